@@ -190,7 +190,7 @@ impl Handler<AclChanged> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, change: AclChanged, _: &mut Context<ShardActor>) {
-        self.driver.in_new_turn(|shard, _| shard.replace_acls(change.0));
+        self.driver.in_new_turn(|shard, _| shard.access_control().replace_acls(change.0));
     }
 }
 

@@ -434,9 +434,9 @@ fn start_shard(
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), random_seed());
-        core.replace_bans(bans);
+        core.access_control().replace_bans(bans);
         if flapping.limit > 0 {
-            core.limit_flapping(flapping);
+            core.access_control().limit_flapping(flapping);
         }
         if let Some(share) = share {
             core.take_up(clock::now(), share);

@@ -31,192 +31,194 @@ use crate::time::Instant;
 /// The largest AUTH packet before CONNACK in bytes. An unknown peer must not fill the memory.
 const LARGEST_AUTH: u32 = 4_096;
 
-/// Before CONNACK.
-impl Lifecycle<'_> {
-    /// Handles the next packet of a client that has been challenged. Returns the result with the
-    /// length of the packet, or `None` if the packet is not complete.
-    pub(crate) fn continue_exchange(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        bytes: &[u8],
-    ) -> Option<(Flow, usize)> {
-        let limit = self.core.settings.session.connect.packet_size.min(LARGEST_AUTH);
-        let refusal = match codec::decode(bytes, ProtocolVersion::V5, limit) {
-            Ok(Decoded::Incomplete { .. }) => return None,
-            Ok(Decoded::Packet { packet: Packet::Auth(auth), length }) => {
-                match self.take_answer(now, id, &auth) {
-                    Ok(flow) => return Some((flow, length)),
-                    Err(violation) => ConnectRefusal::new(violation.reason, violation.what),
-                }
+/// Handles the next packet of a client that has been challenged. Returns the result with the
+/// length of the packet, or `None` if the packet is not complete.
+pub(crate) fn continue_exchange(
+    now: Instant,
+    id: ConnectionId,
+    bytes: &[u8],
+    life: &mut Lifecycle<'_>,
+) -> Option<(Flow, usize)> {
+    let limit = life.core.settings.session.connect.packet_size.min(LARGEST_AUTH);
+    let refusal = match codec::decode(bytes, ProtocolVersion::V5, limit) {
+        Ok(Decoded::Incomplete { .. }) => return None,
+        Ok(Decoded::Packet { packet: Packet::Auth(auth), length }) => {
+            match take_answer(now, id, &auth, life) {
+                Ok(flow) => return Some((flow, length)),
+                Err(violation) => ConnectRefusal::new(violation.reason, violation.what),
             }
-            Ok(Decoded::Packet { packet: Packet::Disconnect(_), .. }) => {
-                self.core.begin_closing(now, id, Leaves::Client);
-                return Some((Flow::Closed, 0));
-            }
-            // 5.0 [MQTT-3.1.2-30]
-            Ok(Decoded::Packet { .. }) => ConnectRefusal::new(
-                ReasonCode::PROTOCOL_ERROR,
-                "only AUTH and DISCONNECT may come between a challenge and CONNACK",
-            ),
-            Err(error) => ConnectRefusal::new(
-                disconnect::undecodable(&error),
-                "the packet after a challenge is malformed, or longer than 4,096 bytes",
-            ),
-        };
-        self.refuse_exchange(now, id, &refusal);
-        Some((Flow::Closed, 0))
-    }
-
-    /// Refuses a CONNECT whose exchange has failed.
-    pub(crate) fn refuse_exchange(&mut self, now: Instant, id: ConnectionId, refusal: &ConnectRefusal) {
-        let Some(bytes) = self.core.connections.take_connect(id) else { return };
-        let Some(connect) = kept_connect(&bytes) else { return };
-        ConnectRequest::refuse_exchange(now, id, &connect, refusal, self.core);
-    }
-
-    /// Takes the client's answer. Handles CONNECT if the exchange has its result.
-    fn take_answer(&mut self, now: Instant, id: ConnectionId, auth: &Auth<'_>) -> Result<Flow, Violation> {
-        let connections = &mut self.core.connections;
-        let revocations = connections.revocations();
-        let Some(pending) = connections.exchange_mut(id) else { return Ok(Flow::Closed) };
-        // With a result, CONNECT has waited, and this AUTH has been answered already.
-        if !pending.has_end()
-            && let Some(data) = pending.answer(auth, revocations)?
-        {
-            let method = pending.method();
-            put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, self.core)?;
-            return Ok(Flow::Continue);
         }
-        let Some(bytes) = connections.take_connect(id) else { return Ok(Flow::Closed) };
-        let Some(connect) = kept_connect(&bytes) else { return Ok(Flow::Closed) };
-        let flow = ConnectRequest::handle(now, id, &connect, self);
-        if matches!(flow, Flow::Wait) {
-            self.core.connections.keep_connect(id, bytes);
+        Ok(Decoded::Packet { packet: Packet::Disconnect(_), .. }) => {
+            life.core.begin_closing(now, id, Leaves::Client);
+            return Some((Flow::Closed, 0));
         }
-        Ok(flow)
+        // 5.0 [MQTT-3.1.2-30]
+        Ok(Decoded::Packet { .. }) => ConnectRefusal::new(
+            ReasonCode::PROTOCOL_ERROR,
+            "only AUTH and DISCONNECT may come between a challenge and CONNACK",
+        ),
+        Err(error) => ConnectRefusal::new(
+            disconnect::undecodable(&error),
+            "the packet after a challenge is malformed, or longer than 4,096 bytes",
+        ),
+    };
+    refuse_exchange(now, id, &refusal, life);
+    Some((Flow::Closed, 0))
+}
+
+/// Refuses a CONNECT whose exchange has failed.
+pub(crate) fn refuse_exchange(
+    now: Instant,
+    id: ConnectionId,
+    refusal: &ConnectRefusal,
+    life: &mut Lifecycle<'_>,
+) {
+    let Some(bytes) = life.core.connections.take_connect(id) else { return };
+    let Some(connect) = kept_connect(&bytes) else { return };
+    ConnectRequest::refuse_exchange(now, id, &connect, refusal, life.core);
+}
+
+/// Takes the client's answer. Handles CONNECT if the exchange has its result.
+fn take_answer(
+    now: Instant,
+    id: ConnectionId,
+    auth: &Auth<'_>,
+    life: &mut Lifecycle<'_>,
+) -> Result<Flow, Violation> {
+    let connections = &mut life.core.connections;
+    let revocations = connections.revocations();
+    let Some(pending) = connections.exchange_mut(id) else { return Ok(Flow::Closed) };
+    // With a result, CONNECT has waited, and this AUTH has been answered already.
+    if !pending.has_end()
+        && let Some(data) = pending.answer(auth, revocations)?
+    {
+        let method = pending.method();
+        put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, life.core)?;
+        return Ok(Flow::Continue);
+    }
+    let Some(bytes) = connections.take_connect(id) else { return Ok(Flow::Closed) };
+    let Some(connect) = kept_connect(&bytes) else { return Ok(Flow::Closed) };
+    let flow = ConnectRequest::handle(now, id, &connect, life);
+    if matches!(flow, Flow::Wait) {
+        life.core.connections.keep_connect(id, bytes);
+    }
+    Ok(flow)
+}
+
+/// Handles an AUTH of an established connection.
+pub(crate) fn take_auth(
+    now: Instant,
+    id: ConnectionId,
+    session: SessionId,
+    auth: &Auth<'_>,
+    life: &mut Lifecycle<'_>,
+) -> Flow {
+    match reauthenticate(now, id, session, auth, life) {
+        Ok(()) if life.core.connections.get(id).is_some_and(|c| !c.is_closing()) => Flow::Continue,
+        Ok(()) => Flow::Closed,
+        Err(violation) => {
+            life.fail(now, id, violation);
+            Flow::Closed
+        }
     }
 }
 
-/// Re-authentication.
-impl Lifecycle<'_> {
-    /// Handles an AUTH of an established connection.
-    pub(crate) fn take_auth(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        session: SessionId,
-        auth: &Auth<'_>,
-    ) -> Flow {
-        match self.reauthenticate(now, id, session, auth) {
-            Ok(()) if self.core.connections.get(id).is_some_and(|c| !c.is_closing()) => Flow::Continue,
-            Ok(()) => Flow::Closed,
-            Err(violation) => {
-                self.fail(now, id, violation);
-                Flow::Closed
+fn reauthenticate(
+    now: Instant,
+    id: ConnectionId,
+    session: SessionId,
+    auth: &Auth<'_>,
+    life: &mut Lifecycle<'_>,
+) -> Result<(), Violation> {
+    let Core { connections, sessions, settings, effects, .. } = &mut *life.core;
+    let Some(connection) = connections.get_mut(id) else { return Ok(()) };
+    let Some(method) = connection.method else {
+        // 5.0 [MQTT-4.12.0-7]
+        return Err(protocol_error("AUTH without an Authentication Method in CONNECT"));
+    };
+    check_method(method, auth)?;
+    if auth.reason == ReasonCode::RE_AUTHENTICATE {
+        if connection.is_reauthenticating() {
+            return Err(protocol_error("AUTH with 0x19 before the last re-authentication is complete"));
+        }
+        let Some(session_entry) = sessions.get(session) else { return Ok(()) };
+        let client_id = &session_entry.session.client_id;
+        let authentication = Authentication::begin(now, settings.connect_timeout);
+        let data = auth.data.unwrap_or_default();
+        let request = authentication.exchange_request(id, connection.listener, client_id, method, data);
+        effects.auth_requests.push(request);
+        connection.begin_reauthentication(authentication);
+        connections.register_read_idle(id, effects);
+        return Ok(());
+    }
+    let revocations = connections.revocations();
+    let Some(pending) = connections.exchange_mut(id) else {
+        return Err(protocol_error("AUTH without a challenge or a re-authentication"));
+    };
+    if let Some(data) = pending.answer(auth, revocations)? {
+        put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, life.core)?;
+    } else if let Some(ExchangeEnd { decision, proof, .. }) = pending.take_end() {
+        end_reauthentication(now, id, decision, &proof, life);
+    }
+    Ok(())
+}
+
+/// Takes in what the authenticator says to a re-authentication. Does nothing if the connection
+/// does not wait for it.
+pub(crate) fn reauthentication_decided(
+    now: Instant,
+    id: ConnectionId,
+    decision: AuthDecision,
+    life: &mut Lifecycle<'_>,
+) {
+    let Some(connection) = life.core.connections.get_mut(id) else { return };
+    let Some(method) = connection.method.filter(|_| connection.awaits_challenge()) else { return };
+    match decision {
+        AuthDecision::Challenge(Challenge { data, exchange }) => {
+            connection.begin_exchange(PendingExchange::new(method, exchange));
+            let reason = ReasonCode::CONTINUE_AUTHENTICATION;
+            if let Err(violation) = put_auth(id, reason, method, &data, life.core) {
+                life.fail(now, id, violation);
             }
+        }
+        decision => {
+            let proof = EnhancedProof { method, data: Box::default() };
+            end_reauthentication(now, id, decision, &proof, life);
         }
     }
+}
 
-    fn reauthenticate(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        session: SessionId,
-        auth: &Auth<'_>,
-    ) -> Result<(), Violation> {
-        let Core { connections, sessions, settings, effects, .. } = &mut *self.core;
-        let Some(connection) = connections.get_mut(id) else { return Ok(()) };
-        let Some(method) = connection.method else {
-            // 5.0 [MQTT-4.12.0-7]
-            return Err(protocol_error("AUTH without an Authentication Method in CONNECT"));
-        };
-        check_method(method, auth)?;
-        if auth.reason == ReasonCode::RE_AUTHENTICATE {
-            if connection.is_reauthenticating() {
-                return Err(protocol_error("AUTH with 0x19 before the last re-authentication is complete"));
-            }
-            let Some(session_entry) = sessions.get(session) else { return Ok(()) };
-            let client_id = &session_entry.session.client_id;
-            let authentication = Authentication::begin(now, settings.connect_timeout);
-            let data = auth.data.unwrap_or_default();
-            let request = authentication.exchange_request(id, connection.listener, client_id, method, data);
-            effects.auth_requests.push(request);
-            connection.begin_reauthentication(authentication);
-            connections.register_read_idle(id, effects);
-            return Ok(());
-        }
-        let revocations = connections.revocations();
-        let Some(pending) = connections.exchange_mut(id) else {
-            return Err(protocol_error("AUTH without a challenge or a re-authentication"));
-        };
-        if let Some(data) = pending.answer(auth, revocations)? {
-            put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, self.core)?;
-        } else if let Some(ExchangeEnd { decision, proof, .. }) = pending.take_end() {
-            self.end_reauthentication(now, id, decision, &proof);
-        }
-        Ok(())
-    }
-
-    /// Takes in what the authenticator says to a re-authentication. Does nothing if the connection
-    /// does not wait for it.
-    pub(crate) fn reauthentication_decided(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        decision: AuthDecision,
-    ) {
-        let Some(connection) = self.core.connections.get_mut(id) else { return };
-        let Some(method) = connection.method.filter(|_| connection.awaits_challenge()) else { return };
-        match decision {
-            AuthDecision::Challenge(Challenge { data, exchange }) => {
-                connection.begin_exchange(PendingExchange::new(method, exchange));
-                let reason = ReasonCode::CONTINUE_AUTHENTICATION;
-                if let Err(violation) = put_auth(id, reason, method, &data, self.core) {
-                    self.fail(now, id, violation);
-                }
-            }
-            decision => {
-                let proof = EnhancedProof { method, data: Box::default() };
-                self.end_reauthentication(now, id, decision, &proof);
+/// Ends a re-authentication. Disconnects the client if it failed, or if it is another user.
+fn end_reauthentication(
+    now: Instant,
+    id: ConnectionId,
+    decision: AuthDecision,
+    proof: &EnhancedProof,
+    life: &mut Lifecycle<'_>,
+) {
+    let Core { connections, sessions, .. } = &mut *life.core;
+    let Some(connection) = connections.get_mut(id) else { return };
+    connection.end_reauthentication();
+    let user = connection.session.and_then(|session| sessions.get(session)?.user());
+    let violation = match decision.into_grant() {
+        Ok(grant) if user.is_some_and(|user| user.is_same_user(&grant.identity)) => {
+            match put_auth(id, ReasonCode::SUCCESS, proof.method, &proof.data, life.core) {
+                Ok(()) => return,
+                Err(violation) => violation,
             }
         }
-    }
-
-    /// Ends a re-authentication. Disconnects the client if it failed, or if it is another user.
-    fn end_reauthentication(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        decision: AuthDecision,
-        proof: &EnhancedProof,
-    ) {
-        let Core { connections, sessions, .. } = &mut *self.core;
-        let Some(connection) = connections.get_mut(id) else { return };
-        connection.end_reauthentication();
-        let user = connection.session.and_then(|session| sessions.get(session)?.user());
-        let violation = match decision.into_grant() {
-            Ok(grant) if user.is_some_and(|user| user.is_same_user(&grant.identity)) => {
-                match put_auth(id, ReasonCode::SUCCESS, proof.method, &proof.data, self.core) {
-                    Ok(()) => return,
-                    Err(violation) => violation,
-                }
-            }
-            Ok(_) => {
-                Violation { reason: ReasonCode::NOT_AUTHORIZED, what: "re-authentication as another user" }
-            }
-            Err(refusal) => match refusal.reason {
-                ReasonCode::SERVER_BUSY | ReasonCode::SERVER_UNAVAILABLE => Violation {
-                    reason: ReasonCode::SERVER_BUSY,
-                    what: "re-authentication failed: the authenticator cannot decide now",
-                },
-                // The client is not told more, and a wrong name and a wrong password look alike.
-                _ => Violation { reason: ReasonCode::NOT_AUTHORIZED, what: "re-authentication failed" },
+        Ok(_) => Violation { reason: ReasonCode::NOT_AUTHORIZED, what: "re-authentication as another user" },
+        Err(refusal) => match refusal.reason {
+            ReasonCode::SERVER_BUSY | ReasonCode::SERVER_UNAVAILABLE => Violation {
+                reason: ReasonCode::SERVER_BUSY,
+                what: "re-authentication failed: the authenticator cannot decide now",
             },
-        };
-        // 5.0 [MQTT-4.12.1-2]
-        self.fail(now, id, violation);
-    }
+            // The client is not told more, and a wrong name and a wrong password look alike.
+            _ => Violation { reason: ReasonCode::NOT_AUTHORIZED, what: "re-authentication failed" },
+        },
+    };
+    // 5.0 [MQTT-4.12.1-2]
+    life.fail(now, id, violation);
 }
 
 /// Begins an exchange with a client that has sent CONNECT, and writes the challenge.

@@ -8,6 +8,7 @@ use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
+use crate::shard::auth_exchange;
 use crate::shard::authentication::AuthDecision;
 use crate::shard::connection::{Pause, Phase};
 use crate::shard::core::Core;
@@ -176,7 +177,7 @@ impl OverdueConnection {
                 return OverdueConnection::Disconnected;
             }
             if connection.phase == Phase::Exchanging {
-                life.refuse_exchange(now, id, &EXCHANGE_TIMEOUT);
+                auth_exchange::refuse_exchange(now, id, &EXCHANGE_TIMEOUT, life);
                 return OverdueConnection::Disconnected;
             }
             let silent = now.since(connection.keep_alive.last_heard());

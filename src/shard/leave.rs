@@ -20,6 +20,7 @@ use crate::shard::client_table::hash;
 use crate::shard::connection::Leaves;
 use crate::shard::core::Core;
 use crate::shard::ended_session::EndedSession;
+use crate::shard::features::hold;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
@@ -305,7 +306,7 @@ impl Lifecycle<'_> {
         let steps = if ended.stored { 2 } else { 1 };
         if let Some(held) = ended.held.pop_front() {
             self.core.turn.charge(steps);
-            self.refuse_held(now, held, ended);
+            hold::refuse(now, held, ended, self);
         } else if let Some(unfinished) = ended.sender.pop_unfinished() {
             self.core.turn.charge(steps);
             self.hand_on_unfinished(now, unfinished, ended);

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `lifecycle` | steps after a change of one session; gates; the broker's own messages |
 //! | `leave` | connections and sessions that end, and their wills |
-//! | [`super::features::hold`] | messages that wait for room in a full queue |
+//! | [`super::access_change`] | queues after a change of the rules or of the user |
 
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
@@ -22,6 +22,7 @@ use crate::shard::exchange::outbound::{Gate, Item};
 use crate::shard::fans::Fans;
 use crate::shard::features::dead_letters::DeadLetter;
 use crate::shard::features::delayed::Delayed;
+use crate::shard::features::hold;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::publication::Publication;
@@ -56,7 +57,7 @@ impl Lifecycle<'_> {
     /// nothing.
     pub(crate) fn after_session_change(&mut self, now: Instant, session: SessionId) {
         self.core.report_drops(session);
-        self.admit_held(now, session);
+        hold::admit(now, session, self);
         if let Some(id) = self.core.sessions.get(session).and_then(|entry| entry.connection) {
             self.core.touch(id);
             self.core.register_retransmit(now, id);
@@ -79,7 +80,7 @@ impl Lifecycle<'_> {
         holds: bool,
     ) {
         if holds {
-            self.admit_held(now, session);
+            hold::admit(now, session, self);
         }
         // A new packet may be due before all others. An acknowledgement without a new packet only
         // ends deadlines, and a deadline that ends needs no registration.
@@ -383,7 +384,7 @@ impl Lifecycle<'_> {
             self.publish_will(now, id, will);
             self.core.record_session(id);
         }
-        self.refuse_overdue_held(now, id);
+        hold::refuse_overdue(now, id, self);
         if self.core.sessions.get(id).is_some_and(|r| r.ends <= now) {
             self.end_session(now, id, SessionEnd::Expired);
             return;
@@ -394,7 +395,7 @@ impl Lifecycle<'_> {
     /// Admits held messages of the receivers whose queues were full in this turn.
     pub(crate) fn admit_held_of_all(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.core.after_deliveries.to_admit) {
-            self.admit_held(now, id);
+            hold::admit(now, id, self);
         }
     }
 

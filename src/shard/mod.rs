@@ -15,10 +15,10 @@
 //!
 //! | layer | files |
 //! |---|---|
-//! | inputs: `Shard` | this one, [`io`] (the turn), `receive` (bytes to packets) |
+//! | inputs: `Shard` | `inputs`, [`io`] (the turn), `receive` (bytes to packets) |
 //! | a packet, a portion | `connect`, `publish`, `subscribe`, `suback`, `fan_out`, [`deadlines`] |
 //! | one batch of a peer | [`exchange`] |
-//! | upper: `Lifecycle` | `lifecycle`, `leave`, `features/hold` |
+//! | upper: `Lifecycle` | `lifecycle`, `leave`, `access_change`; `auth_exchange`, `features/hold` |
 //! | middle: `Routing` | `route`, `share`, `features/orphaned_queues` |
 //! | lowest: `Core` | `core`, `deliver`, `observe/notes` |
 //! | owners | see below |
@@ -43,6 +43,8 @@
 //! | data | of |
 //! |---|---|
 //! | [`connection`], [`session_entry`] | one connection, one session |
+//! | [`connection_view`] | one connection as its driver sees it |
+//! | [`access_control`] | changes of who may do what |
 //! | [`arrival`] | what is known of a connection before its first packet |
 //! | [`authentication`] | requests to the authenticator, and decisions |
 //! | `pending_exchange` | an exchange of AUTH packets that waits for the client |
@@ -57,6 +59,7 @@
 
 pub mod access;
 mod access_change;
+pub mod access_control;
 mod admission;
 mod after_deliveries;
 mod answer;
@@ -67,6 +70,7 @@ mod bans;
 mod client_table;
 mod connect;
 pub mod connection;
+pub mod connection_view;
 mod connections;
 mod core;
 pub mod deadlines;
@@ -82,6 +86,7 @@ mod fans;
 pub mod features;
 mod flapping;
 mod flow;
+mod inputs;
 pub mod io;
 mod leave;
 mod lifecycle;
@@ -109,47 +114,18 @@ pub mod totals;
 pub mod turn;
 mod work;
 
-use crate::access::bans::{Ban, BanList};
-use crate::access::identity::Identity;
-use crate::access::strikes::StrikeRule;
-use crate::expiry::deadline::{DeadlineKind, Registration};
-use crate::mqtt::packet::ReasonCode;
-use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
-use crate::routing::subscription_tree::ShardId;
-use crate::session::drops::DropReason;
-use crate::session::outbound::stall::{SocketView, Stall};
-use crate::shard::access::AclFiles;
-use crate::time::Instant;
-use arrival::Arrival;
-use authentication::AuthDecision;
 pub use connect::shard_of;
-use connection::{Connection, FIRST_READ_SIZE, Pause, Phase};
 use core::Core;
-use deadlines::{DeadlineAction, OverdueAcknowledgement, OverdueConnection};
-use durability::placement::RecoveredShard;
-use durability::recovery::recover;
-use effects::{DelayedRequest, Effects, PageRequest};
-use exchange::outbound::PeerBatch;
-use exchange::underway::Underway;
 use fans::Fans;
-use features::administration::{self, CarriedOut, OperatorCommand};
 use features::delayed::Delayed;
-use lifecycle::Lifecycle;
-use observe::client_events::DisconnectCause;
-use observe::longest_wait::LongestWait;
-use observe::query::{self, Query, QueryAnswer, SessionName};
 pub use observe::snapshot::ShardSnapshot;
-use observe::usage::{self, ResourceUsage};
 pub use receive::ReadProgress;
-use route::{Routes, Routing};
+use route::Routes;
 pub use session_entry::SessionEntry;
 pub use settings::{DelayedLimits, OWN_HOUSEKEEPING, ShardSettings};
 pub use shared_state::{PartialShare, SharedState};
-use slots::Id;
 pub use slots::{ConnectionId, SessionId};
-use std::sync::Arc;
-use std::time::Duration;
-use work::{Job, Work};
+use work::Work;
 
 /// One shard: the components of each layer, and the inputs.
 #[derive(Debug)]
@@ -163,479 +139,4 @@ pub struct Shard {
     /// Other work that continues in a later turn.
     work: Work,
     delayed: Delayed,
-}
-
-impl Shard {
-    /// Returns the shard `here` of `shards`. `seed` determines all random numbers: assigned client
-    /// identifiers and jitter.
-    pub fn new(
-        here: ShardId,
-        shards: u8,
-        settings: ShardSettings,
-        shared: Arc<SharedState>,
-        seed: u64,
-    ) -> Shard {
-        Shard {
-            core: Core::new(here, shards, settings, shared, seed),
-            routes: Routes::new(here),
-            fans: Fans::default(),
-            work: Work::default(),
-            delayed: Delayed::default(),
-        }
-    }
-
-    /// Stores sessions that outlive their connections from here on. Call it before anything else.
-    /// `next_number` is above every number that the store has seen.
-    pub fn keep_in_store(&mut self, next_number: u64) {
-        self.core.durability.keep_in_store(self.core.here, next_number);
-    }
-
-    /// Stores sessions from here on, and takes up what the store had. Call it before anything else.
-    pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
-        self.keep_in_store(share.next_number);
-        let RecoveredShard { down, sessions, orphaned, in_flight, .. } = share;
-        recover(now, down, sessions, orphaned, in_flight, &mut self.lifecycle().routing());
-        self.delayed.recover(now, share.read_until, share.delayed, share.delayed_in_all, &mut self.core);
-    }
-
-    /// Returns the upper layer.
-    #[inline]
-    fn lifecycle(&mut self) -> Lifecycle<'_> {
-        let Shard { core, routes, fans, work, delayed } = self;
-        Lifecycle { core, routes, fans, work, delayed }
-    }
-}
-
-/// Inputs: connections.
-impl Shard {
-    /// Adds a connection whose socket was accepted, or came from another shard. The time for its
-    /// CONNECT runs from `accepted`.
-    pub fn accept(&mut self, accepted: Instant, arrival: Arrival) -> ConnectionId {
-        let seed = self.core.random();
-        self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
-    }
-
-    /// Takes in the decision about a CONNECT or a re-authentication. After CONNECT, the connection
-    /// is read again then, and its CONNECT is handled. Does nothing if the connection does not wait
-    /// for a decision any more.
-    pub fn authenticated(&mut self, now: Instant, id: ConnectionId, decision: AuthDecision) {
-        if self.core.connections.get(id).is_some_and(|c| c.phase == Phase::Established) {
-            return self.lifecycle().reauthentication_decided(now, id, decision);
-        }
-        if self.core.connections.decide(id, decision) {
-            self.core.unpause(now, id, Pause::Authentication);
-        }
-    }
-
-    /// Replaces the rules of all ACL files. They hold for the next packet and the next delivery of
-    /// each client. A walk over the sessions drops the messages that may no longer be read. It
-    /// takes as many turns as it needs.
-    pub fn replace_acls(&mut self, files: AclFiles) {
-        self.core.access.replace(files);
-        self.routes.orphaned_queues.rules_changed();
-        self.work.later(Job::RulesChanged { from: 0 });
-    }
-
-    /// Disconnects the clients of users that `is_revoked`, with 0x87. Looks at 2,000 slots of
-    /// sessions at most, from `from` on. Returns the next slot, or `None` at the end. At the slot
-    /// 0, decisions that wait for their CONNECT become void, because their users have no session
-    /// yet.
-    pub fn revoke(&mut self, now: Instant, from: u32, is_revoked: &dyn Fn(&Identity) -> bool) -> Option<u32> {
-        const SLOTS: u32 = 2_000;
-        if from == 0 {
-            self.core.connections.note_revocation();
-        }
-        let end = self.core.sessions.end_of_slots();
-        let until = end.min(from.saturating_add(SLOTS));
-        for slot in from..until {
-            let connection = self.core.sessions.at(slot).and_then(|(_, entry)| {
-                entry.connection.filter(|_| entry.user().is_some_and(|user| is_revoked(user)))
-            });
-            if let Some(id) = connection {
-                let reason = Some(ReasonCode::NOT_AUTHORIZED);
-                self.lifecycle().disconnect(now, id, reason, DisconnectCause::Revoked);
-            }
-        }
-        (until < end).then_some(until)
-    }
-
-    /// Removes a connection whose socket is gone: closed by the peer, failed, or finished after
-    /// [`Self::disconnect`].
-    pub fn closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
-        self.lifecycle().socket_closed(now, id, network);
-        self.core.connections.remove(id);
-    }
-
-    /// Notes that the last `bytes` bytes that were taken from an outbox did not leave the process.
-    /// Called before [`Self::closed`].
-    pub fn did_not_leave(&mut self, id: ConnectionId, bytes: usize) {
-        if let Some(connection) = self.core.connections.get_mut(id) {
-            connection.wire.outbox.did_not_leave(bytes);
-        }
-    }
-
-    /// Removes a connection whose socket moves to another shard. Returns the time at which the
-    /// connection was accepted and its arrival, for [`Self::accept`] of that shard. Returns `None`
-    /// if there is no such connection.
-    pub fn moved(&mut self, id: ConnectionId) -> Option<(Instant, Arrival)> {
-        let connection = self.core.connections.remove(id)?;
-        // No packet was handled yet, so nothing was heard since.
-        Some((connection.keep_alive.last_heard(), connection.into_arrival()))
-    }
-
-    /// Keeps bytes that came with a connection from another shard. The next [`Self::receive`]
-    /// handles them.
-    pub fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
-        self.core.connections.keep_unread(id, unread);
-    }
-
-    /// Ends a connection from this side. `reason` is for DISCONNECT, where the version has one.
-    pub fn disconnect(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        reason: Option<ReasonCode>,
-        cause: DisconnectCause,
-    ) {
-        self.lifecycle().disconnect(now, id, reason, cause);
-    }
-
-    /// Ends a connection because the broker stops.
-    pub fn shut_down(&mut self, now: Instant, id: ConnectionId) {
-        self.disconnect(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), DisconnectCause::Shutdown);
-    }
-
-    /// Bans clients that connect as often as the rule says. Only clients with a verified user
-    /// count.
-    pub fn limit_flapping(&mut self, rule: StrikeRule) {
-        self.core.flapping = Some(flapping::counted(rule));
-    }
-
-    /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds
-    /// the connected clients that are banned now with [`Self::disconnect_if_banned`].
-    pub fn replace_bans(&mut self, bans: Option<Arc<BanList>>) {
-        self.core.bans = bans;
-    }
-
-    /// Returns the bans; `None` if none are configured.
-    pub fn bans(&self) -> Option<&Arc<BanList>> {
-        self.core.bans.as_ref()
-    }
-
-    /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
-    /// certificate, if one holds.
-    // 5.0 section 3.14.2.1: 0x8A stands in CONNACK alone.
-    pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) {
-        if let Some(ban) = origin.or_else(|| bans::ban_of_session(now, id, &self.core)) {
-            let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
-            self.disconnect(now, id, reason, DisconnectCause::Banned(ban));
-        }
-    }
-
-    /// Carries out a command of an operator. `view` is the state of the client's socket; the
-    /// default if there is none.
-    pub fn carry_out(&mut self, now: Instant, command: &OperatorCommand, view: SocketView) -> CarriedOut {
-        administration::carry_out(now, command, view, &mut self.lifecycle())
-    }
-
-    /// Returns the connection of a client; `None` while the client is away.
-    pub fn connection_of(&self, client: &SessionName) -> Option<ConnectionId> {
-        self.core.sessions.get(client.find(&self.core)?)?.connection
-    }
-
-    /// Adds the growth of this shard's partial packets to the total of all shards.
-    pub fn report_partial(&mut self) {
-        self.core.connections.report_partial(&self.core.shared.partial);
-    }
-}
-
-/// Inputs: time.
-impl Shard {
-    /// Handles a deadline that the expiry actor reports as expired. Returns the action of the
-    /// connection's actor, if one is due.
-    pub fn expired_deadline(
-        &mut self,
-        now: Instant,
-        kind: DeadlineKind,
-        slot: u32,
-        generation: u32,
-    ) -> Option<DeadlineAction> {
-        if kind == DeadlineKind::Session {
-            let id = Id::new(slot, generation);
-            if self.core.turn.is_over() || self.fans.holds_own() || self.work.has_due() {
-                self.work.session_due(id);
-            } else {
-                self.lifecycle().session_deadline_expired(now, id);
-            }
-            return None;
-        }
-        let id = Id::new(slot, generation);
-        let unacknowledged = self.core.earliest_due(id);
-        let due = self.core.connections.expired(kind, id, unacknowledged)?;
-        if kind == DeadlineKind::ReadIdle
-            && self.core.connections.end_rate_pause(now, id, &mut self.core.effects)
-        {
-            return None;
-        }
-        if due > now {
-            self.core.connections.register(kind, id, due, &mut self.core.effects);
-            return None;
-        }
-        Some(match kind {
-            DeadlineKind::Retransmit => DeadlineAction::Retransmit(id),
-            _ => DeadlineAction::Disconnect(id),
-        })
-    }
-
-    /// Handles unacknowledged packets of a connection that are due: a 3.x client gets the packets
-    /// again that its kernel has, a 5.0 client is reported or disconnected. `view` is the socket's
-    /// view of the bytes that were written to it.
-    pub fn acknowledgement_due(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
-        OverdueAcknowledgement { now, connection: id, view }.handle(&mut self.lifecycle());
-    }
-
-    /// Disconnects a connection whose read or write deadline has passed by now. The caller has read
-    /// the bytes of a silent one.
-    pub fn disconnect_if_due(&mut self, now: Instant, id: ConnectionId) -> OverdueConnection {
-        OverdueConnection::check(now, id, &mut self.lifecycle())
-    }
-
-    /// Publishes delayed messages whose time has come, in as many turns as that takes.
-    pub fn publish_delayed(&mut self, now: Instant) {
-        let Shard { core, routes, fans, work, delayed } = self;
-        if let Some(job) = delayed.expired(now, fans, &mut Routing { core, routes }) {
-            work.later(job);
-        }
-    }
-
-    /// Does the shard's regular work: removes expired retained messages, a bounded number each
-    /// time, asks peers about orphaned queues, reads delayed messages ahead, reports drops and
-    /// recounts the gauges. Registers the next time.
-    pub fn housekeeping(&mut self, now: Instant, next: Instant) {
-        const EXPIRED_AT_ONCE: usize = 1_000;
-        self.core.counters.objectives.advance(now);
-        self.delayed.look_ahead(now, &mut self.core);
-        self.lifecycle().routing().ask_for_orphaned_queues(now);
-        let Core { here, shared, counters, effects, drop_reports, gauges, sessions, connections, .. } =
-            &mut self.core;
-        gauges.recount(sessions, connections);
-        if here.0 == 0 {
-            let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
-            effects.retained |= gone > 0;
-            counters.drops.add(DropReason::Expired, gone);
-        }
-        drop_reports.report(now, effects);
-        effects.registrations.push(Registration {
-            kind: DeadlineKind::Housekeeping,
-            slot: OWN_HOUSEKEEPING,
-            generation: 0,
-            deadline: next,
-        });
-    }
-
-    /// Notes that the machine was suspended until now. Deadlines of peers begin anew: Keep Alive,
-    /// write timeout, acknowledgements. Peers could not speak, and their bytes have yet to be read.
-    /// Other deadlines count the time that passed: session expiry, will delay, message expiry,
-    /// delayed messages.
-    pub fn woke(&mut self, now: Instant) {
-        self.core.connections.woke(now);
-    }
-
-    /// Sets the time of day, in milliseconds since 1970. For readers, never for a deadline.
-    pub fn set_wall_clock(&mut self, now: Instant, unix_millis: u64) {
-        self.core.dead_letters.set_wall_clock(now, unix_millis);
-    }
-}
-
-/// Inputs: peers and the store.
-impl Shard {
-    /// Takes in a batch of a peer. Batches of one peer come in their order. A batch that takes more
-    /// than this turn continues in later ones, and those after it wait for it.
-    pub fn take_peer_batch(&mut self, now: Instant, peer_batch: PeerBatch) {
-        if self.fans.any() {
-            return self.fans.push_batch(peer_batch);
-        }
-        Box::new(Underway::new(peer_batch)).take_up(now, &mut self.lifecycle());
-    }
-
-    /// Notes that everything up to this batch is committed.
-    pub fn committed(&mut self, now: Instant, lsn: Lsn) {
-        self.lifecycle().committed(now, lsn);
-    }
-
-    /// Takes in a page that was read back.
-    pub fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
-        self.lifecycle().take_page(now, request, read);
-    }
-
-    /// Takes in delayed messages that were read from the store. Those of other shards are among
-    /// them.
-    pub fn take_delayed(&mut self, now: Instant, request: DelayedRequest, read: Vec<StoredDelayed>) {
-        self.delayed.take_read(now, request, read, &mut self.core);
-    }
-
-    /// Notes that the broker stops: records go to the store at once from here on.
-    pub fn begin_to_stop(&mut self) {
-        self.core.durability.begin_to_stop();
-    }
-
-    /// Publishes a message of the broker's own, retained.
-    pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
-        self.lifecycle().publish_own(now, topic, payload);
-    }
-
-    /// Publishes a message of the broker's own at QoS 0, not retained.
-    pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
-        self.lifecycle().announce(now, topic, payload);
-    }
-}
-
-/// Queries.
-impl Shard {
-    /// Returns the number of this shard.
-    pub fn here(&self) -> ShardId {
-        self.core.here
-    }
-
-    /// Returns the effects of the turn so far.
-    pub fn effects(&mut self) -> &mut Effects {
-        &mut self.core.effects
-    }
-
-    /// Returns true if the turn left something for the driver to do.
-    pub fn has_work(&self) -> bool {
-        !self.core.effects.is_empty()
-            || !self.core.after_deliveries.is_empty()
-            || self.has_jobs()
-            || !self.core.dead_letters.is_empty()
-            || self.routes.orphaned_queues.is_nudged()
-            || self.core.exchange.has_outgoing()
-            || self.core.durability.write_buffer().is_some_and(|l| l.is_due())
-    }
-
-    /// Returns true if a flush or a job is left: for a driver that runs turns until there is none.
-    pub fn is_unfinished(&self) -> bool {
-        !self.core.effects.dirty.is_empty() || self.has_jobs()
-    }
-
-    /// Returns true if work continues in a later turn. The sockets are polled first.
-    pub fn has_jobs(&self) -> bool {
-        !self.work.is_empty() || self.fans.any()
-    }
-
-    /// Returns true if bytes are kept that were read and not handled.
-    pub fn has_unread(&self, id: ConnectionId) -> bool {
-        self.core.connections.get(id).is_some_and(|c| c.partial_len() > 0)
-    }
-
-    /// Returns true if the connection exists and is not paused, so that its socket is read.
-    pub fn reads(&self, id: ConnectionId) -> bool {
-        self.read_size(id) > 0
-    }
-
-    /// Returns the most bytes that are read from the socket at once; 0 if it is not read. A client
-    /// that is not connected yet gets little memory.
-    pub fn read_size(&self, id: ConnectionId) -> usize {
-        match self.core.connections.get(id) {
-            Some(connection) if connection.pauses.any() => 0,
-            // What stays behind a pause for the rate takes memory.
-            Some(connection) if connection.is_metered() => FIRST_READ_SIZE,
-            Some(Connection { phase: Phase::AwaitingConnect | Phase::Exchanging, .. }) => FIRST_READ_SIZE,
-            Some(_) => usize::MAX,
-            None => 0,
-        }
-    }
-
-    /// Notes that a part of a TLS record or WebSocket frame has just come, or that none waits for
-    /// its rest. The rest has the same deadline as that of a packet.
-    pub fn await_rest(&mut self, now: Instant, id: ConnectionId, has_partial: bool) {
-        let Core { connections, effects, .. } = &mut self.core;
-        connections.await_rest(now, id, has_partial, effects);
-    }
-
-    /// Returns true if the connection is to be disconnected for its silence, and for nothing else.
-    pub fn is_silent(&self, now: Instant, id: ConnectionId) -> bool {
-        let connections = &self.core.connections;
-        let is_paused = connections.get(id).is_some_and(|c| c.pauses.has(Pause::Rate));
-        !is_paused && connections.write_deadline(id) > now && connections.read_deadline(id) <= now
-    }
-
-    /// Returns the growth of this shard's partial packets, in bytes, since
-    /// [`Self::report_partial`]. May be negative.
-    pub fn unreported_partial(&self) -> i64 {
-        self.core.connections.unreported_partial()
-    }
-
-    /// Returns the figures of this shard.
-    pub fn snapshot(&self) -> ShardSnapshot {
-        let Core { connections, sessions, exchange, gauges, counters, clients, .. } = &self.core;
-        let tree = self.routes.router.tree();
-        ShardSnapshot {
-            connected: connections.established() as u64,
-            sessions: sessions.len() as u64,
-            subscriptions: tree.len() as u64,
-            shared_subscriptions: tree.shared() as u64,
-            stalled: gauges.stalled() as u64,
-            cpu: Duration::ZERO,
-            partial_bytes: connections.partial_bytes() as u64,
-            pending_peer_batches: exchange.pending_batches() as u64,
-            census: gauges.census().clone(),
-            counters: counters.clone(),
-            clients: clients.clone(),
-        }
-    }
-
-    /// Returns every connection, for an orderly stop.
-    pub fn connection_ids(&self) -> Vec<ConnectionId> {
-        self.core.connections.iter().map(|(id, _)| id).collect()
-    }
-
-    /// Returns the state that this shard shares with the others.
-    pub fn shared(&self) -> Arc<SharedState> {
-        Arc::clone(&self.core.shared)
-    }
-
-    /// Answers a question of an operator. Changes nothing.
-    pub fn answer(&self, now: Instant, query: &Query) -> QueryAnswer {
-        query::answer(now, query, &self.core)
-    }
-
-    /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first,
-    /// at most `most`. Costs a walk over every session: never for a turn's work.
-    pub fn waiting(&self, now: Instant, most: usize) -> Vec<LongestWait> {
-        LongestWait::find(now, most, &self.core.sessions, &self.core.connections)
-    }
-
-    /// Returns a connection's oldest unacknowledged packet, with its cause. `view` is the socket's
-    /// view of the bytes that were written to it.
-    pub fn diagnose(&self, now: Instant, id: ConnectionId, view: SocketView) -> Option<Stall> {
-        let connection = self.core.connections.get(id)?;
-        let sender = &self.core.sessions.get(connection.session?)?.session.sender;
-        sender.oldest_diagnosed(now, view, &connection.wire)
-    }
-
-    /// Returns the largest number of steps of a turn since the last call, and the number of packets
-    /// that began after their turn was over. The second number must be 0. For tests.
-    pub fn take_longest_turn(&mut self) -> (u32, u32) {
-        self.core.turn.take_longest()
-    }
-
-    /// Returns true if a publication takes more than one turn, and is not complete. For tests.
-    pub fn is_fanning(&self) -> bool {
-        self.fans.is_fanning()
-    }
-
-    /// Counts the resources of this shard. For tests.
-    pub fn usage(&self) -> ResourceUsage {
-        ResourceUsage::of(&self.core, &self.routes, &self.fans, &self.work)
-    }
-
-    /// Counts the memory of each owner anew, between two turns. Returns the bytes that all of them
-    /// have charged. For tests.
-    ///
-    /// # Errors
-    /// The first owner whose charge is wrong, with both figures.
-    pub fn recount(&self) -> Result<usize, String> {
-        usage::recount(&self.core, &self.routes, &self.delayed)
-    }
 }

@@ -10,28 +10,26 @@ use crate::shard::receive::PUBLISH;
 use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
 
-impl Core {
-    /// Charges a whole packet that was handled, and pauses the client if it is in debt. Called only
-    /// where some listener has rates.
-    #[inline(never)]
-    pub(crate) fn meter(&mut self, now: Instant, id: ConnectionId, packet: &[u8]) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let rates = self.settings.rates_of(connection.listener);
-        let messages = u64::from(packet.first().is_some_and(|byte| byte >> 4 == PUBLISH));
-        let counts = messages > 0 && rates.messages.is_some() || rates.bytes.is_some();
-        if !counts || connection.phase != Phase::Established {
-            return;
-        }
-        let begin = || Box::new(MeteredTraffic::new(now));
-        let metered = connection.rare_mut().metered.get_or_insert_with(begin);
-        let due = metered.meter.charge(now, rates, messages, packet.len() as u64);
-        if due <= now {
-            return;
-        }
-        metered.pause(now, due);
-        if self.connections.pause(id, Pause::Rate, now) {
-            self.counters.rate_pauses += 1;
-        }
-        self.connections.register_read_idle(id, &mut self.effects);
+/// Charges a whole packet that was handled, and pauses the client if it is in debt. Called only
+/// where some listener has rates.
+#[inline(never)]
+pub(crate) fn meter(now: Instant, id: ConnectionId, packet: &[u8], core: &mut Core) {
+    let Some(connection) = core.connections.get_mut(id) else { return };
+    let rates = core.settings.rates_of(connection.listener);
+    let messages = u64::from(packet.first().is_some_and(|byte| byte >> 4 == PUBLISH));
+    let counts = messages > 0 && rates.messages.is_some() || rates.bytes.is_some();
+    if !counts || connection.phase != Phase::Established {
+        return;
     }
+    let begin = || Box::new(MeteredTraffic::new(now));
+    let metered = connection.rare_mut().metered.get_or_insert_with(begin);
+    let due = metered.meter.charge(now, rates, messages, packet.len() as u64);
+    if due <= now {
+        return;
+    }
+    metered.pause(now, due);
+    if core.connections.pause(id, Pause::Rate, now) {
+        core.counters.rate_pauses += 1;
+    }
+    core.connections.register_read_idle(id, &mut core.effects);
 }

@@ -10,6 +10,7 @@ use crate::mqtt::packet::{Packet, ReasonCode};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::{Action, Violation, disconnect};
 use crate::shard::Shard;
+use crate::shard::auth_exchange;
 use crate::shard::connect::{ConnectRequest, refuse_undecodable};
 use crate::shard::connection::{Connection, Pause, Phase};
 use crate::shard::connections::Unhandled;
@@ -17,6 +18,7 @@ use crate::shard::core::Core;
 use crate::shard::flow::Flow;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::publish::ClientPublish;
+use crate::shard::rates;
 use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
 use crate::shard::work::Job;
@@ -186,16 +188,18 @@ impl Shard {
                 }
                 // The connection is paused while it waits for the authenticator.
                 Phase::Authenticating => return (ReadProgress::Paused, taken),
-                Phase::Exchanging => match self.lifecycle().continue_exchange(now, id, rest) {
-                    None => return (ReadProgress::All, taken),
-                    Some((Flow::Continue, length)) => {
-                        self.core.counters.packets_received.count(PacketType::Auth);
-                        taken += length;
-                        continue;
+                Phase::Exchanging => {
+                    match auth_exchange::continue_exchange(now, id, rest, &mut self.lifecycle()) {
+                        None => return (ReadProgress::All, taken),
+                        Some((Flow::Continue, length)) => {
+                            self.core.counters.packets_received.count(PacketType::Auth);
+                            taken += length;
+                            continue;
+                        }
+                        Some((Flow::Wait, _)) => return (ReadProgress::Paused, taken),
+                        Some(_) => return (ReadProgress::Closed, taken),
                     }
-                    Some((Flow::Wait, _)) => return (ReadProgress::Paused, taken),
-                    Some(_) => return (ReadProgress::Closed, taken),
-                },
+                }
                 Phase::Closing { .. } => return (ReadProgress::Closed, taken),
             };
             let (flow, length) = match decoded {
@@ -210,24 +214,39 @@ impl Shard {
                     return (ReadProgress::Closed, taken);
                 }
             };
-            match flow {
-                Flow::Continue => {
-                    taken += length;
-                    if !self.core.settings.rates.is_empty() {
-                        self.core.meter(now, id, rest.get(..length).unwrap_or_default());
-                    }
-                }
-                Flow::Challenged => {
-                    let connect = rest.get(..length).unwrap_or_default();
-                    self.core.connections.keep_connect(id, Zeroizing::new(connect.to_vec()));
-                    taken += length;
-                }
-                Flow::Wait => return (ReadProgress::Paused, taken),
-                Flow::Closed => return (ReadProgress::Closed, taken),
-                Flow::Home(shard) => return (ReadProgress::Home { shard, unread: Vec::new() }, taken),
+            if let Some(stop) = self.after_packet(now, id, rest.get(..length).unwrap_or_default(), flow) {
+                return (stop, taken);
             }
+            taken += length;
         }
         (ReadProgress::All, taken)
+    }
+
+    /// Does the work that follows a handled packet. Returns the reason to stop reading, if there is
+    /// one; the packet then counts as not handled.
+    #[inline]
+    fn after_packet(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        packet: &[u8],
+        flow: Flow,
+    ) -> Option<ReadProgress> {
+        match flow {
+            Flow::Continue => {
+                if !self.core.settings.rates.is_empty() {
+                    rates::meter(now, id, packet, &mut self.core);
+                }
+                None
+            }
+            Flow::Challenged => {
+                self.core.connections.keep_connect(id, Zeroizing::new(packet.to_vec()));
+                None
+            }
+            Flow::Wait => Some(ReadProgress::Paused),
+            Flow::Closed => Some(ReadProgress::Closed),
+            Flow::Home(shard) => Some(ReadProgress::Home { shard, unread: Vec::new() }),
+        }
     }
 
     /// Handles any packet but PUBLISH.
@@ -275,7 +294,9 @@ impl Shard {
                 self.lifecycle().client_leaves(now, id, session_id, &disconnect);
                 Flow::Closed
             }
-            Action::Authenticate(auth) => self.lifecycle().take_auth(now, id, session_id, &auth),
+            Action::Authenticate(auth) => {
+                auth_exchange::take_auth(now, id, session_id, &auth, &mut self.lifecycle())
+            }
             Action::Fail(violation) => {
                 self.lifecycle().fail(now, id, violation);
                 Flow::Closed

@@ -235,7 +235,7 @@ fn a_held_message_that_the_new_user_may_not_read_is_refused() {
 
 fn change_rules(driver: &mut MemoryDriver, rules: &str) {
     let acl = acl(rules);
-    driver.shards.iter_mut().for_each(|shard| shard.replace_acls(Arc::clone(&acl).into()));
+    driver.shards.iter_mut().for_each(|shard| shard.access_control().replace_acls(Arc::clone(&acl).into()));
     driver.settle();
 }
 

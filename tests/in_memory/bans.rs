@@ -34,7 +34,7 @@ fn replace(driver: &mut MemoryDriver, bans: impl IntoIterator<Item = (Banned, Op
     let mut list = BanList::default();
     bans.into_iter().for_each(|(banned, end)| list.add(banned, end));
     let list = Some(Arc::new(list));
-    driver.shards.iter_mut().for_each(|shard| shard.replace_bans(list.clone()));
+    driver.shards.iter_mut().for_each(|shard| shard.access_control().replace_bans(list.clone()));
 }
 
 fn login(version: ProtocolVersion, client_id: &str, user: &str) -> Vec<u8> {
@@ -139,7 +139,7 @@ fn connected_clients_that_become_banned_are_disconnected_with_0x98() {
     ] {
         let id = driver.id(link);
         driver.shards[0].begin_turn();
-        driver.shards[0].disconnect_if_banned(now, id, origin);
+        driver.shards[0].access_control().disconnect_if_banned(now, id, origin);
         driver.settle();
     }
     for (link, is_banned) in [(links[0], true), (links[1], false), (links[2], true)] {
@@ -154,7 +154,11 @@ fn connected_clients_that_become_banned_are_disconnected_with_0x98() {
 fn a_client_that_connects_too_often_is_banned_and_a_stranger_cannot_get_it_banned() {
     const MINUTE: Duration = Duration::from_mins(1);
     let mut driver = banning(1, []);
-    driver.shards[0].limit_flapping(StrikeRule { limit: 3, window: MINUTE, block: 5 * MINUTE });
+    driver.shards[0].access_control().limit_flapping(StrikeRule {
+        limit: 3,
+        window: MINUTE,
+        block: 5 * MINUTE,
+    });
     let allow = |user| AuthDecision::Allow(Arc::new(Identity::new(user, IdentitySource::Password)).into());
     let enter = |driver: &mut MemoryDriver, user, decision| {
         let link = sent(driver, Arrival::local(), &login(V5, "c", user));
@@ -180,7 +184,7 @@ fn a_client_that_connects_too_often_is_banned_and_a_stranger_cannot_get_it_banne
 fn a_disconnect_for_an_overdue_acknowledgement_does_not_count() {
     let mut driver = banning(1, []);
     let rule = StrikeRule { limit: 3, window: Duration::from_mins(1), block: Duration::from_mins(5) };
-    driver.shards[0].limit_flapping(rule);
+    driver.shards[0].access_control().limit_flapping(rule);
     let stall = Stall {
         packet_id: PacketId::new(1).expect("not 0"),
         age: Duration::from_secs(1),

@@ -303,9 +303,7 @@ impl MemoryDriver {
 
     pub fn stop(&mut self) {
         for shard in &mut self.shards {
-            for id in shard.connection_ids() {
-                shard.shut_down(self.now, id);
-            }
+            shard.stop(self.now);
         }
         self.settle();
     }
@@ -377,7 +375,7 @@ impl MemoryDriver {
     /// The broker reads a socket, as far as it wants to.
     fn read(&mut self, link: LinkId) {
         let Link { shard, id, open, lingering, .. } = self.links[link];
-        if !open || lingering || !self.shards[shard].reads(id) {
+        if !open || lingering || !self.shards[shard].connection(id).reads() {
             return;
         }
         let bytes = std::mem::take(&mut self.links[link].unread);
@@ -464,7 +462,7 @@ impl MemoryDriver {
 
     fn resume(&mut self, shard: usize, id: ConnectionId) {
         let Some(link) = self.link_of(shard, id) else { return };
-        if self.shards[shard].has_unread(id) {
+        if self.shards[shard].connection(id).has_unread() {
             self.take_in(link, &[]);
         }
         self.read(link);

@@ -226,7 +226,7 @@ fn a_client_has_the_rules_of_its_listener_and_a_change_reaches_it() {
     let link = enter_by(&mut driver, 1, kept(None, "d"));
     subscribe(&mut driver, link, &["devices/x", "devices/y"], QoS::AtLeastOnce);
     let changed = with_listeners(Some("topic devices/y\n"), ["plain", "devices"]).access.files;
-    driver.shards.iter_mut().for_each(|shard| shard.replace_acls(changed.clone()));
+    driver.shards.iter_mut().for_each(|shard| shard.access_control().replace_acls(changed.clone()));
     driver.settle();
     let publisher = enter_by(&mut driver, 0, connect("publisher"));
     for (id, topic) in [(1, "devices/x"), (2, "devices/y")] {

@@ -40,14 +40,14 @@ fn packets_beyond_the_steps_of_a_turn_are_handled_in_later_turns() {
     shard.begin_turn();
     assert_eq!(shard.receive(now, flooded, &bytes), ReadProgress::Paused);
     assert_eq!(shard.snapshot().counters.publishes_received.total(), u64::from(STEPS));
-    assert!(!shard.reads(flooded), "it is not read before it has had its next turn");
+    assert!(!shard.connection(flooded).reads(), "it is not read before it has had its next turn");
     // Another client has its turn in between.
     driver.send(other, &PINGREQ);
     assert_eq!(driver.links[other].received, PINGRESP);
     driver.settle();
     let shard = &mut driver.shards[0];
     assert_eq!(shard.snapshot().counters.publishes_received.total(), u64::from(10 * STEPS));
-    assert!(shard.reads(flooded) && !shard.has_jobs());
+    assert!(shard.connection(flooded).reads() && !shard.has_jobs());
     let (longest, late) = shard.take_longest_turn();
     assert!(longest <= STEPS + 20 && late == 0, "a turn of {longest} steps, {late} packets late");
 }
@@ -234,7 +234,7 @@ fn retained_messages_beyond_the_steps_of_a_turn_are_sent_in_later_turns_and_othe
     shard.take_longest_turn();
     shard.begin_turn();
     shard.receive(now, id, &[&naming(0x82, &["#".to_owned()])[..], &PINGREQ].concat());
-    assert!(!shard.reads(id), "what it pipelined behind waits");
+    assert!(!shard.connection(id).reads(), "what it pipelined behind waits");
     driver.turn();
     // Retained in the meantime, ahead and behind: it comes once, live or read.
     for topic in [b"\x0Aretained/!", b"\x0Aretained/~"] {
@@ -252,7 +252,7 @@ fn retained_messages_beyond_the_steps_of_a_turn_are_sent_in_later_turns_and_othe
     // One is read as well: it was ahead.
     assert_eq!(publishes(behind), RETAINED + 3);
     assert!(behind.ends_with(&PINGRESP));
-    assert!(driver.shards[0].reads(id) && driver.shards[0].usage().jobs == 0);
+    assert!(driver.shards[0].connection(id).reads() && driver.shards[0].usage().jobs == 0);
     assert_no_long_turn(&mut driver);
 }
 
@@ -400,7 +400,7 @@ fn a_session_that_begins_in_the_slot_of_one_that_ended_gets_nothing_of_what_was_
     let shard = &mut driver.shards[0];
     shard.begin_turn();
     assert_eq!(shard.receive(now, id, &at_least_once(1, b'1')), ReadProgress::All);
-    assert!(!shard.reads(id) && shard.is_fanning());
+    assert!(!shard.connection(id).reads() && shard.is_fanning());
     // Straight to the shard, for the driver settles after whatever it does.
     let last = driver.id(receivers[RECEIVERS - 1]);
     let shard = &mut driver.shards[0];

@@ -255,7 +255,7 @@ impl World {
                 }
                 socket.waits = waits;
             }
-            if !node.core.reads(link.id) {
+            if !node.core.connection(link.id).reads() {
                 self.sockets[link.socket].heard = self.now;
             }
         }
@@ -455,7 +455,7 @@ impl World {
         let Some(link) = self.nodes[shard].link(id) else { return };
         let socket = link.socket;
         self.sockets[socket].heard = self.now;
-        if self.nodes[shard].core.has_unread(id) {
+        if self.nodes[shard].core.connection(id).has_unread() {
             self.take_in(shard, id, socket, &[]);
         }
         self.wake_reader(socket);
@@ -493,7 +493,7 @@ impl World {
         self.sockets[socket].read_scheduled = false;
         let Some((shard, id)) = self.sockets[socket].place else { return };
         let lingering = self.nodes[shard].link(id).is_some_and(|l| l.lingering);
-        if !lingering && !self.nodes[shard].core.reads(id) {
+        if !lingering && !self.nodes[shard].core.connection(id).reads() {
             return;
         }
         let s = &mut self.sockets[socket];
@@ -647,7 +647,7 @@ impl World {
         let (socket, lingering) = (link.socket, link.lingering);
         while !lingering
             && self.sockets[socket].place == Some((shard, id))
-            && self.nodes[shard].core.reads(id)
+            && self.nodes[shard].core.connection(id).reads()
             && !self.sockets[socket].up.is_empty()
         {
             let bytes = std::mem::take(&mut self.sockets[socket].up);
@@ -679,7 +679,7 @@ impl World {
             // While its answers wait for a commit the time stands still: commits take much less
             // than that in all.
             let still = if self.disk.is_some() { keep_alive + self.shortage.blocked_ms } else { 0 };
-            let reads = self.nodes[shard].core.reads(id);
+            let reads = self.nodes[shard].core.connection(id).reads();
             if let Some(since) = s.closing {
                 if self.now > since + LINGER_MS + late {
                     self.fail(format!("socket {socket} has been closing since {since}"));

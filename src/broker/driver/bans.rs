@@ -25,11 +25,11 @@ impl ShardDriver {
         };
         let is_newest = self.in_new_turn(|shard, now| {
             if *from == 0 {
-                shard.replace_bans(Some(Arc::clone(bans)));
+                shard.access_control().replace_bans(Some(Arc::clone(bans)));
             }
-            let is_newest = shard.bans().is_some_and(|newest| Arc::ptr_eq(newest, bans));
+            let is_newest = shard.access_control().bans().is_some_and(|newest| Arc::ptr_eq(newest, bans));
             for (id, origin) in origins.into_iter().filter(|_| is_newest) {
-                shard.disconnect_if_banned(now, id, origin);
+                shard.access_control().disconnect_if_banned(now, id, origin);
             }
             is_newest
         });

@@ -182,7 +182,7 @@ impl ShardDriver {
             user.source() == IdentitySource::Password
                 && old.fingerprint(user.user()) != new.fingerprint(user.user())
         };
-        self.in_new_turn(|shard, now| shard.revoke(now, *from, &has_changed))
+        self.in_new_turn(|shard, now| shard.access_control().revoke(now, *from, &has_changed))
     }
 
     /// Checks the certificates of the clients in up to [`CHAINS_AT_ONCE`] slots again. Disconnects
@@ -254,7 +254,8 @@ impl ShardDriver {
         }
         let has_unread = !unread.is_empty();
         let id = self.with_shard(|shard, _| {
-            arrival.ban = shard.bans().and_then(|bans| bans::of_origin(bans, &peer, &transport));
+            arrival.ban =
+                shard.access_control().bans().and_then(|bans| bans::of_origin(bans, &peer, &transport));
             let id = shard.accept(accepted, arrival);
             if has_unread {
                 shard.keep_unread(id, unread);
@@ -398,7 +399,8 @@ impl ShardDriver {
         let mut waiting = Vec::new();
         for mut found in shard.waiting(now, SESSIONS) {
             let handle = found.connection.and_then(|(id, _)| handles.find(id));
-            let stall = handle.and_then(|handle| shard.diagnose(now, handle.id, handle.transport().view()));
+            let stall = handle
+                .and_then(|handle| shard.connection(handle.id).diagnose(now, handle.transport().view()));
             let diagnosis = if stall.is_some() { Diagnosis::Done } else { Diagnosis::NoSocket };
             found.stall = stall.unwrap_or(found.stall);
             waiting.push((found, diagnosis));
@@ -418,7 +420,8 @@ impl ShardDriver {
         }
         let facts = |row: &SessionSummary| {
             let handle = handles.find(row.connection?)?;
-            let stall = row.oldest.and_then(|_| shard.diagnose(now, handle.id, handle.transport().view()));
+            let stall =
+                row.oldest.and_then(|_| shard.connection(handle.id).diagnose(now, handle.transport().view()));
             Some(SocketFacts { session: row.id, address: handle.peer.to_string(), stall })
         };
         let sockets = match &answer {
@@ -461,12 +464,7 @@ impl ShardDriver {
     /// Disconnects every client in order, and accepts no more.
     pub fn stop(&self) {
         self.stopping.set(true);
-        self.with_shard(|shard, now| {
-            shard.begin_to_stop();
-            for id in shard.connection_ids() {
-                shard.shut_down(now, id);
-            }
-        });
+        self.with_shard(|shard, now| shard.stop(now));
     }
 }
 
@@ -484,15 +482,18 @@ impl ConnectionDriver for ShardDriver {
     }
 
     fn read_size(&self, id: ConnectionId) -> usize {
-        self.look(|shard| shard.read_size(id))
+        self.look(|shard| shard.connection(id).read_size())
     }
 
     fn is_silent(&self, id: ConnectionId) -> bool {
-        self.look(|shard| shard.reads(id) && shard.is_silent(clock::now(), id))
+        self.look(|shard| {
+            let connection = shard.connection(id);
+            connection.reads() && connection.is_silent(clock::now())
+        })
     }
 
     fn has_unread(&self, id: ConnectionId) -> bool {
-        self.look(|shard| shard.has_unread(id))
+        self.look(|shard| shard.connection(id).has_unread())
     }
 
     fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress {

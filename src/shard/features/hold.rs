@@ -23,96 +23,94 @@ use crate::shard::slots::SessionId;
 use crate::time::Instant;
 use std::sync::Arc;
 
-impl Lifecycle<'_> {
-    /// Moves held messages into the queue of a session, in order, as long as the queue has room.
-    /// Answers the gate of each message when the records so far are committed.
-    pub(crate) fn admit_held(&mut self, now: Instant, id: SessionId) {
-        loop {
-            let Core { connections, sessions, access, settings, counters, .. } = &mut *self.core;
-            let policy = &settings.session.send;
-            let Some(session_entry) = sessions.get_mut(id) else { return };
-            let Some(front) = session_entry.first_held() else { return };
-            let size = front.delivery.size();
-            let limits = session_entry.session.queue_limits(policy);
-            if !session_entry.session.sender.make_room(now, size, limits, &mut counters.drops) {
-                return self.core.report_drops(id);
-            }
-            let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
-            if access.are_on() && !session_entry.may_read(access, delivery.message.topic()) {
-                self.end_unreadable_held(now, id, delivery, gate);
-                continue;
-            }
-            let head = session_entry.head();
-            let sender = &mut session_entry.session.sender;
-            let taken = sender.enqueue(now, delivery, head, limits, &mut counters.drops).is_ok();
-            if let Some((connection_id, connection)) =
-                session_entry.connection.and_then(|c| Some((c, connections.get_mut(c)?)))
-            {
-                session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
-                self.core.touch(connection_id);
-            }
-            self.core.report_drops(id);
-            self.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
+/// Moves held messages into the queue of a session, in order, as long as the queue has room.
+/// Answers the gate of each message when the records so far are committed.
+pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
+    loop {
+        let Core { connections, sessions, access, settings, counters, .. } = &mut *life.core;
+        let policy = &settings.session.send;
+        let Some(session_entry) = sessions.get_mut(id) else { return };
+        let Some(front) = session_entry.first_held() else { return };
+        let size = front.delivery.size();
+        let limits = session_entry.session.queue_limits(policy);
+        if !session_entry.session.sender.make_room(now, size, limits, &mut counters.drops) {
+            return life.core.report_drops(id);
         }
-    }
-
-    /// Ends a held message that the client may not read, because the rules or the user of the
-    /// session have changed. A shared message goes to another member of the group.
-    fn end_unreadable_held(&mut self, now: Instant, id: SessionId, delivery: Delivery, gate: Gate) {
-        self.core.report_drops(id);
-        if let Some(share) = &delivery.share {
-            return self.pass_on_held(now, &delivery, share, gate);
+        let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
+        if access.are_on() && !session_entry.may_read(access, delivery.message.topic()) {
+            end_unreadable(now, id, delivery, gate, life);
+            continue;
         }
-        let Delivery { message, mark, stored: _ends, .. } = delivery;
-        let lost = Dropped::unsent(DropReason::NotAuthorized, message);
-        self.core.counters.drops.lose(lost.counted_by(mark));
-        self.core.report_drops(id);
-        self.answer_when_committed(now, gate, Outcome::Refused);
-    }
-
-    /// Drops the held messages of a session whose time is up, and answers their gates with
-    /// `HeldTooLong`.
-    pub(crate) fn refuse_overdue_held(&mut self, now: Instant, id: SessionId) {
-        while let Some(session_entry) = self.core.sessions.get_mut(id)
-            && session_entry.held_until() <= now
-            && let Some(HeldMessage { gate, delivery, .. }) = session_entry.pop_held()
+        let head = session_entry.head();
+        let sender = &mut session_entry.session.sender;
+        let taken = sender.enqueue(now, delivery, head, limits, &mut counters.drops).is_ok();
+        if let Some((connection_id, connection)) =
+            session_entry.connection.and_then(|c| Some((c, connections.get_mut(c)?)))
         {
-            let lost = Dropped::unsent(DropReason::QueueRefused, delivery.message);
-            self.core.counters.drops.lose(lost.counted_by(delivery.mark));
-            self.core.report_drops(id);
-            self.answer_gate(now, gate, Outcome::HeldTooLong);
+            session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
+            life.core.touch(connection_id);
         }
+        life.core.report_drops(id);
+        life.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
     }
+}
 
-    /// Ends one held message of a session that ended. A shared message goes to another member of
-    /// the group; any other message is dropped.
-    pub(crate) fn refuse_held(&mut self, now: Instant, held: HeldMessage, ended: &EndedSession) {
-        let HeldMessage { gate, delivery, .. } = held;
-        if let Some(share) = &delivery.share {
-            return self.pass_on_held(now, &delivery, share, gate);
-        }
-        let Delivery { message, mark, stored: _ends, .. } = delivery;
-        self.drop_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message).counted_by(mark));
-        self.answer_when_committed(now, gate, Outcome::Refused);
+/// Ends a held message that the client may not read, because the rules or the user of the
+/// session have changed. A shared message goes to another member of the group.
+fn end_unreadable(now: Instant, id: SessionId, delivery: Delivery, gate: Gate, life: &mut Lifecycle<'_>) {
+    life.core.report_drops(id);
+    if let Some(share) = &delivery.share {
+        return pass_on(now, &delivery, share, gate, life);
     }
+    let Delivery { message, mark, stored: _ends, .. } = delivery;
+    let lost = Dropped::unsent(DropReason::NotAuthorized, message);
+    life.core.counters.drops.lose(lost.counted_by(mark));
+    life.core.report_drops(id);
+    life.answer_when_committed(now, gate, Outcome::Refused);
+}
 
-    /// Gives a held message to another member of the group, or lets another member hold it. The
-    /// batch that records the new owner also ends the old entry.
-    fn pass_on_held(&mut self, now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate) {
-        self.core.counters.objectives.passed_on(held.mark);
-        let mut publication = Publication::of(&held.message, None);
-        publication.atomic = held.stored.is_some();
-        let nobody = (Offered::InTurn(Vec::new()), DropReason::SessionEnded);
-        match self.routing().share_by_name(now, share, &mut publication, nobody, Some(gate)) {
-            SharedDelivery::Held | SharedDelivery::Underway { .. } => {}
-            SharedDelivery::Settled(Outcome::Taken) => self.answer_when_committed(now, gate, Outcome::Taken),
-            SharedDelivery::Settled(outcome) => {
-                if outcome == Outcome::Unmatched {
-                    let (cause, message) = (DropReason::SessionEnded, Some(held.message.clone()));
-                    self.core.drop_of_group(share, cause, message, publication.atomic);
-                }
-                self.answer_when_committed(now, gate, Outcome::Refused);
+/// Drops the held messages of a session whose time is up, and answers their gates with
+/// `HeldTooLong`.
+pub(crate) fn refuse_overdue(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
+    while let Some(session_entry) = life.core.sessions.get_mut(id)
+        && session_entry.held_until() <= now
+        && let Some(HeldMessage { gate, delivery, .. }) = session_entry.pop_held()
+    {
+        let lost = Dropped::unsent(DropReason::QueueRefused, delivery.message);
+        life.core.counters.drops.lose(lost.counted_by(delivery.mark));
+        life.core.report_drops(id);
+        life.answer_gate(now, gate, Outcome::HeldTooLong);
+    }
+}
+
+/// Ends one held message of a session that ended. A shared message goes to another member of
+/// the group; any other message is dropped.
+pub(crate) fn refuse(now: Instant, held: HeldMessage, ended: &EndedSession, life: &mut Lifecycle<'_>) {
+    let HeldMessage { gate, delivery, .. } = held;
+    if let Some(share) = &delivery.share {
+        return pass_on(now, &delivery, share, gate, life);
+    }
+    let Delivery { message, mark, stored: _ends, .. } = delivery;
+    life.drop_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message).counted_by(mark));
+    life.answer_when_committed(now, gate, Outcome::Refused);
+}
+
+/// Gives a held message to another member of the group, or lets another member hold it. The
+/// batch that records the new owner also ends the old entry.
+fn pass_on(now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate, life: &mut Lifecycle<'_>) {
+    life.core.counters.objectives.passed_on(held.mark);
+    let mut publication = Publication::of(&held.message, None);
+    publication.atomic = held.stored.is_some();
+    let nobody = (Offered::InTurn(Vec::new()), DropReason::SessionEnded);
+    match life.routing().share_by_name(now, share, &mut publication, nobody, Some(gate)) {
+        SharedDelivery::Held | SharedDelivery::Underway { .. } => {}
+        SharedDelivery::Settled(Outcome::Taken) => life.answer_when_committed(now, gate, Outcome::Taken),
+        SharedDelivery::Settled(outcome) => {
+            if outcome == Outcome::Unmatched {
+                let (cause, message) = (DropReason::SessionEnded, Some(held.message.clone()));
+                life.core.drop_of_group(share, cause, message, publication.atomic);
             }
+            life.answer_when_committed(now, gate, Outcome::Refused);
         }
     }
 }

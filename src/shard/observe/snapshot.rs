@@ -1,8 +1,10 @@
 //! The figures of one shard at one moment, for metrics and `$SYS`.
 
 use crate::session::counters::Counters;
+use crate::shard::core::Core;
 use crate::shard::observe::census::Census;
 use crate::shard::observe::client_counts::ClientCounts;
+use crate::shard::route::Routes;
 use std::time::Duration;
 
 /// Figures of one shard. Housekeeping copies them out once a second.
@@ -33,6 +35,25 @@ pub struct ShardSnapshot {
 }
 
 impl ShardSnapshot {
+    /// Returns the figures of a shard.
+    pub(crate) fn of(core: &Core, routes: &Routes) -> ShardSnapshot {
+        let Core { connections, sessions, exchange, gauges, counters, clients, .. } = core;
+        let tree = routes.router.tree();
+        ShardSnapshot {
+            connected: connections.established() as u64,
+            sessions: sessions.len() as u64,
+            subscriptions: tree.len() as u64,
+            shared_subscriptions: tree.shared() as u64,
+            stalled: gauges.stalled() as u64,
+            cpu: Duration::ZERO,
+            partial_bytes: connections.partial_bytes() as u64,
+            pending_peer_batches: exchange.pending_batches() as u64,
+            census: gauges.census().clone(),
+            counters: counters.clone(),
+            clients: clients.clone(),
+        }
+    }
+
     /// Returns the number of sessions without a connection.
     pub fn away(&self) -> u64 {
         self.sessions.saturating_sub(self.connected)

@@ -1,0 +1,89 @@
+//! Changes of who may do what, while clients are connected: the rules of the ACL files, bans, and
+//! users that have lost their right to enter.
+
+use crate::access::bans::{Ban, BanList};
+use crate::access::identity::Identity;
+use crate::access::strikes::StrikeRule;
+use crate::mqtt::packet::ReasonCode;
+use crate::shard::access::AclFiles;
+use crate::shard::lifecycle::Lifecycle;
+use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::slots::ConnectionId;
+use crate::shard::work::Job;
+use crate::shard::{bans, flapping};
+use crate::time::Instant;
+use std::sync::Arc;
+
+/// Slots of sessions that [`AccessControl::revoke`] looks at in one call.
+const SLOTS: u32 = 2_000;
+
+/// The rules of one shard, borrowed to change them.
+#[derive(Debug)]
+pub struct AccessControl<'a> {
+    life: Lifecycle<'a>,
+}
+
+impl<'a> AccessControl<'a> {
+    /// Returns the rules of the shard.
+    pub(super) fn new(life: Lifecycle<'a>) -> AccessControl<'a> {
+        AccessControl { life }
+    }
+
+    /// Replaces the rules of all ACL files. They hold for the next packet and the next delivery of
+    /// each client. A walk over the sessions drops the messages that may no longer be read. It
+    /// takes as many turns as it needs.
+    pub fn replace_acls(&mut self, files: AclFiles) {
+        self.life.core.access.replace(files);
+        self.life.routes.orphaned_queues.rules_changed();
+        self.life.work.later(Job::RulesChanged { from: 0 });
+    }
+
+    /// Disconnects the clients of users that `is_revoked`, with 0x87. Looks at 2,000 slots of
+    /// sessions at most, from `from` on. Returns the next slot, or `None` at the end. At the slot
+    /// 0, decisions that wait for their CONNECT become void, because their users have no session
+    /// yet.
+    pub fn revoke(&mut self, now: Instant, from: u32, is_revoked: &dyn Fn(&Identity) -> bool) -> Option<u32> {
+        if from == 0 {
+            self.life.core.connections.note_revocation();
+        }
+        let end = self.life.core.sessions.end_of_slots();
+        let until = end.min(from.saturating_add(SLOTS));
+        for slot in from..until {
+            let connection = self.life.core.sessions.at(slot).and_then(|(_, entry)| {
+                entry.connection.filter(|_| entry.user().is_some_and(|user| is_revoked(user)))
+            });
+            if let Some(id) = connection {
+                let reason = Some(ReasonCode::NOT_AUTHORIZED);
+                self.life.disconnect(now, id, reason, DisconnectCause::Revoked);
+            }
+        }
+        (until < end).then_some(until)
+    }
+
+    /// Bans clients that connect as often as the rule says. Only clients with a verified user
+    /// count.
+    pub fn limit_flapping(&mut self, rule: StrikeRule) {
+        self.life.core.flapping = Some(flapping::counted(rule));
+    }
+
+    /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds
+    /// the connected clients that are banned now with [`Self::disconnect_if_banned`].
+    pub fn replace_bans(&mut self, bans: Option<Arc<BanList>>) {
+        self.life.core.bans = bans;
+    }
+
+    /// Returns the bans; `None` if none are configured.
+    pub fn bans(&self) -> Option<&Arc<BanList>> {
+        self.life.core.bans.as_ref()
+    }
+
+    /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
+    /// certificate, if one holds.
+    // 5.0 section 3.14.2.1: 0x8A stands in CONNACK alone.
+    pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) {
+        if let Some(ban) = origin.or_else(|| bans::ban_of_session(now, id, self.life.core)) {
+            let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
+            self.life.disconnect(now, id, reason, DisconnectCause::Banned(ban));
+        }
+    }
+}

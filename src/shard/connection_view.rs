@@ -1,0 +1,60 @@
+//! One connection as its driver sees it: if its socket is read, how much at once, and why it waits.
+
+use crate::session::outbound::stall::{SocketView, Stall};
+use crate::shard::connection::{Connection, FIRST_READ_SIZE, Pause, Phase};
+use crate::shard::core::Core;
+use crate::shard::slots::ConnectionId;
+use crate::time::Instant;
+
+/// A look at one connection. A connection that is gone is not read, and has no unread bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionView<'a> {
+    id: ConnectionId,
+    core: &'a Core,
+}
+
+impl<'a> ConnectionView<'a> {
+    /// Returns a look at a connection of a shard.
+    #[inline]
+    pub(super) fn new(id: ConnectionId, core: &'a Core) -> ConnectionView<'a> {
+        ConnectionView { id, core }
+    }
+
+    /// Returns true if bytes are kept that were read and not handled.
+    pub fn has_unread(self) -> bool {
+        self.core.connections.get(self.id).is_some_and(|c| c.partial_len() > 0)
+    }
+
+    /// Returns true if the connection exists and is not paused, so that its socket is read.
+    pub fn reads(self) -> bool {
+        self.read_size() > 0
+    }
+
+    /// Returns the most bytes that are read from the socket at once; 0 if it is not read. A client
+    /// that is not connected yet gets little memory.
+    pub fn read_size(self) -> usize {
+        match self.core.connections.get(self.id) {
+            Some(connection) if connection.pauses.any() => 0,
+            // What stays behind a pause for the rate takes memory.
+            Some(connection) if connection.is_metered() => FIRST_READ_SIZE,
+            Some(Connection { phase: Phase::AwaitingConnect | Phase::Exchanging, .. }) => FIRST_READ_SIZE,
+            Some(_) => usize::MAX,
+            None => 0,
+        }
+    }
+
+    /// Returns true if the connection is to be disconnected for its silence, and for nothing else.
+    pub fn is_silent(self, now: Instant) -> bool {
+        let (id, connections) = (self.id, &self.core.connections);
+        let is_paused = connections.get(id).is_some_and(|c| c.pauses.has(Pause::Rate));
+        !is_paused && connections.write_deadline(id) > now && connections.read_deadline(id) <= now
+    }
+
+    /// Returns the oldest unacknowledged packet, with its cause. `view` is the socket's
+    /// view of the bytes that were written to it.
+    pub fn diagnose(self, now: Instant, view: SocketView) -> Option<Stall> {
+        let connection = self.core.connections.get(self.id)?;
+        let sender = &self.core.sessions.get(connection.session?)?.session.sender;
+        sender.oldest_diagnosed(now, view, &connection.wire)
+    }
+}
