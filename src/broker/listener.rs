@@ -2,10 +2,10 @@
 
 use super::bind::{self, SocketFile};
 use super::connect_limits::{AddressLimit, ConnectRates};
-use super::connection::PeerAddress;
+use super::connection::{Incoming, PeerAddress};
 use super::handshake::entrance::Entrance;
 use super::handshake::{Handshakes, NewSocket};
-use super::message::{Adopt, Incoming};
+use super::message::Adopt;
 use super::rate_limit::{Rate, RateLimiter};
 use super::start_error::StartError;
 use super::statistics::{BrokerStatistics, ConnectionLimit};

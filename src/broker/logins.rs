@@ -1,9 +1,9 @@
 //! The authenticator, and the files that it checks logins against.
 
 use super::authenticator::checks::{Checks, TokenCheck, TokenPlace};
+use super::authenticator::decided::Decided;
 use super::authenticator::http_client::HttpTarget;
 use super::authenticator::{AuthClientParts, Authenticator, AuthenticatorOptions};
-use super::message::Decided;
 use super::settings::asks_authenticator;
 use super::start_error::StartError;
 use crate::auth::file_error::FileError;

@@ -1,65 +1,21 @@
-//! The messages between actors, except those of the expiry actor (`crate::expiry::message`).
+//! The messages between actors, except those of the expiry actor (`crate::expiry::message`) and
+//! the decisions of the authenticator (`crate::broker::authenticator::decided`).
 
 use super::authenticator::AuthClientParts;
-use super::authenticator::checks::Proof;
 use crate::access::bans::BanList;
 use crate::auth::password::PasswordFile;
-use crate::broker::connection::{DetachedTransport, PeerAddress, Released};
+use crate::broker::connection::Incoming;
 use crate::expiry::actor::ExpiryActor;
-use crate::mqtt::charge::Charge;
 use crate::net::tls::config::TlsServer;
 use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
-use crate::shard::ConnectionId;
 use crate::shard::access::AclFiles;
-use crate::shard::arrival::{Arrival, ListenerNumber};
-use crate::shard::authentication::AuthDecision;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::store::writer::ToStore;
-use crate::time::Instant;
 use actix::{Addr, Message, Recipient};
 use std::sync::Arc;
-
-/// A socket on its way to a shard: just accepted, or from the shard that read its CONNECT.
-///
-/// Takes less than 100 B without unread bytes. The 2 KiB that each connection may take beside
-/// `limits.memory` include them.
-#[derive(Debug)]
-pub struct Incoming {
-    /// The socket.
-    pub transport: DetachedTransport,
-    /// The client's address.
-    pub peer: PeerAddress,
-    /// The time at which the listener accepted the socket. The connect timeout runs from here.
-    pub accepted: Instant,
-    /// What is known of the connection before its first packet.
-    pub arrival: Arrival,
-    /// Bytes that were read and not handled.
-    pub unread: Vec<u8>,
-    /// The charge of `unread`. A socket that was just accepted has none, because the listener's
-    /// thread settles no charges.
-    _charge: Charge,
-}
-
-impl Incoming {
-    /// Returns a socket that a listener accepted.
-    pub fn accepted(
-        transport: DetachedTransport,
-        peer: PeerAddress,
-        accepted: Instant,
-        arrival: Arrival,
-    ) -> Incoming {
-        Incoming { transport, peer, accepted, arrival, unread: Vec::new(), _charge: Charge::NONE }
-    }
-
-    /// Returns a socket that leaves the shard that read its CONNECT.
-    pub fn moved(transport: DetachedTransport, released: Released, unread: Vec<u8>) -> Incoming {
-        let _charge = Charge::new(unread.capacity());
-        let Released { peer, accepted, arrival } = released;
-        Incoming { transport, peer, accepted, arrival, unread, _charge }
-    }
-}
 
 /// Sockets for a shard. The listener sends all sockets that it accepted at once in one message.
 #[derive(Debug)]
@@ -76,21 +32,6 @@ pub struct PeerAddresses {
     pub sockets: Recipient<Adopt>,
     /// For the batches of other shards.
     pub batches: Recipient<PeerBatch>,
-}
-
-/// A decision of the authenticator about one CONNECT.
-#[derive(Debug)]
-pub struct Decided {
-    /// The connection that waits.
-    pub connection: ConnectionId,
-    /// The decision.
-    pub(super) decision: AuthDecision,
-    /// The evidence of a success that rests on the password file or on keys.
-    pub(super) proof: Option<Proof>,
-}
-
-impl Message for Decided {
-    type Result = ();
 }
 
 /// The password file was replaced. Users that left it, or have another hash, are disconnected.

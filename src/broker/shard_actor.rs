@@ -4,13 +4,14 @@
 //! The handlers of the actor are the ways into a shard, except for bytes: a connection reads bytes
 //! itself. The actor also starts the flusher, the task that runs [`crate::shard::Shard::turn`].
 
+use crate::broker::authenticator::decided::Decided;
 use crate::broker::connection::ConnectionNotice;
 use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
 use crate::broker::message::{
-    AclChanged, Adopt, BansChanged, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged, TlsChanged,
+    AclChanged, Adopt, BansChanged, ConnectPeers, DelayedPage, Page, PasswordsChanged, StartTimers, Stop,
+    TlsChanged,
 };
-use crate::broker::message::{StartTimers, Stop};
 use crate::broker::question::{AskShard, CommandShard};
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;

@@ -3,11 +3,12 @@
 //! A method allows, denies, or is not meant: a user who is not in the password file, or a password
 //! that is no token. Then the next method decides. After the last one the login is denied.
 
+use super::decided::{Evidence, Proof};
 use crate::access::grant::Grant;
 use crate::access::identity::{Identity, IdentitySource};
-use crate::auth::cache::{CacheSecret, LoginKey};
+use crate::auth::cache::CacheSecret;
 use crate::auth::jwt::token::{TokenRefusal, TokenVerifier, VerifiedToken};
-use crate::auth::password::file::{Fingerprint, PasswordFile, Verdict};
+use crate::auth::password::file::{PasswordFile, Verdict};
 use crate::auth::password::hash::{HashCost, HashKind};
 use crate::clock;
 use crate::session::authentication::AuthMethod;
@@ -20,25 +21,25 @@ const TOKEN_US: u64 = 100;
 
 /// The files that logins are checked against. They do not change: a reload makes others.
 #[derive(Clone, Debug, Default)]
-pub(in crate::broker) struct Checks {
+pub(crate) struct Checks {
     /// `None` without a password file.
-    pub(in crate::broker) passwords: Option<Arc<PasswordFile>>,
+    pub(crate) passwords: Option<Arc<PasswordFile>>,
     /// `None` without keys.
-    pub(in crate::broker) tokens: Option<TokenCheck>,
+    pub(crate) tokens: Option<TokenCheck>,
 }
 
 /// The check of tokens.
 #[derive(Clone, Debug)]
-pub(in crate::broker) struct TokenCheck {
+pub(crate) struct TokenCheck {
     /// The keys and the rules.
-    pub(in crate::broker) verifier: TokenVerifier,
+    pub(crate) verifier: TokenVerifier,
     /// The place of the token in CONNECT.
-    pub(in crate::broker) place: TokenPlace,
+    pub(crate) place: TokenPlace,
 }
 
 /// The place of a token in CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::broker) enum TokenPlace {
+pub(crate) enum TokenPlace {
     /// The password.
     Password,
     /// The user name.
@@ -52,23 +53,6 @@ pub(super) enum CheckCost {
     Hash(HashCost),
     /// The signature of a token.
     Token,
-}
-
-/// The evidence of a successful check.
-#[derive(Debug)]
-pub(in crate::broker) struct Proof {
-    pub(super) key: LoginKey,
-    /// Bytes that the client sent.
-    pub(super) text: usize,
-    evidence: Evidence,
-}
-
-#[derive(Debug)]
-enum Evidence {
-    /// The line of a user in the password file.
-    Line { user: Box<str>, fingerprint: Fingerprint },
-    /// The file of keys.
-    Keys(Fingerprint),
 }
 
 /// The end of the chain, or of the part of it that needs no HTTP service.
@@ -131,6 +115,10 @@ impl CheckCost {
 }
 
 impl TokenCheck {
+    fn proof(&self, secret: &CacheSecret, request: &AuthRequest) -> Proof {
+        Proof::of_token(secret, request, self.token(request), self.verifier.fingerprint())
+    }
+
     /// Returns the token of a request; empty without one.
     fn token<'a>(&self, request: &'a AuthRequest) -> &'a [u8] {
         match self.place {
@@ -182,7 +170,7 @@ impl Checks {
                     }
                 }
                 AuthMethod::Jwt => {
-                    proofs.extend(self.tokens.as_ref().map(|check| Proof::of_token(secret, request, check)));
+                    proofs.extend(self.tokens.as_ref().map(|check| check.proof(secret, request)));
                 }
                 // Its answers are not remembered, and it comes before the methods behind it.
                 AuthMethod::Http => break,
@@ -227,7 +215,7 @@ impl Checks {
                 },
                 (AuthMethod::Jwt, _, Some(check)) => match check.verify(request, measured) {
                     Ok(token) => {
-                        return ChainEnd::Allow(grant_of(token), Proof::of_token(secret, request, check));
+                        return ChainEnd::Allow(grant_of(token), check.proof(secret, request));
                     }
                     Err(TokenRefusal::NoToken) => what = TokenRefusal::NoToken.text(),
                     // A fleet with expired tokens is not blocked, and a fleet with forgotten keys
@@ -259,22 +247,6 @@ impl Checks {
         let Some(check) = &self.tokens else { return false };
         follows.any(|method| *method == AuthMethod::Jwt)
             && check.verify(request, measured).err().is_none_or(TokenRefusal::is_signed)
-    }
-}
-
-impl Proof {
-    fn of_line(secret: &CacheSecret, request: &AuthRequest, fingerprint: Fingerprint) -> Proof {
-        let password = request.password.as_ref().map(|secret| secret.bytes());
-        let key = secret.key(Some(&fingerprint), request.user(), password);
-        let text = request.size();
-        Proof { key, text, evidence: Evidence::Line { user: request.user().into(), fingerprint } }
-    }
-
-    fn of_token(secret: &CacheSecret, request: &AuthRequest, check: &TokenCheck) -> Proof {
-        let fingerprint = check.verifier.fingerprint();
-        let key = secret.key(Some(&fingerprint), "", Some(check.token(request)));
-        let text = request.size();
-        Proof { key, text, evidence: Evidence::Keys(fingerprint) }
     }
 }
 

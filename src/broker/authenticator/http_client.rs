@@ -35,7 +35,7 @@ const LARGEST_HEADER: usize = 32 << 10;
 const IDLE: Duration = Duration::from_secs(30);
 
 /// One service, with its connections.
-pub(in crate::broker) struct HttpTarget {
+pub(crate) struct HttpTarget {
     url: ServiceUrl,
     headers: HeaderMap,
     /// `None` for plain TCP.
@@ -50,7 +50,7 @@ impl HttpTarget {
     ///
     /// # Errors
     /// The authorities cannot be read, or the host is no name that a certificate can have.
-    pub(in crate::broker) fn new(
+    pub(crate) fn new(
         url: ServiceUrl,
         ca: Option<&Path>,
         headers: &HttpHeaders,

@@ -5,10 +5,10 @@
 //! second at a time ([`CircuitBreaker`]), and its clients are refused at once. Nobody enters
 //! because the service is down.
 
+use super::Inner;
 use super::checks::ChainPlace;
 use super::http_client::HttpTarget;
-use super::queue::AuthJob;
-use super::{Inner, QUEUED_BYTES};
+use super::queue::{AuthJob, QUEUED_BYTES};
 use crate::auth::http::answer::{AnswerError, HttpAnswer, read_answer};
 use crate::auth::http::breaker::CircuitBreaker;
 use crate::auth::http::request::HttpClient;

@@ -12,12 +12,14 @@
 //! | file | concern |
 //! |---|---|
 //! | `checks` | the methods of a login, one after the other |
+//! | `decided` | the message with a decision, and the evidence of a success |
 //! | `queue` | the logins that wait for a thread, and what their checks cost |
 //! | `scram_login` | exchanges of AUTH packets |
 //! | `http_service` | the thread that asks the HTTP service, and its queue |
 //! | `http_client` | the connections to the HTTP service |
 
 pub(super) mod checks;
+pub(super) mod decided;
 #[cfg(feature = "http-auth")]
 pub(super) mod http_client;
 #[cfg(not(feature = "http-auth"))]
@@ -29,7 +31,8 @@ mod scram_login;
 #[cfg(test)]
 mod tests;
 
-use self::checks::{ChainEnd, ChainPlace, CheckCost, Checks, Proof};
+use self::checks::{ChainEnd, ChainPlace, CheckCost, Checks};
+use self::decided::{Decided, Proof};
 use self::http_client::HttpTarget;
 use self::http_service::{HttpJob, HttpService};
 use self::queue::{AuthJob, AuthQueue};
@@ -39,7 +42,6 @@ use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::cache::{CacheBounds, CacheSecret, LoginCache};
 use crate::auth::guessing::Guessing;
 use crate::auth::http::answer::HttpAnswer;
-use crate::broker::message::Decided;
 use crate::clock;
 use crate::session::authentication::{AuthMethod, EnhancedMethod};
 use crate::shard::authentication::{AuthDecision, AuthRequest, ExchangeStart};
@@ -54,9 +56,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::warn;
 
-/// Bytes of names and passwords that may wait.
-const QUEUED_BYTES: usize = 16 << 20;
-
 /// Entries of all caches together.
 const CACHED: usize = 65_536;
 
@@ -65,7 +64,7 @@ const CACHED_BYTES: usize = 16 << 20;
 
 /// Settings of the authenticator.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::broker) struct AuthenticatorOptions {
+pub(crate) struct AuthenticatorOptions {
     /// Number of threads.
     pub workers: usize,
     /// The time within which a request has to be decided.
@@ -81,7 +80,7 @@ pub(in crate::broker) struct AuthenticatorOptions {
 }
 
 /// The threads that check passwords and tokens. Dropping the value ends them.
-pub(in crate::broker) struct Authenticator {
+pub(crate) struct Authenticator {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -104,7 +103,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// The system refuses a thread, or has no randomness.
-    pub(in crate::broker) fn start(
+    pub(crate) fn start(
         checks: Checks,
         http: Option<HttpTarget>,
         options: AuthenticatorOptions,
@@ -134,22 +133,22 @@ impl Authenticator {
     }
 
     /// Returns the way to the authenticator for one shard. Decisions go to `reply`.
-    pub(in crate::broker) fn client(&self, reply: Recipient<Decided>) -> AuthClientParts {
+    pub(crate) fn client(&self, reply: Recipient<Decided>) -> AuthClientParts {
         AuthClientParts { inner: Arc::clone(&self.inner), reply }
     }
 
     /// Returns the files that are in force.
-    pub(in crate::broker) fn checks(&self) -> Arc<Checks> {
+    pub(crate) fn checks(&self) -> Arc<Checks> {
         self.inner.checks.load_full()
     }
 
     /// Checks logins against these files from now on.
-    pub(in crate::broker) fn replace(&self, checks: Checks) {
+    pub(crate) fn replace(&self, checks: Checks) {
         self.inner.checks.store(Arc::new(checks));
     }
 
     /// Asks this HTTP service from now on. Does nothing if there was none.
-    pub(in crate::broker) fn replace_http(&self, target: HttpTarget) {
+    pub(crate) fn replace_http(&self, target: HttpTarget) {
         if let Some(service) = &self.inner.http {
             service.replace(target);
         }
@@ -299,14 +298,14 @@ pub struct AuthClientParts {
 }
 
 /// One shard's way to the authenticator, with the shard's cache.
-pub(in crate::broker) struct AuthClient {
+pub(crate) struct AuthClient {
     parts: AuthClientParts,
     cache: RefCell<LoginCache>,
 }
 
 impl AuthClient {
     /// Returns the client of one shard, with an empty cache.
-    pub(in crate::broker) fn new(parts: AuthClientParts) -> AuthClient {
+    pub(crate) fn new(parts: AuthClientParts) -> AuthClient {
         let AuthenticatorOptions { cache, shards, .. } = parts.inner.options;
         let shards = shards.max(1);
         let bounds = CacheBounds { entries: CACHED / shards, bytes: CACHED_BYTES / shards };
@@ -315,7 +314,7 @@ impl AuthClient {
 
     /// Asks about a CONNECT from an address. The decision comes as a [`Decided`] in every case.
     /// Failures from this machine do not count: `peer` is then `None` or a loopback address.
-    pub(in crate::broker) fn ask(&self, now: Instant, request: AuthRequest, peer: Option<IpAddr>) {
+    pub(crate) fn ask(&self, now: Instant, request: AuthRequest, peer: Option<IpAddr>) {
         let AuthClientParts { inner, reply } = &self.parts;
         let connection = request.connection;
         let address = peer.filter(|address| !address.to_canonical().is_loopback());
@@ -347,12 +346,7 @@ impl AuthClient {
 
     /// Takes a decision in, and returns what the shard gets. A decision that rests on a line of the
     /// password file or on keys that have changed since is not valid any more.
-    pub(in crate::broker) fn decided(
-        &self,
-        now: Instant,
-        decision: AuthDecision,
-        proof: Option<Proof>,
-    ) -> AuthDecision {
+    pub(crate) fn decided(&self, now: Instant, decision: AuthDecision, proof: Option<Proof>) -> AuthDecision {
         let (AuthDecision::Allow(grant), Some(proof)) = (&decision, proof) else { return decision };
         if !self.parts.inner.checks.load().holds(&proof) {
             return AuthDecision::Unavailable("the password file or the keys have changed meanwhile");

@@ -9,14 +9,14 @@ use std::path::Path;
 use zeroize::Zeroizing;
 
 /// A service that cannot be asked. There is no value of this type.
-pub(in crate::broker) struct HttpTarget(Infallible);
+pub(crate) struct HttpTarget(Infallible);
 
 impl HttpTarget {
     /// Refuses the service.
     ///
     /// # Errors
     /// Always: this build has no HTTP client.
-    pub(in crate::broker) fn new(
+    pub(crate) fn new(
         _: ServiceUrl,
         _: Option<&Path>,
         _: &HttpHeaders,

@@ -2,15 +2,17 @@
 //!
 //! A login enters only if all work before it and its own fit into `auth.timeout`.
 
-use super::QUEUED_BYTES;
-use super::checks::{ChainPlace, CheckCost, Proof};
-use crate::broker::message::Decided;
+use super::checks::{ChainPlace, CheckCost};
+use super::decided::{Decided, Proof};
 use crate::shard::authentication::{AuthDecision, AuthRequest};
 use crate::time::Instant;
 use actix::Recipient;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
+
+/// Bytes of names and passwords that may wait.
+pub(super) const QUEUED_BYTES: usize = 16 << 20;
 
 /// The part of a new measurement in the average, as one in so many.
 const SMOOTHING: f64 = 8.0;

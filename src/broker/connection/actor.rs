@@ -2,16 +2,14 @@
 
 use super::context::{ConnectionContext, Polled};
 use super::handle::{ConnectionNotice, Endpoint};
-use super::peer::PeerAddress;
+use super::incoming::{Incoming, Released};
 use super::transport::{HangUp, SocketRead};
-use crate::broker::message::Incoming;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::arrival::{Arrival, ListenerNumber};
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::FIRST_READ_SIZE;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress};
-use crate::time::Instant;
 use actix::{Actor, Handler};
 use std::cell::RefMut;
 use std::future::Future;
@@ -74,17 +72,6 @@ pub trait ConnectionDriver: 'static {
 
     /// Tells the shard that the socket of this connection is closed, and why. Called once.
     fn closed(&self, id: ConnectionId, why: &str);
-}
-
-/// The facts about a connection that go with its socket to another shard.
-#[derive(Debug)]
-pub struct Released {
-    /// The client's address.
-    pub peer: PeerAddress,
-    /// The time at which the listener accepted the socket.
-    pub accepted: Instant,
-    /// What was known of the connection before its first packet.
-    pub arrival: Arrival,
 }
 
 /// The actor of one connection. The actor owns the reading side of the socket.

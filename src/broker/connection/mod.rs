@@ -24,6 +24,7 @@
 //! | `actor` | the actor: reads its socket, handles notices |
 //! | `context` | the context of the actor, and the task that runs it |
 //! | `handle` | the driver's way to the actor, and the flag that wakes the mailbox |
+//! | `incoming` | a socket on its way to a shard |
 //! | `peer` | the client's address |
 //! | `transport` | the socket |
 //! | `wrapped` | TLS and WebSocket on a socket, and the map from wire bytes to MQTT bytes |
@@ -31,15 +32,17 @@
 mod actor;
 mod context;
 mod handle;
+mod incoming;
 mod peer;
 #[cfg(test)]
 mod tests;
 mod transport;
 mod wrapped;
 
-pub use actor::{ConnectionActor, ConnectionDriver, Released};
+pub use actor::{ConnectionActor, ConnectionDriver};
 pub use context::ConnectionContext;
 pub use handle::{ConnectionHandle, ConnectionNotice, Endpoint};
+pub use incoming::{Incoming, Released};
 pub use peer::{PeerAddress, is_loopback};
 pub use transport::{DetachedTransport, SocketRead, Transport};
 pub use wrapped::Wrapped;

@@ -1,7 +1,6 @@
 //! A connection actor on a real socket, with a driver that records its calls.
 
 use super::*;
-use crate::broker::message::Incoming;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::arrival::{Arrival, ListenerNumber};

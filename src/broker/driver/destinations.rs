@@ -5,7 +5,8 @@
 //! supervisor first sends every shard its peers, and then the expiry actor.
 
 use crate::broker::authenticator::AuthClient;
-use crate::broker::message::{Adopt, ConnectPeers, Incoming, PeerAddresses};
+use crate::broker::connection::Incoming;
+use crate::broker::message::{Adopt, ConnectPeers, PeerAddresses};
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::deadline::Registration;

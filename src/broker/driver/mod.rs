@@ -26,12 +26,13 @@ mod io;
 mod tests;
 
 use crate::access::identity::{Identity, IdentitySource};
+use crate::broker::authenticator::decided::Decided;
 use crate::broker::connection::{
-    ConnectionDriver, ConnectionHandle, ConnectionNotice, PeerAddress, Released, Transport,
+    ConnectionDriver, ConnectionHandle, ConnectionNotice, Incoming, PeerAddress, Released, Transport,
 };
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::events::EventListeners;
-use crate::broker::message::{ConnectPeers, Decided, Incoming, PasswordsChanged, TlsChanged};
+use crate::broker::message::{ConnectPeers, PasswordsChanged, TlsChanged};
 use crate::broker::question::{ShardAnswer, SocketFacts};
 use crate::broker::statistics::BrokerStatistics;
 use crate::clock;

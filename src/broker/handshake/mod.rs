@@ -21,9 +21,9 @@ pub(crate) mod reload;
 mod stages;
 
 use super::connect_limits::AddressLimit;
-use super::connection::{DetachedTransport, PeerAddress};
+use super::connection::{DetachedTransport, Incoming, PeerAddress};
 use super::events::EventLog;
-use super::message::{Adopt, Incoming};
+use super::message::Adopt;
 use super::statistics::BrokerStatistics;
 use crate::clock;
 use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
