@@ -12,10 +12,10 @@
 //! | `plan` | the meaning of the arguments, or the reason why they are refused |
 //! | `credentials` | user name and password |
 //! | `client` | rumqttc for 3.1.1 and 5.0, behind one interface; TLS |
-//! | `verify` | the ledger: messages sent against messages received (pure) |
+//! | `verify` | the deliveries: messages sent against messages received (pure) |
 //! | `flow` | the closed loop of one publisher (pure) |
 //! | `run` | the state that the clients of a run share |
-//! | `crew`, `subscriber` | the clients as tasks; a subscriber that leaves and returns |
+//! | `clients`, `subscriber` | the clients as tasks; a subscriber that leaves and returns |
 //! | `withhold` | the plan by which acknowledgements are withheld (pure) |
 //! | `watch`, `pace` | the progress and the end of a run; a precise timer |
 //! | `record`, `process` | latency and rate; CPU and memory of the broker |
@@ -28,8 +28,8 @@
 
 mod args;
 mod client;
+mod clients;
 mod credentials;
-mod crew;
 mod flow;
 mod pace;
 mod plan;

@@ -66,7 +66,7 @@ impl Report {
     /// Returns the report of a run. `figures` are the measurements of its scenario alone. Messages
     /// that were under way when a run was cut short do not count as lost.
     pub(super) fn of(scenario: &'static str, run: &Run, meter: &Meter, mut figures: Vec<Figure>) -> Report {
-        let mut counts = run.ledger.borrow().counts();
+        let mut counts = run.deliveries.borrow().counts();
         if counts.lost > 0 && (run.interrupted() || run.failure().is_some()) {
             figures.push(Figure::new("under way at the end", counts.lost as f64, "messages"));
             counts.lost = 0;

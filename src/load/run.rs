@@ -1,4 +1,4 @@
-//! The state that the clients of a run share: the ledger, the record, the flows of the publishers,
+//! The state that the clients of a run share: the deliveries, the record, the flows of the publishers,
 //! and the request to stop.
 //!
 //! There is one thread, so cells suffice. No cell is borrowed across an await.
@@ -7,7 +7,7 @@ use super::client::Message;
 use super::flow::{Bounds, Flow};
 use super::plan::{Extent, Topology, Wire};
 use super::record::{Latencies, Record};
-use super::verify::{Arrival, Ledger, Stamp, Verdict};
+use super::verify::{Arrival, DeliveryLog, Stamp, Verdict};
 use crate::clock;
 use crate::mqtt::packet::QoS;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ const WRITE_OFF: Duration = Duration::from_secs(1);
 pub(super) struct Run {
     pub wire: Wire,
     pub topology: Topology,
-    pub ledger: RefCell<Ledger>,
+    pub deliveries: RefCell<DeliveryLog>,
     pub record: RefCell<Record>,
     /// The time by which messages of a fixed rate were sent late.
     pub lateness: RefCell<Latencies>,
@@ -49,7 +49,12 @@ impl Run {
         };
         let flow = |_: &String| (RefCell::new(Flow::new(bounds)), Notify::new());
         Rc::new(Run {
-            ledger: RefCell::new(Ledger::new(wire.version, wire.qos, topology.copies, &topology.audiences)),
+            deliveries: RefCell::new(DeliveryLog::new(
+                wire.version,
+                wire.qos,
+                topology.copies,
+                &topology.audiences,
+            )),
             record: RefCell::new(Record::new(clock::nanos(), extent.warmup)),
             lateness: RefCell::default(),
             flows: topology.topics.iter().map(flow).collect(),
@@ -138,7 +143,7 @@ impl Run {
         let mut flow = self.flows.get(publisher)?.0.borrow_mut();
         let qos0 = self.wire.qos == QoS::AtMostOnce;
         let sequence = if qos0 { flow.take_unacknowledged() } else { flow.take() };
-        self.ledger.borrow_mut().sent();
+        self.deliveries.borrow_mut().sent();
         let now = clock::nanos();
         if let Some(due) = due {
             self.lateness.borrow_mut().add(now.saturating_sub(due));
@@ -183,7 +188,7 @@ impl Run {
         self.with_flow(publisher, |flow| {
             if let Some(sequence) = flow.finished(id) {
                 flow.refused(sequence);
-                self.ledger.borrow_mut().refused();
+                self.deliveries.borrow_mut().refused();
             }
         });
     }
@@ -205,10 +210,10 @@ impl Run {
         let now = clock::nanos();
         let ours = |stamp: &Stamp| stamp.run == self.wire.run && message.payload.len() == self.wire.payload;
         let Some(stamp) = Stamp::read(&message.payload).filter(ours) else {
-            self.ledger.borrow_mut().foreign();
+            self.deliveries.borrow_mut().foreign();
             return None;
         };
-        let verdict = self.ledger.borrow_mut().arrived(Arrival {
+        let verdict = self.deliveries.borrow_mut().arrived(Arrival {
             receiver,
             publisher: stamp.publisher,
             sequence: stamp.sequence,
@@ -226,13 +231,13 @@ impl Run {
 
     /// Records the end of the handshake of a received message.
     pub(super) fn closed(&self, receiver: usize, id: u16) {
-        self.ledger.borrow_mut().closed(receiver, id);
+        self.deliveries.borrow_mut().closed(receiver, id);
         self.moves();
     }
 
     /// Returns true if everything has arrived and every publisher has its acknowledgements.
     pub(super) fn complete(&self) -> bool {
-        self.ledger.borrow().complete() && self.settled()
+        self.deliveries.borrow().complete() && self.settled()
     }
 
     /// Returns true if every publisher has its acknowledgements.
@@ -243,6 +248,6 @@ impl Run {
     /// Returns the part of all messages that is sent, from 0 to 1. Each publisher sends `messages`.
     pub(super) fn sent_of(&self, messages: u64) -> f64 {
         let all = messages.saturating_mul(self.flows.len() as u64);
-        self.ledger.borrow().counts().sent as f64 / all as f64
+        self.deliveries.borrow().counts().sent as f64 / all as f64
     }
 }

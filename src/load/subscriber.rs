@@ -154,7 +154,7 @@ impl Subscriber {
         if !present {
             return Err(Broken(format!("the broker has forgotten the session of {}", options.client_id)));
         }
-        self.run.ledger.borrow_mut().reconnected(self.receiver);
+        self.run.deliveries.borrow_mut().reconnected(self.receiver);
         Ok((sender, connection))
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Milliseconds that a sync takes: longer than a message needs to its receiver and back.
 const SYNC_MS: &str = "30";
 
-const GROUP: &str = "$share/crew/work";
+const GROUP: &str = "$share/workers/work";
 /// Messages that are published at once.
 const BURST: u8 = 4;
 

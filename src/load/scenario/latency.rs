@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::load::args::Latency;
-use crate::load::crew::{Crew, Pace};
+use crate::load::clients::{Pace, RunningClients};
 use crate::load::pace::Alarm;
 use crate::load::plan::{Topology, prepare};
 use crate::load::progress::Progress;
@@ -30,14 +30,14 @@ pub(super) async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
     let run = Run::new(wire, topology, &extent, None);
     watch::for_interrupt(&run);
 
-    let mut crew = Crew::assemble(&run).await?;
+    let mut running = RunningClients::assemble(&run).await?;
     let mut alarms = (0..publishers).map(|_| Alarm::new()).collect::<Result<Vec<_>, _>>()?;
     let (mut progress, mut meter) = (Progress::new("latency"), Meter::new(common.pid));
     run.start(extent.warmup);
     // The publishers take turns: together they send one message every 1/rate seconds.
     let spacing = NANOS_PER_S / f64::from(arguments.rate);
     let start = clock::nanos() + LEAD_NS;
-    crew.publish(&run, |index| match alarms.pop() {
+    running.publish(&run, |index| match alarms.pop() {
         Some(alarm) => Pace::Fixed {
             first: start + (index as f64 * spacing) as u64,
             every: spacing * publishers as f64,
@@ -45,7 +45,7 @@ pub(super) async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
         },
         None => Pace::Closed,
     });
-    watch::publishing(&run, &extent, &mut crew.producers, &mut progress, &mut meter).await;
+    watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
     watch::draining(&run, &extent, &mut progress, &mut meter).await;
     progress.finish();
     let offered = Figure::new("offered rate", f64::from(arguments.rate), "messages/s");
@@ -53,6 +53,6 @@ pub(super) async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
     let lateness = run.lateness.borrow().quantiles();
     figures.extend(Figure::quantiles(["left late, p50", "left late, p99", "left late, max"], lateness));
     let report = Report::of("latency", &run, &meter, figures);
-    crew.leave().await;
+    running.leave().await;
     Ok(report)
 }

@@ -7,7 +7,7 @@
 use crate::clock;
 use crate::load::args::{Layout, Redelivery};
 use crate::load::client::Acks;
-use crate::load::crew::{self, Crew, Pace};
+use crate::load::clients::{self, Pace, RunningClients};
 use crate::load::plan::{Extent, Topology, prepare};
 use crate::load::progress::Progress;
 use crate::load::record::seconds;
@@ -60,7 +60,7 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
         });
     let mut subscribers = JoinSet::new();
     for (receiver, (sender, connection)) in
-        crew::connect(&run, clients.collect()).await?.into_iter().enumerate()
+        clients::connect(&run, clients.collect()).await?.into_iter().enumerate()
     {
         let subscriber = Subscriber {
             run: Rc::clone(&run),
@@ -72,13 +72,13 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
         };
         subscribers.spawn_local(subscriber.live(sender, connection));
     }
-    let mut crew = Crew::default();
-    crew.publishers(&run).await?;
+    let mut running = RunningClients::default();
+    running.publishers(&run).await?;
 
     let (mut progress, mut meter) = (Progress::new("redelivery"), Meter::new(common.pid));
     run.start(Duration::ZERO);
-    crew.publish(&run, |_| Pace::Closed);
-    watch::publishing(&run, &extent, &mut crew.producers, &mut progress, &mut meter).await;
+    running.publish(&run, |_| Pace::Closed);
+    watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
     let drained_s = observe_and_return(arguments, &run, &extent, &announce, &mut progress).await;
     meter.end(run.record.borrow().measured());
     progress.finish();
@@ -87,7 +87,7 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
     announce.send_replace(Phase::Done);
     let all = async { while subscribers.join_next().await.is_some() {} };
     drop(tokio::time::timeout(GOODBYE, all).await);
-    crew.leave().await;
+    running.leave().await;
     if run.failure().is_none() {
         subscriber::clear_sessions(&run).await?;
     }
@@ -103,7 +103,7 @@ async fn observe_and_return(
     announce: &channel::Sender<Phase>,
     progress: &mut Progress,
 ) -> f64 {
-    let finished = |run: &Run| run.complete() && run.ledger.borrow().open() == 0;
+    let finished = |run: &Run| run.complete() && run.deliveries.borrow().open() == 0;
     pause(run, arguments.observe, finished).await;
     announce.send_replace(Phase::Away);
     pause(run, arguments.away, |_| false).await;

@@ -4,7 +4,7 @@
 use crate::clock;
 use crate::load::args::{Layout, Session};
 use crate::load::client::Acks;
-use crate::load::crew::{self, Crew, Pace};
+use crate::load::clients::{self, Pace, RunningClients};
 use crate::load::plan::{Extent, Topology, prepare};
 use crate::load::progress::Progress;
 use crate::load::record::seconds;
@@ -42,24 +42,24 @@ pub(super) async fn perform(arguments: &Session) -> Result<Report, Trouble> {
         };
         filters.map(client).collect::<Vec<_>>()
     };
-    for client in crew::connect(&run, subscribers(&run, Some(()))).await? {
+    for client in clients::connect(&run, subscribers(&run, Some(()))).await? {
         subscriber::leave(client).await;
     }
-    let mut crew = Crew::default();
-    crew.publishers(&run).await?;
+    let mut running = RunningClients::default();
+    running.publishers(&run).await?;
     let (mut progress, mut meter) = (Progress::new("session"), Meter::new(None));
     let began = clock::nanos();
-    crew.publish(&run, |_| Pace::Closed);
-    watch::publishing(&run, &extent, &mut crew.producers, &mut progress, &mut meter).await;
+    running.publish(&run, |_| Pace::Closed);
+    watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
     watch::quiet(&run, extent.patience, &mut progress, Run::settled).await;
     let built_s = seconds(clock::nanos().saturating_sub(began));
-    let queued = run.ledger.borrow().counts().sent;
+    let queued = run.deliveries.borrow().counts().sent;
 
     let mut meter = Meter::new(common.pid);
     run.start(Duration::ZERO);
     meter.begin(0);
     if !run.interrupted() {
-        crew.receive(&run, subscribers(&run, None)).await?;
+        running.receive(&run, subscribers(&run, None)).await?;
     }
     watch::draining(&run, &extent, &mut progress, &mut meter).await;
     progress.finish();
@@ -69,7 +69,7 @@ pub(super) async fn perform(arguments: &Session) -> Result<Report, Trouble> {
         Figure::new("drained in", run.record.borrow().measured_s(), "s"),
     ];
     let report = Report::of("session", &run, &meter, figures);
-    crew.leave().await;
+    running.leave().await;
     if run.failure().is_none() {
         subscriber::clear_sessions(&run).await?;
     }

@@ -2,7 +2,7 @@
 //! acknowledgements (its window) and for deliveries (end to end).
 
 use crate::load::args::Throughput;
-use crate::load::crew::{Crew, Pace};
+use crate::load::clients::{Pace, RunningClients};
 use crate::load::plan::{Topology, prepare};
 use crate::load::progress::Progress;
 use crate::load::refused::require;
@@ -23,14 +23,14 @@ pub(super) async fn perform(arguments: &Throughput) -> Result<Report, Trouble> {
     let run = Run::new(wire, topology, &extent, Some(arguments.end_to_end));
     watch::for_interrupt(&run);
 
-    let mut crew = Crew::assemble(&run).await?;
+    let mut running = RunningClients::assemble(&run).await?;
     let (mut progress, mut meter) = (Progress::new("throughput"), Meter::new(common.pid));
     run.start(extent.warmup);
-    crew.publish(&run, |_| Pace::Closed);
-    watch::publishing(&run, &extent, &mut crew.producers, &mut progress, &mut meter).await;
+    running.publish(&run, |_| Pace::Closed);
+    watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
     watch::draining(&run, &extent, &mut progress, &mut meter).await;
     progress.finish();
     let report = Report::of("throughput", &run, &meter, Vec::new());
-    crew.leave().await;
+    running.leave().await;
     Ok(report)
 }

@@ -159,25 +159,25 @@ fn broke(run: &Run, role: &str, index: usize, cause: &str) {
 
 /// The tasks and senders of a run's clients.
 #[derive(Default)]
-pub(super) struct Crew {
+pub(super) struct RunningClients {
     senders: Vec<Sender>,
     connections: JoinSet<()>,
     pub producers: JoinSet<()>,
 }
 
-impl Crew {
+impl RunningClients {
     /// Connects all subscribers, then all publishers; the publishers are idle until
-    /// [`Crew::publish`].
+    /// [`RunningClients::publish`].
     ///
     /// # Errors
     /// As [`connect`].
-    pub(super) async fn assemble(run: &Rc<Run>) -> Result<Crew, Broken> {
-        let mut crew = Crew::default();
+    pub(super) async fn assemble(run: &Rc<Run>) -> Result<RunningClients, Broken> {
+        let mut running = RunningClients::default();
         let filters = run.topology.filters.iter().enumerate();
         let clients = filters.map(|(index, filter)| (run.wire.options("s", index), Some(filter.clone())));
-        crew.receive(run, clients.collect()).await?;
-        crew.publishers(run).await?;
-        Ok(crew)
+        running.receive(run, clients.collect()).await?;
+        running.publishers(run).await?;
+        Ok(running)
     }
 
     /// Connects subscribers that acknowledge at once.

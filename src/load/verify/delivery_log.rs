@@ -1,4 +1,4 @@
-//! The ledger of a run: every message sent, every message received, and the cases that the QoS
+//! The log of deliveries of a run: every message sent, every message received, and the cases that the QoS
 //! forbids.
 //!
 //! A *redelivered* message comes again while its handshake is open, or at QoS 1 marked DUP. The
@@ -71,9 +71,9 @@ struct Receiver {
     newest: HashMap<u32, u64>,
 }
 
-/// The ledger of one run.
+/// The deliveries of one run, as they happened.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct DeliveryLog {
     version: ProtocolVersion,
     qos: QoS,
     /// Audiences that each message goes to.
@@ -84,12 +84,12 @@ pub(crate) struct Ledger {
     counts: Counts,
 }
 
-impl Ledger {
-    /// Creates an empty ledger. `audiences[r]` is the audience of receiver `r`. Each message goes
+impl DeliveryLog {
+    /// Creates an empty log. `audiences[r]` is the audience of receiver `r`. Each message goes
     /// to `copies` audiences, once to each. Receivers that share a subscription are one audience.
-    pub(crate) fn new(version: ProtocolVersion, qos: QoS, copies: u32, audiences: &[u32]) -> Ledger {
+    pub(crate) fn new(version: ProtocolVersion, qos: QoS, copies: u32, audiences: &[u32]) -> DeliveryLog {
         let receiver = |audience: &u32| Receiver { audience: *audience, ..Receiver::default() };
-        Ledger {
+        DeliveryLog {
             version,
             qos,
             copies: u64::from(copies),
@@ -244,127 +244,127 @@ impl Counts {
 mod tests {
     use super::*;
 
-    fn ledger(version: ProtocolVersion, qos: QoS) -> Ledger {
-        Ledger::new(version, qos, 1, &[0])
+    fn deliveries(version: ProtocolVersion, qos: QoS) -> DeliveryLog {
+        DeliveryLog::new(version, qos, 1, &[0])
     }
 
     fn arrival(sequence: u64, qos: QoS, id: u16) -> Arrival {
         Arrival { receiver: 0, publisher: 0, sequence, qos, dup: false, id }
     }
 
-    fn forbidden(ledger: &Ledger, qos: QoS) -> String {
-        ledger.counts().forbidden(qos).join("; ")
+    fn forbidden(deliveries: &DeliveryLog, qos: QoS) -> String {
+        deliveries.counts().forbidden(qos).join("; ")
     }
 
     #[test]
     fn loss_is_forbidden_at_qos_1_and_2_alone() {
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
-            let mut ledger = ledger(ProtocolVersion::V5, qos);
+            let mut deliveries = deliveries(ProtocolVersion::V5, qos);
             for _ in 0..3 {
-                ledger.sent();
+                deliveries.sent();
             }
-            ledger.arrived(arrival(0, qos, 1));
-            ledger.arrived(arrival(2, qos, 2));
-            assert_eq!((ledger.counts().lost, ledger.complete()), (1, false));
-            assert_eq!(forbidden(&ledger, qos).contains("1 lost"), qos != QoS::AtMostOnce);
+            deliveries.arrived(arrival(0, qos, 1));
+            deliveries.arrived(arrival(2, qos, 2));
+            assert_eq!((deliveries.counts().lost, deliveries.complete()), (1, false));
+            assert_eq!(forbidden(&deliveries, qos).contains("1 lost"), qos != QoS::AtMostOnce);
         }
     }
 
     #[test]
     fn a_refused_publish_is_not_lost() {
-        let mut ledger = ledger(ProtocolVersion::V5, QoS::AtLeastOnce);
-        ledger.sent();
-        ledger.refused();
-        assert!(ledger.complete());
-        assert_eq!((ledger.counts().lost, ledger.counts().refused), (0, 1));
+        let mut deliveries = deliveries(ProtocolVersion::V5, QoS::AtLeastOnce);
+        deliveries.sent();
+        deliveries.refused();
+        assert!(deliveries.complete());
+        assert_eq!((deliveries.counts().lost, deliveries.counts().refused), (0, 1));
     }
 
     #[test]
     fn a_second_copy_is_forbidden_at_qos_0_and_2_alone() {
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
-            let mut ledger = ledger(ProtocolVersion::V3_1_1, qos);
-            ledger.sent();
-            assert_eq!(ledger.arrived(arrival(0, qos, 1)), Verdict::First);
-            ledger.closed(0, 1);
-            assert_eq!(ledger.arrived(arrival(0, qos, 2)), Verdict::Duplicated);
-            assert_eq!(forbidden(&ledger, qos).contains("1 duplicated"), qos != QoS::AtLeastOnce);
+            let mut deliveries = deliveries(ProtocolVersion::V3_1_1, qos);
+            deliveries.sent();
+            assert_eq!(deliveries.arrived(arrival(0, qos, 1)), Verdict::First);
+            deliveries.closed(0, 1);
+            assert_eq!(deliveries.arrived(arrival(0, qos, 2)), Verdict::Duplicated);
+            assert_eq!(forbidden(&deliveries, qos).contains("1 duplicated"), qos != QoS::AtLeastOnce);
         }
     }
 
     #[test]
     fn a_qos_2_message_repeated_before_its_pubrel_is_counted_apart() {
-        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::ExactlyOnce);
-        ledger.sent();
-        ledger.arrived(arrival(0, QoS::ExactlyOnce, 1));
+        let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::ExactlyOnce);
+        deliveries.sent();
+        deliveries.arrived(arrival(0, QoS::ExactlyOnce, 1));
         let again = Arrival { dup: true, ..arrival(0, QoS::ExactlyOnce, 1) };
-        assert_eq!(ledger.arrived(again), Verdict::Redelivered);
-        assert_eq!(forbidden(&ledger, QoS::ExactlyOnce), "");
-        ledger.closed(0, 1);
-        assert_eq!(ledger.arrived(again), Verdict::Duplicated, "after PUBREL, DUP or not");
+        assert_eq!(deliveries.arrived(again), Verdict::Redelivered);
+        assert_eq!(forbidden(&deliveries, QoS::ExactlyOnce), "");
+        deliveries.closed(0, 1);
+        assert_eq!(deliveries.arrived(again), Verdict::Duplicated, "after PUBREL, DUP or not");
     }
 
     // 3.1.1 [MQTT-3.3.1-1]
     #[test]
     fn redelivery_without_dup_is_forbidden() {
-        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
-        ledger.arrived(arrival(0, QoS::AtLeastOnce, 1));
-        assert_eq!(ledger.arrived(arrival(0, QoS::AtLeastOnce, 1)), Verdict::Redelivered);
-        assert_eq!(ledger.counts().unmarked, 1);
+        let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
+        deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1));
+        assert_eq!(deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1)), Verdict::Redelivered);
+        assert_eq!(deliveries.counts().unmarked, 1);
     }
 
     // 5.0 [MQTT-4.4.0-1]
     #[test]
     fn redelivery_is_for_another_connection() {
         for version in [ProtocolVersion::V3_1_1, ProtocolVersion::V5] {
-            let mut ledger = ledger(version, QoS::AtLeastOnce);
+            let mut deliveries = deliveries(version, QoS::AtLeastOnce);
             let again = Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };
-            ledger.arrived(arrival(0, QoS::AtLeastOnce, 1));
-            ledger.reconnected(0);
-            ledger.arrived(again);
-            assert_eq!(ledger.counts().resent_live, 0);
-            ledger.arrived(again);
-            assert_eq!(ledger.counts().resent_live, u64::from(version.is_v5()));
+            deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1));
+            deliveries.reconnected(0);
+            deliveries.arrived(again);
+            assert_eq!(deliveries.counts().resent_live, 0);
+            deliveries.arrived(again);
+            assert_eq!(deliveries.counts().resent_live, u64::from(version.is_v5()));
         }
     }
 
     #[test]
     fn a_message_that_crossed_its_puback_is_redelivered() {
-        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
-        ledger.arrived(arrival(0, QoS::AtLeastOnce, 1));
-        ledger.closed(0, 1);
+        let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
+        deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1));
+        deliveries.closed(0, 1);
         let again = Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };
-        assert_eq!(ledger.arrived(again), Verdict::Redelivered);
+        assert_eq!(deliveries.arrived(again), Verdict::Redelivered);
     }
 
     #[test]
     fn order_is_that_of_first_transmissions_from_one_publisher() {
-        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
+        let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
         for (publisher, sequence, id) in [(0, 0, 1), (1, 5, 2), (0, 2, 3), (1, 6, 4), (0, 1, 5)] {
-            ledger.arrived(Arrival { publisher, ..arrival(sequence, QoS::AtLeastOnce, id) });
+            deliveries.arrived(Arrival { publisher, ..arrival(sequence, QoS::AtLeastOnce, id) });
         }
-        assert_eq!(ledger.counts().out_of_order, 1);
-        ledger.arrived(Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) });
-        assert_eq!(ledger.counts().out_of_order, 1, "a redelivered one is in order wherever it comes");
+        assert_eq!(deliveries.counts().out_of_order, 1);
+        deliveries.arrived(Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) });
+        assert_eq!(deliveries.counts().out_of_order, 1, "a redelivered one is in order wherever it comes");
     }
 
     #[test]
     fn those_who_share_a_subscription_are_one_audience() {
-        let mut ledger = Ledger::new(ProtocolVersion::V5, QoS::AtMostOnce, 1, &[0, 0]);
+        let mut deliveries = DeliveryLog::new(ProtocolVersion::V5, QoS::AtMostOnce, 1, &[0, 0]);
         for sequence in 0..2 {
-            ledger.sent();
+            deliveries.sent();
             let receiver = if sequence == 0 { 1 } else { 0 };
-            ledger.arrived(Arrival { receiver, ..arrival(sequence, QoS::AtMostOnce, 0) });
+            deliveries.arrived(Arrival { receiver, ..arrival(sequence, QoS::AtMostOnce, 0) });
         }
-        assert!(ledger.complete());
-        ledger.arrived(arrival(0, QoS::AtMostOnce, 0));
-        assert_eq!(ledger.counts().duplicated, 1, "to another member is twice all the same");
+        assert!(deliveries.complete());
+        deliveries.arrived(arrival(0, QoS::AtMostOnce, 0));
+        assert_eq!(deliveries.counts().duplicated, 1, "to another member is twice all the same");
     }
 
     #[test]
     fn a_new_message_under_an_open_identifier_is_forbidden() {
-        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::ExactlyOnce);
-        ledger.arrived(arrival(0, QoS::ExactlyOnce, 1));
-        ledger.arrived(arrival(1, QoS::ExactlyOnce, 1));
-        assert_eq!(ledger.counts().id_taken, 1);
+        let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::ExactlyOnce);
+        deliveries.arrived(arrival(0, QoS::ExactlyOnce, 1));
+        deliveries.arrived(arrival(1, QoS::ExactlyOnce, 1));
+        assert_eq!(deliveries.counts().id_taken, 1);
     }
 }
