@@ -157,28 +157,16 @@ fn setting(layers: &[Layer], path: &str) -> Option<Setting> {
     Some(Setting { key: path.to_owned(), value: value::written(&value), source: value::origin(&value) })
 }
 
-/// Returns the pairs of values that are each allowed but do not go together.
-fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
+/// A rule about two keys: true where it is broken, the keys, and its text.
+type PairRule = (bool, (&'static str, &'static str), &'static str);
+
+/// Returns the rules about the methods of authentication and their files.
+fn auth_rules(config: &Config) -> [PairRule; 8] {
     let methods = &config.auth.methods;
     let own = || config.listeners.iter().filter_map(|listener| listener.auth.as_deref());
     // A file is read by "auto", or by a method of the broker or of some listener.
     let is_read = |by: &str| methods.is_empty() || has(methods, by) || own().any(|own| has(own, by));
-    let rules = [
-        (
-            config.redelivery.max_backoff < config.redelivery.interval,
-            ("redelivery.max_backoff", "redelivery.interval"),
-            "the longest spacing must not be below the first",
-        ),
-        (
-            config.redelivery.max_ack_timeout < config.redelivery.ack_timeout,
-            ("redelivery.max_ack_timeout", "redelivery.ack_timeout"),
-            "the longest ack timeout must not be below the first",
-        ),
-        (
-            !config.keep_alive.allow_never && config.keep_alive.maximum.is_zero(),
-            ("keep_alive.allow_never", "keep_alive.maximum"),
-            "clients that may not ask for \"never\" need a maximum of at least \"1s\" to be held to",
-        ),
+    [
         (
             (has(methods, "password") || has(methods, "scram")) && config.auth.password_path().is_none(),
             ("auth.methods", "auth.password_file"),
@@ -220,13 +208,34 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
             ("auth.http_timeout", "auth.timeout"),
             "the time for one answer must not be above the time for the whole check",
         ),
+    ]
+}
+
+/// Returns the pairs of values that are each allowed but do not go together.
+fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
+    let rules: [PairRule; 4] = [
+        (
+            config.redelivery.max_backoff < config.redelivery.interval,
+            ("redelivery.max_backoff", "redelivery.interval"),
+            "the longest spacing must not be below the first",
+        ),
+        (
+            config.redelivery.max_ack_timeout < config.redelivery.ack_timeout,
+            ("redelivery.max_ack_timeout", "redelivery.ack_timeout"),
+            "the longest ack timeout must not be below the first",
+        ),
+        (
+            !config.keep_alive.allow_never && config.keep_alive.maximum.is_zero(),
+            ("keep_alive.allow_never", "keep_alive.maximum"),
+            "clients that may not ask for \"never\" need a maximum of at least \"1s\" to be held to",
+        ),
         (
             config.limits.memory < config.limits.packet_size,
             ("limits.memory", "limits.packet_size"),
             "the broker-wide memory must hold one packet at least",
         ),
     ];
-    let broken = rules.into_iter().filter(|(is_broken, ..)| *is_broken);
+    let broken = rules.into_iter().chain(auth_rules(config)).filter(|(is_broken, ..)| *is_broken);
     let found = broken.filter_map(|(_, (one, other), rule)| {
         let keys = Box::new((setting(layers, one)?, setting(layers, other)?));
         Some(Problem::Contradiction { keys, rule })

@@ -217,15 +217,7 @@ impl Session {
         match packet {
             Packet::Puback(ack) => {
                 received.count(PacketType::Puback);
-                // An identifier that is not in flight is a late answer to a resend, or means
-                // nothing. Both are harmless.
-                if !self.sender.acknowledge(now, ack.packet_id, ack.reason, counters)
-                    && let Some(awaited) = self.sender.contradicts(AckKind::Puback, ack.packet_id)
-                {
-                    return contradiction(AckKind::Puback, awaited, ack.packet_id, counters);
-                }
-                self.sender.pump(now, wire, &policy.send, counters);
-                Action::None
+                self.acknowledged(now, &ack, wire, policy, counters)
             }
             Packet::Pubrec(ack) => {
                 received.count(PacketType::Pubrec);
@@ -276,6 +268,27 @@ impl Session {
                 violation(ReasonCode::PROTOCOL_ERROR, "a packet that only a server sends")
             }
         }
+    }
+
+    /// Handles a PUBACK.
+    #[inline]
+    fn acknowledged<'a>(
+        &mut self,
+        now: Instant,
+        ack: &Acknowledgement<'_>,
+        wire: &mut Wire,
+        policy: &SessionPolicy,
+        counters: &mut Counters,
+    ) -> Action<'a> {
+        // An identifier that is not in flight is a late answer to a resend, or means nothing. Both
+        // are harmless.
+        if !self.sender.acknowledge(now, ack.packet_id, ack.reason, counters)
+            && let Some(awaited) = self.sender.contradicts(AckKind::Puback, ack.packet_id)
+        {
+            return contradiction(AckKind::Puback, awaited, ack.packet_id, counters);
+        }
+        self.sender.pump(now, wire, &policy.send, counters);
+        Action::None
     }
 
     /// Handles a PUBREC.
