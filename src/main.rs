@@ -134,7 +134,7 @@ enum StoreQuery {
     },
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct Settings {
     /// Listen here instead of on network.listen; repeat for several. Port 0 takes a free port
     #[arg(long, value_name = "ADDR:PORT", global = true)]
@@ -192,7 +192,7 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
         Err(refusal) => return refuse(&refusal),
     };
     match command {
-        BrokerCommand::Serve => serve(loaded),
+        BrokerCommand::Serve => serve(loaded, settings.clone()),
         BrokerCommand::CheckConfig => {
             say(&check_config(&loaded));
             ExitCode::SUCCESS
@@ -254,7 +254,7 @@ fn refuse(refusal: &Refusal) -> ExitCode {
     ExitCode::from(REFUSED)
 }
 
-fn serve(loaded: Loaded) -> ExitCode {
+fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     log::start(&loaded.config.log);
     raise_descriptor_limit();
     let configuration = configuration_line(&loaded);
@@ -295,6 +295,7 @@ fn serve(loaded: Loaded) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    broker.read_again_by(Box::new(move || read_configuration(&settings)));
     warn_of_entrances(&broker);
     if let Some(file) = &addresses_file {
         // `homing health` asks the first address, and speaks plain MQTT.
@@ -454,6 +455,7 @@ fn control(arguments: &CtlArguments, config: &Config) -> ExitCode {
             complain(&error.to_string());
             match error {
                 CtlError::NotReachable { .. } => ExitCode::from(3),
+                CtlError::Configuration(_) => ExitCode::from(REFUSED),
                 CtlError::Refused(_) | CtlError::Answer(_) => ExitCode::FAILURE,
             }
         }

@@ -90,11 +90,11 @@ fn after_sigterm_nobody_new_is_accepted() {
 }
 
 #[test]
-fn sighup_without_files_to_read_changes_nothing() {
+fn sighup_without_a_change_changes_nothing() {
     let mut homing = serve(&[]);
     let mut client = homing.connect(&Connect::new(V5, "c"));
     homing.signal(Signal::HUP);
-    homing.line_with("SIGHUP: nothing to read again");
+    homing.line_with("configuration and files were read again: nothing changed");
     client.settle();
     homing.connect(&Connect::new(V311, "d")).settle();
 }

@@ -258,6 +258,7 @@ fn add_routes(app: &mut ServiceConfig) {
         .service(read_only("/readyz").route(web::get().to(routes::health::readyz)))
         .service(read_only("/metrics").route(web::get().to(routes::metrics::metrics)))
         .service(read_only("/api/v1/overview").route(web::get().to(routes::overview::overview)))
+        .service(resource("/api/v1/config/reload", "POST").route(web::post().to(routes::config::reload)))
         .service(
             resource("/api/v1/log/level", "GET, PUT")
                 .route(web::get().to(routes::log_level::level))

@@ -8,15 +8,21 @@ use super::statistics::BrokerStatistics;
 use crate::access::meter::{MeteredRate, RateMeter};
 use crate::access::strikes::{StrikeRule, Strikes, host};
 use crate::clock;
+use crate::config::Config;
 use crate::time::Instant;
+use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The number of addresses that are counted. The oldest one makes room.
 const ADDRESSES: usize = 65_536;
+
+/// Descriptors that are no connections: listeners, event loops, log, reserve.
+const OTHER_DESCRIPTORS: u64 = 64;
 
 /// The span of connects that may come at once. It is longer than [`NAP`], so that a rate is reached
 /// though the acceptor sleeps.
@@ -50,6 +56,50 @@ impl ConnectRate {
         meter.charge(now, self.rate, 1);
         self.meter.set(meter);
     }
+}
+
+/// The bounds of new connections that may change while the broker runs. Acceptors and handshake
+/// threads share them.
+#[derive(Debug)]
+pub(crate) struct LiveLimits {
+    connections: AtomicUsize,
+    connect_timeout_ms: AtomicU64,
+}
+
+impl LiveLimits {
+    /// Returns the limits of a configuration.
+    pub(crate) fn new(config: &Config) -> LiveLimits {
+        let limits = LiveLimits { connections: AtomicUsize::new(0), connect_timeout_ms: AtomicU64::new(0) };
+        limits.set(config);
+        limits
+    }
+
+    /// Sets the limits to those of a configuration.
+    pub(crate) fn set(&self, config: &Config) {
+        self.connections.store(connection_limit(config.limits.connections), Ordering::Relaxed);
+        let timeout = u64::try_from(config.network.connect_timeout.as_millis()).unwrap_or(u64::MAX);
+        self.connect_timeout_ms.store(timeout, Ordering::Relaxed);
+    }
+
+    /// Returns the maximum number of connections of the broker.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Returns the maximum time from the accept to the end of CONNECT.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        Duration::from_millis(self.connect_timeout_ms.load(Ordering::Relaxed))
+    }
+}
+
+/// Returns the configured limit of connections, or the number that the descriptor limit allows if
+/// none is configured.
+fn connection_limit(configured: u32) -> usize {
+    if configured > 0 {
+        return configured as usize;
+    }
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX)
 }
 
 /// The rates that one acceptor keeps: those of the broker and of its listener. Empty without any.

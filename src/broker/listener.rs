@@ -1,7 +1,7 @@
 //! Listening sockets, and the task that accepts connections.
 
 use super::bind::{self, SocketFile};
-use super::connect_limits::{AddressLimit, ConnectRates};
+use super::connect_limits::{AddressLimit, ConnectRates, LiveLimits};
 use super::connection::{Incoming, PeerAddress};
 use super::handshake::entrance::Entrance;
 use super::handshake::{Handshakes, NewSocket};
@@ -77,8 +77,8 @@ pub(super) fn open(
 /// The limits on new connections of one listener.
 #[derive(Debug)]
 pub(super) struct ConnectLimits {
-    /// Maximum number of connections of the broker.
-    pub(super) connections: usize,
+    /// The bounds of the whole broker.
+    pub(super) broker: Arc<LiveLimits>,
     /// The rates of connects.
     pub(super) rates: ConnectRates,
     /// The limit of each address; `None` without one.
@@ -195,7 +195,8 @@ impl Acceptor {
                     return self.log_refused(&why);
                 }
                 let Entrance { number, connections, name, .. } = &*self.entrance;
-                match self.statistics.open_connection(*number, self.limits.connections, *connections) {
+                match self.statistics.open_connection(*number, self.limits.broker.connections(), *connections)
+                {
                     Ok(()) => self.begin(socket, peer),
                     Err(ConnectionLimit::Broker) => {
                         let why = format!("limits.connections is reached (the latest came from {peer})");
@@ -356,7 +357,10 @@ mod tests {
             let bound = BoundListener { listener: listener.into(), file: None, entrance };
             let shards = [Adopter::default(), Adopter::default()];
             let ways = shards.iter().map(|shard| shard.clone().start().recipient()).collect();
-            let limits = ConnectLimits { connections: 4, rates: ConnectRates::default(), addresses: None };
+            let mut config = crate::config::Config::default();
+            config.limits.connections = 4;
+            let broker = Arc::new(LiveLimits::new(&config));
+            let limits = ConnectLimits { broker, rates: ConnectRates::default(), addresses: None };
             let acceptor = Acceptor::new(bound, None, ways, fixture::statistics(&fixture::shared()), limits)
                 .expect("a reactor");
             actix_rt::spawn(acceptor.run());

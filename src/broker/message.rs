@@ -3,11 +3,14 @@
 
 use super::authenticator::AuthClientParts;
 use crate::access::bans::BanList;
+use crate::access::strikes::StrikeRule;
 use crate::auth::password::PasswordFile;
 use crate::broker::connection::Incoming;
+use crate::broker::rate_limit::EventRates;
 use crate::expiry::actor::ExpiryActor;
 use crate::net::tls::config::TlsServer;
 use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
+use crate::shard::ShardSettings;
 use crate::shard::access::AclFiles;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::durability::gates::PageRequest;
@@ -75,6 +78,21 @@ pub struct BansChanged {
 }
 
 impl Message for BansChanged {
+    type Result = ();
+}
+
+/// The configuration was read again. The reply comes when the shard has the new settings.
+#[derive(Clone, Debug)]
+pub struct SettingsChanged {
+    /// The settings that hold from now on. The rules of the ACL file are not among them.
+    pub settings: Arc<ShardSettings>,
+    /// The rates of the event topics; `None` if there are no event topics.
+    pub events: Option<EventRates>,
+    /// The rule about clients that connect too often, if it has changed.
+    pub flapping: Option<StrikeRule>,
+}
+
+impl Message for SettingsChanged {
     type Result = ();
 }
 

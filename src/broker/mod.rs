@@ -43,6 +43,7 @@
 //! | `settings` | configuration into shard settings |
 //! | `authenticator` | the queue and the threads that check passwords and tokens; their cache |
 //! | `logins` | the authenticator with its files, at start and reload |
+//! | [`reload`], `live_files` | the configuration and its files, read again while the broker runs |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
@@ -68,12 +69,14 @@ pub mod events;
 mod fixture;
 mod handshake;
 mod listener;
+mod live_files;
 mod logins;
 pub mod message;
 pub mod observer;
 mod open_listener;
 pub mod question;
 mod rate_limit;
+pub mod reload;
 mod rule_files;
 mod settings;
 pub mod shard_actor;
@@ -94,6 +97,7 @@ use handshake::entrance::client_certificates;
 use handshake::reload::TlsReload;
 use observer::Observer;
 pub use open_listener::OpenListener;
+use reload::{Reader, ReloadMode};
 pub use signals::Signals;
 use signals::{Request, Requests};
 pub use start_error::StartError;
@@ -163,7 +167,7 @@ impl Broker {
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
-                match Supervisor::start(&config, listeners, tls, store, fails).await {
+                match Supervisor::start(config, listeners, tls, store, fails).await {
                     Ok(mut supervisor) => {
                         let _ = ready.send(Ok(supervisor.observer(seen)));
                         supervisor.serve(requested).await;
@@ -175,7 +179,8 @@ impl Broker {
                 }
             });
         })?;
-        let observer = started.recv().map_err(|_| StartError::Died)??;
+        let observer: Observer = started.recv().map_err(|_| StartError::Died)??;
+        let observer = observer.with_requests(requests.downgrade());
         Ok(Broker {
             addresses,
             listeners: open,
@@ -218,12 +223,24 @@ impl Broker {
         text.blocking_recv().unwrap_or_default()
     }
 
-    /// Reads the password file and the files of TLS again. Users who have left the password file,
-    /// or have another hash, and clients whose certificate is not valid any more, are disconnected
-    /// soon after the return. Returns what changed.
+    /// Sets how a reload reads the configuration. Without it, a reload reads only the files of
+    /// passwords, tokens, rules, bans and certificates.
+    ///
+    /// # Panics
+    /// If called from within an async runtime.
+    pub fn read_again_by(&self, reader: Reader) {
+        if let Some(requests) = &self.requests {
+            // A broker that stops reads nothing again.
+            let _ = requests.blocking_send(Request::ReadBy(reader));
+        }
+    }
+
+    /// Reads the configuration and its files again. Users who have left the password file, or have
+    /// another hash, and clients whose certificate is not valid any more, are disconnected soon
+    /// after the return. Returns what the files changed.
     ///
     /// # Errors
-    /// The mistakes in the files. Then nothing changes.
+    /// All mistakes. Then nothing changes.
     ///
     /// # Panics
     /// If called from within an async runtime.
@@ -231,10 +248,13 @@ impl Broker {
         let stopped = || Err("the broker stops".to_owned());
         let Some(requests) = &self.requests else { return stopped() };
         let (reply, result) = oneshot::channel();
-        if requests.blocking_send(Request::Reload(reply)).is_err() {
+        if requests.blocking_send(Request::Reload(ReloadMode::Apply, reply)).is_err() {
             return stopped();
         }
-        result.blocking_recv().unwrap_or_else(|_| stopped())
+        match result.blocking_recv() {
+            Ok(result) => result.map(|done| done.files.join("; ")).map_err(|mistakes| mistakes.join("; ")),
+            Err(_) => stopped(),
+        }
     }
 
     /// Reads the files of TLS again if one of them changed. The broker does the same once a minute.
@@ -276,7 +296,7 @@ impl Broker {
     /// Runs until SIGTERM or SIGINT, then stops in order, and returns exit code 0.
     ///
     /// A second signal exits at once with code 1, and so does a failed store. SIGHUP reads
-    /// files again ([`Self::reload`]); SIGUSR1 writes [`Self::dump`] to standard error.
+    /// everything again ([`Self::reload`]); SIGUSR1 writes [`Self::dump`] to standard error.
     pub fn run(mut self, signals: Signals) -> ExitCode {
         let (runtime, mut caught) = signals.into_parts();
         let failed = self.failed.take();

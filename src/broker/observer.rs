@@ -5,7 +5,9 @@
 
 use super::open_listener::OpenListener;
 use super::question::{AskShard, CommandShard, ShardAnswer};
+use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
+use super::signals::Request;
 use super::statistics::BrokerStatistics;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::CountKeys;
@@ -16,6 +18,7 @@ use crate::shard::{SharedState, shard_of};
 use actix::{Addr, Handler, Message};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::WeakSender;
 use tokio::sync::oneshot;
 
 /// Time for the answer of a shard.
@@ -28,6 +31,9 @@ pub struct Observer {
     shared: Arc<SharedState>,
     listeners: Arc<[OpenListener]>,
     shards: Arc<[Addr<ShardActor>]>,
+    /// Requests to the supervisor. A weak sender, because the broker stops when the last strong
+    /// sender is dropped. `None` before the start is done.
+    requests: Option<WeakSender<Request>>,
     expiry: Addr<ExpiryActor>,
 }
 
@@ -43,7 +49,25 @@ impl Observer {
         shards: &[Addr<ShardActor>],
         expiry: Addr<ExpiryActor>,
     ) -> Observer {
-        Observer { statistics, shared, listeners, shards: shards.into(), expiry }
+        Observer { statistics, shared, listeners, shards: shards.into(), expiry, requests: None }
+    }
+
+    /// Adds the way to the supervisor.
+    pub(super) fn with_requests(self, requests: WeakSender<Request>) -> Observer {
+        Observer { requests: Some(requests), ..self }
+    }
+
+    /// Reads the configuration and its files again, after the reloads that were asked for before.
+    /// The inner error has all mistakes; then nothing changes.
+    ///
+    /// # Errors
+    /// The broker stops.
+    pub async fn reload(&self, mode: ReloadMode) -> Result<Result<Reloaded, Vec<String>>, NoAnswer> {
+        let requests = self.requests.as_ref().and_then(WeakSender::upgrade).ok_or(NoAnswer)?;
+        let (reply, result) = oneshot::channel();
+        requests.send(Request::Reload(mode, reply)).await.map_err(|_| NoAnswer)?;
+        drop(requests);
+        result.await.map_err(|_| NoAnswer)
     }
 
     /// Returns the number of shards.

@@ -5,6 +5,7 @@
 //! are missing. So a limiter costs 16 bytes, needs no timer, and may admit twice its limit around
 //! the end of a period.
 
+use crate::config::Sys;
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -32,6 +33,24 @@ impl Rate {
     /// seconds.
     pub(super) fn period_of(self, now: Instant) -> u32 {
         (now.as_millis() / self.period.as_millis() as u64) as u32
+    }
+}
+
+/// The rates of the event topics of one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRates {
+    /// Events of all clients in a second.
+    pub per_second: u32,
+    /// Events of each kind and client in a minute.
+    pub per_client: u32,
+}
+
+impl EventRates {
+    /// Returns the rates of each of `threads` threads; `None` without event topics.
+    pub(super) fn of(sys: &Sys, threads: usize) -> Option<EventRates> {
+        let threads = u32::try_from(threads.max(1)).unwrap_or(u32::MAX);
+        let per_second = sys.events_per_second.div_ceil(threads);
+        sys.events.then_some(EventRates { per_second, per_client: sys.events_per_client })
     }
 }
 

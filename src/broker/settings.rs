@@ -1,9 +1,11 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
 use super::handshake::entrance::client_certificates;
+use super::statistics::BrokerLimits;
 use crate::access::meter::{MeteredRate, TrafficRates};
 use crate::config::{self, ByteSize, Config, Listener, Redelivery};
 use crate::net::tls::settings::ClientCertificates;
+use crate::routing::retained::RetainedLimits;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::objectives::Objective;
@@ -65,6 +67,23 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
         objectives: config.slo.iter().filter_map(objective).collect(),
         event_topics: config.sys.events,
     }
+}
+
+/// Returns the limits that the figures of the broker are compared with. `connections` is the
+/// maximum number of connections in force.
+pub(super) fn broker_limits(config: &Config, connections: usize) -> BrokerLimits {
+    BrokerLimits {
+        connections,
+        sessions: config.limits.sessions as usize,
+        retained_messages: config.limits.retained_messages as usize,
+        delayed_messages: config.limits.delayed_messages as usize,
+    }
+}
+
+/// Returns the limits of the retained messages.
+pub(super) fn retained_limits(config: &Config) -> RetainedLimits {
+    let limits = &config.limits;
+    RetainedLimits { messages: limits.retained_messages as usize, bytes: limits.retained_bytes.as_usize() }
 }
 
 /// Returns the rates of the clients of each listener; none if no listener has any.
@@ -343,5 +362,44 @@ mod tests {
             config.auth.anonymous = config::AnonymousClients::Always;
             config.auth.password_file = "passwd".to_owned();
         }));
+    }
+
+    /// Keys that other parts than the shards read again, each with its part.
+    const ELSEWHERE: [(&str, &str); 9] = [
+        ("limits.connections", "LiveLimits"),
+        ("limits.retained_messages", "Retained"),
+        ("limits.retained_bytes", "Retained"),
+        ("limits.memory", "Budget"),
+        ("bans.flapping", "Shard::limit_flapping"),
+        ("sys.events_per_second", "EventListeners"),
+        ("sys.events_per_client", "EventListeners"),
+        ("log.level", "log::level"),
+        ("log.events_per_second", "EventLog"),
+    ];
+
+    /// Reloads every key with another value. A key without a restart changes the settings of the
+    /// shards, or has a part that takes it. A key with a restart changes nothing.
+    #[test]
+    fn every_key_reloads_as_its_row_in_the_table_says() {
+        let running = Config::default();
+        let built_in = format!("{:?}", settings(&running));
+        let mut keys = 0;
+        for (key, loaded) in config::every_key_changed() {
+            let changes = loaded.changes_from(&running);
+            let change = changes.iter().find(|change| change.key == key);
+            let effect = change.unwrap_or_else(|| panic!("{key} is not changed: {changes:?}")).effect;
+            let reloaded = running.with_reloaded(&loaded.config);
+            let is_taken = format!("{:?}", settings(&reloaded)) != built_in
+                || ELSEWHERE.iter().any(|(elsewhere, _)| *elsewhere == key);
+            match effect {
+                config::Effect::Restart => {
+                    assert!(!is_taken, "{key} needs a restart");
+                    assert!(loaded.changes_from(&reloaded).iter().any(|left| left.key == key), "{key}");
+                }
+                _ => assert!(is_taken, "nobody takes {key}"),
+            }
+            keys += 1;
+        }
+        assert!(keys > 60, "{keys}");
     }
 }

@@ -9,8 +9,8 @@ use crate::broker::connection::ConnectionNotice;
 use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
 use crate::broker::message::{
-    AclChanged, Adopt, BansChanged, ConnectPeers, DelayedPage, Page, PasswordsChanged, StartTimers, Stop,
-    TlsChanged,
+    AclChanged, Adopt, BansChanged, ConnectPeers, DelayedPage, Page, PasswordsChanged, SettingsChanged,
+    StartTimers, Stop, TlsChanged,
 };
 use crate::broker::question::{AskShard, CommandShard};
 use crate::broker::sys::SysTopics;
@@ -192,6 +192,14 @@ impl Handler<AclChanged> for ShardActor {
 
     fn handle(&mut self, change: AclChanged, _: &mut Context<ShardActor>) {
         self.driver.in_new_turn(|shard, _| shard.access_control().replace_acls(change.0));
+    }
+}
+
+impl Handler<SettingsChanged> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, change: SettingsChanged, _: &mut Context<ShardActor>) {
+        self.driver.settings_changed(&change);
     }
 }
 

@@ -1,12 +1,12 @@
-//! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads files again, and
+//! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads the configuration again, and
 //! SIGUSR1 requests a dump.
 
+use super::reload::{Reader, ReloadMode, Reloaded};
 use crate::log::stderr;
 use std::io;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
-use tracing::{info, warn};
 
 /// Sends requests to the supervisor.
 pub(super) type Requests = mpsc::Sender<Request>;
@@ -15,9 +15,11 @@ pub(super) type Requests = mpsc::Sender<Request>;
 pub(super) enum Request {
     /// The text of a dump.
     Dump(oneshot::Sender<String>),
-    /// Reads the files again that may change while the broker runs. The answer is a text for the
-    /// log, as an error if nothing was changed.
-    Reload(oneshot::Sender<Result<String, String>>),
+    /// Reads the configuration and its files again. An error has all mistakes, and nothing was
+    /// changed.
+    Reload(ReloadMode, oneshot::Sender<Result<Reloaded, Vec<String>>>),
+    /// The way to read the configuration again.
+    ReadBy(Reader),
     /// Reads the files of TLS again if one of them changed.
     CheckTls(oneshot::Sender<()>),
 }
@@ -95,20 +97,10 @@ async fn write_dump(requests: &Requests) {
     }
 }
 
-/// Reads files again. The rest of the configuration needs a restart.
+/// Reads the configuration and its files again. The supervisor logs the result.
 async fn reload(requests: &Requests) {
     let (reply, result) = oneshot::channel();
-    if requests.send(Request::Reload(reply)).await.is_err() {
-        return;
-    }
-    match result.await {
-        Ok(Ok(what)) => {
-            info!(event = "config.reloaded", "SIGHUP: {what}; a change of any other setting needs a restart")
-        }
-        Ok(Err(mistakes)) => warn!(
-            event = "config.reload_refused",
-            "SIGHUP: nothing is changed, because a file has a mistake: {mistakes}"
-        ),
-        Err(_) => {}
+    if requests.send(Request::Reload(ReloadMode::Apply, reply)).await.is_ok() {
+        let _ = result.await;
     }
 }

@@ -22,6 +22,8 @@ pub struct BrokerStatistics {
     pub moments: MomentFeed,
     /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
+    /// The counters of reloads.
+    pub config: ReloadStatistics,
     /// The counters of the store. Empty until its threads have started, and without a store.
     store: OnceLock<Arc<WriterStatistics>>,
     /// Sockets that were closed for `limits.connects_per_address`.
@@ -40,6 +42,37 @@ pub struct BrokerStatistics {
     tls_days: Mutex<TlsDaysLeft>,
     /// The snapshot that each shard took in its last housekeeping.
     shards: Vec<Mutex<ShardSnapshot>>,
+}
+
+/// The counters of reloads of the configuration.
+#[derive(Debug, Default)]
+pub struct ReloadStatistics {
+    done: AtomicU64,
+    refused: AtomicU64,
+    restart_pending: AtomicUsize,
+}
+
+impl ReloadStatistics {
+    /// Counts a reload that was done. `pending` keys wait for a restart.
+    pub(super) fn done(&self, pending: usize) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+        self.restart_pending.store(pending, Ordering::Relaxed);
+    }
+
+    /// Counts a reload that was refused.
+    pub(super) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of reloads that were done, and of those that were refused.
+    pub fn reloads(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
+    }
+
+    /// Returns the number of keys whose new value needs a restart.
+    pub fn restart_pending(&self) -> usize {
+        self.restart_pending.load(Ordering::Relaxed)
+    }
 }
 
 /// The whole days until the first certificate of the broker ends, and the first revocation list.
@@ -112,6 +145,7 @@ impl BrokerStatistics {
             moments: MomentFeed::default(),
             expiry: Arc::default(),
             store: OnceLock::new(),
+            config: ReloadStatistics::default(),
             refused_addresses: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             suppressed_events: AtomicU64::new(0),

@@ -5,8 +5,8 @@
 //! turns what was written into a field.
 //!
 //! [`Config`] is plain data. [`Sources`] reads and checks what an operator wrote, and returns every
-//! problem at once. A `Config` made in code is not checked. Nothing is reloaded: a change needs a
-//! restart.
+//! problem at once. A `Config` made in code is not checked. `reload` compares two configurations:
+//! each key says if a change needs a restart.
 
 mod bounds;
 mod choices;
@@ -17,6 +17,7 @@ mod listener;
 mod listener_checks;
 mod problem;
 mod redelivery_rule;
+mod reload;
 pub mod render;
 mod rule;
 mod service_url;
@@ -37,8 +38,12 @@ pub use keys::{
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
+#[cfg(test)]
+pub(crate) use reload::every_key_changed;
+pub use reload::{Change, Shadowed};
 pub use rule::is_log_level;
 pub use service_url::ServiceUrl;
 pub use size::{ByteSize, InvalidSize};
 pub use slo::Slo;
 pub use sources::{DEFAULT_FILES, Loaded, Sources};
+pub use table::Effect;

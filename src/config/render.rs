@@ -3,7 +3,7 @@
 use super::Config;
 use super::keys::SECTIONS;
 use super::rule::{ValueType, grouped};
-use super::table::{Key, Section};
+use super::table::{Effect, Key, Section};
 use super::value::written;
 use config::ValueKind;
 use std::fmt::Write;
@@ -20,7 +20,8 @@ HOMING_LIMITS__PACKET_SIZE=\"4 MiB\"; flags, such as --set limits.packet_size=\"
 and what differs from the defaults.
 
 Durations have a unit: ms, s, m, h, d (\"1500ms\", \"20s\", \"1h 30m\"). So have sizes: B, KiB, MiB, GiB, TiB (\"64 KiB\"). An unknown \
-key, a value that is not allowed and a contradiction stop the start, with exit code 2. A change needs a restart.
+key, a value that is not allowed and a contradiction stop the start, with exit code 2. SIGHUP and `homing ctl reload` read all \
+layers again; docs/configuration.md names the keys whose change needs a restart.
 
 This file is written from src/config/keys/, as is docs/configuration.md.";
 
@@ -44,7 +45,18 @@ Each layer beats the one before:
 
 All problems of all layers are reported at once. Each report names the source, the key, the value and what is allowed. A mistake
 in a layer is reported even where a higher layer overrides the value. The exit code is 2, and nothing was started.
-`homing check-config` does the same check. It lists each value that is not the default, with its source. A change needs a restart.
+`homing check-config` does the same check. It lists each value that is not the default, with its source.
+
+## Changes while the broker runs
+
+SIGHUP and `homing ctl reload` read all layers again, and the files that they name ([operations](operations.md#reload)). Each key has its
+effect below:
+
+| effect | meaning |
+|---|---|
+| live | the new value holds at once, for existing connections and sessions, too |
+| new connections | the new value holds for connections that begin from now on |
+| restart | the old value holds until the next start |
 
 ## How values are written
 
@@ -110,6 +122,7 @@ fn list(text: &mut String, section: &Section) {
     for key in section.keys {
         wrapped(text, "", &joined(key.help), WIDTH);
         let _ = writeln!(text, "\n- In the file only: listeners have no environment variable and no flag");
+        text.push_str("- Effect of a change: restart\n");
     }
     let _ = write!(text, "\n```toml\n{}```\n", section.example);
 }
@@ -120,6 +133,12 @@ fn described(text: &mut String, key: &Key) {
     let _ = write!(text, "\n- Values: {}\n", key.rule.span());
     let because = if key.why.is_empty() { String::new() } else { format!(". Why: {}", key.why) };
     let _ = writeln!(text, "- Default: `{}`{because}", default(key));
+    let effect = match key.effect {
+        Effect::Live => "live",
+        Effect::NewConnections => "new connections",
+        Effect::Restart => "restart",
+    };
+    let _ = writeln!(text, "- Effect of a change: {effect}");
     for (name, what) in [("Standard", key.standard), ("Elsewhere", key.elsewhere)] {
         if !what.is_empty() {
             let _ = writeln!(text, "- {name}: {what}");

@@ -4,6 +4,7 @@
 use super::choices::has;
 use super::layer::Layer;
 use super::problem::{Problem, Refusal, Setting};
+use super::reload::Shadowed;
 use super::table::Key;
 use super::{Config, keys, listener_checks, value};
 use config::Value;
@@ -36,6 +37,8 @@ pub struct Loaded {
     pub sources: Vec<String>,
     /// Every key whose value is not the built-in default, with the source that won.
     pub changed: Vec<Setting>,
+    /// The values of the file that a variable or a flag overrides.
+    pub shadowed: Vec<Shadowed>,
 }
 
 impl Sources {
@@ -112,7 +115,8 @@ impl Sources {
             return Err(Refusal(contradictions));
         }
         let changed = changed(&config, &layers);
-        Ok(Loaded { config, file, sources, changed })
+        let shadowed = shadowed(&layers);
+        Ok(Loaded { config, file, sources, changed, shadowed })
     }
 }
 
@@ -147,6 +151,17 @@ fn changed(config: &Config, layers: &[Layer]) -> Vec<Setting> {
     // `network.listen` changes by itself where `[[listeners]]` are given.
     let set = changed.filter(|key| winner(layers, key.path).is_some());
     set.filter_map(|key| setting(layers, key.path)).collect()
+}
+
+/// Returns the values of the lowest layer, the file, that another layer overrides.
+fn shadowed(layers: &[Layer]) -> Vec<Shadowed> {
+    let [file, others @ ..] = layers else { return Vec::new() };
+    let shadow = |key: &'static Key| {
+        let (written, winner) = (file.value(key.path)?, winner(others, key.path)?);
+        let differs = value::written(written) != value::written(winner);
+        differs.then(|| Shadowed { key: key.path, by: value::origin(winner) })
+    };
+    keys::keys().filter_map(shadow).collect()
 }
 
 /// Returns a key as the operator wrote it, or its built-in default. Returns `None` for an unknown

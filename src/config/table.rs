@@ -22,11 +22,35 @@ impl Section {
     }
 }
 
+/// The effect of a changed key when the configuration of a running broker is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The new value holds at once, for existing connections and sessions, too.
+    Live,
+    /// The new value holds for connections that begin from now on.
+    NewConnections,
+    /// The old value holds until the next start.
+    Restart,
+}
+
+impl Effect {
+    /// Returns the word that `homing ctl reload` prints.
+    pub fn name(self) -> &'static str {
+        match self {
+            Effect::Live => "live",
+            Effect::NewConnections => "new",
+            Effect::Restart => "restart",
+        }
+    }
+}
+
 /// One key: its path, values and documents.
 pub(super) struct Key {
     /// Its dotted path, `section.key`; for a list of tables its name alone.
     pub(super) path: &'static str,
     pub(super) rule: ValueRule,
+    /// The effect of a change when the configuration is read again.
+    pub(super) effect: Effect,
     /// The lines of its doc comment: what it does, and what happens at the bound.
     pub(super) help: &'static [&'static str],
     /// Why the default is what it is.
@@ -58,6 +82,9 @@ pub(super) trait SectionFields {
     /// Returns the field of this key as one would write it in the file; nil where the section does
     /// not have the key.
     fn value(&self, key: &Key) -> ValueKind;
+
+    /// Copies the field of this key from another section of the same kind.
+    fn copy(&mut self, key: &Key, from: &Self);
 }
 
 /// Makes of one section: its struct with the defaults, the way from a key to its field, and the
@@ -65,7 +92,8 @@ pub(super) trait SectionFields {
 ///
 /// A doc comment is the documentation of the Rust field, of the key in `config/homing.toml` and of
 /// the key in `docs/configuration.md`. Below the key stand, in this order and where there is
-/// something to say: `why` the default, what the `standard` says, and what it is called
+/// something to say: the effect of a `reload` that changes the key (without it, a change needs a
+/// restart), `why` the default, what the `standard` says, and what it is called
 /// `elsewhere`.
 macro_rules! section {
     (
@@ -73,6 +101,7 @@ macro_rules! section {
         [$section:ident] $Section:ident {$(
             $(#[doc = $help:literal])*
             $key:ident: $type:ty = $default:expr, $rule:expr
+                $(, reload: $effect:ident)?
                 $(, why: $why:literal)? $(, standard: $standard:literal)? $(, elsewhere: $elsewhere:literal)?;
         )*}
         $(example: $example:literal;)?
@@ -103,6 +132,12 @@ macro_rules! section {
                 })*
                 config::ValueKind::Nil
             }
+
+            fn copy(&mut self, key: &$crate::config::table::Key, from: &$Section) {
+                $(if key.name() == stringify!($key) {
+                    self.$key.clone_from(&from.$key);
+                })*
+            }
         }
 
         /// The section as the file and the documents have it.
@@ -113,6 +148,8 @@ macro_rules! section {
                 $crate::config::table::Key {
                     path: concat!(stringify!($section), ".", stringify!($key)),
                     rule: $rule,
+                    // The first of them: `Restart` stands for a key that says nothing.
+                    effect: [$($crate::config::table::Effect::$effect,)? $crate::config::table::Effect::Restart][0],
                     help: &[$($help),*],
                     why: concat!("" $(, $why)?),
                     standard: concat!("" $(, $standard)?),
@@ -135,6 +172,10 @@ macro_rules! section {
             fn value(&self, key: &$crate::config::table::Key) -> config::ValueKind {
                 $crate::config::value::write(&key.rule, self)
             }
+
+            fn copy(&mut self, _: &$crate::config::table::Key, from: &Vec<$List>) {
+                self.clone_from(from);
+            }
         }
 
         /// The list as the file and the documents have it.
@@ -144,6 +185,7 @@ macro_rules! section {
             keys: &[$crate::config::table::Key {
                 path: stringify!($list),
                 rule: $rule,
+                effect: $crate::config::table::Effect::Restart,
                 help: &[$($help),*],
                 why: "",
                 standard: "",
@@ -186,6 +228,13 @@ macro_rules! configuration {
                     return Value::new(None, self.$section.value(key));
                 })*
                 Value::new(None, ValueKind::Nil)
+            }
+
+            /// Copies the field of this key from another configuration.
+            pub(super) fn copy(&mut self, key: &Key, from: &Config) {
+                $(if key.section() == stringify!($section) {
+                    self.$section.copy(key, &from.$section);
+                })*
             }
         }
 

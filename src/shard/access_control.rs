@@ -61,9 +61,9 @@ impl<'a> AccessControl<'a> {
     }
 
     /// Bans clients that connect as often as the rule says. Only clients with a verified user
-    /// count.
+    /// count. A rule with the limit 0 bans nobody.
     pub fn limit_flapping(&mut self, rule: StrikeRule) {
-        self.life.core.flapping = Some(flapping::counted(rule));
+        self.life.core.flapping = (rule.limit > 0).then(|| flapping::counted(rule));
     }
 
     /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds

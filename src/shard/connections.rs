@@ -80,6 +80,12 @@ impl Connections {
         }
     }
 
+    /// Replaces `network.connect_timeout` and `network.write_timeout`. A connection has the first
+    /// one from its accept on, and the second one from its next deadline on.
+    pub(crate) fn set_timeouts(&mut self, settings: &ShardSettings) {
+        (self.connect_timeout, self.write_timeout) = (settings.connect_timeout, settings.write_timeout);
+    }
+
     /// Adds a connection that was just accepted. `seed` determines its jitter.
     pub(crate) fn accept(
         &mut self,

@@ -416,6 +416,7 @@ impl Shard {
             }
             Job::Due => life.go_on_with_due(now),
             Job::RulesChanged { from } => life.walk_after_change(now, from),
+            Job::SettingsChanged { from } => life.walk_after_reload(from),
             Job::End(ended) => life.go_on_with_end(now, ended),
             Job::Request(request) => {
                 let connection = request.connection;

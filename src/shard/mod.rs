@@ -49,6 +49,7 @@
 //! | [`authentication`] | requests to the authenticator, and decisions |
 //! | `pending_exchange` | an exchange of AUTH packets that waits for the client |
 //! | `flapping` | the connects of each client, counted |
+//! | `reconfigure` | new settings while the broker runs |
 //! | `publication` | one message on its way |
 //! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
 //! | [`access`] | the topics that clients may write and read |
@@ -98,6 +99,7 @@ mod publication;
 mod publish;
 mod rates;
 pub mod receive;
+mod reconfigure;
 mod route;
 mod router;
 mod scratch;

@@ -10,6 +10,7 @@ use crate::persistence::records::{Record, SessionState, StoredSubscription};
 use crate::persistence::rows::SessionRow;
 use crate::persistence::write_buffer::WriteBuffer;
 use crate::routing::subscription_tree::PackedOptions;
+use crate::session::policy::SendPolicy;
 use crate::session::redelivery_rules::Rules;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::client_table::ClientTable;
@@ -115,6 +116,11 @@ impl Sessions {
     /// Returns the redelivery policies.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// Replaces the redelivery policies. Sessions keep theirs until they ask again.
+    pub(crate) fn replace_rules(&mut self, policy: &SendPolicy) {
+        self.rules = Rules::new(&policy.redelivery, &policy.rules);
     }
 
     /// Returns the redelivery policy of a client. `user_name` is `None` if it is not known.

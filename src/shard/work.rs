@@ -32,6 +32,8 @@ pub(crate) enum Job {
     /// Looks at the sessions in the slots from `from` on, because the rules of the ACL have
     /// changed.
     RulesChanged { from: u32 },
+    /// Gives the sessions in the slots from `from` on the redelivery settings that hold now.
+    SettingsChanged { from: u32 },
     /// Inserts or removes the filters of a SUBSCRIBE or UNSUBSCRIBE.
     Request(Box<SubscribeRequest>),
     /// Queues the retained messages for a SUBSCRIBE.

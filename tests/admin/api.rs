@@ -204,7 +204,7 @@ fn the_log_level_changes_for_a_time_and_hides_no_audit() {
     broker.broker.line("event=log.level_restored level=info").expect("it says so");
     assert_eq!(broker.ctl(&["log-level"]).1.trim(), "info");
     assert_eq!(broker.ctl(&["log-level", "error"]).0, Some(0));
-    broker.broker.line("event=audit.log_level").expect("an audit line");
+    broker.broker.line("action=log_level").expect("an audit line");
     for (level, hold) in [("louder", "1m"), ("debug", "0s"), ("debug", "25h")] {
         let (code, text) = broker.ctl(&["log-level", level, "--for", hold]);
         assert_eq!(code, Some(1), "{text}");

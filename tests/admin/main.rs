@@ -9,3 +9,4 @@ mod live;
 mod messages;
 mod metrics;
 mod pages;
+mod reload;

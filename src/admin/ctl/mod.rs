@@ -137,6 +137,9 @@ pub enum CtlError {
     /// The broker refused.
     #[error("{0}")]
     Refused(String),
+    /// The configuration has mistakes, one on a line. Nothing changed.
+    #[error("nothing is changed:\n{0}")]
+    Configuration(String),
     /// The answer is not HTTP or JSON.
     #[error("the answer cannot be read: {0}")]
     Answer(String),
@@ -216,7 +219,7 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
             request(socket, "DELETE", &format!("/api/v1/clients/{}", segment(id)))?;
             Ok("the session has ended".to_owned())
         }
-        CtlCommand::Settings(command) => settings::run(command, socket),
+        CtlCommand::Settings(command) => settings::run(command, socket, arguments.json),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::CtlError;
 use super::http::{done, request, send};
+use super::text::{pretty, short};
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -16,14 +17,65 @@ pub(super) enum SettingsCommand {
         #[arg(long = "for", value_name = "TIME", requires = "level")]
         hold: Option<String>,
     },
+    /// Read the configuration and its files again; all of it, or nothing
+    Reload {
+        /// Check everything, show what would change, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 /// Runs a command, and returns what to print.
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub(super) fn run(command: &SettingsCommand, socket: &Path) -> Result<String, CtlError> {
-    let SettingsCommand::LogLevel { level, hold } = command;
+pub(super) fn run(command: &SettingsCommand, socket: &Path, json: bool) -> Result<String, CtlError> {
+    match command {
+        SettingsCommand::LogLevel { level, hold } => log_level(socket, level.as_deref(), hold.as_deref()),
+        SettingsCommand::Reload { dry_run } => {
+            let body = reload(socket, *dry_run)?;
+            Ok(if json { pretty(&body) } else { changes(&body) })
+        }
+    }
+}
+
+/// Has the configuration read again. Returns the answer.
+fn reload(socket: &Path, dry_run: bool) -> Result<Value, CtlError> {
+    let (status, body) = send(socket, "POST", &format!("/api/v1/config/reload?dry_run={dry_run}"), "")?;
+    match body["mistakes"].as_array() {
+        Some(mistakes) => {
+            Err(CtlError::Configuration(mistakes.iter().map(short).collect::<Vec<_>>().join("\n")))
+        }
+        None => done((status, body)),
+    }
+}
+
+/// Returns a line for each change, for each value that does not count, and for each file.
+fn changes(body: &Value) -> String {
+    let items = |name: &str| body[name].as_array().cloned().unwrap_or_default();
+    let mut lines = Vec::new();
+    for change in items("changes") {
+        let [effect, key, from, to] = ["effect", "key", "from", "to"].map(|name| short(&change[name]));
+        let pending = if effect == "restart" { " (pending)" } else { "" };
+        lines.push(format!("{effect:<8} {key} {from} -> {to}{pending}"));
+    }
+    for shadowed in items("shadowed") {
+        lines.push(format!(
+            "shadowed {}: {} wins over the file",
+            short(&shadowed["key"]),
+            short(&shadowed["by"])
+        ));
+    }
+    lines.extend(items("files").iter().map(|what| format!("files    {}", short(what))));
+    match (lines.is_empty(), body["dry_run"].as_bool()) {
+        (true, Some(true)) => "nothing would change".to_owned(),
+        (true, _) => "nothing changed".to_owned(),
+        _ => lines.join("\n"),
+    }
+}
+
+/// Shows the level of the log, or sets it.
+fn log_level(socket: &Path, level: Option<&str>, hold: Option<&str>) -> Result<String, CtlError> {
     let Some(level) = level else {
         let body = request(socket, "GET", "/api/v1/log/level")?;
         return Ok(body["level"].as_str().unwrap_or_default().to_owned());

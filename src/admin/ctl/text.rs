@@ -52,7 +52,7 @@ fn put(out: &mut String, value: &Value, depth: usize) {
 }
 
 /// Returns a value on one line.
-fn short(value: &Value) -> String {
+pub(super) fn short(value: &Value) -> String {
     match value {
         Value::String(text) => safe(text),
         Value::Object(fields) => {

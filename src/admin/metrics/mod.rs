@@ -15,6 +15,7 @@
 //! | [`requests`] | the requests to this interface |
 
 mod clients;
+mod config;
 mod messages;
 mod objectives;
 mod process;
@@ -36,6 +37,7 @@ pub fn render(observer: &Observer, requests: &RequestCounts) -> String {
     let shards = statistics.shards();
     let total = statistics.total();
     build(&mut text);
+    config::config(&mut text, statistics);
     clients::write(&mut text, observer, &total);
     messages::write(&mut text, observer, &total);
     resources::write(&mut text, observer, &total);

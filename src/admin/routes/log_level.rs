@@ -2,14 +2,16 @@
 
 use super::{Failed, caller};
 use crate::admin::access::Scope;
+use crate::admin::audit::Action;
+use crate::admin::state::AdminState;
 use crate::log::level::{self, LevelError};
 use crate::time::duration;
-use actix_web::web::Bytes;
+use actix_web::web::{Bytes, Data};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::warn;
 
 /// The longest time for which a level may be set.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -32,7 +34,11 @@ pub(crate) async fn level(request: HttpRequest) -> Result<HttpResponse, Failed> 
 }
 
 /// Sets the level, for a time or until the next reload.
-pub(crate) async fn set(request: HttpRequest, body: Bytes) -> Result<HttpResponse, Failed> {
+pub(crate) async fn set(
+    request: HttpRequest,
+    body: Bytes,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Admin)?;
     let Wanted { level, hold } = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"level\": \"debug\", \"for\": \"10m\"}}: {error}"))
@@ -42,7 +48,10 @@ pub(crate) async fn set(request: HttpRequest, body: Bytes) -> Result<HttpRespons
         LevelError::Invalid(_) => Failed::Parameter(error.to_string()),
         LevelError::NoLog => Failed::Busy,
     })?;
-    info!(target: "homing::audit", event = "audit.log_level", who = %caller.name, scope = %caller.scope, level, hold_s = hold.map(|hold| hold.as_secs()), "an operator set the log level");
+    let arguments =
+        hold.map_or_else(|| level.clone(), |hold| format!("{level} for {}", duration::format(hold)));
+    let action = Action { action: "log_level", target: "log", arguments, result: "done".to_owned() };
+    state.audit().note(&caller, &action);
     if let Some(hold) = hold {
         actix_web::rt::spawn(async move {
             tokio::time::sleep(hold).await;

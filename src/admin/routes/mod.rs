@@ -3,6 +3,7 @@
 pub(super) mod actions;
 pub(super) mod audit;
 pub(super) mod clients;
+pub(super) mod config;
 pub(super) mod expiry;
 pub(super) mod health;
 pub(super) mod log_level;

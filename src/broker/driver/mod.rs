@@ -22,6 +22,7 @@ mod destinations;
 mod flusher;
 mod handles;
 mod io;
+mod reconfigure;
 #[cfg(test)]
 mod tests;
 

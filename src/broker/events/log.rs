@@ -9,6 +9,7 @@ use crate::session::outbound::stall::StallCause;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence, RedeliveryTime};
 use crate::time::Instant;
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::{Level, debug, enabled, info, warn};
 
@@ -20,14 +21,15 @@ const LONGEST: usize = 256;
 /// The lock is taken for each line that the level lets through, and held for one comparison.
 #[derive(Debug)]
 pub struct EventLog {
-    rate: Rate,
+    /// `log.events_per_second`.
+    limit: AtomicU32,
     limiter: Mutex<RateLimiter>,
 }
 
 impl EventLog {
     /// Returns a log that writes at most `lines_per_second`.
     pub fn new(lines_per_second: u32) -> EventLog {
-        EventLog { rate: Rate::per_second(lines_per_second), limiter: Mutex::default() }
+        EventLog { limit: AtomicU32::new(lines_per_second), limiter: Mutex::default() }
     }
 
     /// Writes an event, if the log level lets it through and the rate admits it.
@@ -35,7 +37,7 @@ impl EventLog {
     /// `address` is the client's; `None` if its connection is gone. An event that the level hides
     /// does not count.
     pub fn write(&self, now: Instant, event: &ClientEvent, address: Option<&PeerAddress>) {
-        if is_printed(&event.occurrence) && self.limiter().admit(self.rate, now) {
+        if is_printed(&event.occurrence) && self.limiter().admit(self.rate(), now) {
             line(event, address);
         }
     }
@@ -43,7 +45,7 @@ impl EventLog {
     /// Returns true if the rate admits one more line, and counts it. For lines about clients that
     /// are no events.
     pub fn admits(&self, now: Instant) -> bool {
-        self.limiter().admit(self.rate, now)
+        self.limiter().admit(self.rate(), now)
     }
 
     /// Logs how many lines were suppressed since the last call, if any. One thread calls it every
@@ -51,12 +53,21 @@ impl EventLog {
     pub fn report_suppressed(&self) {
         let suppressed = self.limiter().take_refused();
         if suppressed > 0 {
-            let limit = self.rate.limit;
+            let limit = self.rate().limit;
             warn!(
                 event = "log.lines_suppressed",
                 "{suppressed} log lines suppressed (limit: log.events_per_second = {limit})"
             );
         }
+    }
+
+    /// Sets the maximum number of lines in a second.
+    pub fn set_limit(&self, lines_per_second: u32) {
+        self.limit.store(lines_per_second, Ordering::Relaxed);
+    }
+
+    fn rate(&self) -> Rate {
+        Rate::per_second(self.limit.load(Ordering::Relaxed))
     }
 
     fn limiter(&self) -> MutexGuard<'_, RateLimiter> {

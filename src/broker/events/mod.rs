@@ -20,6 +20,7 @@ mod log;
 pub mod moments;
 mod topics;
 
+use super::rate_limit::EventRates;
 use super::statistics::BrokerStatistics;
 use crate::broker::connection::PeerAddress;
 use crate::clock;
@@ -77,6 +78,14 @@ impl EventListeners {
             composed.into_message()
         });
         EventMessages { event: published, last_disconnect: record(now, event) }
+    }
+
+    /// Sets the rates of the event topics; `None` turns the topics off. Rates that are as before
+    /// change nothing, so that what was suppressed is still reported.
+    pub fn set_rates(&mut self, rates: Option<EventRates>) {
+        if self.topics.as_ref().map(EventTopics::rates) != rates {
+            self.topics = rates.map(|rates| EventTopics::new(rates.per_second, rates.per_client));
+        }
     }
 
     /// Logs how many lines of all threads were suppressed since the last call, if any.

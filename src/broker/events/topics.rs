@@ -4,7 +4,7 @@
 //! and for each client; the next admitted event of a client says how many were suppressed. Event
 //! topics are off by default (`sys.events`): then nothing here runs.
 
-use super::super::rate_limit::{Rate, RateLimiter};
+use super::super::rate_limit::{EventRates, Rate, RateLimiter};
 use super::fields::{client_level, ms};
 use crate::broker::connection::PeerAddress;
 use crate::mqtt::charge::Charge;
@@ -159,6 +159,11 @@ impl EventTopics {
             clients: HashMap::new(),
             charge: Charge::NONE,
         }
+    }
+
+    /// Returns the rates.
+    pub fn rates(&self) -> EventRates {
+        EventRates { per_second: self.overall.limit, per_client: self.per_client.limit }
     }
 
     /// Writes an event, if it has a topic and the rates admit it.

@@ -20,7 +20,7 @@ pub(crate) mod limit;
 pub(crate) mod reload;
 mod stages;
 
-use super::connect_limits::AddressLimit;
+use super::connect_limits::{AddressLimit, LiveLimits};
 use super::connection::{DetachedTransport, Incoming, PeerAddress};
 use super::events::EventLog;
 use super::message::Adopt;
@@ -36,7 +36,6 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 use tracing::{debug, warn};
@@ -74,8 +73,8 @@ pub(crate) struct HandshakeParts {
     pub(crate) statistics: Arc<BrokerStatistics>,
     /// The log of refused connections.
     pub(crate) log: Arc<EventLog>,
-    /// The maximum time from the accept to the end of CONNECT.
-    pub(crate) connect_timeout: Duration,
+    /// The bounds of new connections: the time from the accept to the end of CONNECT.
+    pub(crate) limits: Arc<LiveLimits>,
     /// The limit of each address that a proxy names; `None` without one.
     pub(crate) addresses: Option<AddressLimit>,
 }
@@ -174,7 +173,7 @@ impl HandshakeThread {
     /// Runs the handshakes of one socket, and hands it to a shard.
     async fn handshakes(self: Rc<HandshakeThread>, socket: NewSocket, mut place: HandshakePlace) {
         let NewSocket { entrance, transport, peer, accepted, mut arrival } = socket;
-        let left = self.parts.connect_timeout.saturating_sub(clock::now().since(accepted));
+        let left = self.parts.limits.connect_timeout().saturating_sub(clock::now().since(accepted));
         let result = tokio::time::timeout(left, stages::run(&entrance, transport, &peer)).await;
         let Done { transport, unread, source, is_of_unknown_source, certificate_user } = match result {
             Ok(Ok(done)) => done,

@@ -113,12 +113,14 @@ section! {
         /// with Clean Start, too. A name that nothing verifies owns nothing.
         session_owner: bool = true,
             ValueType::Boolean.only(),
+            reload: NewConnections,
             why: "Otherwise each user could read the queue of another user's session, or end it.";
         /// True if a session without an owner belongs to the first user who connects with its
         /// client id. Anonymous clients make such sessions, and so did versions before 0.2. With
         /// false that user is refused in the same way.
         adopt_unowned_sessions: bool = true,
             ValueType::Boolean.only(),
+            reload: NewConnections,
             why: "A fleet that gets user names keeps its sessions.";
     }
 }

@@ -25,6 +25,7 @@ section! {
         /// count.
         flapping: StrikeRule = StrikeRule::default(),
             ValueType::Checked(count_in::is_rule, count_in::WORDS).or("off", "connects are not counted"),
+            reload: Live,
             why: "A bad network makes clients reconnect, too.",
             elsewhere: "EMQX `flapping_detect`";
     }

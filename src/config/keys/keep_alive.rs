@@ -12,6 +12,7 @@ section! {
         /// disconnected (5.0: 0x8D).
         maximum: Duration = Duration::ZERO,
             ValueType::WholeSeconds(1, 65_535).or("unlimited", "the client's choice"),
+            reload: NewConnections,
             why: "A client knows best how often it can afford to send.",
             standard: "Server Keep Alive is a two-byte number of seconds [MQTT-3.2.2-21], [MQTT-3.2.2-22]. One and a half times \
                        the Keep Alive is the time of [MQTT-3.1.2-22].",
@@ -20,6 +21,7 @@ section! {
         /// such a client is held to `maximum`, which must then be set.
         allow_never: bool = true,
             ValueType::Boolean.only(),
+            reload: NewConnections,
             why: "3.x has no way to tell a client another value, and the client would not send PINGREQ.";
     }
 }

@@ -17,6 +17,7 @@ section! {
         /// accepted, and the log says so.
         connections: u32 = 0,
             ValueType::Integer(1, 100_000_000).or("auto", "as many as the file descriptor limit of the process allows"),
+            reload: Live,
             why: "Each connection takes a file descriptor.",
             elsewhere: "mosquitto `max_connections`, EMQX `listeners.tcp.default.max_connections`";
         /// Connections in their handshakes (PROXY, TLS, WebSocket) at one time in the whole broker.
@@ -45,12 +46,14 @@ section! {
         /// session beyond it is refused: 5.0 with 0x97, 3.x with return code 3. A client whose
         /// session is there is accepted.
         sessions: u32 = 1_000_000,
-            ValueType::Integer(1, ONE_BILLION).only();
+            ValueType::Integer(1, ONE_BILLION).only(),
+            reload: Live;
         /// The longest Session Expiry Interval that a client is granted. A 5.0 client that asks for
         /// more gets this much, and CONNACK says so. A 3.1 or 3.1.1 session without Clean Session
         /// gets exactly this. With 0s a session ends with its connection.
         session_expiry: Duration = Duration::from_secs(7 * 24 * 3600),
             ValueType::WholeSeconds(0, LONGEST_EXPIRY).only(),
+            reload: NewConnections,
             why: "A device survives a long weekend, and a lost one is forgotten.",
             standard: "Session Expiry Interval (5.0 sections 3.1.2.11.2 and 3.2.2.3.2).",
             elsewhere: "mosquitto `persistent_client_expiration`, EMQX `mqtt.session_expiry_interval`, \
@@ -67,6 +70,7 @@ section! {
         /// in the password count. A client that sends a larger CONNECT is disconnected.
         connect_size: ByteSize = ByteSize::kib(64),
             ValueType::Size(ONE_KIB, LARGEST_PACKET).only(),
+            reload: NewConnections,
             why: "A client that nothing has authenticated can use little memory.";
         /// PUBLISH packets that each client may send a second. A client that sends more is not read
         /// for a while, so that it sends no more than this on average. Nothing is dropped, and
@@ -74,12 +78,14 @@ section! {
         /// and a quarter `expiry.tick` at once.
         messages_per_second: u32 = 0,
             ValueType::Integer(1, listener::MOST_MESSAGES).or("unlimited", "clients send as fast as they can"),
+            reload: Live,
             why: "The right rate depends on the clients.",
             elsewhere: "EMQX `listeners.tcp.default.messages_rate`";
         /// Bytes that each client may send a second, in packets of any kind. The rule is the same.
         /// A packet counts when it is whole, so a large one may make a long pause.
         bytes_per_second: ByteSize = ByteSize(0),
             ValueType::Size(listener::LEAST_BYTES, listener::MOST_BYTES).or("unlimited", "clients send as fast as they can"),
+            reload: Live,
             elsewhere: "EMQX `listeners.tcp.default.bytes_rate`";
         /// QoS 1 and 2 messages that a client may send before the first of them is acknowledged, in
         /// every version. A 5.0 client that sends more is disconnected with 0x93. A 3.x client is
@@ -92,6 +98,7 @@ section! {
         /// Maximum.
         in_flight: u16 = 100,
             ValueType::Integer(1, 65_535).only(),
+            reload: NewConnections,
             why: "A reconnect resends no more than this at once.",
             standard: "The broker never exceeds the client's Receive Maximum [MQTT-3.3.4-9].",
             elsewhere: "mosquitto `max_inflight_messages`, EMQX `mqtt.max_inflight`, NATS `max_ack_pending`";
@@ -100,12 +107,14 @@ section! {
         /// bound `queue_policy` decides.
         queue_messages: u32 = 1000,
             ValueType::Integer(1, ONE_BILLION).only(),
+            reload: Live,
             elsewhere: "mosquitto `max_queued_messages`, EMQX `mqtt.max_mqueue_len`, \
                         FlashMQ `max_qos_msg_pending_per_client`";
         /// Bytes that wait in the queue of one session. A message counts with its full size in
         /// every queue that it waits in. At the bound `queue_policy` decides.
         queue_bytes: ByteSize = ByteSize::mib(16),
             ValueType::Size(ONE_KIB, ONE_TIB).only(),
+            reload: Live,
             elsewhere: "mosquitto `max_queued_bytes`, FlashMQ `max_qos_bytes_pending_per_client`";
         /// The policy for a message whose receiver's queue is full, once expired messages have been
         /// evicted. "refuse" does not queue the new message; a 5.0 publisher gets 0x97
@@ -115,58 +124,69 @@ section! {
         /// member has room or its session ends.
         queue_policy: QueuePolicy = QueuePolicy::Refuse,
             ValueType::OneOf(QueuePolicy::WORDS).only(),
+            reload: Live,
             why: "No message is dropped that the broker has accepted.";
         /// The time that "hold" waits for room. The message is refused after that.
         hold_timeout: Duration = Duration::from_secs(10),
             ValueType::Duration(millis(1), seconds(3600)).only(),
+            reload: Live,
             why: "Publishers usually wait longer for an acknowledgement.";
         /// Encoded bytes that wait for one socket. Beyond it QoS 0 messages are dropped and
         /// counted. QoS 1 and 2 messages stay in their queue.
         outbox: ByteSize = ByteSize::mib(1),
             ValueType::Size(ONE_KIB, ONE_TIB).only(),
+            reload: Live,
             elsewhere: "FlashMQ `client_max_write_buffer_size`";
         /// Retained messages in the whole broker. Beyond it a message for a new topic is not
         /// retained: a 5.0 publisher gets 0x97 at QoS 1 and 2, and the message is routed at QoS 1.
         retained_messages: u32 = 100_000,
             ValueType::Integer(1, ONE_BILLION).or("off", "no message is retained"),
+            reload: Live,
             elsewhere: "EMQX `retainer.backend.max_retained_messages`";
         /// Bytes of retained messages in the whole broker. A newer message that does not fit ends
         /// the older one of its topic, too.
         retained_bytes: ByteSize = ByteSize::mib(256),
             ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
+            reload: Live,
             why: "It is a quarter of the default `limits.memory`.";
         /// Messages in the whole broker that wait to be published later, by
         /// `$delayed/<seconds>/<topic>`. A message beyond it is refused: 5.0 with 0x97; 3.x is not
         /// acknowledged and its connection is closed.
         delayed_messages: u32 = 100_000,
             ValueType::Integer(1, ONE_BILLION).or("off", "all delayed messages are refused"),
+            reload: Live,
             elsewhere: "EMQX `delayed.max_delayed_messages`";
         /// Bytes of the messages that wait to be published later. Beyond it they are refused in the
         /// same way. With a store, messages that are due later than a minute from now are on the
         /// disk alone.
         delayed_bytes: ByteSize = ByteSize::mib(256),
             ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
+            reload: Live,
             why: "It is a quarter of the default `limits.memory`.";
         /// The longest delay. A message with a longer one is refused in the same way.
         delayed_horizon: Duration = Duration::from_secs(30 * 24 * 3600),
-            ValueType::WholeSeconds(0, LONGEST_EXPIRY).only();
+            ValueType::WholeSeconds(0, LONGEST_EXPIRY).only(),
+            reload: Live;
         /// Levels of a topic name or topic filter. A message for a deeper topic is dropped and
         /// counted (5.0: 0x90). A deeper filter is refused (5.0: 0x8F, 3.x: 0x80).
         topic_levels: u16 = 256,
             ValueType::Integer(1, 65_535).only(),
+            reload: Live,
             why: "No usual hierarchy is so deep, and the depth of the index is bounded.",
             elsewhere: "EMQX `mqtt.max_topic_levels`";
         /// Subscriptions of one session. Further filters are refused: 5.0 with 0x97, 3.x with 0x80.
         /// One SUBSCRIBE is read to as many filters, or to 1024 if that is more; the others are
         /// refused. A SUBSCRIBE or UNSUBSCRIBE with more than 65535 filters ends the connection.
         subscriptions_per_client: u32 = 10_000,
-            ValueType::Integer(1, 100_000_000).only();
+            ValueType::Integer(1, 100_000_000).only(),
+            reload: Live;
         /// Levels of all filters with wildcards of one session together. Further filters with
         /// wildcards are refused: 5.0 with 0x97, 3.x with 0x80. Each level may be a node of the
         /// subscription index, which takes some 100 bytes. Every PUBLISH whose topic leads to a
         /// node visits it, which takes 60 ns.
         wildcard_levels: u32 = 131_072,
             ValueType::Integer(1, 1_000_000_000).only(),
+            reload: Live,
             why: "10,000 filters may have 13 levels each.";
         /// Topic aliases that a 5.0 client may use towards the broker. A client that uses a higher
         /// one is disconnected with 0x94.
@@ -186,6 +206,7 @@ section! {
         /// for each connection.
         memory: ByteSize = ByteSize::gib(1),
             ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
+            reload: Live,
             why: "It fits a machine with 2 GiB.",
             elsewhere: "mosquitto `memory_limit`";
     }

@@ -11,6 +11,7 @@ section! {
         /// are at debug.
         level: String = "info".to_owned(),
             ValueType::LogLevel.only(),
+            reload: Live,
             elsewhere: "mosquitto `log_type`, EMQX `log.console.level`, FlashMQ `log_level`";
         /// "text" is one line for people, with the fields behind the message. "json" is one object
         /// on a line. "journal" is text for systemd's journal: a priority in place of time and
@@ -26,6 +27,7 @@ section! {
         /// and reported.
         events_per_second: u32 = 100,
             ValueType::Integer(1, 1_000_000).only(),
+            reload: Live,
             why: "Many reconnects at once must not also write many lines.";
     }
 }

@@ -34,6 +34,7 @@ section! {
         /// packet is not complete by then is closed.
         connect_timeout: Duration = Duration::from_secs(10),
             ValueType::Duration(millis(100), seconds(3600)).only(),
+            reload: Live,
             why: "A slow mobile link needs no more, and a silent connection costs little.",
             standard: "A server should close a connection that sends no CONNECT within a reasonable time \
                        (5.0 section 3.1.4; 3.1.1 section 3.1.4).",
@@ -43,6 +44,7 @@ section! {
         /// the rest for this long.
         write_timeout: Duration = Duration::from_secs(30),
             ValueType::Duration(millis(100), days(1)).only(),
+            reload: Live,
             why: "It is above a usual retransmission pause of TCP.",
             elsewhere: "EMQX `listeners.tcp.default.tcp_options.send_timeout`, NATS `write_deadline`";
     }

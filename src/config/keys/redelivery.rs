@@ -17,12 +17,14 @@ section! {
         /// reconnect goes on with "off".
         interval: Duration = Duration::from_secs(20),
             ValueType::Duration(millis(1), days(1)).or("off", "never on a live connection"),
+            reload: Live,
             why: "It is longer than most work that a client does before it acknowledges.",
             standard: "5.0 forbids a resend on a live connection [MQTT-4.4.0-1]; 3.1.1 leaves it open.",
             elsewhere: "EMQX `mqtt.retry_interval`, NATS `ack_wait`";
         /// The factor by which the spacing grows with each resend of the same message.
         backoff: f64 = 2.0,
             ValueType::Number(1.0, 10.0).only(),
+            reload: Live,
             why: "If a resend did not help, the next one is less likely to help.";
         /// The shortest `interval` or `ack_timeout` that a client may request for its own session.
         /// A client requests them in 5.0 by the CONNECT user property `ack-timeout` (CONNACK says
@@ -32,19 +34,23 @@ section! {
         /// granted times are published to the client on `$homing/session/granted`.
         min_requested: Duration = Duration::from_secs(1),
             ValueType::Duration(millis(1), days(1)).only(),
+            reload: Live,
             why: "A client cannot make the broker resend without a pause.";
         /// The longest spacing to which `backoff` grows; at least `interval`.
         max_backoff: Duration = Duration::from_secs(300),
             ValueType::Duration(millis(1), days(7)).only(),
+            reload: Live,
             why: "A client that has recovered gets its message within minutes.";
         /// The share of the spacing that chance may add, once for each connection and round. Chance
         /// never shortens the spacing.
         jitter: f64 = 0.2,
             ValueType::Number(0.0, 1.0).only(),
+            reload: Live,
             why: "A fleet that stalled together does not get its messages again together.";
         /// Resends of one message before `on_exhausted`.
         attempts: u16 = 5,
             ValueType::Integer(1, 65_535).or("unlimited", "on_exhausted never applies"),
+            reload: Live,
             why: "Without jitter the fifth resend comes 10 minutes after the first transmission.";
         /// The action when the attempts are used up. "disconnect" closes the connection where the
         /// session outlives it, so that the client returns and gets its messages again; elsewhere
@@ -53,15 +59,18 @@ section! {
         /// connections, and in 5.0 too.
         on_exhausted: OnExhausted = OnExhausted::Disconnect,
             ValueType::OneOf(OnExhausted::WORDS).only(),
+            reload: Live,
             why: "No message is dropped unless you say so.";
         /// Resends to one connection within one `expiry.tick`. The rest follow in the next.
         resends_per_tick: u32 = 100,
             ValueType::Integer(1, 65_535).only(),
+            reload: Live,
             why: "It is a whole window of the default `limits.in_flight`.";
         /// The time that a 5.0 client may leave a message unacknowledged. The time counts from when
         /// the client's kernel has the message. `on_ack_timeout` says what happens then.
         ack_timeout: Duration = Duration::from_secs(60),
             ValueType::Duration(millis(1), days(1)).or("off", "for ever"),
+            reload: Live,
             why: "It is three times what 3.x clients are given before a resend, since a disconnect costs more.",
             standard: "5.0 forbids a resend on a live connection [MQTT-4.4.0-1].",
             elsewhere: "NATS `ack_wait`";
@@ -70,6 +79,7 @@ section! {
         /// needs. The value is at least `ack_timeout`.
         max_ack_timeout: Duration = Duration::from_secs(3600),
             ValueType::Duration(millis(1), days(7)).only(),
+            reload: Live,
             why: "Six disconnects for the same message lead to it from the default `ack_timeout`.";
         /// The action on a 5.0 client that does not acknowledge in time. "auto" disconnects it
         /// (0x97, with a Reason String) where the session outlives the connection, so that the
@@ -79,11 +89,13 @@ section! {
         /// delay avoids that.
         on_ack_timeout: OnAckTimeout = OnAckTimeout::Auto,
             ValueType::OneOf(OnAckTimeout::WORDS).only(),
+            reload: Live,
             why: "A message is redelivered where that is possible, and dropped nowhere.";
         /// True if a message becomes a dead letter when a 5.0 client acknowledges it with a reason
         /// code of 0x80 or above. The message is finished for that client, and counted, either way.
         negative_ack: bool = false,
             ValueType::Boolean.only(),
+            reload: Live,
             why: "A negative acknowledgement is a decision of the receiver.";
         /// Causes of a drop for which the dropped message becomes a dead letter: it is published to
         /// `$dead/<client id>/<its topic>`, once for each receiver that does not get it. In the
@@ -96,6 +108,7 @@ section! {
         /// group refused goes to `$dead/$share%2F<group>/<its topic>`.
         dead_letters: Vec<String> = Vec::new(),
             ValueType::SomeOf(DEAD_LETTER_CAUSES).only(),
+            reload: Live,
             why: "Where any cause is on, each message keeps its publisher's client id.";
         /// Exceptions by client, user and topic, 64 at most. For each setting, the first matching
         /// rule in file order wins. `client_id` and `user_name` are globs (`*`, `?`, `[a-z]`,
@@ -110,7 +123,8 @@ section! {
         /// has a shorter interval is not sent again before the unacknowledged messages that were
         /// sent before it. Messages whose topic has the interval "off" hold nobody up.
         rules: Vec<RedeliveryRule> = Vec::new(),
-            ValueType::Tables("redelivery.rules", redelivery_rule::problems).only();
+            ValueType::Tables("redelivery.rules", redelivery_rule::problems).only(),
+            reload: Live;
     }
     example: "[[redelivery.rules]]\n\
               client_id = \"pump-*\"\n\

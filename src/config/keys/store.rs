@@ -59,10 +59,12 @@ section! {
         /// takes some 20 to 110 B there, which count against `limits.memory`.
         queue_messages: u32 = 100_000,
             ValueType::Integer(1, ONE_BILLION).only(),
+            reload: Live,
             why: "It is a message a minute for ten weeks.";
         /// Bytes that wait in such a queue, in place of `limits.queue_bytes`.
         queue_bytes: ByteSize = ByteSize::mib(256),
-            ValueType::Size(ONE_KIB, ONE_TIB).only();
+            ValueType::Size(ONE_KIB, ONE_TIB).only(),
+            reload: Live;
     }
 }
 

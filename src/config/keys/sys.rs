@@ -18,6 +18,7 @@ section! {
         /// not recorded. "/", "+", "#" and "%" in a client id are written %2F, %2B, %23 and %25.
         last_disconnects: u32 = 1_000,
             ValueType::Integer(1, 1_000_000).or("off", "none are kept"),
+            reload: Live,
             why: "They take about 400 KB.";
         /// True if events are published: what becomes of an unacknowledged message, at once, as
         /// JSON on `$homing/events/<kind>/<client id>`. The kinds are stalled, redelivered,
@@ -25,16 +26,19 @@ section! {
         /// never retained.
         events: bool = false,
             ValueType::Boolean.only(),
+            reload: Live,
             why: "In most brokers nobody subscribes to events.";
         /// Events within one second in the whole broker. Further events are suppressed and counted
         /// on `$SYS/broker/events/suppressed`. The key also bounds the number of clients with a
         /// count, to about 120 times as many.
         events_per_second: u32 = 100,
-            ValueType::Integer(1, 10_000).only();
+            ValueType::Integer(1, 10_000).only(),
+            reload: Live;
         /// Events of one kind about one client within one minute. Further events are suppressed;
         /// the next one says how many.
         events_per_client: u32 = 10,
             ValueType::Integer(1, 10_000).only(),
+            reload: Live,
             why: "It is above what one client causes at the default intervals.";
     }
 }

@@ -91,6 +91,11 @@ pub fn is_kept(topic: &str) -> bool {
 }
 
 impl Retained {
+    /// Changes the limits. Messages beyond them stay.
+    pub fn limit(&mut self, limits: RetainedLimits) {
+        self.limits = limits;
+    }
+
     /// Returns an empty store with these limits.
     pub fn new(limits: RetainedLimits) -> Retained {
         Retained {

@@ -115,6 +115,11 @@ impl DeadLetters {
         self.keep_publisher
     }
 
+    /// Sets if messages store their publisher, from the next message on.
+    pub(crate) fn set_keep_publisher(&mut self, keep_publisher: bool) {
+        self.keep_publisher = keep_publisher;
+    }
+
     /// Returns true if no dead letter waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

@@ -1,0 +1,74 @@
+//! /api/v1/config/reload: reads the configuration and its files again.
+
+use super::{Failed, caller};
+use crate::admin::access::Scope;
+use crate::admin::audit::Action;
+use crate::admin::state::AdminState;
+use crate::broker::reload::{ReloadMode, Reloaded};
+use crate::config::{Change, Shadowed};
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Query};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The parameters of a reload.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Parameters {
+    /// True to check everything and change nothing.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Reads everything again. Answers 200 with the changes, or 422 with all mistakes; then nothing
+/// changed.
+pub(crate) async fn reload(
+    request: HttpRequest,
+    parameters: Query<Parameters>,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    let caller = caller(&request, Scope::Admin)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let mode = if parameters.dry_run { ReloadMode::Check } else { ReloadMode::Apply };
+    let result = observer.reload(mode).await.map_err(|_| Failed::Busy)?;
+    let outcome = if result.is_ok() { "done" } else { "refused" };
+    let action = Action {
+        action: "reload",
+        target: "configuration",
+        arguments: format!("{mode:?}"),
+        result: outcome.to_owned(),
+    };
+    state.audit().note(&caller, &action);
+    Ok(match result {
+        Ok(reloaded) => HttpResponse::Ok().json(described(&reloaded)),
+        Err(mistakes) => HttpResponse::build(StatusCode::UNPROCESSABLE_ENTITY)
+            .content_type("application/problem+json")
+            .body(refused(&mistakes).to_string()),
+    })
+}
+
+fn described(reloaded: &Reloaded) -> Value {
+    let change = |change: &Change| {
+        let Change { key, from, to, effect, source } = change;
+        json!({ "key": key, "from": from, "to": to, "effect": effect.name(), "source": source })
+    };
+    let shadow = |shadowed: &Shadowed| json!({ "key": shadowed.key, "by": shadowed.by });
+    json!({
+        "dry_run": reloaded.mode == ReloadMode::Check,
+        "changes": reloaded.changes.iter().map(change).collect::<Vec<_>>(),
+        "shadowed": reloaded.shadowed.iter().map(shadow).collect::<Vec<_>>(),
+        "files": reloaded.files,
+    })
+}
+
+/// Returns a problem (RFC 9457) with a list of mistakes.
+fn refused(mistakes: &[String]) -> Value {
+    json!({
+        "type": "/api/problems/config-invalid",
+        "title": "Unprocessable Entity",
+        "status": StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
+        "detail": format!("nothing is changed: {}", mistakes.join("; ")),
+        "mistakes": mistakes,
+    })
+}

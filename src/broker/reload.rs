@@ -1,0 +1,178 @@
+//! Reading the configuration and its files again while the broker runs: all of it, or nothing.
+//!
+//! Everything is read and checked before anything changes. Then the new settings go to every shard,
+//! which swaps them between two turns. No connection is closed, except those of users, certificates
+//! and bans that the files have changed.
+
+use super::connect_limits::LiveLimits;
+use super::events::EventLog;
+use super::live_files::LiveFiles;
+use super::message::SettingsChanged;
+use super::rate_limit::EventRates;
+use super::settings::{broker_limits, retained_limits, settings};
+use crate::config::{Change, Config, Effect, Loaded, Refusal, Shadowed};
+use crate::log::level;
+use crate::shard::SharedState;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Reads all layers of the configuration as at the start.
+pub type Reader = Box<dyn Fn() -> Result<Loaded, Refusal> + Send>;
+
+/// Time for all shards to take the new settings. A shard that is late takes them later.
+const SWAP: Duration = Duration::from_secs(5);
+
+/// Incomplete packets may use one part in so many of the memory budget.
+pub(super) const PARTIAL_SHARE: u64 = 4;
+
+/// The extent of a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReloadMode {
+    /// Reads and checks everything, and changes nothing.
+    Check,
+    /// Puts everything in force.
+    Apply,
+}
+
+/// The result of a reload.
+#[derive(Clone, Debug)]
+pub struct Reloaded {
+    /// True if only a check was asked for.
+    pub mode: ReloadMode,
+    /// The keys that differ from the values in force. Those that need a restart stay different.
+    pub changes: Vec<Change>,
+    /// Values of the file that do not count.
+    pub shadowed: Vec<Shadowed>,
+    /// What the files changed, for the log.
+    pub files: Vec<String>,
+}
+
+impl Reloaded {
+    /// Returns the changes that wait for a restart.
+    pub fn pending(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter(|change| change.effect == Effect::Restart)
+    }
+
+    /// Writes the lines of the log.
+    fn log(&self) {
+        let pending: Vec<&str> = self.pending().map(|change| change.key).collect();
+        info!(event = "config.reloaded", "{self}");
+        if !pending.is_empty() {
+            warn!(event = "config.restart_pending", keys = pending.join(","), "changed keys need a restart");
+        }
+    }
+}
+
+impl fmt::Display for Reloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("configuration and files were read again")?;
+        if self.changes.is_empty() && self.files.is_empty() {
+            f.write_str(": nothing changed")?;
+        }
+        for (at, change) in self.changes.iter().enumerate() {
+            let Change { key, from, to, effect, .. } = change;
+            let mark = if at == 0 { ':' } else { ';' };
+            write!(f, "{mark} {key} {from} -> {to} ({})", effect.name())?;
+        }
+        for (at, what) in self.files.iter().enumerate() {
+            let mark = if at == 0 && self.changes.is_empty() { ':' } else { ';' };
+            write!(f, "{mark} {what}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The settings in force, and the parts that take new ones.
+pub(super) struct Reload {
+    /// The values in force.
+    pub(super) config: Config,
+    /// `None` where the configuration was made in code.
+    pub(super) reader: Option<Reader>,
+    pub(super) files: LiveFiles,
+    pub(super) limits: Arc<LiveLimits>,
+    pub(super) shared: Arc<SharedState>,
+    pub(super) log: Arc<EventLog>,
+}
+
+impl Reload {
+    /// Reads everything again, and puts it in force if nothing has a mistake.
+    ///
+    /// # Errors
+    /// All mistakes of all layers and files. Then nothing changes.
+    pub(super) async fn run(&mut self, mode: ReloadMode) -> Result<Reloaded, Vec<String>> {
+        let loaded = self.reader.as_ref().map(|read| read()).transpose();
+        let read = match (loaded, self.files.read()) {
+            (Ok(loaded), Ok(files)) => Ok((loaded, files)),
+            (loaded, files) => {
+                let mistakes = loaded.err().map(|refusal| refusal.0).unwrap_or_default();
+                let mistakes = mistakes.iter().map(ToString::to_string);
+                Err(mistakes.chain(files.err().unwrap_or_default()).collect::<Vec<String>>())
+            }
+        };
+        if read.is_err() || mode == ReloadMode::Check {
+            self.files.look_again();
+        }
+        let (loaded, files) = match read {
+            Ok(read) => read,
+            Err(mistakes) => {
+                self.files.statistics.config.refused();
+                for mistake in &mistakes {
+                    warn!(
+                        event = "config.reload_refused",
+                        "nothing is changed, because of a mistake: {mistake}"
+                    );
+                }
+                return Err(mistakes);
+            }
+        };
+        let mut reloaded = Reloaded { mode, changes: Vec::new(), shadowed: Vec::new(), files: Vec::new() };
+        if let Some(loaded) = &loaded {
+            reloaded.changes = loaded.changes_from(&self.config);
+            reloaded.shadowed.clone_from(&loaded.shadowed);
+        }
+        if mode == ReloadMode::Apply {
+            reloaded.files = self.files.put_in_force(files);
+            if let Some(loaded) = loaded {
+                self.put_in_force(self.config.with_reloaded(&loaded.config)).await;
+            }
+            self.files.statistics.config.done(reloaded.pending().count());
+            reloaded.log();
+        }
+        Ok(reloaded)
+    }
+
+    /// Puts new values in force. Returns when every shard has them.
+    async fn put_in_force(&mut self, config: Config) {
+        let budget = config.limits.memory.bytes();
+        self.shared.budget.limit(budget);
+        self.shared.partial.limit(budget / PARTIAL_SHARE);
+        self.shared.retained().limit(retained_limits(&config));
+        self.limits.set(&config);
+        self.files.statistics.set_limits(broker_limits(&config, self.limits.connections()));
+        self.log.set_limit(config.log.events_per_second);
+        // A process that started no log has no level.
+        let _ = level::configure(&config.log.level);
+        let flapping = config.bans.flapping;
+        let change = SettingsChanged {
+            settings: Arc::new(settings(&config)),
+            events: EventRates::of(&config.sys, self.files.shards.len()),
+            flapping: (flapping != self.config.bans.flapping).then_some(flapping),
+        };
+        self.config = config;
+        let swaps: Vec<_> = self.files.shards.iter().map(|shard| shard.send(change.clone())).collect();
+        let all = async {
+            for swap in swaps {
+                // A shard that has ended takes no settings.
+                let _ = swap.await;
+            }
+        };
+        if tokio::time::timeout(SWAP, all).await.is_err() {
+            warn!(
+                event = "config.swap_late",
+                "a thread did not take the new settings within {SWAP:?}; it takes them when it goes on"
+            );
+        }
+    }
+}

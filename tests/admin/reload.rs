@@ -1,0 +1,171 @@
+//! The configuration read again while the broker runs.
+
+use crate::http::{LOCAL, request, serve_with};
+use crate::support::process::Process;
+use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, Version, now};
+use rustix::process::Signal;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A broker with a file of its own.
+struct Configured {
+    broker: Process,
+    mqtt: SocketAddr,
+    admin: SocketAddr,
+    directory: tempfile::TempDir,
+}
+
+impl Configured {
+    /// Starts a broker whose file has this text.
+    fn start(text: &str) -> Configured {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("homing.toml"), text).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.args(["serve", "--ephemeral", "--listen", "127.0.0.1:0", "--log-level", "info"]);
+        command.arg("--config").arg(directory.path().join("homing.toml"));
+        command.args(["--set", "admin.addresses=127.0.0.1:0", "--set", "runtime.threads=2"]);
+        command.arg("--set").arg(format!("admin.socket={}", directory.path().join("s").display()));
+        let (broker, mqtt, admin) = serve_with(&mut command);
+        Configured { broker, mqtt, admin, directory }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("homing.toml")
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(self.file(), text).expect("a file");
+    }
+
+    /// Runs `homing ctl`. Returns its exit code, and both outputs.
+    fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        ctl(&self.directory.path().join("s"), arguments)
+    }
+
+    fn connect(&self, version: Version, client_id: &str) -> RawClient {
+        RawClient::connect(self.mqtt, &Connect::new(version, client_id))
+    }
+
+    fn metric(&self, name: &str) -> String {
+        let (_, metrics) = request(self.admin, "GET", "/metrics", LOCAL);
+        let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.rsplit(' ').next().unwrap_or_default().to_owned()
+    }
+}
+
+/// Runs `homing ctl` on a socket. Returns its exit code, and both outputs.
+fn ctl(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    let output = command.arg("ctl").arg("--socket").arg(socket).args(arguments).output().expect("it runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (output.status.code(), (text(output.stdout) + &text(output.stderr)).trim().to_owned())
+}
+
+#[test]
+fn a_dry_run_shows_each_change_with_its_effect_and_changes_nothing() {
+    let broker = Configured::start("[redelivery]\ninterval = \"20s\"\n");
+    assert_eq!(broker.ctl(&["reload", "--dry-run"]), (Some(0), "nothing would change".to_owned()));
+    broker.write("[log]\nlevel = \"debug\"\n[redelivery]\ninterval = \"5s\"\n[expiry]\ntick = \"1s\"\n[keep_alive]\nmaximum = \"1h\"\n");
+    let expected = "new      keep_alive.maximum \"unlimited\" -> \"1h\"
+restart  expiry.tick \"250ms\" -> \"1s\" (pending)
+live     redelivery.interval \"20s\" -> \"5s\"
+shadowed log.level: --log-level wins over the file";
+    for _ in 0..2 {
+        assert_eq!(broker.ctl(&["reload", "--dry-run"]), (Some(0), expected.to_owned()));
+    }
+    assert_eq!(broker.ctl(&["reload"]), (Some(0), expected.to_owned()));
+    // The tick still differs from the one in force.
+    let (code, left) = broker.ctl(&["reload"]);
+    assert_eq!(
+        (code, left.lines().next()),
+        (Some(0), Some("restart  expiry.tick \"250ms\" -> \"1s\" (pending)"))
+    );
+    assert_eq!(broker.metric("homing_config_restart_pending"), "1");
+    assert_eq!(broker.metric("homing_config_reloads_total{result=\"done\"}"), "2");
+}
+
+#[test]
+fn a_file_with_mistakes_changes_nothing_and_every_mistake_is_named() {
+    let mut broker = Configured::start("");
+    let mut client = broker.connect(Version::V5, "c");
+    broker.write("[redelivery]\ninterval = \"5s\"\nintervall = 3\n[limits]\nqueue_messages = 0\n");
+    let (code, text) = broker.ctl(&["reload"]);
+    assert_eq!(code, Some(2), "{text}");
+    for words in
+        ["unknown key redelivery.intervall", "limits.queue_messages = 0 is not allowed", "nothing is changed"]
+    {
+        assert!(text.contains(words), "{text}");
+    }
+    broker.broker.line("event=config.reload_refused").expect("a line");
+    // Half a file, as an editor leaves it.
+    broker.write("[redelivery]\ninterv");
+    assert_eq!(broker.ctl(&["reload"]).0, Some(2));
+    assert_eq!(broker.metric("homing_config_reloads_total{result=\"refused\"}"), "2");
+    broker.write("");
+    assert_eq!(broker.ctl(&["reload"]), (Some(0), "nothing changed".to_owned()));
+    client.settle();
+}
+
+/// Each change is one of its own: limits, redelivery, Keep Alive, the log.
+#[test]
+fn new_settings_hold_at_once_and_nobody_is_disconnected() {
+    let mut broker = Configured::start("[redelivery]\ninterval = \"off\"\n");
+    let mut old = broker.connect(Version::V311, "old");
+    old.subscribe(&[("t", 1)]);
+    let mut newer = broker.connect(Version::V5, "newer");
+    broker.write(
+        "[redelivery]\ninterval = \"300ms\"\njitter = 0.0\n[limits]\nconnections = 3\nsubscriptions_per_client = 1\ntopic_levels = 2\n[keep_alive]\nmaximum = \"7s\"\n",
+    );
+    assert_eq!(broker.ctl(&["reload"]).0, Some(0));
+    // The walk over the sessions comes before the next message.
+    newer.deliver(&Message::new("t", "again").qos(1));
+    let first = old.expect_publish();
+    let again = old.expect_publish();
+    assert_eq!((first.id, again.id, again.text()), (first.id, first.id, "again"));
+    assert!(!first.dup && again.dup);
+    old.ack(Kind::Puback, first.id);
+    // limits.topic_levels of a client that was there before.
+    assert_eq!(newer.deliver(&Message::new("a/b/c", "deep").qos(1)), 0x90);
+    // keep_alive.maximum of a new one.
+    let third = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "third").keep_alive(60));
+    assert!(third.connack().properties.contains(&Property::ServerKeepAlive(7)), "{:?}", third.connack());
+    // limits.connections
+    let mut fourth = RawClient::open(broker.mqtt, Version::V5);
+    assert_eq!(fourth.expect_closed(), None);
+    broker.broker.line("event=connection.refused").expect("a line");
+    old.settle();
+    newer.settle();
+}
+
+#[test]
+fn a_signal_does_the_same_and_reloads_come_one_at_a_time() {
+    let mut broker = Configured::start("");
+    let mut client = broker.connect(Version::V311, "c");
+    broker.write("[limits]\nqueue_messages = 7\n");
+    broker.broker.signal(Signal::HUP);
+    let line = broker.broker.line("event=config.reloaded").expect("a line");
+    assert!(
+        line.contains("limits.queue_messages 1_000 -> 7 (live)")
+            || line.contains("limits.queue_messages 1000 -> 7 (live)"),
+        "{line}"
+    );
+    let (started, admin, socket) = (now(), broker.admin, broker.directory.path().join("s"));
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let (status, _) = request(admin, "POST", "/api/v1/config/reload", LOCAL);
+                    // Nobody proved who asks, so it costs nothing.
+                    assert_eq!(status, 401);
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| (0..5).for_each(|_| assert_eq!(ctl(&socket, &["reload"]).0, Some(0))));
+        }
+    });
+    assert!(now() - started < PATIENCE);
+    assert_eq!(broker.metric("homing_config_reloads_total{result=\"done\"}"), "11");
+    client.settle();
+}
