@@ -81,6 +81,7 @@ pub mod mqtt;
 pub mod net;
 pub mod persistence;
 pub mod routing;
+pub mod service;
 pub mod session;
 pub mod shard;
 pub mod store;

@@ -17,6 +17,7 @@ use homing::admin::ctl::{self, CtlArguments, CtlError};
 use homing::admin::token_command::{self, TokenArguments};
 use homing::auth::passwd::{self, PasswdArguments, PasswdError};
 use homing::broker::{Broker, Signals};
+use homing::clock;
 use homing::config::{Config, DEFAULT_FILES, Durability, Loaded, Refusal, Sources, duration};
 use homing::health;
 use homing::health::command::HealthArguments;
@@ -24,6 +25,7 @@ use homing::import::mosquitto;
 #[cfg(feature = "load")]
 use homing::load::{self, LoadArguments};
 use homing::log::{self, stderr};
+use homing::service;
 use homing::store::sqlite::inspect::StoreInspection;
 use homing::store::sqlite::{self, Sqlite};
 use homing::store::{Moment, Store, StoreError};
@@ -257,6 +259,7 @@ fn refuse(refusal: &Refusal) -> ExitCode {
 fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     log::start(&loaded.config.log);
     raise_descriptor_limit();
+    service::starts();
     let configuration = configuration_line(&loaded);
     let signals = match Signals::catch() {
         Ok(signals) => signals,
@@ -313,6 +316,8 @@ fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     #[cfg(not(feature = "admin"))]
     let administration: Option<String> = None;
     say(&banner(&broker, &configuration, &storage, administration.as_deref()));
+    let observer = broker.observer();
+    service::is_ready(move || observer.statistics().is_alive(clock::now()));
     let code = broker.run(signals);
     if let Some(file) = &addresses_file {
         // The file may not exist, if it could not be written.

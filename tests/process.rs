@@ -5,6 +5,7 @@ mod support;
 
 use rustix::process::Signal;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 use support::client::Event;
 use support::process::{Homing, Process, address_in, homing_serve};
@@ -254,6 +255,43 @@ fn lines_for_the_journal_begin_with_their_priority() {
     homing.connect(&Connect::new(V5, "c")).disconnect();
     let line = homing.line_with("event=client.connected client_id=c ");
     assert!(line.starts_with("<6>homing::"), "{line}");
+}
+
+/// Returns the next message to the service manager that is no sign of life and no request for time.
+fn next_told(manager: &UnixDatagram) -> String {
+    loop {
+        let mut buffer = [0; 512];
+        let read = manager.recv(&mut buffer).expect("a message in time");
+        let message = String::from_utf8(buffer[..read].to_vec()).expect("text");
+        if message != "WATCHDOG=1" && !message.starts_with("EXTEND_TIMEOUT_USEC=") {
+            return message;
+        }
+    }
+}
+
+#[test]
+fn the_service_manager_is_told_of_start_reload_and_stop_in_this_order() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).expect("a socket");
+    manager.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let mut command = homing_serve();
+    command.arg("--ephemeral").env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "150000");
+    let (mut process, address) = Process::serve(&mut command);
+    let mut first = [0; 512];
+    let read = manager.recv(&mut first).expect("a message");
+    assert!(first[..read].starts_with(b"EXTEND_TIMEOUT_USEC="));
+    assert_eq!(next_told(&manager), "READY=1");
+    let mut client = RawClient::connect(address, &Connect::new(V5, "c"));
+    let read = manager.recv(&mut first).expect("a sign of life");
+    assert_eq!(&first[..read], b"WATCHDOG=1");
+    process.signal(Signal::HUP);
+    assert_eq!(next_told(&manager), "RELOADING=1");
+    assert_eq!(next_told(&manager), "READY=1");
+    client.settle();
+    process.signal(Signal::TERM);
+    assert_eq!(next_told(&manager), "STOPPING=1");
+    assert_eq!(process.end().0, Some(0));
 }
 
 #[test]

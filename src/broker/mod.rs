@@ -92,6 +92,7 @@ use crate::config::{Config, ListenerAddress};
 use crate::log::stderr;
 use crate::mqtt::keyed;
 use crate::net::tls::settings::ClientCertificates;
+use crate::service;
 use crate::store::{Store, StoreError};
 use handshake::entrance::client_certificates;
 use handshake::reload::TlsReload;
@@ -306,6 +307,7 @@ impl Broker {
                 name = caught.next(self.requests.as_ref()) => name,
                 cause = &mut failure => exit_for(&cause),
             };
+            service::stops();
             info!(event = "broker.stopping", signal = name, "stopping; a second signal exits at once");
             let (done, finished) = oneshot::channel();
             std::thread::spawn(move || {

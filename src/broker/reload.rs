@@ -12,6 +12,7 @@ use super::rate_limit::EventRates;
 use super::settings::{broker_limits, retained_limits, settings};
 use crate::config::{Change, Config, Effect, Loaded, Refusal, Shadowed};
 use crate::log::level;
+use crate::service;
 use crate::shard::SharedState;
 use std::fmt;
 use std::sync::Arc;
@@ -102,6 +103,16 @@ impl Reload {
     /// # Errors
     /// All mistakes of all layers and files. Then nothing changes.
     pub(super) async fn run(&mut self, mode: ReloadMode) -> Result<Reloaded, Vec<String>> {
+        if mode == ReloadMode::Check {
+            return self.read_again(mode).await;
+        }
+        service::reloads();
+        let result = self.read_again(mode).await;
+        service::reloaded();
+        result
+    }
+
+    async fn read_again(&mut self, mode: ReloadMode) -> Result<Reloaded, Vec<String>> {
         let loaded = self.reader.as_ref().map(|read| read()).transpose();
         let read = match (loaded, self.files.read()) {
             (Ok(loaded), Ok(files)) => Ok((loaded, files)),

@@ -2,12 +2,19 @@
 //! each shard.
 
 use crate::broker::events::moments::MomentFeed;
+use crate::clock;
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::{ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
+use crate::time::Instant;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// The age of a shard's last report at which the shard counts as hanging. Shards report once a
+/// second.
+const ALIVE: Duration = Duration::from_secs(10);
 
 /// The counters of the broker. Listeners and shards write them; `$SYS` and the dump read them.
 #[derive(Debug)]
@@ -40,6 +47,8 @@ pub struct BrokerStatistics {
     maxima: [AtomicU64; 2],
     /// The days that certificates and revocation lists have left.
     tls_days: Mutex<TlsDaysLeft>,
+    /// The time of the last report of each shard, in milliseconds since the start.
+    reported: Vec<AtomicU64>,
     /// The snapshot that each shard took in its last housekeeping.
     shards: Vec<Mutex<ShardSnapshot>>,
 }
@@ -154,6 +163,7 @@ impl BrokerStatistics {
             sent_bytes: AtomicU64::new(0),
             maxima: Default::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
+            reported: (0..shards).map(|_| AtomicU64::new(clock::now().as_millis())).collect(),
         }
     }
 
@@ -317,6 +327,16 @@ impl BrokerStatistics {
         if let Some(place) = self.shards.get(shard) {
             *place.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
         }
+        if let Some(reported) = self.reported.get(shard) {
+            reported.store(clock::now().as_millis(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if every shard has reported within [`ALIVE`]. The reports are deadlines of the
+    /// expiry actor, so this tells of the actor, too.
+    pub fn is_alive(&self, now: Instant) -> bool {
+        let age = |reported: &AtomicU64| now.since(Instant::from_millis(reported.load(Ordering::Relaxed)));
+        self.reported.iter().all(|reported| age(reported) < ALIVE)
     }
 
     /// Returns the snapshots of all shards, in the order of their numbers.
@@ -331,5 +351,28 @@ impl BrokerStatistics {
             total.add(&shard.lock().unwrap_or_else(PoisonError::into_inner));
         }
         total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::fixture;
+
+    #[test]
+    fn a_shard_that_reports_nothing_for_ten_seconds_hangs() {
+        let statistics = BrokerStatistics::new(2, 1, fixture::shared());
+        let start = clock::now();
+        assert!(statistics.is_alive(start) && statistics.is_alive(start + ALIVE / 2));
+        assert!(!statistics.is_alive(start + ALIVE * 2));
+        let later = Instant::from_millis(start.as_millis() + 1);
+        while clock::now() < later {
+            std::thread::yield_now();
+        }
+        // The other one still hangs.
+        statistics.report(0, ShardSnapshot::default());
+        assert!(!statistics.is_alive(start + ALIVE));
+        statistics.report(1, ShardSnapshot::default());
+        assert!(statistics.is_alive(start + ALIVE));
     }
 }
