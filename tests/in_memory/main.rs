@@ -39,6 +39,7 @@ mod directed;
 mod driver;
 mod findings;
 mod gates;
+mod gauges;
 mod large_groups;
 mod memory;
 mod objectives;

@@ -1,0 +1,35 @@
+//! The gauges that housekeeping renews: windows, queues, and sessions with an overdue
+//! acknowledgement.
+
+use crate::client::{client, publish, subscribe, take};
+use crate::driver::{MemoryDriver, settings};
+use homing::mqtt::packet::QoS;
+use homing::shard::ShardSnapshot;
+use std::time::Duration;
+
+/// Lets time pass, and returns the figures of the one shard after its housekeeping.
+fn after(driver: &mut MemoryDriver, time: Duration) -> ShardSnapshot {
+    driver.advance(time);
+    driver.shards[0].snapshot()
+}
+
+#[test]
+fn windows_queues_and_stalled_sessions_are_counted_until_the_client_acknowledges() {
+    let mut driver = MemoryDriver::new(&settings(), 1);
+    let (receiver, publisher) = (client(&mut driver, "receiver", 2), client(&mut driver, "publisher", 100));
+    subscribe(&mut driver, receiver, &["t"], QoS::AtLeastOnce);
+    for packet_id in 1..=5 {
+        publish(&mut driver, publisher, "t", QoS::AtLeastOnce, packet_id);
+    }
+    let present = after(&mut driver, Duration::ZERO);
+    assert_eq!((present.census.in_flight, present.census.queued, present.stalled), (2, 3, 0));
+    assert!(present.census.queued_bytes > 0);
+    let late = after(&mut driver, Duration::from_secs(70));
+    assert_eq!((late.census.in_flight, late.stalled, late.counters.stalled.total() > 0), (2, 1, true));
+    assert_eq!(take(&mut driver, receiver, true).len(), 5);
+    let recovered = after(&mut driver, Duration::ZERO);
+    assert_eq!((recovered.census.in_flight, recovered.census.queued, recovered.stalled), (0, 0, 0));
+    let acknowledged = recovered.counters.puback_time.distribution();
+    assert_eq!(acknowledged.counts.iter().sum::<u64>(), 5);
+    assert!(acknowledged.sum >= Duration::from_secs(140), "two of them took 70 s");
+}
