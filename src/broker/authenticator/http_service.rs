@@ -72,6 +72,7 @@ pub(super) struct HttpReply {
 
 /// The reason why the service gave no answer.
 #[derive(Debug, thiserror::Error)]
+#[cfg_attr(not(feature = "http-auth"), expect(dead_code, reason = "no connection is ever made"))]
 pub(super) enum HttpFailure {
     #[error("cannot connect: {0}")]
     Connect(io::Error),
