@@ -276,6 +276,7 @@ fn add_routes(app: &mut ServiceConfig) {
         )
         .service(read_only("/api/v1/clients/{id}/inflight").route(web::get().to(routes::messages::in_flight)))
         .service(read_only("/api/v1/clients/{id}/queue").route(web::get().to(routes::messages::queue)))
+        .service(read_only("/api/v1/messages/where").route(web::get().to(routes::whereabouts::find_messages)))
         .service(read_only("/api/v1/audit").route(web::get().to(routes::audit::audit)))
         .service(action("/api/v1/clients/{id}/disconnect").route(web::post().to(routes::actions::disconnect)))
         .service(action("/api/v1/clients/{id}/redeliver").route(web::post().to(routes::actions::redeliver)))

@@ -32,6 +32,7 @@ use crate::shard::features::dead_letters::{DeadLetter, DeadLetters};
 use crate::shard::flapping::Flapping;
 use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::gauges::Gauges;
+use crate::shard::observe::recent_drops::RecentDrops;
 use crate::shard::publication::Publication;
 use crate::shard::scratch::Scratch;
 use crate::shard::sessions::Sessions;
@@ -58,6 +59,7 @@ pub(crate) struct Core {
     pub exchange: Exchange,
     pub durability: Durability,
     pub drop_reports: DropReports,
+    pub recent_drops: RecentDrops,
     pub dead_letters: DeadLetters,
     pub after_deliveries: AfterDeliveries,
     pub counters: Counters,
@@ -100,6 +102,7 @@ impl Core {
             exchange: Exchange::new(here, shards),
             durability: Durability::default(),
             drop_reports: DropReports::default(),
+            recent_drops: RecentDrops::default(),
             after_deliveries: AfterDeliveries::default(),
             counters: Counters { objectives: Objectives::new(&settings.objectives), ..Counters::default() },
             clients: ClientCounts::default(),
@@ -235,6 +238,7 @@ impl Core {
                 self.counters.drops.count_receiver(dropped.cause, receiver);
                 self.counters.objectives.dropped(dropped.mark);
                 self.drop_reports.note(client_id, dropped.cause);
+                self.recent_drops.note(client_id, &dropped);
                 self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
             }
         }
@@ -253,6 +257,7 @@ impl Core {
         self.counters.drops.count(dropped.cause);
         self.counters.objectives.dropped(dropped.mark);
         self.drop_reports.note(client_id, dropped.cause);
+        self.recent_drops.note(client_id, &dropped);
         self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
     }
 
@@ -276,6 +281,7 @@ impl Core {
         self.counters.drops.count(cause);
         self.drop_reports.note(&whose, cause);
         let dropped = Dropped::new(cause, message);
+        self.recent_drops.note(&whose, &dropped);
         self.dead_letters.add(DeadLetter::of(dropped, &whose, self.sessions.rules().nobody(), stored));
     }
 }

@@ -233,14 +233,25 @@ impl Shard {
         self.core.counters.objectives.advance(now);
         self.delayed.look_ahead(now, &mut self.core);
         self.lifecycle().routing().ask_for_orphaned_queues(now);
-        let Core { here, shared, counters, effects, drop_reports, gauges, sessions, connections, .. } =
-            &mut self.core;
+        let Core {
+            here,
+            shared,
+            counters,
+            effects,
+            drop_reports,
+            recent_drops,
+            gauges,
+            sessions,
+            connections,
+            ..
+        } = &mut self.core;
         gauges.recount(sessions, connections);
         if here.0 == 0 {
             let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
             effects.retained |= gone > 0;
             counters.drops.add(DropReason::Expired, gone);
         }
+        recent_drops.set_time(now);
         drop_reports.report(now, effects);
         effects.registrations.push(Registration {
             kind: DeadlineKind::Housekeeping,
@@ -376,7 +387,7 @@ impl Shard {
 
     /// Answers a question of an operator. Changes nothing.
     pub fn answer(&self, now: Instant, query: &Query) -> QueryAnswer {
-        query::answer(now, query, &self.core)
+        query::answer(now, query, &self.core, &self.routes, &self.delayed)
     }
 
     /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first,

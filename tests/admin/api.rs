@@ -103,6 +103,7 @@ fn every_path_but_health_needs_a_token_and_each_action_its_scope() {
         "/api/v1/clients/x/inflight",
         "/api/v1/clients/x/queue",
         "/api/v1/audit",
+        "/api/v1/messages/where?topic=t",
     ];
     for path in looks {
         assert_eq!(request(broker.admin, "GET", path, LOCAL).0, 401, "{path}");

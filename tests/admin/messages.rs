@@ -248,3 +248,80 @@ fn a_client_whose_identifier_is_too_long_for_a_url_is_named_by_its_place() {
     let _next = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, &id));
     assert_eq!(broker.ask("GET", &path, &broker.viewer).0, 404);
 }
+
+/// Returns what `homing ctl where` says.
+fn verdicts(broker: &Administered, arguments: &[&str]) -> String {
+    let (code, text) = broker.ctl(&[&["where"], arguments].concat());
+    assert_eq!(code, Some(0), "{text}");
+    text
+}
+
+#[test]
+fn where_names_the_receiver_the_packet_and_what_ends_its_wait() {
+    let broker = Administered::start_with(&["--ephemeral", "--set", "limits.in_flight=1"]);
+    let mut client = subscriber(&broker, Version::V5, 1);
+    publish(&broker, &["1", "2"], 1);
+    client.expect_publish();
+    let text = verdicts(&broker, &["--topic", "pumps/7/set"]);
+    for part in
+        ["pump (pumps/#, QoS 1)", "unacknowledged: packet 1, sent once", "the client's host has it", "1 more"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(verdicts(&broker, &["--topic", "pumps/8/set"]).contains("nothing waits for it"));
+    assert!(verdicts(&broker, &["--topic", "lamps/8"]).contains("nobody that this is about is subscribed"));
+    client.vanish();
+    while broker.ctl(&["client", "pump"]).1.contains("state: connected") {}
+    assert!(verdicts(&broker, &["--receiver", "pump"]).contains("receiver_away"));
+    assert_eq!(broker.ask("GET", "/api/v1/messages/where", &broker.viewer).0, 400);
+}
+
+#[test]
+fn where_finds_delayed_retained_dropped_and_stored_messages() {
+    let broker = Administered::start_with(&STORED);
+    let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));
+    publisher.deliver(&Message::new("$delayed/30/lamps/1", "later").qos(1));
+    publisher.deliver(&Message::new("lamps/2", "kept").qos(1).retained());
+    let text = verdicts(&broker, &["--topic", "lamps/1"]);
+    assert!(text.contains("delayed: published in"), "{text}");
+    let text = verdicts(&broker, &["--topic", "lamps/2"]);
+    assert!(text.contains("the topic has a retained message"), "{text}");
+    let client = subscriber(&broker, Version::V311, 1);
+    client.disconnect();
+    let payloads: Vec<String> = (0..70).map(|n| n.to_string()).collect();
+    publish(&broker, &payloads.iter().map(String::as_str).collect::<Vec<_>>(), 1);
+    // All but the first 64 messages of a client that is away are in the store alone.
+    let queue = messages(&broker, "queue", "pump");
+    assert_eq!((queue.len(), queue.iter().filter(|row| row["message"].is_null()).count()), (70, 6));
+    assert_eq!(broker.ctl(&["skip", "pump", word(&queue[69], "mid")]).0, Some(0));
+    assert_eq!(broker.ctl(&["skip", "pump", word(&queue[0], "mid")]).0, Some(0));
+    let text = verdicts(&broker, &["--topic", "pumps/7/set"]);
+    assert!(text.contains("receiver_away") && text.contains("dropped") && text.contains("skipped"), "{text}");
+    assert_eq!(messages(&broker, "queue", "pump").len(), 68);
+}
+
+#[test]
+fn where_says_that_a_held_message_defers_the_acknowledgement_of_its_publisher() {
+    let arguments = ["--ephemeral", "--set", "limits.queue_messages=1", "--set", "limits.queue_policy=hold"];
+    let broker = Administered::start_with(&arguments);
+    let client = subscriber(&broker, Version::V311, 1);
+    client.disconnect();
+    publish(&broker, &["1"], 1);
+    let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));
+    publisher.publish(&Message::new("pumps/7/set", "2").qos(1));
+    while reasons(&messages(&broker, "queue", "pump")) != ["receiver_away", "held"] {}
+    let text = verdicts(&broker, &["--topic", "pumps/7/set", "--publisher", "app"]);
+    assert!(text.contains("ack_deferred: 1 of its messages"), "{text}");
+}
+
+#[test]
+fn a_message_is_not_parked_if_nobody_would_get_its_dead_letter() {
+    let broker = Administered::start();
+    let mut client = subscriber(&broker, Version::V5, 1);
+    publish(&broker, &["1"], 1);
+    client.expect_publish();
+    let rows = messages(&broker, "inflight", "pump");
+    let (code, text) = broker.ctl(&["park", "pump", word(&rows[0], "mid")]);
+    assert!(code == Some(1) && text.contains("subscribe to $dead/# first"), "{text}");
+    assert_eq!(messages(&broker, "inflight", "pump").len(), 1);
+}

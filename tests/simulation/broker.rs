@@ -632,6 +632,11 @@ impl World {
         }
     }
 
+    /// Returns the socket of a connection.
+    pub fn socket_of(&mut self, shard: usize, id: ConnectionId) -> Option<usize> {
+        self.nodes[shard].link(id).map(|link| link.socket)
+    }
+
     fn retransmit(&mut self, shard: usize, id: ConnectionId) {
         let now = self.instant();
         let Some(link) = self.nodes[shard].link(id) else { return };

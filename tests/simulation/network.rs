@@ -43,6 +43,8 @@ pub struct Socket {
     pub broken: Option<u64>,
     /// Nothing passes any more, either way.
     pub severed: bool,
+    /// When an operator had packets sent again on it.
+    pub hastened: Vec<u64>,
     /// Where the broker's stream ended when; each time it grew.
     pub appended: Vec<(u64, u64)>,
     /// Where it ended in the client's kernel when.
@@ -83,6 +85,7 @@ impl Socket {
             end_seen: false,
             broken: None,
             severed: false,
+            hastened: Vec::new(),
             appended: Vec::new(),
             arrived: Vec::new(),
             accepted: now,

@@ -147,6 +147,8 @@ pub struct SessionLog {
     pub next_order: u64,
     /// Identifiers between PUBLISH and PUBREL.
     pub exactly_once: BTreeSet<u16>,
+    /// Messages of it that an operator skipped or parked.
+    pub skipped: usize,
     /// After a crash nobody but the broker knows what is left of it.
     pub vague: bool,
     /// It was taken up after a crash: what waited is in the store alone, until it is read back.

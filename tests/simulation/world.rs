@@ -5,6 +5,7 @@ use crate::broker::{Expiry, Node};
 use crate::client::Client;
 use crate::clocks::Clocks;
 use crate::network::Socket;
+use crate::operator;
 use crate::oracle::Oracle;
 use crate::plan::Plan;
 use crate::rng::Rng;
@@ -117,6 +118,8 @@ pub enum Event {
         of: Short,
         is: bool,
     },
+    /// The operator looks at a client.
+    Operate,
     /// Looks for what should have happened by now.
     Sweep,
     /// The broker's process ends without a word; another begins.
@@ -194,6 +197,8 @@ pub struct World {
     pub rng: Rng,
     /// What the members of a work queue do is drawn apart from all else.
     pub work: Rng,
+    /// What the operator does, if there is one.
+    pub operator: Option<Rng>,
     pub now: u64,
     pub phase: Phase,
     pub shared: Arc<SharedState>,
@@ -239,6 +244,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng, seed);
         let authenticator = Authenticator::new(seed, &mut plan);
+        let operator = operator::of_seed(seed, plan.work.is_some());
         let disk = plan.store.map(|_| Disk::new(plan.shards));
         // A work queue has an account of its own, which knows of no refusal.
         let shortage = Shortage::new(seed, plan.work.is_none());
@@ -249,6 +255,7 @@ impl World {
             plan,
             rng,
             work: Rng::new(seed ^ 0x5707_0000),
+            operator,
             now: 0,
             phase: Phase::Chaos,
             shared: nothing_retained(),
@@ -285,6 +292,9 @@ impl World {
             self.schedule(at, Event::Step { client });
         }
         self.schedule(SWEEP_MS, Event::Sweep);
+        if self.operator.is_some() {
+            self.schedule(SWEEP_MS, Event::Operate);
+        }
         self.run_until(self.plan.chaos_ms)?;
         self.begin(Phase::Settling);
         self.run_until(self.now + self.plan.settling_ms + self.oracle.unmeasured)?;
@@ -436,6 +446,7 @@ impl World {
     fn happen(&mut self, event: Event) {
         self.nodes.iter_mut().for_each(|node| node.core.begin_turn());
         match event {
+            Event::Operate => self.operate(),
             Event::Turn(shard) => self.turn(shard),
             Event::PeerBatch { to, peer_batch } => self.peer_batch(to, peer_batch),
             Event::Register { shard, batch } => self.register(shard, &batch),

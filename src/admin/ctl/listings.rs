@@ -115,6 +115,23 @@ pub(super) fn messages_table(rows: &[Value]) -> String {
     table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
+/// Returns the path of a search with the parameters that are given.
+pub(super) fn where_path(parameters: &[(&str, &Option<String>)]) -> String {
+    let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
+    format!("/api/v1/messages/where?{}", given.join("&"))
+}
+
+/// Returns the verdicts of a search, one on each line.
+pub(super) fn verdicts(body: &Value) -> String {
+    let verdicts: Vec<String> = body["verdicts"].as_array().into_iter().flatten().map(text).collect();
+    if verdicts.is_empty() {
+        "no message and no subscription was found".to_owned()
+    } else {
+        verdicts.join("\n")
+    }
+}
+
 /// Returns actions of operators as a table.
 pub(super) fn audit_table(body: &Value) -> String {
     let cells = |row: &Value| {

@@ -113,6 +113,18 @@ enum CtlCommand {
         /// The client identifier
         id: String,
     },
+    /// Say where the messages of a topic are, and why they wait
+    Where {
+        /// The topic name
+        #[arg(long, required_unless_present_any = ["publisher", "receiver"])]
+        topic: Option<String>,
+        /// The client identifier of the publisher
+        #[arg(long)]
+        publisher: Option<String>,
+        /// The client identifier of the receiver
+        #[arg(long)]
+        receiver: Option<String>,
+    },
     /// List the last actions of operators
     Audit {
         /// Number of actions at most
@@ -189,6 +201,11 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
         CtlCommand::Park { id, message, note } => {
             on_message(socket, id, message, "park", note.as_deref())?;
             Ok("the message is a dead letter now".to_owned())
+        }
+        CtlCommand::Where { topic, publisher, receiver } => {
+            let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
+            let body = request(socket, "GET", &listings::where_path(&parameters))?;
+            Ok(if arguments.json { pretty(&body) } else { listings::verdicts(&body) })
         }
         CtlCommand::Audit { limit } => {
             let body = request(socket, "GET", &format!("/api/v1/audit?limit={limit}"))?;

@@ -415,10 +415,20 @@ impl ShardDriver {
     pub fn answer(&self, query: &Query) -> ShardAnswer {
         let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
         let mut answer = shard.answer(now, query);
-        if let QueryAnswer::Unfinished(Some(page)) = &mut answer
-            && let Some(handle) = page.connection.and_then(|id| handles.find(id))
-        {
-            page.diagnose(handle.transport().view());
+        match &mut answer {
+            QueryAnswer::Unfinished(Some(page)) => {
+                if let Some(handle) = page.connection.and_then(|id| handles.find(id)) {
+                    page.diagnose(handle.transport().view());
+                }
+            }
+            QueryAnswer::Messages(found) => {
+                for message in &mut found.messages {
+                    if let Some(handle) = message.connection.and_then(|id| handles.find(id)) {
+                        message.diagnose(handle.transport().view());
+                    }
+                }
+            }
+            _ => {}
         }
         let facts = |row: &SessionSummary| {
             let handle = handles.find(row.connection?)?;
@@ -428,8 +438,8 @@ impl ShardDriver {
         };
         let sockets = match &answer {
             QueryAnswer::Sessions(rows, _) => rows.iter().filter_map(facts).collect(),
-            QueryAnswer::Unfinished(_) => Vec::new(),
             QueryAnswer::Session(detail) => detail.iter().filter_map(|detail| facts(&detail.row)).collect(),
+            _ => Vec::new(),
         };
         ShardAnswer { answer, sockets }
     }

@@ -52,9 +52,10 @@ pub struct InFlight {
     releases: VecDeque<Release>,
     /// Number of PUBRELs that hold no quota.
     outside_quota: usize,
-    /// Units of the quota that dropped messages hold until the connection ends, because the client
-    /// may still count them.
-    forfeited: usize,
+    /// Identifiers of dropped messages that still hold a unit of the quota, because the client may
+    /// count them. The unit is free when the client acknowledges the message after all, or with the
+    /// end of the connection.
+    forfeited: Vec<PacketId>,
     /// The running number of the next message.
     next: u64,
     /// A lower bound of the numbers in use. Updated only when the identifiers come round.
@@ -87,7 +88,7 @@ impl InFlight {
     /// finished.
     // 5.0 [MQTT-4.9.0-2], [MQTT-3.3.4-9]
     pub fn quota_used(&self) -> usize {
-        self.sent + self.releases.len() - self.outside_quota + self.forfeited
+        self.sent + self.releases.len() - self.outside_quota + self.forfeited.len()
     }
 
     /// True if PUBLISHes of an earlier connection wait to be sent again.
@@ -234,7 +235,9 @@ impl InFlight {
     }
 
     fn rows(&self) -> usize {
-        self.publishes.capacity() * size_of::<Unacked>() + self.releases.capacity() * size_of::<Release>()
+        self.publishes.capacity() * size_of::<Unacked>()
+            + self.releases.capacity() * size_of::<Release>()
+            + self.forfeited.capacity() * size_of::<PacketId>()
     }
 
     /// Frees the room of long rows that are empty.
@@ -255,8 +258,20 @@ impl InFlight {
 
     /// Handles a PUBACK: removes the QoS 1 message. Returns `None` if the identifier has none.
     pub fn acknowledge(&mut self, id: PacketId) -> Option<Unacked> {
-        let at = self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::AtLeastOnce)?;
-        self.remove(at)
+        match self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::AtLeastOnce) {
+            Some(at) => self.remove(at),
+            None => self.free_forfeited(id),
+        }
+    }
+
+    /// Frees the unit of the quota that a dropped message held, because the client has finished it.
+    /// Returns `None`: no message is finished by that.
+    // 5.0 section 4.9: PUBACK, PUBCOMP and a PUBREC with an error add to the send quota.
+    #[cold]
+    fn free_forfeited(&mut self, id: PacketId) -> Option<Unacked> {
+        self.forfeited.retain(|forfeited| *forfeited != id);
+        self.account();
+        None
     }
 
     /// Handles a PUBREC: the receiver has the message from now on, and only the PUBREL is sent
@@ -292,8 +307,10 @@ impl InFlight {
     /// has none.
     // 5.0 [MQTT-4.4.0-2]
     pub fn reject(&mut self, id: PacketId) -> Option<Unacked> {
-        let at = self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::ExactlyOnce)?;
-        self.remove(at)
+        match self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::ExactlyOnce) {
+            Some(at) => self.remove(at),
+            None => self.free_forfeited(id),
+        }
     }
 
     /// Returns the acknowledgement that the packet with this identifier waits for. Returns `None`
@@ -320,7 +337,10 @@ impl InFlight {
     /// send quota is free. Returns `None` if the number is not in flight.
     pub fn remove_publish(&mut self, number: u64, quota: Quota) -> Option<Unacked> {
         let at = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()?;
-        self.forfeited += usize::from(quota == Quota::Forfeited && at < self.sent);
+        if quota == Quota::Forfeited && at < self.sent {
+            self.forfeited.push(packet_id(number));
+            self.account();
+        }
         self.remove(at)
     }
 
@@ -360,7 +380,9 @@ impl InFlight {
 
     /// Handles a PUBCOMP: finishes a QoS 2 message. Returns true if there was one.
     pub fn complete(&mut self, id: PacketId) -> bool {
-        let Some(at) = self.releases.iter().position(|r| r.packet_id() == id) else { return false };
+        let Some(at) = self.releases.iter().position(|r| r.packet_id() == id) else {
+            return self.free_forfeited(id).is_some();
+        };
         if let Some(mut r) = self.releases.remove(at) {
             self.outside_quota -= usize::from(!r.in_quota);
             r.stored.iter_mut().for_each(|entry| entry.done());
@@ -384,7 +406,7 @@ impl InFlight {
     /// Begins a connection: no PUBLISH counts as sent, and PUBRELs hold no quota.
     pub fn begin_connection(&mut self) {
         self.sent = 0;
-        self.forfeited = 0;
+        self.forfeited = Vec::new();
         self.outside_quota = self.releases.len();
         for r in &mut self.releases {
             r.in_quota = false;
@@ -393,6 +415,7 @@ impl InFlight {
         for p in &mut self.publishes {
             p.transmission.attempts = 0;
         }
+        self.account();
     }
 
     /// Removes the oldest PUBLISH of a session that has ended.

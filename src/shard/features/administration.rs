@@ -5,6 +5,7 @@
 
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::persistence::records::Lsn;
+use crate::routing::subscription_tree::Matches;
 use crate::session::drops::DropReason;
 use crate::session::outbound::one_message::{MessageName, MessagePlace, NoMessage};
 use crate::session::outbound::retry::Outlives;
@@ -18,6 +19,7 @@ use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::query::SessionName;
+use crate::shard::route::Routes;
 use crate::shard::settings::is_reserved;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -204,7 +206,7 @@ fn drop_message(
         return CommandOutcome::NoSuchMessage;
     }
     if cause == DropReason::Parked
-        && let Err(why) = can_park(id, message.name, life.core)
+        && let Err(why) = can_park(id, message.name, life.core, life.routes)
     {
         return why;
     }
@@ -234,7 +236,7 @@ fn no_message(why: NoMessage) -> CommandOutcome {
 }
 
 /// Checks that a message can become a dead letter, before anything is dropped.
-fn can_park(id: SessionId, name: MessageName, core: &Core) -> Result<(), CommandOutcome> {
+fn can_park(id: SessionId, name: MessageName, core: &Core, routes: &Routes) -> Result<(), CommandOutcome> {
     let entry = core.sessions.get(id).ok_or(CommandOutcome::NoSuchClient)?;
     let delivery = match entry.session.sender.place_of(name).map_err(no_message)? {
         MessagePlace::InFlight(_, delivery) | MessagePlace::Queued(_, delivery) => delivery,
@@ -247,8 +249,16 @@ fn can_park(id: SessionId, name: MessageName, core: &Core) -> Result<(), Command
     if is_reserved(topic) {
         return Err(CommandOutcome::CannotPark("a message of the broker itself makes no dead letter"));
     }
-    if u16::try_from(dead_letter_topic(&entry.session.client_id, topic).len()).is_err() {
+    let letter = dead_letter_topic(&entry.session.client_id, topic);
+    if u16::try_from(letter.len()).is_err() {
         return Err(CommandOutcome::CannotPark("the topic of the dead letter would be too long"));
+    }
+    let mut receivers = Matches::default();
+    routes.router.tree().matches(&letter, &mut receivers);
+    if receivers.is_empty() {
+        return Err(CommandOutcome::CannotPark(
+            "nobody is subscribed to its dead letter, so it would be lost; subscribe to $dead/# first",
+        ));
     }
     let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: delivery.message.size(), frees: 0 };
     core.admits(change).map_err(|_| CommandOutcome::NoRoom)

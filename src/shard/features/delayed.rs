@@ -95,6 +95,12 @@ impl Delayed {
         self.account();
     }
 
+    /// Iterates over the messages in memory with the times at which they are due, the earliest
+    /// first.
+    pub(crate) fn view(&self) -> impl Iterator<Item = (Instant, &Message)> {
+        self.near.iter().map(|((due, _), message)| (*due, message))
+    }
+
     /// Updates the charge after `near` has grown or shrunk.
     fn account(&mut self) {
         self.charge.set(self.near.len() * NEAR);

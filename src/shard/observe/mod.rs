@@ -7,6 +7,8 @@
 //! | `last_disconnect` | the topics of last-disconnect records |
 //! | [`query`] | answers the questions of operators about sessions |
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
+//! | [`whereabouts`] | where a message is: receivers, windows and queues |
+//! | [`recent_drops`] | the last dropped messages |
 //! | [`wait_reason`] | why a message waits, and when the wait ends |
 //! | `longest_wait` | the clients that have waited longest for an acknowledgement |
 //! | `client_counts` | counts connects, disconnects, logins and sessions |
@@ -24,8 +26,10 @@ pub mod last_disconnect;
 pub mod longest_wait;
 mod notes;
 pub mod query;
+pub mod recent_drops;
 pub mod snapshot;
 pub(crate) mod stalled;
 pub mod unfinished;
 pub mod usage;
 pub mod wait_reason;
+pub mod whereabouts;

@@ -5,13 +5,19 @@
 //! shard does its work.
 
 use crate::access::identity::shown_name;
+use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
 use crate::shard::arrival::ListenerNumber;
+use crate::shard::connection::Pause;
 use crate::shard::core::Core;
+use crate::shard::features::delayed::Delayed;
+use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::unfinished::{self, UnfinishedPage, UnfinishedPart};
+use crate::shard::observe::whereabouts::{self, FoundMessages, MatchedReceivers, Wanted};
+use crate::shard::route::Routes;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -30,7 +36,7 @@ const BYTES: usize = 256 << 10;
 const TEXT: usize = 256;
 
 /// Returns a text of a client, the first [`TEXT`] characters of a longer one.
-fn cut(text: &str) -> Box<str> {
+pub(crate) fn cut(text: &str) -> Box<str> {
     let end = text.char_indices().nth(TEXT).map_or(text.len(), |(end, _)| end);
     text.get(..end).unwrap_or_default().into()
 }
@@ -61,6 +67,25 @@ pub enum Query {
         /// The place at which the page begins; 0 at the beginning.
         from: u64,
         /// Maximum number of messages in the answer; at most [`ROWS`].
+        most: usize,
+    },
+    /// The receivers of a topic in this shard.
+    Receivers {
+        /// The Topic Name.
+        topic: Box<str>,
+    },
+    /// The messages in windows and queues, in the sessions from a slot on.
+    Messages {
+        /// The messages that are looked for.
+        wanted: Wanted,
+        /// The first slot; 0 at the beginning.
+        from: u32,
+    },
+    /// The delayed messages in memory, and the last dropped messages.
+    Elsewhere {
+        /// The messages that are looked for. The publisher does not count.
+        wanted: Wanted,
+        /// Maximum number of each kind in the answer; at most [`ROWS`].
         most: usize,
     },
 }
@@ -124,6 +149,12 @@ pub enum QueryAnswer {
     Session(Option<Box<SessionDetail>>),
     /// The page; `None` if the shard has no session of this client.
     Unfinished(Option<Box<UnfinishedPage>>),
+    /// The receivers.
+    Receivers(Box<MatchedReceivers>),
+    /// The messages.
+    Messages(Box<FoundMessages>),
+    /// Delayed messages, each with the time at which it is published, and dropped messages.
+    Elsewhere(Vec<(Instant, MessageSummary)>, Vec<RecentDrop>),
 }
 
 /// A session in a list.
@@ -153,6 +184,10 @@ pub struct SessionSummary {
     pub queued_bytes: usize,
     /// Messages that wait for room in the queue.
     pub held: usize,
+    /// PUBLISHes of the present connection whose PUBACK or PUBREC is pending.
+    pub unanswered: usize,
+    /// True if the client is not read until another shard has caught up.
+    pub waits_for_peer: bool,
     /// Subscriptions.
     pub subscriptions: usize,
     /// The oldest unacknowledged message. Its cause is not diagnosed; the driver does that.
@@ -226,6 +261,18 @@ pub struct MessageSummary {
 }
 
 impl MessageSummary {
+    /// Returns the summary of a message that is no delivery yet.
+    fn of_message(message: &Message) -> MessageSummary {
+        let header = message.header();
+        MessageSummary {
+            topic: cut(message.topic()),
+            qos: header.qos,
+            payload: message.payload().len(),
+            retain: header.retain,
+            expires: header.expires,
+        }
+    }
+
     /// Returns the summary of a delivery.
     pub(crate) fn of(delivery: &Delivery) -> MessageSummary {
         let message = &delivery.message;
@@ -240,8 +287,28 @@ impl MessageSummary {
 }
 
 /// Answers a question.
-pub(crate) fn answer(now: Instant, query: &Query, core: &Core) -> QueryAnswer {
+pub(crate) fn answer(
+    now: Instant,
+    query: &Query,
+    core: &Core,
+    routes: &Routes,
+    delayed: &Delayed,
+) -> QueryAnswer {
     match query {
+        Query::Receivers { topic } => {
+            QueryAnswer::Receivers(Box::new(whereabouts::receivers(topic, core, routes)))
+        }
+        Query::Messages { wanted, from } => {
+            QueryAnswer::Messages(Box::new(whereabouts::messages(now, wanted, *from, core)))
+        }
+        Query::Elsewhere { wanted, most } => {
+            let (topic, most) = (wanted.topic.as_deref(), (*most).min(ROWS));
+            let waits =
+                delayed.view().filter(|(_, message)| topic.is_none_or(|name| name == message.topic()));
+            let waits = waits.take(most).map(|(due, message)| (due, MessageSummary::of_message(message)));
+            let dropped = core.recent_drops.find(topic, wanted.receiver.as_deref(), most);
+            QueryAnswer::Elsewhere(waits.collect(), dropped)
+        }
         Query::Sessions { from, most, filter } => {
             let (rows, next) = sessions(now, *from, (*most).min(ROWS), filter, core);
             QueryAnswer::Sessions(rows, next)
@@ -300,6 +367,8 @@ fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Sessio
         queued: sender.queued(),
         queued_bytes: sender.queued_bytes(),
         held: entry.held_messages(),
+        unanswered: session.receiver.unanswered(),
+        waits_for_peer: connection.is_some_and(|connection| connection.pauses.has(Pause::Peer)),
         subscriptions: session.subscriptions.len(),
         oldest: sender.oldest_unacknowledged(now),
         due: if entry.connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
