@@ -151,7 +151,7 @@ impl AdminServer {
         let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
         let unix = socket.map(|path| bind::unix(path, permissions, BACKLOG)).transpose();
         let (unix, file) = unix.map_err(AdminError::Socket)?.unzip();
-        let state = AdminState::new(addresses.clone(), tokens);
+        let state = AdminState::new(addresses.clone(), options.hosts.clone(), tokens);
         let state = Data::new(state);
         let (started, handles) = std::sync::mpsc::channel();
         let shared = state.clone();
@@ -276,6 +276,14 @@ fn add_routes(app: &mut ServiceConfig) {
         )
         .service(read_only("/api/v1/clients/{id}/inflight").route(web::get().to(routes::messages::in_flight)))
         .service(read_only("/api/v1/clients/{id}/queue").route(web::get().to(routes::messages::queue)))
+        .service(read_only("/api/v1/messages/dropped").route(web::get().to(routes::topics::dropped)))
+        .service(read_only("/api/v1/subscriptions").route(web::get().to(routes::topics::subscriptions)))
+        .service(read_only("/api/v1/delayed").route(web::get().to(routes::topics::delayed)))
+        .service(
+            resource("/api/v1/retained", "GET, DELETE")
+                .route(web::get().to(routes::topics::retained))
+                .route(web::delete().to(routes::topics::delete_retained)),
+        )
         .service(read_only("/api/v1/messages/where").route(web::get().to(routes::whereabouts::find_messages)))
         .service(read_only("/api/v1/audit").route(web::get().to(routes::audit::audit)))
         .service(action("/api/v1/clients/{id}/disconnect").route(web::post().to(routes::actions::disconnect)))
@@ -327,7 +335,7 @@ async fn guard(
             Err(_) => return Err(routes::Failed::Late.into()),
         }
     } else {
-        let detail = "the Host header names neither loopback nor an address of this interface";
+        let detail = "the Host header names neither loopback, nor an address of this interface, nor a name in admin.hosts";
         request.into_response(problem(StatusCode::FORBIDDEN, "foreign-host", detail))
     };
     for (name, value) in HEADERS {

@@ -21,6 +21,8 @@ pub(super) struct AdminState {
     observer: OnceLock<Observer>,
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<SocketAddr>,
+    /// The names of the interface (`admin.hosts`).
+    hosts: Vec<String>,
     tokens: TokenFile,
     logins: PageLogins,
     audit: AuditLog,
@@ -57,11 +59,12 @@ impl Drop for ShardTurn<'_> {
 }
 
 impl AdminState {
-    pub(super) fn new(bound: Vec<SocketAddr>, tokens: TokenFile) -> AdminState {
+    pub(super) fn new(bound: Vec<SocketAddr>, hosts: Vec<String>, tokens: TokenFile) -> AdminState {
         let turns = (0..SHARDS).map(|_| Semaphore::new(1)).collect();
         AdminState {
             observer: OnceLock::new(),
             bound,
+            hosts,
             tokens,
             logins: PageLogins::default(),
             audit: AuditLog::default(),
@@ -177,7 +180,10 @@ impl AdminState {
                 address.is_loopback()
                     || self.bound.iter().any(|own| own.ip() == address || own.ip().is_unspecified())
             }
-            Err(_) => name.eq_ignore_ascii_case("localhost"),
+            Err(_) => {
+                name.eq_ignore_ascii_case("localhost")
+                    || self.hosts.iter().any(|own| name.eq_ignore_ascii_case(own))
+            }
         }
     }
 }
@@ -191,11 +197,18 @@ mod tests {
     fn a_host_is_loopback_or_an_address_of_the_interface_and_never_a_foreign_name() {
         let state = AdminState::new(
             vec![SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 11_883))],
+            vec!["Broker.example.org".to_owned()],
             TokenFile::default(),
         );
-        for own in
-            ["localhost", "LocalHost:11883", "127.0.0.1", "127.0.0.1:11883", "[::1]:11883", "10.0.0.9:80"]
-        {
+        for own in [
+            "localhost",
+            "LocalHost:11883",
+            "127.0.0.1",
+            "127.0.0.1:11883",
+            "[::1]:11883",
+            "10.0.0.9:80",
+            "broker.example.org:11883",
+        ] {
             assert!(state.is_own_host(own), "{own}");
         }
         for foreign in
@@ -203,8 +216,11 @@ mod tests {
         {
             assert!(!state.is_own_host(foreign), "{foreign}");
         }
-        let everywhere =
-            AdminState::new(vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 11_883))], TokenFile::default());
+        let everywhere = AdminState::new(
+            vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 11_883))],
+            Vec::new(),
+            TokenFile::default(),
+        );
         assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));
     }
 }

@@ -63,6 +63,7 @@ pub fn unix(
     backlog: u32,
 ) -> Result<(UnixListener, SocketFile), StartError> {
     let bind = || {
+        let _alone = lock_folder(path);
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&SockAddr::unix(path)?)?;
@@ -83,6 +84,16 @@ pub fn unix(
 fn listen(socket: &Socket, backlog: u32) -> io::Result<()> {
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     socket.set_nonblocking(true)
+}
+
+/// Locks the folder of a socket file, so that two processes that start at once do not take each
+/// other's new file for a stale one. Returns `None` if the folder cannot be locked; then `bind`
+/// alone decides. Waits for the other process, which needs microseconds.
+fn lock_folder(path: &Path) -> Option<fs::File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = fs::File::open(folder.unwrap_or(Path::new("."))).ok()?;
+    folder.lock().ok()?;
+    Some(folder)
 }
 
 /// Removes a socket file that a dead process left. Leaves everything else, so that `bind` refuses.
@@ -170,6 +181,22 @@ mod tests {
         assert!(error.contains("mqtt.sock") && error.contains("in use"), "{error}");
         assert!(path.exists());
         drop(file);
+    }
+
+    #[test]
+    fn of_two_starts_at_once_one_has_the_place_of_a_stale_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mqtt.sock");
+        for _ in 0..50 {
+            drop(UnixListener::bind(&path).unwrap());
+            let bound: Vec<_> = std::thread::scope(|scope| {
+                let start = || scope.spawn(|| unix(&path, (&listener("0660")).into(), 8));
+                let both = [start(), start()];
+                both.into_iter().map(|thread| thread.join().expect("it ends")).collect()
+            });
+            assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1);
+            UnixStream::connect(&path).expect("the one that is bound can be reached");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! shards report once a second, so reading them costs the shards nothing.
 
 use super::open_listener::OpenListener;
-use super::question::{AskShard, CommandShard, ShardAnswer};
+use super::question::{AskShard, CommandShard, DeleteRetained, ShardAnswer};
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
@@ -88,6 +88,15 @@ impl Observer {
     /// carried out all the same.
     pub async fn command(&self, shard: usize, command: OperatorCommand) -> Result<CommandOutcome, NoAnswer> {
         self.send(shard, CommandShard(command)).await
+    }
+
+    /// Deletes the retained message of a topic. Answers once the store has committed the change.
+    ///
+    /// # Errors
+    /// As [`Self::command`].
+    pub async fn delete_retained(&self, topic: &str) -> Result<CommandOutcome, NoAnswer> {
+        // All shards share the retained messages.
+        self.send(0, DeleteRetained(topic.into())).await
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard

@@ -22,6 +22,14 @@ impl Message for CommandShard {
     type Result = CommandOutcome;
 }
 
+/// Deletes the retained message of a topic.
+#[derive(Clone, Debug)]
+pub struct DeleteRetained(pub Box<str>);
+
+impl Message for DeleteRetained {
+    type Result = CommandOutcome;
+}
+
 /// The answer of a shard.
 #[derive(Debug)]
 pub struct ShardAnswer {

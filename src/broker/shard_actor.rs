@@ -12,7 +12,7 @@ use crate::broker::message::{
     AclChanged, Adopt, BansChanged, ConnectPeers, DelayedPage, Page, PasswordsChanged, SettingsChanged,
     StartTimers, Stop, TlsChanged,
 };
-use crate::broker::question::{AskShard, CommandShard};
+use crate::broker::question::{AskShard, CommandShard, DeleteRetained};
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
@@ -249,6 +249,19 @@ impl Handler<CommandShard> for ShardActor {
     /// Answers once the change is committed.
     fn handle(&mut self, command: CommandShard, _: &mut Context<ShardActor>) -> Self::Result {
         let (outcome, committed) = self.driver.carry_out(&command.0);
+        Box::pin(async move {
+            committed.wait().await;
+            outcome
+        })
+    }
+}
+
+impl Handler<DeleteRetained> for ShardActor {
+    type Result = ResponseFuture<CommandOutcome>;
+
+    /// Answers once the change is committed.
+    fn handle(&mut self, command: DeleteRetained, _: &mut Context<ShardActor>) -> Self::Result {
+        let (outcome, committed) = self.driver.delete_retained(&command.0);
         Box::pin(async move {
             committed.wait().await;
             outcome

@@ -43,6 +43,8 @@ pub(super) enum ValueType {
     /// A list of some of these words, none twice. The list may be empty.
     SomeOf(&'static [&'static str]),
     Addresses,
+    /// A list of host names without ports. The list may be empty.
+    HostNames,
     LogLevel,
     Glob,
     TopicFilter,
@@ -99,7 +101,7 @@ impl ValueRule {
                 let items = text.split(',').map(|item| Value::new(None, item.trim()));
                 Some(ValueKind::Array(items.collect()))
             }
-            ValueType::SomeOf(_) if !self.is_word(&Value::new(None, text)) => {
+            ValueType::SomeOf(_) | ValueType::HostNames if !self.is_word(&Value::new(None, text)) => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 Some(ValueKind::Array(items.map(|item| Value::new(None, item)).collect()))
             }
@@ -129,6 +131,12 @@ impl ValueRule {
     }
 }
 
+/// True for a host name: letters, digits, hyphens and dots.
+fn is_host_name(value: &Value) -> bool {
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+    matches!(&value.kind, ValueKind::String(name) if !name.is_empty() && name.len() <= 253 && name.bytes().all(is_allowed))
+}
+
 /// True for what operators write to mean "none": 0, "0", "0s", "0 B" and "".
 fn is_zero(value: &Value) -> bool {
     match &value.kind {
@@ -151,6 +159,7 @@ impl ValueType {
             #[expect(clippy::cast_precision_loss, reason = "bounds of numbers are far below 2^52")]
             (ValueType::Number(low, high), ValueKind::I64(n)) => (*low..=*high).contains(&(*n as f64)),
             (ValueType::Addresses, ValueKind::Array(items)) => are_addresses(items),
+            (ValueType::HostNames, ValueKind::Array(items)) => items.iter().all(is_host_name),
             (ValueType::SomeOf(words), ValueKind::Array(items)) => are_words(words, items),
             (ValueType::Checked(admits, _), _) => admits(value),
             (ValueType::Tables(_, problems), _) => problems(value).is_empty(),
@@ -173,9 +182,11 @@ impl ValueType {
             ValueType::Glob => text.parse::<Pattern>().is_ok(),
             ValueType::TopicFilter => is_topic_filter(text),
             ValueType::Boolean | ValueType::Integer(..) | ValueType::Number(..) => false,
-            ValueType::Addresses | ValueType::SomeOf(_) | ValueType::Checked(..) | ValueType::Tables(..) => {
-                false
-            }
+            ValueType::Addresses
+            | ValueType::HostNames
+            | ValueType::SomeOf(_)
+            | ValueType::Checked(..)
+            | ValueType::Tables(..) => false,
         }
     }
 
@@ -251,6 +262,9 @@ impl fmt::Display for ValueType {
                     f,
                     "one or more different IP:PORT, such as \"127.0.0.1:1883\" or \"[::1]:1883\" (port 0: a free one)"
                 )
+            }
+            ValueType::HostNames => {
+                write!(f, "a list of host names without ports, such as [\"broker.example.com\"]")
             }
             ValueType::LogLevel => {
                 write!(

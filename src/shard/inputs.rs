@@ -346,6 +346,11 @@ impl Shard {
         !self.work.is_empty() || self.fans.any()
     }
 
+    /// Deletes the retained message of a topic, for an operator.
+    pub fn delete_retained(&mut self, now: Instant, topic: &str) -> CarriedOut {
+        administration::delete_retained(now, topic, &mut self.core)
+    }
+
     /// Returns the connection of a client; `None` while the client is away.
     pub fn connection_of(&self, client: &SessionName) -> Option<ConnectionId> {
         self.core.sessions.get(client.find(&self.core)?)?.connection

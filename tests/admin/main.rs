@@ -10,3 +10,4 @@ mod messages;
 mod metrics;
 mod pages;
 mod reload;
+mod topics;

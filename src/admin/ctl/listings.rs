@@ -132,6 +132,18 @@ pub(super) fn verdicts(body: &Value) -> String {
     }
 }
 
+/// Returns retained messages as a table.
+pub(super) fn retained_table(body: &Value) -> String {
+    let cells = |row: &Value| {
+        [text(&row["topic"]), text(&row["qos"]), text(&row["payload_bytes"]), seconds(&row["expires_in"])]
+    };
+    let columns = [left("topic"), right("QoS"), right("bytes"), right("expires in")];
+    let rows = body["retained"].as_array();
+    let out = table(columns, &rows.into_iter().flatten().map(cells).collect::<Vec<_>>());
+    let is_complete = body["complete"] == Value::Bool(true);
+    if is_complete { out } else { format!("{out}\nthere are more; narrow the filter, or raise --limit") }
+}
+
 /// Returns actions of operators as a table.
 pub(super) fn audit_table(body: &Value) -> String {
     let cells = |row: &Value| {

@@ -125,6 +125,27 @@ enum CtlCommand {
         #[arg(long)]
         receiver: Option<String>,
     },
+    /// List who is subscribed to a topic, or the subscriptions of a client
+    Subscriptions {
+        /// The topic name
+        #[arg(long, conflicts_with = "client", required_unless_present = "client")]
+        topic: Option<String>,
+        /// The client identifier
+        #[arg(long)]
+        client: Option<String>,
+    },
+    /// List retained messages, or delete one
+    Retained {
+        /// A topic filter
+        #[arg(default_value = "#")]
+        filter: String,
+        /// Number of messages at most
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        /// Delete the retained message of this topic
+        #[arg(long, value_name = "TOPIC", conflicts_with = "filter")]
+        delete: Option<String>,
+    },
     /// List the last actions of operators
     Audit {
         /// Number of actions at most
@@ -206,6 +227,26 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
             let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
             let body = request(socket, "GET", &listings::where_path(&parameters))?;
             Ok(if arguments.json { pretty(&body) } else { listings::verdicts(&body) })
+        }
+        CtlCommand::Subscriptions { topic, client } => {
+            let path = match (topic, client) {
+                (Some(topic), _) => format!("/api/v1/subscriptions?matches={}", segment(topic)),
+                (None, client) => {
+                    let client = client.as_deref().unwrap_or_default();
+                    format!("/api/v1/subscriptions?client={}", segment(client))
+                }
+            };
+            let body = request(socket, "GET", &path)?;
+            Ok(if arguments.json { pretty(&body) } else { flat(&body) })
+        }
+        CtlCommand::Retained { delete: Some(topic), .. } => {
+            request(socket, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)))?;
+            Ok("the retained message is deleted".to_owned())
+        }
+        CtlCommand::Retained { filter, limit, delete: None } => {
+            let path = format!("/api/v1/retained?filter={}&limit={limit}", segment(filter));
+            let body = request(socket, "GET", &path)?;
+            Ok(if arguments.json { pretty(&body) } else { listings::retained_table(&body) })
         }
         CtlCommand::Audit { limit } => {
             let body = request(socket, "GET", &format!("/api/v1/audit?limit={limit}"))?;

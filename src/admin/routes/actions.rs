@@ -212,5 +212,6 @@ fn done(outcome: CommandOutcome) -> Result<Value, Failed> {
             "the receiver has the message: PUBREC came, and only PUBCOMP is awaited",
         ),
         CommandOutcome::CannotPark(why) => conflict("cannot-park", why),
+        CommandOutcome::Reserved => conflict("reserved-topic", "the topic is reserved for the broker"),
     }
 }

@@ -12,6 +12,7 @@ pub(super) mod messages;
 pub(super) mod metrics;
 pub(super) mod overview;
 pub(super) mod slo;
+pub(super) mod topics;
 pub(super) mod whereabouts;
 
 use super::access::{Caller, PeerUser, Scope};

@@ -15,7 +15,9 @@ use crate::clock;
 use crate::shard::observe::query::{MessageSummary, Query, QueryAnswer, ROWS};
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::wait_reason::WaitReason;
-use crate::shard::observe::whereabouts::{FoundMessage, FoundMessages, MatchedReceivers, Wanted};
+use crate::shard::observe::whereabouts::{
+    FoundMessage, FoundMessages, MatchedReceivers, MatchedSession, Wanted,
+};
 use crate::time::Instant;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -175,26 +177,9 @@ fn body(state: &AdminState, wanted: &Wanted, found: &Found) -> Value {
         let reason = if *due <= now { "overdue" } else { "delayed" };
         json!({ "wait": { "reason": reason, "due_in": until(now, *due) }, "message": message(row) })
     };
-    let drop_row = |drop: &RecentDrop| {
-        json!({
-            "receiver": &*drop.receiver,
-            "topic": &*drop.topic,
-            "cause": drop.cause.name(),
-            "transmissions": drop.transmissions,
-            "ago": now.since(drop.at).as_secs(),
-        })
-    };
     json!({
-        "subscriptions": receivers.sessions.iter().map(|session| json!({
-            "client_id": &*session.client_id,
-            "state": if session.connected { "connected" } else { "away" },
-            "qos": session.qos as u8,
-            "filters": session.filters.iter().map(|filter| &**filter).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
-        "shared_groups": receivers.groups.iter().map(|(filter, members)| json!({
-            "filter": &**filter,
-            "members": members,
-        })).collect::<Vec<_>>(),
+        "subscriptions": receivers.sessions.iter().map(session_row).collect::<Vec<_>>(),
+        "shared_groups": receivers.groups.iter().map(group_row).collect::<Vec<_>>(),
         "messages": messages.iter().map(|row| found_row(state, row)).collect::<Vec<_>>(),
         "in_store": in_store.iter().map(|(receiver, count, reason)| json!({
             "receiver": &**receiver,
@@ -207,6 +192,32 @@ fn body(state: &AdminState, wanted: &Wanted, found: &Found) -> Value {
         "publisher": found.publisher.as_ref().map(|(reason, text)| json!({ "reason": reason, "text": text })),
         "verdicts": verdicts(wanted, found),
         "complete": found.is_complete,
+    })
+}
+
+/// Returns a session that is subscribed to a topic as JSON.
+pub(super) fn session_row(session: &MatchedSession) -> Value {
+    json!({
+        "client_id": &*session.client_id,
+        "state": if session.connected { "connected" } else { "away" },
+        "qos": session.qos as u8,
+        "filters": session.filters.iter().map(|filter| &**filter).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns a shared group and its number of members as JSON.
+pub(super) fn group_row((filter, members): &(Box<str>, usize)) -> Value {
+    json!({ "filter": &**filter, "members": members })
+}
+
+/// Returns a dropped message as JSON.
+pub(super) fn drop_row(drop: &RecentDrop) -> Value {
+    json!({
+        "receiver": &*drop.receiver,
+        "topic": &*drop.topic,
+        "cause": drop.cause.name(),
+        "transmissions": drop.transmissions,
+        "ago": clock::now().since(drop.at).as_secs(),
     })
 }
 

@@ -457,6 +457,12 @@ impl ShardDriver {
         (done.outcome, self.commits.wait_for(done.commit))
     }
 
+    /// Deletes a retained message. The caller answers once the returned commit has happened.
+    pub fn delete_retained(&self, topic: &str) -> (CommandOutcome, AwaitedCommit) {
+        let done = self.in_new_turn(|shard, now| shard.delete_retained(now, topic));
+        (done.outcome, self.commits.wait_for(done.commit))
+    }
+
     /// Notes that everything up to a batch is committed.
     pub fn committed(&self, lsn: Lsn) {
         self.in_new_turn(|shard, now| shard.committed(now, lsn));

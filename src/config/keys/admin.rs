@@ -32,6 +32,12 @@ section! {
         /// machine /metrics, are answered over TCP.
         tokens_file: String = String::new(),
             ValueType::Path.or("off", "no file");
+        /// Names by which browsers and tools reach the interface over TCP, such as
+        /// "broker.example.com", without a port. Loopback and the addresses of the interface need
+        /// no entry. A request with another Host is refused, so that no foreign web page can speak
+        /// to the interface under a name of its own.
+        hosts: Vec<String> = Vec::new(),
+            ValueType::HostNames.only();
         /// True if an address beyond loopback may be plain HTTP. Without it the broker does not
         /// start with such an address, because tokens and figures would cross the network
         /// unencrypted. Set it where a proxy or a private network protects the port.

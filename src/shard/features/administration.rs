@@ -3,6 +3,7 @@
 //! A command that changes something stored is carried out once its records are committed. The
 //! driver answers then, so that a crash leaves no answer without its change.
 
+use crate::mqtt::message::Parts;
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::Matches;
@@ -19,6 +20,7 @@ use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::query::SessionName;
+use crate::shard::publication::Publication;
 use crate::shard::route::Routes;
 use crate::shard::settings::is_reserved;
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -97,6 +99,8 @@ pub enum CommandOutcome {
     CannotPark(&'static str),
     /// Memory or disk has no room for a dead letter.
     NoRoom,
+    /// The topic is reserved for the broker.
+    Reserved,
 }
 
 /// The result of a command, and the commit that makes it safe.
@@ -127,6 +131,21 @@ pub(crate) fn carry_out(
     // A dead letter is published with the open batch.
     life.core.has_dead_letters();
     CarriedOut { outcome, commit: life.core.durability.pending() }
+}
+
+/// Deletes the retained message of a topic.
+pub(crate) fn delete_retained(now: Instant, topic: &str, core: &mut Core) -> CarriedOut {
+    let refused = |outcome| CarriedOut { outcome, commit: None };
+    if is_reserved(topic) {
+        return refused(CommandOutcome::Reserved);
+    }
+    if core.shared.retained().find(topic, now).is_none() {
+        return refused(CommandOutcome::NoSuchMessage);
+    }
+    let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
+    let parts = Parts { qos, retain: true, expires, topic, forwarded: &[], payload: &[] };
+    core.retain(now, &mut Publication::new(parts, None, core.here));
+    CarriedOut { outcome: CommandOutcome::Done, commit: core.durability.pending() }
 }
 
 fn act(

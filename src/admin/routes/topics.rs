@@ -1,0 +1,179 @@
+//! Topics: who is subscribed, what is retained, what is delayed, and what was dropped.
+
+use super::clients::{Target, find, message, until};
+use super::whereabouts::{drop_row, group_row, session_row};
+use super::{Failed, ask, caller, read_query};
+use crate::admin::access::Scope;
+use crate::admin::audit::Action;
+use crate::admin::state::AdminState;
+use crate::clock;
+use crate::mqtt::message::Message;
+use crate::mqtt::topic::{TopicFilter, is_topic_name};
+use crate::routing::retained::{Cursor, SearchProgress};
+use crate::shard::features::administration::CommandOutcome;
+use crate::shard::observe::query::{MessageSummary, Query, QueryAnswer, ROWS};
+use crate::shard::observe::whereabouts::Wanted;
+use crate::time::Instant;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Retained messages in one answer at most.
+const RETAINED: usize = 1_000;
+
+/// Topics that one part of a search looks at, while it holds the lock of the retained messages:
+/// 0.1 ms.
+const PORTION: usize = 500;
+
+/// Time for a search.
+const TIME: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SubscriptionParameters {
+    matches: Option<String>,
+    client: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RetainedParameters {
+    filter: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopicParameters {
+    topic: Option<String>,
+}
+
+/// Returns the subscriptions that match a topic, or those of a client.
+pub(crate) async fn subscriptions(
+    request: HttpRequest,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Viewer)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    match read_query(&request)? {
+        SubscriptionParameters { matches: Some(topic), client: None } => {
+            let (mut sessions, mut groups, mut is_complete) = (Vec::new(), Vec::new(), true);
+            for shard in 0..observer.shards() {
+                let query = Query::Receivers { topic: topic.as_str().into() };
+                if let QueryAnswer::Receivers(matched) = ask(&state, observer, shard, query).await?.answer {
+                    sessions.extend(matched.sessions.iter().map(session_row));
+                    // Every shard knows every group.
+                    if shard == 0 {
+                        groups.extend(matched.groups.iter().map(group_row));
+                    }
+                    is_complete &= !matched.more;
+                }
+            }
+            let body = json!({ "subscriptions": sessions, "shared_groups": groups, "complete": is_complete });
+            Ok(HttpResponse::Ok().json(body))
+        }
+        SubscriptionParameters { matches: None, client: Some(client) } => {
+            let (detail, _) = find(&state, observer, &Target::client(&client)).await?;
+            let filters: Vec<&str> = detail.filters.iter().map(|filter| &**filter).collect();
+            let is_complete = filters.len() == detail.row.subscriptions;
+            let row = json!({ "client_id": client, "state": detail.row.state(), "filters": filters });
+            Ok(HttpResponse::Ok().json(json!({ "subscriptions": [row], "complete": is_complete })))
+        }
+        _ => {
+            let what = "name either matches=TOPIC or client=ID";
+            Err(Failed::Parameter(what.to_owned()))
+        }
+    }
+}
+
+/// Lists retained messages, without their payloads.
+pub(crate) async fn retained(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Viewer)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let RetainedParameters { filter, limit } = read_query(&request)?;
+    let (filter, limit) = (filter.unwrap_or_else(|| "#".to_owned()), limit.unwrap_or(100));
+    if !(1..=RETAINED).contains(&limit) {
+        return Err(Failed::Parameter(format!("limit is {limit}, and must be 1 to {RETAINED}")));
+    }
+    TopicFilter::parse(&filter, usize::MAX)
+        .map_err(|error| Failed::Parameter(format!("filter {filter:?} is no topic filter: {error}")))?;
+    let (mut found, mut cursor, started) = (Vec::<Message>::new(), Cursor::default(), clock::now());
+    let mut progress = SearchProgress::More;
+    while progress == SearchProgress::More && found.len() <= limit && clock::now().since(started) < TIME {
+        // Locked for one portion.
+        let messages = observer.shared().retained();
+        progress = messages.matching_from(&mut cursor, &filter, clock::now(), &mut { PORTION }, &mut found);
+    }
+    let is_complete = progress == SearchProgress::Done && found.len() <= limit;
+    let row = |message: &Message| {
+        json!({
+            "topic": message.topic().chars().take(256).collect::<String>(),
+            "qos": message.header().qos as u8,
+            "payload_bytes": message.payload().len(),
+            "expires_in": until(clock::now(), message.header().expires),
+        })
+    };
+    let rows: Vec<Value> = found.iter().take(limit).map(row).collect();
+    Ok(HttpResponse::Ok().json(json!({ "retained": rows, "complete": is_complete })))
+}
+
+/// Deletes the retained message of a topic.
+pub(crate) async fn delete_retained(
+    request: HttpRequest,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    let caller = caller(&request, Scope::Operator)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let TopicParameters { topic } = read_query(&request)?;
+    let topic = topic.filter(|topic| is_topic_name(topic));
+    let topic =
+        topic.ok_or_else(|| Failed::Parameter("name a topic without wildcards: topic=a/b".to_owned()))?;
+    let outcome = observer.delete_retained(&topic).await;
+    let result = outcome.map_or_else(|_| "no answer".to_owned(), |outcome| format!("{outcome:?}"));
+    let action = Action { action: "delete_retained", target: &topic, arguments: String::new(), result };
+    state.audit().note(&caller, &action);
+    match outcome.map_err(|_| Failed::Busy)? {
+        CommandOutcome::Done => Ok(HttpResponse::NoContent().finish()),
+        CommandOutcome::Reserved => {
+            let detail = "the broker itself publishes this topic, and would publish it again";
+            Err(Failed::Conflict("reserved-topic", detail.to_owned()))
+        }
+        _ => Err(Failed::NoSuchMessage),
+    }
+}
+
+/// Lists delayed messages that are in memory: those of the next minute, or all without a store.
+pub(crate) async fn delayed(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
+    let (mut rows, _) = elsewhere(&request, &state).await?;
+    rows.sort_by_key(|(due, _)| *due);
+    let row = |(due, row): &(Instant, MessageSummary)| json!({ "due_in": until(clock::now(), *due), "message": message(row) });
+    Ok(HttpResponse::Ok().json(json!({ "delayed": rows.iter().map(row).collect::<Vec<_>>() })))
+}
+
+/// Lists the last dropped messages, the newest first.
+pub(crate) async fn dropped(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
+    let (_, rows) = elsewhere(&request, &state).await?;
+    Ok(HttpResponse::Ok().json(json!({ "dropped": rows })))
+}
+
+async fn elsewhere(
+    request: &HttpRequest,
+    state: &AdminState,
+) -> Result<(Vec<(Instant, MessageSummary)>, Vec<Value>), Failed> {
+    caller(request, Scope::Viewer)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let TopicParameters { topic } = read_query(request)?;
+    let wanted = Wanted { topic: topic.map(Into::into), ..Wanted::default() };
+    let (mut delayed, mut dropped) = (Vec::new(), Vec::new());
+    for shard in 0..observer.shards() {
+        let query = Query::Elsewhere { wanted: wanted.clone(), most: ROWS };
+        if let QueryAnswer::Elsewhere(waits, drops) = ask(state, observer, shard, query).await?.answer {
+            delayed.extend(waits);
+            dropped.extend(drops);
+        }
+    }
+    dropped.sort_by_key(|drop| std::cmp::Reverse(drop.at));
+    Ok((delayed, dropped.iter().map(drop_row).collect()))
+}
