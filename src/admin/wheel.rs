@@ -145,6 +145,7 @@ impl Wheel {
             "keys": self.keys(),
             "overdue": self.overdue(),
             "later": self.later(),
+            "kinds": self.kinds(),
             "bars": self.bars().iter().map(|bar| bar.kinds.to_vec()).collect::<Vec<_>>(),
         })
     }

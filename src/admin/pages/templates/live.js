@@ -87,13 +87,15 @@ function overview({ ready, readiness, values, problem }) {
 }
 
 let paused = false
-function wheel({ keys, overdue, later, bars }) {
+function wheel({ keys, overdue, later, kinds, bars }) {
   if (paused) return
   const number = (value) => value.toLocaleString('en')
   for (const [name, value] of Object.entries({ keys, overdue, later })) {
     for (const element of document.querySelectorAll(`[data-wheel="${name}"]`)) put(element, number(value))
   }
-  const sums = bars.map((kinds) => kinds.reduce((sum, each) => sum + each, 0))
+  const foot = document.querySelector('#wheel-rows + tfoot tr')
+  ;[keys, ...kinds].forEach((value, cell) => put(foot.cells[cell + 1], number(value)))
+  const sums = bars.map((bar) => bar.reduce((sum, each) => sum + each, 0))
   const most = Math.max(1, ...sums)
   const drawing = document.querySelector('[data-stream="wheel"] svg')
   const rows = document.querySelectorAll('#wheel-rows tr')
