@@ -51,6 +51,19 @@ struct Answers {
     longest: Duration,
 }
 
+impl Answers {
+    fn count(&mut self, code: u8, time: Duration) {
+        self.longest = self.longest.max(time);
+        match code {
+            0 => self.accepted += 1,
+            0x87 => self.refused += 1,
+            0x89 => self.busy += 1,
+            0x88 => self.unavailable += 1,
+            other => panic!("{other:#x}"),
+        }
+    }
+}
+
 /// Tries to log in until the answer is not "busy". Clients with an odd number have a wrong password.
 async fn client(address: SocketAddr, number: usize, answers: Rc<RefCell<Answers>>, done: Rc<Semaphore>) {
     let password: &[u8] = if number.is_multiple_of(2) { b"secret" } else { b"Secret" };
@@ -61,19 +74,10 @@ async fn client(address: SocketAddr, number: usize, answers: Rc<RefCell<Answers>
         stream.write_all(&connect.encode()).await.expect("written");
         let mut connack = [0; 4];
         stream.read_exact(&mut connack).await.expect("an answer in each case");
-        let mut answers = answers.borrow_mut();
-        answers.longest = answers.longest.max(now() - began);
-        match connack[3] {
-            0 => answers.accepted += 1,
-            0x87 => answers.refused += 1,
-            0x89 => answers.busy += 1,
-            0x88 => answers.unavailable += 1,
-            other => panic!("{other:#x}"),
-        }
+        answers.borrow_mut().count(connack[3], now() - began);
         if connack[3] < 0x88 {
             break;
         }
-        drop(answers);
         drop(stream);
         tokio::time::sleep(RETRY).await;
     }
