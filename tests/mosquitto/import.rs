@@ -70,6 +70,7 @@ fn an_imported_configuration_lets_the_same_clients_in() {
         format!("allow_anonymous false\n{passwd}"),
         passwd.clone(),
         format!("per_listener_settings true\n{passwd}"),
+        "per_listener_settings true\nallow_anonymous true\n".to_owned(),
     ] {
         let mosquitto = Mosquitto::start(directory.path(), &configuration);
         let (_process, address) = homing(directory.path(), &mosquitto);

@@ -100,7 +100,7 @@ fn lost_protection_ends_the_import() {
         ("allow_anonymus true\n", "mosquitto has no such option"),
         ("listener 8883\ncertfile a.pem\n", "both certfile and keyfile"),
         (
-            "per_listener_settings true\nlistener 1883\nallow_anonymous true\nlistener 1884\n",
+            "per_listener_settings true\nlistener 1883\npassword_file a\nlistener 1884\npassword_file b\n",
             "per_listener_settings: ",
         ),
         ("allow_anonymous maybe\n", "must be true or false"),
@@ -126,6 +126,42 @@ fn certificates_can_be_the_user_names() {
     }
     let missing = import("listener 8883\nuse_identity_as_username true\n", &[]);
     assert!(missing.stderr.contains("needs require_certificate true"), "{}", missing.stderr);
+}
+
+#[test]
+fn users_and_permissions_of_each_listener_are_translated() {
+    let text = "per_listener_settings true\nlistener 1883 127.0.0.1\nallow_anonymous true\nacl_file /etc/open.acl\n\
+                listener 1884 127.0.0.1\npassword_file /etc/passwd\nacl_file /etc/users.acl\n\
+                listener 8883 127.0.0.1\ncafile ca.pem\ncertfile s.pem\nkeyfile s.key\nrequire_certificate true\n\
+                use_identity_as_username true\n";
+    let outcome = import(text, &[]);
+    assert_eq!((outcome.code, outcome.stderr.contains("LOST")), (Some(0), false), "{}", outcome.stderr);
+    for needed in [
+        "[auth]\npassword_file = \"/etc/passwd\"\n",
+        "[acl]\non_denied_subscribe = \"filter\"\n",
+        "address = \"127.0.0.1:1883\"\nauth = []\nanonymous = \"always\"\nacl_file = \"/etc/open.acl\"\n",
+        "address = \"127.0.0.1:1884\"\nauth = [\"password\"]\nanonymous = \"never\"\nacl_file = \"/etc/users.acl\"\n",
+        "address = \"127.0.0.1:8883\"\nauth = [\"certificate\"]\nanonymous = \"never\"\n[listeners.tls]\n",
+    ] {
+        assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
+    }
+    // What all listeners have in common stands once.
+    let text = "per_listener_settings true\nlistener 1883\nacl_file a\nlistener 1884\nacl_file a\n";
+    let outcome = import(text, &[]);
+    assert!(
+        outcome.stdout.contains("file = \"a\"") && !outcome.stdout.contains("acl_file"),
+        "{}",
+        outcome.stdout
+    );
+    let text = "listener 1883\nlistener_allow_anonymous true\nlistener 1884\n";
+    let outcome = import(text, &[]);
+    let words = |word| outcome.stdout.matches(word).count();
+    assert_eq!(
+        (words("anonymous = \"always\""), words("anonymous = \"never\"")),
+        (1, 1),
+        "{}",
+        outcome.stdout
+    );
 }
 
 #[test]

@@ -44,6 +44,16 @@ pub fn toml(settings: &TranslatedSettings, source: &Path) -> String {
 fn write_listener(text: &mut String, listener: &ListenerSettings) {
     write_line(text, format_args!("\n[[listeners]]"));
     write_line(text, format_args!("address = {}", quoted(&listener.address)));
+    if let Some(methods) = &listener.auth {
+        let methods: Vec<String> = methods.iter().map(|method| quoted(method)).collect();
+        write_line(text, format_args!("auth = [{}]", methods.join(", ")));
+    }
+    if let Some(word) = listener.anonymous {
+        write_line(text, format_args!("anonymous = {}", quoted(word)));
+    }
+    if let Some(file) = &listener.acl_file {
+        write_line(text, format_args!("acl_file = {}", quoted(file)));
+    }
     if listener.is_websocket {
         // mosquitto takes every path, and every origin unless some are named.
         let any = ["*".to_owned()];

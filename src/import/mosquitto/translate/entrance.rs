@@ -1,0 +1,121 @@
+//! Users and permissions: for all listeners, or for each with `per_listener_settings true`.
+
+use super::Translator;
+use super::listener::Listener;
+use crate::import::mosquitto::conf::ConfLine;
+use crate::import::mosquitto::value::{RefusedValue, boolean, quoted, text};
+
+/// Who may enter by a listener, as mosquitto's options have it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct EntranceSettings {
+    anonymous: Option<bool>,
+    password_file: Option<String>,
+    acl_file: Option<String>,
+}
+
+/// Who may enter by a listener, in Homing's words.
+#[derive(Debug, PartialEq)]
+struct Entrance {
+    /// `None` for Homing's default.
+    anonymous: Option<&'static str>,
+    methods: Vec<&'static str>,
+    acl_file: Option<String>,
+}
+
+impl Entrance {
+    fn new(settings: &EntranceSettings, has_certificate_user: bool, is_local_only: bool) -> Entrance {
+        // mosquitto 2 lets anonymous clients in only where it listens on loopback by default.
+        let anonymous = settings.anonymous.or((!is_local_only).then_some(false));
+        let certificate = has_certificate_user.then_some("certificate");
+        Entrance {
+            anonymous: anonymous.map(|all| if all { "always" } else { "never" }),
+            methods: certificate
+                .into_iter()
+                .chain(settings.password_file.as_ref().map(|_| "password"))
+                .collect(),
+            acl_file: settings.acl_file.clone(),
+        }
+    }
+}
+
+impl Translator {
+    pub(super) fn entrance(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
+        let of_listener = self.is_per_listener || line.name == "listener_allow_anonymous";
+        let entrance = match self.listeners.last_mut() {
+            _ if !of_listener => &mut self.entrance,
+            Some(listener) => &mut listener.entrance,
+            None => {
+                self.default.is_used = true;
+                &mut self.default.entrance
+            }
+        };
+        match line.name.as_str() {
+            "password_file" => entrance.password_file = Some(text(line)?),
+            "acl_file" => entrance.acl_file = Some(text(line)?),
+            _ => entrance.anonymous = Some(boolean(line)?),
+        }
+        Ok(())
+    }
+
+    /// Translates users and permissions. Where all listeners have the same ones, they are keys of the
+    /// broker; else each listener has its own.
+    pub(super) fn entrances(&mut self, listeners: &mut [Listener], is_local_only: bool) {
+        let settings: Vec<EntranceSettings> =
+            listeners.iter().map(|listener| self.entrance_of(listener)).collect();
+        let settings = if settings.is_empty() { vec![self.entrance.clone()] } else { settings };
+        let by_certificate = |at: usize| {
+            listeners.get(at).is_some_and(|listener| listener.settings.certificate_user.is_some())
+        };
+        let mut entrances: Vec<Entrance> = (0..)
+            .zip(&settings)
+            .map(|(at, settings)| Entrance::new(settings, by_certificate(at), is_local_only))
+            .collect();
+        self.password_file(&settings);
+        let has_acl = entrances.iter().any(|entrance| entrance.acl_file.is_some());
+        if entrances.windows(2).any(|pair| pair[0] != pair[1]) {
+            for (listener, entrance) in listeners.iter_mut().zip(entrances) {
+                let Entrance { anonymous, methods, acl_file } = entrance;
+                let settings = &mut listener.settings;
+                (settings.anonymous, settings.auth, settings.acl_file) = (anonymous, Some(methods), acl_file);
+            }
+        } else if let Some(entrance) = entrances.pop() {
+            self.entrance_of_all(entrance);
+        }
+        if has_acl {
+            // mosquitto grants every filter, and delivers what the client may read.
+            self.keys.push(("acl.on_denied_subscribe", quoted("filter")));
+        }
+    }
+
+    /// Writes what all listeners have in common as keys of the broker.
+    fn entrance_of_all(&mut self, entrance: Entrance) {
+        let Entrance { anonymous, methods, acl_file } = entrance;
+        self.keys.extend(anonymous.map(|word| ("auth.anonymous", quoted(word))));
+        if !methods.is_empty() {
+            let methods: Vec<String> = methods.iter().map(|method| quoted(method)).collect();
+            self.keys.push(("auth.methods", format!("[{}]", methods.join(", "))));
+        }
+        self.keys.extend(acl_file.map(|file| ("acl.file", quoted(&file))));
+    }
+
+    /// Returns the options that hold for a listener.
+    fn entrance_of(&self, listener: &Listener) -> EntranceSettings {
+        if self.is_per_listener {
+            return listener.entrance.clone();
+        }
+        let anonymous = listener.entrance.anonymous.or(self.entrance.anonymous);
+        EntranceSettings { anonymous, ..self.entrance.clone() }
+    }
+
+    /// Homing has one password file for all listeners that ask for a password.
+    fn password_file(&mut self, settings: &[EntranceSettings]) {
+        let mut files: Vec<&String> = settings.iter().filter_map(|one| one.password_file.as_ref()).collect();
+        files.dedup();
+        if let Some(file) = files.first() {
+            self.keys.push(("auth.password_file", quoted(file)));
+        }
+        if files.iter().any(|file| *file != files[0]) {
+            self.loss(None, "per_listener_settings: Homing has one password file for all listeners; put the users into one file, or run one broker for each");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The options of one listener.
+
+use super::entrance::EntranceSettings;
+use super::{ListenerSettings, Note, Translator};
+use crate::import::mosquitto::conf::ConfLine;
+use crate::import::mosquitto::value::{RefusedValue, boolean, number, text};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+const MQTT_PORT: u16 = 1883;
+
+/// One `listener` with its options, as mosquitto has them.
+#[derive(Debug, Default)]
+pub(super) struct Listener {
+    /// The place of its line; `None` for the default listener.
+    pub(super) place: Option<String>,
+    pub(super) port: Option<u16>,
+    pub(super) host: Option<String>,
+    /// The path of a Unix socket.
+    pub(super) path: Option<String>,
+    pub(super) is_ipv6: bool,
+    pub(super) settings: ListenerSettings,
+    pub(super) ca_file: Option<String>,
+    /// True if an option of the default listener was given.
+    pub(super) is_used: bool,
+    pub(super) entrance: EntranceSettings,
+}
+
+impl Translator {
+    pub(super) fn listener(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
+        let (port, host) = line.value.split_once(' ').unwrap_or((&line.value, ""));
+        let port: u16 = number(port)?;
+        let host = host.trim();
+        let place = Some(format!("{}:{}: listener", line.file.display(), line.number));
+        let listener = match (port, host) {
+            (0, path) if path.starts_with('/') => {
+                Listener { path: Some(path.to_owned()), ..Listener::default() }
+            }
+            (0, _) => return Err("port 0 needs the path of a Unix socket".to_owned()),
+            (_, "") => Listener { port: Some(port), ..Listener::default() },
+            (_, host) => Listener { port: Some(port), host: Some(host.to_owned()), ..Listener::default() },
+        };
+        self.listeners.push(Listener { place, ..listener });
+        Ok(())
+    }
+
+    pub(super) fn of_listener(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
+        let listener = match self.listeners.last_mut() {
+            Some(listener) => listener,
+            None => {
+                self.default.is_used = true;
+                &mut self.default
+            }
+        };
+        let settings = &mut listener.settings;
+        match line.name.as_str() {
+            "port" => self.default.port = Some(number(&line.value)?),
+            "bind_address" => self.default.host = Some(text(line)?),
+            "socket_domain" => listener.is_ipv6 = line.value == "ipv6",
+            "max_connections" if line.value == "-1" => settings.connections = None,
+            "max_connections" => settings.connections = Some(number(&line.value)?),
+            "protocol" => match line.value.as_str() {
+                "mqtt" => {}
+                "websockets" => settings.is_websocket = true,
+                _ => return Err("must be mqtt or websockets".to_owned()),
+            },
+            "websockets_origin" => settings.origins.push(text(line)?),
+            "enable_proxy_protocol" => match line.value.as_str() {
+                "1" => settings.proxy = Some("v1"),
+                "2" => settings.proxy = Some("v2"),
+                _ => return Err("must be 1 or 2".to_owned()),
+            },
+            "proxy_protocol_v2_require_tls" => settings.proxy_tls = boolean(line)?,
+            "cafile" => listener.ca_file = Some(text(line)?),
+            "certfile" => settings.certificate = Some(text(line)?),
+            "keyfile" => settings.key = Some(text(line)?),
+            "crlfile" => settings.crl = Some(text(line)?),
+            "require_certificate" => settings.needs_certificate = boolean(line)?,
+            "use_identity_as_username" => settings.certificate_user = boolean(line)?.then_some("cn"),
+            "use_subject_as_username" => settings.certificate_user = boolean(line)?.then_some("subject"),
+            "disable_client_cert_date_checks" => settings.ignores_dates = boolean(line)?,
+            "tls_version" => match line.value.as_str() {
+                "tlsv1.3" => settings.minimum = Some("1.3"),
+                "tlsv1.2" => settings.minimum = Some("1.2"),
+                _ => {
+                    self.differs(line, "Homing offers TLS 1.2 and 1.3 only, so older clients cannot connect")
+                }
+            },
+            _ => return Err("is not translated".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Returns the address of a listener for Homing, and true if only this machine can reach it.
+    fn address(&mut self, listener: &Listener, is_local_only: bool) -> Option<(String, bool)> {
+        if let Some(path) = &listener.path {
+            return Some((format!("unix:{path}"), true));
+        }
+        let place = listener.place.clone();
+        let address = match listener.host.as_deref() {
+            None if is_local_only => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            None if listener.is_ipv6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            None => {
+                let text = "mosquitto also listens on IPv6; for that, repeat the listener in Homing's file with [::]";
+                self.notes.push(Note { place, text: text.to_owned(), is_loss: false });
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+            }
+            Some("localhost") => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Some(host) => match host.parse() {
+                Ok(address) => address,
+                Err(_) => {
+                    self.loss(
+                        place,
+                        &format!("{host} is not an IP address; Homing listens on addresses only"),
+                    );
+                    return None;
+                }
+            },
+        };
+        let socket = SocketAddr::new(address, listener.port.unwrap_or(MQTT_PORT));
+        Some((socket.to_string(), address.is_loopback()))
+    }
+
+    pub(super) fn translated(&mut self, listener: Listener, is_local_only: bool) -> Option<ListenerSettings> {
+        let (address, is_local) = self.address(&listener, is_local_only)?;
+        let Listener { place, mut settings, ca_file, .. } = listener;
+        settings.address = address;
+        if settings.proxy.is_some() && !is_local {
+            let text =
+                "mosquitto believes the PROXY header of every address; put your proxies into trusted_proxies";
+            self.notes.push(Note { place: place.clone(), text: text.to_owned(), is_loss: false });
+            settings.trusts_all_proxies = true;
+        }
+        match (&settings.certificate, &settings.key) {
+            (Some(_), Some(_)) => {}
+            (None, None) if ca_file.is_none() && !settings.needs_certificate => {}
+            _ => self.loss(place.clone(), "TLS needs both certfile and keyfile"),
+        }
+        if settings.needs_certificate {
+            if ca_file.is_none() {
+                self.loss(place.clone(), "require_certificate needs a cafile");
+            }
+            settings.client_ca = ca_file;
+        } else if settings.certificate_user.is_some() {
+            self.loss(place, "use_identity_as_username needs require_certificate true");
+        } else {
+            // mosquitto asks for no certificate then, so neither file has an effect.
+            settings.crl = None;
+        }
+        Some(settings)
+    }
+}
