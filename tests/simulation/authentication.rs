@@ -11,6 +11,7 @@
 //! | no challenged client waits for longer than the time of CONNECT | the sweep |
 
 use crate::client::Offer;
+use crate::permissions::Permissions;
 use crate::plan::{LONG, Plan, Sessions};
 use crate::rng::Rng;
 use crate::trace::trace;
@@ -144,6 +145,13 @@ impl Authenticator {
     }
 }
 
+impl Authenticator {
+    /// Draws the rules about topics.
+    pub fn permissions(&mut self, seed: u64, plan: &mut Plan) -> Permissions {
+        Permissions::new(seed, plan, &mut self.users, self.script.is_some())
+    }
+}
+
 impl World {
     /// The credentials of a new connection of a client.
     pub fn credentials(&mut self, client: usize, socket: usize) -> (Option<String>, Option<&'static [u8]>) {
@@ -237,6 +245,7 @@ impl World {
         match (user, decision) {
             _ if *is_impostor => Err(format!("an impostor is let in by socket {socket}")),
             (None, None) => Ok(()),
+            (Some(_), None) if self.authenticator.script.is_none() => Ok(()),
             (Some(_), Some(AuthDecision::Challenge(_))) if answered.is(Answered::RIGHT) => Ok(()),
             (Some(user), Some(AuthDecision::Allow(grant))) if grant.identity.user() == user => Ok(()),
             _ => Err(format!("{user:?} is let in by socket {socket} after {decision:?}")),

@@ -458,7 +458,7 @@ impl World {
         let v5 = self.clients[client].manners.version.is_v5();
         let delay = if v5 { self.rng.pick(&[0, 0, 1, 2, 5]) } else { 0 };
         let expiry = if v5 { self.rng.pick(&[None, None, Some(2)]) } else { None };
-        let message = self.oracle.enter(Message {
+        let message = Message {
             publisher: client,
             topic: self.rng.pick(&WILLS),
             qos: self.rng.pick(&[QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce]),
@@ -472,8 +472,10 @@ impl World {
             sends: 0,
             acknowledged: None,
             refused: false,
-        });
-        Some((message, delay))
+        };
+        // A CONNECT with another will is refused.
+        let is_allowed = self.oracle.may_always_be_sent(&message);
+        is_allowed.then(|| (self.oracle.enter(message), delay))
     }
 
     /// CONNACK came: what was not finished goes again, or is forgotten with the session.

@@ -132,6 +132,9 @@ impl World {
         let oracle = &self.oracle;
         let message = &oracle.messages[number];
         self.check_work_kept(image, number)?;
+        if !oracle.may_always_be_sent(message) {
+            return Ok(());
+        }
         if message.refused || message.empty || self.plan.loses() || message.qos == QoS::AtMostOnce {
             return Ok(());
         }
@@ -210,6 +213,7 @@ impl Oracle {
     fn is_due(&self, number: usize, message: &Message) -> bool {
         let log = &self.sessions[number];
         log.is_sure()
+            && self.may_always_read(log.client, message.topic)
             && log.subscriptions.iter().any(|s| {
                 s.covers(message.topic)
                     && s.options.qos > QoS::AtMostOnce

@@ -17,6 +17,7 @@
 //! | `store` | the store and its threads |
 //! | `clocks` | clocks that are set, and machines that boot, stand still or sleep |
 //! | `authentication` | an authenticator that decides late, wrongly for nobody, or not at all; impostors |
+//! | `permissions` | rules about topics that change, and a naive reading of them |
 //! | `shortage` | memory and disk that run out |
 //! | `gates` | what is in the store when a packet leaves |
 //! | `crash` | the broker ends without a word and begins again |
@@ -35,6 +36,7 @@ mod gates;
 mod network;
 mod operator;
 mod oracle;
+mod permissions;
 mod plan;
 mod publishing;
 mod receive;
@@ -225,12 +227,12 @@ fn seeds_that_failed_once_pass() {
 #[test]
 fn whatever_is_checked_comes_about() {
     let mut seen = BTreeMap::new();
-    for seed in 0..100 {
+    for seed in 0..150 {
         let mut world = World::new(seed, Trace::default());
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
     }
-    const KINDS: usize = 41;
+    const KINDS: usize = 43;
     assert_eq!(seen.len(), KINDS, "{seen:#?}");
 }
 

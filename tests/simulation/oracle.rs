@@ -1,6 +1,7 @@
 //! What must be true, kept beside what happens: messages with their fate, sessions as the standard
 //! has them.
 
+use crate::permissions::Permissions;
 use crate::retained::RetainedCopy;
 use crate::shortage::Period;
 use crate::topics::{self, Topic};
@@ -204,6 +205,7 @@ pub struct Oracle {
     pub crashes: Vec<u64>,
     /// When there was too little memory or disk.
     pub shortages: Vec<Period>,
+    pub permissions: Permissions,
 }
 
 impl Oracle {
@@ -226,6 +228,7 @@ impl Oracle {
             unmeasured: 0,
             crashes: Vec::new(),
             shortages: Vec::new(),
+            permissions: Permissions::default(),
         }
     }
 

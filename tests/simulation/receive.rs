@@ -285,6 +285,7 @@ impl World {
         } else if self.oracle.messages.get(copy.message).is_none_or(|m| m.topic != topic || m.empty) {
             return Err(format!("message {} is not as it was published", copy.message));
         }
+        self.check_permitted(client, topic, &copy)?;
         if copy.qos == QoS::AtMostOnce {
             return self.take(session, &copy);
         }

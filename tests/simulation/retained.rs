@@ -29,7 +29,10 @@ impl Oracle {
         if s.wants_retained() != Some(true) || s.options.qos == QoS::AtMostOnce {
             return;
         }
-        let must = |topic: &Topic| s.covers(*topic) && self.is_retained(*topic, s.asked, now);
+        let client = self.sessions[session].client;
+        let must = |topic: &Topic| {
+            s.covers(*topic) && self.may_always_read(client, *topic) && self.is_retained(*topic, s.asked, now)
+        };
         let awaits = Topic::all().filter(must).collect();
         self.sessions[session].subscriptions[at].awaits = awaits;
     }
@@ -37,8 +40,10 @@ impl Oracle {
     /// Whether a topic has a retained message for certain at all times from `from` to `to`,
     /// whichever it is.
     fn is_retained(&self, topic: Topic, from: u64, to: u64) -> bool {
-        let lasts =
-            |m: &Message| !m.empty && m.expiry.is_none() && m.qos > QoS::AtMostOnce && self.had_room(m);
+        let lasts = |m: &Message| {
+            let lasts = !m.empty && m.expiry.is_none() && m.qos > QoS::AtMostOnce;
+            lasts && self.had_room(m) && self.may_always_be_sent(m)
+        };
         let messages = || self.retaining.get(&topic).into_iter().flatten().map(|m| &self.messages[*m]);
         let mut settled = messages().filter(|m| lasts(m) && m.acknowledged.is_some_and(|at| at <= from));
         settled.any(|m| {
@@ -90,6 +95,7 @@ impl Oracle {
             .iter()
             .map(|m| &self.messages[*m])
             .filter(|other| !other.refused && (!other.is_will || self.had_room(other)))
+            .filter(|other| self.may_always_be_sent(other))
             .any(|other| other.first_sent > settled && other.acknowledged.is_some_and(|at| at < by))
     }
 

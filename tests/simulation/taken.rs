@@ -164,7 +164,8 @@ impl Oracle {
     pub fn check_room(&self, number: usize, sent: u64, now: u64) -> Result<(), String> {
         let message = &self.messages[number];
         // What erases makes room, and a repeated one may have been taken before.
-        let needs_room = message.sends == 1 && !message.empty;
+        // So may one that the rules forbid, in 3.x.
+        let needs_room = message.sends == 1 && !message.empty && self.may_always_be_sent(message);
         if needs_room && self.had_none(sent, now, |_| true) {
             return Err(format!("message {number} is taken though there is no room: {message:?}"));
         }
@@ -181,6 +182,9 @@ impl Oracle {
             else {
                 continue;
             };
+            if !self.may_always_be_sent(message) {
+                continue;
+            }
             // A will that there is no room for is dropped, and counted.
             if message.is_will && self.was_short(message.first_sent, acknowledged) {
                 continue;
@@ -235,7 +239,8 @@ impl Oracle {
                 // then.
                 && s.leaving.is_none_or(|to| to > acknowledged && !message.topic.is_shared())
         };
-        let lives = self.sessions.iter().enumerate().filter(|(_, log)| log.is_sure());
+        let reads = |log: &SessionLog| log.is_sure() && self.may_always_read(log.client, message.topic);
+        let lives = self.sessions.iter().enumerate().filter(|(_, log)| reads(log));
         let mut asked = lives.filter(|(_, log)| log.subscriptions.iter().any(|s| due(s, log)));
         if !message.topic.is_shared() {
             return asked.filter(|(_, log)| !log.had(id)).map(|(number, _)| (id, number)).collect();

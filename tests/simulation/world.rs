@@ -120,6 +120,10 @@ pub enum Event {
     },
     /// The operator looks at a client.
     Operate,
+    /// Other rules about topics come into force.
+    Rules {
+        set: usize,
+    },
     /// Looks for what should have happened by now.
     Sweep,
     /// The broker's process ends without a word; another begins.
@@ -243,15 +247,16 @@ impl World {
     pub fn new(seed: u64, trace: Trace) -> World {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng, seed);
-        let authenticator = Authenticator::new(seed, &mut plan);
         let operator = operator::of_seed(seed, plan.work.is_some());
+        let mut authenticator = Authenticator::new(seed, &mut plan);
+        let permissions = authenticator.permissions(seed, &mut plan);
         let disk = plan.store.map(|_| Disk::new(plan.shards));
         // A work queue has an account of its own, which knows of no refusal.
         let shortage = Shortage::new(seed, plan.work.is_none());
         let clients: Vec<Client> = plan.clients.iter().cloned().map(Client::new).collect();
         World {
             expiry: Expiry::new(plan.settings.expiry_interval, plan.shards, Instant::ZERO),
-            oracle: Oracle::new(clients.len()),
+            oracle: Oracle { permissions, ..Oracle::new(clients.len()) },
             plan,
             rng,
             work: Rng::new(seed ^ 0x5707_0000),
@@ -287,6 +292,7 @@ impl World {
             self.schedule(at, Event::Crash);
         }
         self.plan_shortages();
+        self.plan_rule_changes();
         for client in 0..self.clients.len() {
             let at = self.rng.below(500);
             self.schedule(at, Event::Step { client });
@@ -471,6 +477,7 @@ impl World {
                 self.acknowledge_late(client, socket, kind, packet_id);
             }
             Event::Short { of, is } => self.short(of, is),
+            Event::Rules { set } => self.change_rules(set),
             Event::Sweep => self.sweep(),
             Event::Crash => self.crash(),
             Event::Boot => self.boot(),
