@@ -136,6 +136,18 @@ fn the_audit_is_for_administrators_and_a_broker_without_objectives_says_how_to_s
 }
 
 #[test]
+fn the_page_of_a_message_says_who_gets_it_and_why_it_waits() {
+    let broker = Administered::start();
+    let _client = broker.stuck_client("pump-7");
+    let cookie = log_in(&broker, &broker.viewer);
+    let (status, page) = get(&broker, "/where", &cookie);
+    assert!(status == 200 && page.contains("Write a topic"), "{page}");
+    let (status, page) = get(&broker, "/where?topic=pumps%2F7%2Fset&receiver=&publisher=", &cookie);
+    assert!(status == 200 && page.contains("unacknowledged: packet 1"), "{page}");
+    assert!(page.contains(r#"href="/clients/pump-7""#) && page.contains("pumps/#"), "{page}");
+}
+
+#[test]
 fn an_error_is_a_page_for_people() {
     let broker = Administered::start();
     let cookie = log_in(&broker, &broker.viewer);

@@ -9,7 +9,7 @@ const { Broker, Client, deaf, PATIENCE } = require('./broker.js')
 
 const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8')
 const IMAGES = path.join(__dirname, '../../docs/images')
-const PAGES = ['/', '/clients', '/clients/pump-7', '/timeline', '/wheel', '/objectives', '/login']
+const PAGES = ['/', '/clients', '/clients/pump-7', '/timeline', '/wheel', '/objectives', '/where?topic=pumps/7/set', '/login']
 const SESSIONS = 10_000
 
 // Everything that a page must not do: of all pages of all cases.

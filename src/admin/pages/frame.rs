@@ -27,9 +27,10 @@ const FRESH: Duration = Duration::from_secs(3);
 const STUCK: usize = 100;
 
 /// The places of the navigation, each with the scope that it needs.
-const PLACES: [(&str, &str, Scope); 6] = [
+const PLACES: [(&str, &str, Scope); 7] = [
     ("/", "Overview", Scope::Viewer),
     ("/clients", "Clients", Scope::Viewer),
+    ("/where", "Where", Scope::Viewer),
     ("/timeline", "Redelivery", Scope::Viewer),
     ("/wheel", "Deadlines", Scope::Viewer),
     ("/objectives", "Objectives", Scope::Viewer),

@@ -12,6 +12,7 @@ mod login;
 mod timeline;
 mod views;
 mod wheel;
+mod whereabouts;
 
 use super::access::{Caller, Scope};
 use super::logins::LoggedIn;
@@ -74,6 +75,7 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/message", web::post().to(clients::on_message))
         .route("/objectives", web::get().to(lists::objectives))
         .route("/audit", web::get().to(lists::audit))
+        .route("/where", web::get().to(whereabouts::page))
         .route("/timeline", web::get().to(timeline::timeline))
         .route("/wheel", web::get().to(wheel::wheel))
         .route("/login", web::get().to(login::page))

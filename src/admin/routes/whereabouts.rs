@@ -59,14 +59,27 @@ pub(crate) async fn find_messages(
 ) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
     let WhereParameters { topic, publisher, receiver } = read_query(&request)?;
+    Ok(HttpResponse::Ok().json(where_is(&state, topic, publisher, receiver).await?))
+}
+
+/// Returns where the messages of a topic, a publisher or a receiver are, as JSON.
+///
+/// # Errors
+/// Nothing is named, or a shard does not answer.
+pub(crate) async fn where_is(
+    state: &AdminState,
+    topic: Option<String>,
+    publisher: Option<String>,
+    receiver: Option<String>,
+) -> Result<Value, Failed> {
     if topic.is_none() && publisher.is_none() && receiver.is_none() {
         let what = "name a topic, a publisher or a receiver, such as topic=pumps/7/set";
         return Err(Failed::Parameter(what.to_owned()));
     }
     let text = |text: Option<String>| text.map(Into::into);
     let wanted = Wanted { topic: text(topic), publisher: text(publisher), receiver: text(receiver) };
-    let found = look(&state, &wanted).await?;
-    Ok(HttpResponse::Ok().json(body(&state, &wanted, &found)))
+    let found = look(state, &wanted).await?;
+    Ok(body(state, &wanted, &found))
 }
 
 /// Asks all shards.
