@@ -97,7 +97,7 @@ fn messages(c: &mut Criterion) {
                         if qos == QoS::AtLeastOnce {
                             assert!(window.acknowledge(id).is_some());
                         } else {
-                            assert_eq!(window.receive(id), Received::Release(DeliveryMark::NONE));
+                            assert!(matches!(window.receive(id), Received::Release { .. }));
                             assert!(window.complete(id));
                         }
                     });

@@ -12,6 +12,8 @@ use administration::{AdminPart, StoreOpened};
 use banner::{banner, plain_addresses, warn_of_entrances};
 use clap::{Args, Parser, Subcommand};
 #[cfg(feature = "admin")]
+use homing::admin::ctl::trace::TraceArguments;
+#[cfg(feature = "admin")]
 use homing::admin::ctl::{self, CtlArguments, CtlError};
 #[cfg(feature = "admin")]
 use homing::admin::token_command::{self, TokenArguments};
@@ -116,6 +118,9 @@ enum BrokerCommand {
     /// Ask a running broker about its clients, and act on them
     #[cfg(feature = "admin")]
     Ctl(CtlArguments),
+    /// Follow the packets of clients and the way of messages through a running broker
+    #[cfg(feature = "admin")]
+    Trace(TraceArguments),
     /// Inspect the data directory; reads only, also while a broker uses it
     Store {
         #[command(subcommand)]
@@ -201,6 +206,8 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
         }
         #[cfg(feature = "admin")]
         BrokerCommand::Ctl(arguments) => control(&arguments, &loaded.config),
+        #[cfg(feature = "admin")]
+        BrokerCommand::Trace(arguments) => follow(&arguments, &loaded.config),
         BrokerCommand::Store { query } => match inspect_store(&query, &loaded.config) {
             Ok(code) => code,
             Err(error) => {
@@ -447,24 +454,45 @@ fn make_token(arguments: &TokenArguments) -> ExitCode {
 /// Exit codes: 0 done, 1 refused, 2 arguments, 3 not reachable.
 #[cfg(feature = "admin")]
 fn control(arguments: &CtlArguments, config: &Config) -> ExitCode {
-    let Some(socket) = arguments.socket.clone().or_else(|| socket_path(config)) else {
-        complain("there is no Unix socket: set admin.socket, or name it with --socket");
-        return ExitCode::from(REFUSED);
-    };
-    match ctl::run(arguments, &socket) {
-        Ok(text) => {
+    let outcome = ask_by_socket(arguments.socket.as_deref(), config, |socket| ctl::run(arguments, socket));
+    outcome.map_or_else(
+        |code| code,
+        |text| {
             say(&text);
             ExitCode::SUCCESS
+        },
+    )
+}
+
+/// Prints the steps of a new trace until it ends. Exit codes as of `control`.
+#[cfg(feature = "admin")]
+fn follow(arguments: &TraceArguments, config: &Config) -> ExitCode {
+    let run = |socket: &Path| ctl::trace::run(arguments, socket);
+    ask_by_socket(arguments.socket.as_deref(), config, run).map_or_else(|code| code, |()| ExitCode::SUCCESS)
+}
+
+/// Runs a command on the Unix socket of the broker.
+///
+/// # Errors
+/// The exit code of a failure, which was printed.
+#[cfg(feature = "admin")]
+fn ask_by_socket<T>(
+    named: Option<&Path>,
+    config: &Config,
+    run: impl FnOnce(&Path) -> Result<T, CtlError>,
+) -> Result<T, ExitCode> {
+    let Some(socket) = named.map(Path::to_path_buf).or_else(|| socket_path(config)) else {
+        complain("there is no Unix socket: set admin.socket, or name it with --socket");
+        return Err(ExitCode::from(REFUSED));
+    };
+    run(&socket).map_err(|error| {
+        complain(&error.to_string());
+        match error {
+            CtlError::NotReachable { .. } => ExitCode::from(3),
+            CtlError::Configuration(_) => ExitCode::from(REFUSED),
+            CtlError::Refused(_) | CtlError::Answer(_) => ExitCode::FAILURE,
         }
-        Err(error) => {
-            complain(&error.to_string());
-            match error {
-                CtlError::NotReachable { .. } => ExitCode::from(3),
-                CtlError::Configuration(_) => ExitCode::from(REFUSED),
-                CtlError::Refused(_) | CtlError::Answer(_) => ExitCode::FAILURE,
-            }
-        }
-    }
+    })
 }
 
 fn change_passwords(arguments: &PasswdArguments) -> ExitCode {

@@ -10,6 +10,7 @@
 //! | [`access`] | who may ask what |
 //! | `routes` | the answers for programs |
 //! | `pages`, `logins` | the pages for people, and their logins |
+//! | `traces` | the steps of messages and the packets of clients that an operator follows |
 //! | [`ctl`], [`token_command`] | `homing ctl` and `homing admin-token` |
 //! | `cursor` | the place at which the next page of a listing begins |
 //! | `names` | the names of sessions and messages in URLs |
@@ -34,6 +35,7 @@ mod segment;
 mod state;
 mod timeline;
 pub mod token_command;
+mod traces;
 mod wheel;
 
 use crate::auth::file_error::FileError;
@@ -267,6 +269,16 @@ fn add_routes(app: &mut ServiceConfig) {
         .service(resource("/api/v1/login/code", "POST").route(web::post().to(routes::login_code::code)))
         .service(read_only("/api/v1/events").route(web::get().to(pages::events)))
         .service(read_only("/api/v1/expiry").route(web::get().to(routes::expiry::expiry)))
+        .service(
+            resource("/api/v1/traces", "GET, POST")
+                .route(web::get().to(routes::traces::list))
+                .route(web::post().to(routes::traces::begin)),
+        )
+        .service(
+            resource("/api/v1/traces/{number}", "GET, DELETE")
+                .route(web::get().to(routes::traces::steps))
+                .route(web::delete().to(routes::traces::end)),
+        )
         .service(read_only("/api/v1/slo").route(web::get().to(routes::slo::slo)))
         .service(read_only("/api/v1/clients").route(web::get().to(routes::clients::list)))
         .service(

@@ -7,6 +7,7 @@ use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
 use super::pages::{LiveStreams, StuckSearch};
 use super::timeline::Timeline;
+use super::traces::Traces;
 use super::wheel::LastWheel;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -26,6 +27,7 @@ pub(super) struct AdminState {
     tokens: TokenFile,
     logins: PageLogins,
     audit: AuditLog,
+    traces: Traces,
     process: ProcessTag,
     stuck: StuckSearch,
     wheel: LastWheel,
@@ -68,6 +70,7 @@ impl AdminState {
             tokens,
             logins: PageLogins::default(),
             audit: AuditLog::default(),
+            traces: Traces::default(),
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: StuckSearch::default(),
             wheel: LastWheel::default(),
@@ -103,6 +106,11 @@ impl AdminState {
     /// Returns the actions of operators.
     pub(super) fn audit(&self) -> &AuditLog {
         &self.audit
+    }
+
+    /// Returns the traces.
+    pub(super) fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// Returns the tag of this process.

@@ -4,7 +4,7 @@
 //! shards report once a second, so reading them costs the shards nothing.
 
 use super::open_listener::OpenListener;
-use super::question::{AskShard, CommandShard, DeleteRetained, ShardAnswer};
+use super::question::{AskShard, CommandShard, DeleteRetained, ShardAnswer, TraceFeed, TraceShard};
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
@@ -14,6 +14,7 @@ use crate::expiry::message::CountKeys;
 use crate::expiry::queue::WheelCount;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
 use crate::shard::observe::query::Query;
+use crate::shard::observe::trace::TraceWatch;
 use crate::shard::{SharedState, shard_of};
 use actix::{Addr, Handler, Message};
 use std::sync::Arc;
@@ -106,6 +107,20 @@ impl Observer {
     /// There is no such shard, it does not answer within two seconds, or the broker stops.
     pub async fn ask(&self, shard: usize, query: Query) -> Result<ShardAnswer, NoAnswer> {
         self.send(shard, AskShard(query)).await
+    }
+
+    /// Sets what a shard traces, and where its steps go.
+    ///
+    /// # Errors
+    /// There is no such shard, it does not answer within two seconds, or the broker stops. The
+    /// change may be made all the same.
+    pub async fn trace(
+        &self,
+        shard: usize,
+        watch: Option<Arc<TraceWatch>>,
+        feed: Option<TraceFeed>,
+    ) -> Result<(), NoAnswer> {
+        self.send(shard, TraceShard { watch, feed }).await
     }
 
     /// Counts the deadlines by bucket and kind. Costs the expiry actor 5 ms for each million keys, in

@@ -12,7 +12,7 @@ use crate::broker::message::{
     AclChanged, Adopt, BansChanged, ConnectPeers, DelayedPage, Page, PasswordsChanged, SettingsChanged,
     StartTimers, Stop, TlsChanged,
 };
-use crate::broker::question::{AskShard, CommandShard, DeleteRetained};
+use crate::broker::question::{AskShard, CommandShard, DeleteRetained, TraceShard};
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
@@ -266,6 +266,14 @@ impl Handler<DeleteRetained> for ShardActor {
             committed.wait().await;
             outcome
         })
+    }
+}
+
+impl Handler<TraceShard> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, order: TraceShard, _: &mut Context<ShardActor>) {
+        self.driver.trace(order);
     }
 }
 

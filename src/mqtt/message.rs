@@ -1,5 +1,6 @@
 //! An application message, stored once for all its receivers.
 
+use crate::mqtt::audit::AuditTag;
 use crate::mqtt::charge;
 use crate::mqtt::packet::QoS;
 use crate::time::Instant;
@@ -30,6 +31,8 @@ pub struct Header {
     pub qos: QoS,
     /// The RETAIN flag of the PUBLISH.
     pub retain: bool,
+    /// The number by which a trace follows the message. It fits into padding.
+    audit: AuditTag,
     topic_len: u16,
     /// 0 if the publisher is not stored.
     publisher_len: u16,
@@ -86,6 +89,11 @@ impl Message {
     /// As [`Message::new`], and stores the client identifier of the publisher. Only dead letters
     /// report it.
     pub fn published_by(publisher: &str, parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
+        Message::audited(AuditTag::NONE, publisher, parts, scratch)
+    }
+
+    /// As [`Message::published_by`], for a message that a trace follows.
+    pub fn audited(audit: AuditTag, publisher: &str, parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
         let large = (parts.payload.len() >= LARGE_PAYLOAD).then(|| charge::shared_bytes(parts.payload));
         scratch.clear();
         scratch.extend_from_slice(parts.topic.as_bytes());
@@ -104,6 +112,7 @@ impl Message {
             expires: parts.expires,
             qos: parts.qos,
             retain: parts.retain,
+            audit,
             topic_len: parts.topic.len() as u16,
             publisher_len: publisher.len() as u16,
             forwarded_len: parts.forwarded.len() as u32,
@@ -120,6 +129,24 @@ impl Message {
     /// Returns the fixed part of the message.
     pub fn header(&self) -> &Header {
         &self.0.header.header
+    }
+
+    /// Returns the number by which a trace follows the message.
+    #[inline]
+    pub fn audit(&self) -> AuditTag {
+        self.header().audit
+    }
+
+    /// Returns the message with the number of a trace: the same message if the number is none, else
+    /// a copy. For messages that were read back from the store, which does not keep the number.
+    pub fn with_audit(self, audit: AuditTag) -> Message {
+        if !audit.is_some() {
+            return self;
+        }
+        let Header { qos, retain, expires, .. } = *self.header();
+        let (topic, forwarded, payload) = (self.topic(), self.forwarded(), self.payload());
+        let parts = Parts { qos, retain, expires, topic, forwarded, payload };
+        Message::audited(audit, self.publisher(), parts, &mut Vec::new())
     }
 
     /// Returns the Topic Name.

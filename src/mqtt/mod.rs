@@ -12,9 +12,11 @@
 //! | [`will`] | the Will Message of a CONNECT |
 //! | [`outcome`] | the result of a publication |
 //! | [`subscription_ids`] | the Subscription Identifiers of one delivery |
+//! | [`audit`] | the number by which a trace follows a message |
 //! | [`charge`] | the account of `limits.memory` |
 //! | [`keyed`] | a hash that clients cannot predict, for tables with their strings as keys |
 
+pub mod audit;
 pub mod charge;
 pub mod codec;
 pub mod keyed;

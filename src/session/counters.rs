@@ -4,6 +4,7 @@ use crate::session::drops::{Counts, Drops};
 use crate::session::objectives::Objectives;
 use crate::session::outbound::stall::StallCause;
 use crate::session::packet_counts::{PacketCounts, PublishCounts, RedeliveryCounts};
+use crate::session::packet_notes::AuditedAcks;
 use crate::time::histogram::Histogram;
 
 /// Overdue acknowledgements by cause.
@@ -80,6 +81,8 @@ pub struct Counters {
     pub drops: Drops,
     /// Deliveries by objective.
     pub objectives: Objectives,
+    /// Acknowledgements of traced messages in the packet that is being handled.
+    pub audited: AuditedAcks,
 }
 
 impl Counters {
@@ -109,6 +112,7 @@ impl Counters {
             rate_pauses,
             drops,
             objectives,
+            audited: _,
         } = other;
         self.packets_received.merge(packets_received);
         self.packets_sent.merge(packets_sent);

@@ -28,6 +28,7 @@
 //! | `will` | when the Will Message is published |
 //! | `wire` | the outbox of a connection, and the limits of its client |
 //! | `outbox` | bytes that wait to be written |
+//! | `packet_notes` | notes about written packets, for traces |
 //! | `counters` | counts of what sessions did |
 //! | `drops` | why a message was dropped |
 //! | [`objectives`] | deliveries that were acknowledged in time, by objective |
@@ -46,6 +47,7 @@ pub mod objectives;
 pub mod outbound;
 pub mod outbox;
 pub mod packet_counts;
+pub mod packet_notes;
 pub mod policy;
 pub mod publish_refusal;
 pub mod redelivery_policy;

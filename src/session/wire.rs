@@ -5,6 +5,7 @@ use crate::mqtt::message::{LARGE_PAYLOAD, Message};
 use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::persistence::rows::Entry;
 use crate::session::outbox::Outbox;
+use crate::session::packet_notes::{NotedPackets, PacketNote, PacketNotes, cut};
 use crate::session::topic_alias::{Naming, OutgoingAliases};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -22,7 +23,8 @@ pub struct Wire {
     pub window: u16,
     /// The client's Maximum Packet Size in bytes, at most [`LARGEST_PACKET`].
     maximum_packet_size: u32,
-    aliases: Option<Box<OutgoingAliases>>,
+    /// `None` for most connections.
+    rare: Option<Box<RareWire>>,
     /// True if the client accepts Reason Strings (5.0 [MQTT-3.1.2-29]).
     pub problem_information: bool,
     /// The seed of the jitter of this connection's resends.
@@ -54,6 +56,13 @@ pub struct ClientLimits {
     pub problem_information: bool,
 }
 
+/// Parts of a [`Wire`] that most connections do not have.
+#[derive(Debug, Default)]
+struct RareWire {
+    aliases: Option<OutgoingAliases>,
+    notes: PacketNotes,
+}
+
 /// The packet exceeds the client's Maximum Packet Size, or the range of Remaining Length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
@@ -81,7 +90,7 @@ impl Wire {
             version,
             window: 1,
             maximum_packet_size: LARGEST_PACKET,
-            aliases: None,
+            rare: None,
             problem_information: true,
             seed,
             ack_wait_ms: 0,
@@ -99,7 +108,11 @@ impl Wire {
         self.window = window;
         self.maximum_packet_size =
             maximum_packet_size.map_or(LARGEST_PACKET, |size| size.min(LARGEST_PACKET));
-        self.aliases = (alias_maximum > 0).then(|| Box::new(OutgoingAliases::new(alias_maximum)));
+        let aliases = (alias_maximum > 0).then(|| OutgoingAliases::new(alias_maximum));
+        if aliases.is_some() || self.rare.is_some() {
+            self.rare_mut().aliases = aliases;
+            self.forget_rare();
+        }
         self.problem_information = problem_information;
     }
 
@@ -129,13 +142,71 @@ impl Wire {
 
     /// Returns the aliases that the broker has set; `None` if the client allows none.
     pub fn aliases(&self) -> Option<&OutgoingAliases> {
-        self.aliases.as_deref()
+        self.rare.as_ref()?.aliases.as_ref()
     }
 
     /// True if the client takes [`Frame`]s: without aliases, copies differ in the Packet Identifier
-    /// alone.
+    /// alone. False also while packets are noted, because a frame does not know its message.
     pub fn takes_frames(&self) -> bool {
-        self.aliases.is_none()
+        self.rare.is_none()
+    }
+
+    /// True if a trace follows the client.
+    #[inline]
+    pub fn is_traced(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.notes.noted == NotedPackets::All)
+    }
+
+    /// Sets which packets are noted.
+    pub fn note_packets(&mut self, noted: NotedPackets) {
+        self.rare_mut().notes.noted = noted;
+        self.forget_rare();
+    }
+
+    /// True if there are notes to collect.
+    #[inline]
+    pub fn has_notes(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| !rare.notes.is_empty())
+    }
+
+    /// Takes the notes about packets that were written, and the number of lost ones.
+    pub fn take_notes(&mut self) -> (Vec<PacketNote>, u32) {
+        let taken = self.rare.as_mut().map(|rare| rare.notes.take()).unwrap_or_default();
+        self.forget_rare();
+        taken
+    }
+
+    fn rare_mut(&mut self) -> &mut RareWire {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Frees the rare parts if nothing is left in them.
+    fn forget_rare(&mut self) {
+        let is_used = |rare: &RareWire| {
+            rare.aliases.is_some() || rare.notes.noted == NotedPackets::All || !rare.notes.is_empty()
+        };
+        if !self.rare.as_deref().is_some_and(is_used) {
+            self.rare = None;
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, note: PacketNote) {
+        self.rare_mut().notes.add(note);
+    }
+
+    #[cold]
+    fn note_publish(&mut self, message: &Message, sending: Sending<'_>) {
+        self.note(PacketNote {
+            name: "PUBLISH",
+            audit: message.audit(),
+            packet_id: sending.packet_id,
+            qos: Some(sending.qos),
+            dup: sending.dup,
+            topic: cut(message.topic()),
+            payload: message.payload().len(),
+            reason: None,
+        });
     }
 
     /// Holds back the bytes that are appended from now on until everything recorded so far is
@@ -157,7 +228,7 @@ impl Wire {
         sending: Sending<'_>,
     ) -> Result<(), TooLarge> {
         let topic = message.topic();
-        let naming = self.aliases.as_ref().map_or(Naming::Topic, |a| a.name(topic));
+        let naming = self.aliases().map_or(Naming::Topic, |a| a.name(topic));
         let (name, alias) = match naming {
             Naming::Topic => (topic, None),
             Naming::TopicSettingAlias(alias) => (topic, Some(alias)),
@@ -175,8 +246,13 @@ impl Wire {
             forwarded: message.forwarded(),
         };
         self.put_whole(head, message.payload(), message.large_payload())?;
-        if let (Naming::TopicSettingAlias(alias), Some(aliases)) = (naming, &mut self.aliases) {
+        if let (Naming::TopicSettingAlias(alias), Some(rare)) = (naming, &mut self.rare)
+            && let Some(aliases) = &mut rare.aliases
+        {
             aliases.is_set(topic, alias);
+        }
+        if self.rare.is_some() || message.audit().is_some() {
+            self.note_publish(message, sending);
         }
         Ok(())
     }
@@ -248,6 +324,9 @@ impl Wire {
     /// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP. 3.x leaves the reason code out.
     pub fn put_acknowledgement(&mut self, kind: AckKind, id: PacketId, reason: ReasonCode) {
         codec::put_acknowledgement(self.outbox.buffer(), kind, id, reason, self.version);
+        if self.rare.is_some() {
+            self.note(PacketNote::of_acknowledgement(kind, id, reason));
+        }
     }
 
     /// Appends any packet.
@@ -262,6 +341,9 @@ impl Wire {
         if done.is_err() || len > self.maximum_packet_size as usize {
             self.outbox.buffer().truncate(at);
             return Err(TooLarge);
+        }
+        if self.rare.is_some() {
+            self.note(PacketNote::of(packet));
         }
         Ok(())
     }

@@ -88,6 +88,9 @@ impl<'a> ConnectRequest<'a> {
         if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
         }
+        if life.core.tracer.is_on() {
+            life.core.trace_connect(now, id, client_id);
+        }
         let Entered { user, rules, ends, proof } = match connect::check(connect)
             .and_then(|()| bans::check_client(now, id, client_id, life.core))
             .and_then(|()| self.authenticate(life.core))

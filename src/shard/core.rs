@@ -33,6 +33,7 @@ use crate::shard::flapping::Flapping;
 use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::gauges::Gauges;
 use crate::shard::observe::recent_drops::RecentDrops;
+use crate::shard::observe::trace::Tracer;
 use crate::shard::publication::Publication;
 use crate::shard::scratch::Scratch;
 use crate::shard::sessions::Sessions;
@@ -65,6 +66,7 @@ pub(crate) struct Core {
     pub counters: Counters,
     pub clients: ClientCounts,
     pub gauges: Gauges,
+    pub tracer: Tracer,
     pub turn: Turn,
     pub effects: Effects,
     pub scratch: Scratch,
@@ -107,6 +109,7 @@ impl Core {
             counters: Counters { objectives: Objectives::new(&settings.objectives), ..Counters::default() },
             clients: ClientCounts::default(),
             gauges: Gauges::default(),
+            tracer: Tracer::default(),
             turn: Turn::new(settings.steps_per_turn),
             effects: Effects::default(),
             scratch: Scratch::default(),
@@ -226,6 +229,9 @@ impl Core {
     #[cold]
     fn report_drops_of(&mut self, id: SessionId) {
         let mut drops = self.counters.drops.take_unreported();
+        if self.tracer.is_on() {
+            self.trace_drops(id, &drops);
+        }
         if let Some(session_entry) = self.sessions.get(id) {
             let (client_id, redelivery) =
                 (&session_entry.session.client_id, session_entry.session.sender.redelivery());
@@ -256,6 +262,9 @@ impl Core {
     ) {
         self.counters.drops.count(dropped.cause);
         self.counters.objectives.dropped(dropped.mark);
+        if self.tracer.is_on() {
+            self.trace_drop(client_id, &dropped);
+        }
         self.drop_reports.note(client_id, dropped.cause);
         self.recent_drops.note(client_id, &dropped);
         self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));

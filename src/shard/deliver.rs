@@ -93,7 +93,10 @@ impl Core {
             counters,
             scratch,
         };
-        let (outcome, follow_up) = match handover.eligibility(&self.shared.budget, effects.unflushed) {
+        let qos = handover.qos;
+        let eligibility = handover.eligibility(&self.shared.budget, effects.unflushed);
+        let is_kept = eligibility == Eligibility::Queue;
+        let (outcome, follow_up) = match eligibility {
             Eligibility::Absent => return Outcome::Unmatched,
             Eligibility::OutboxFull => return handover.refuse(DropReason::OutboxFull, publication),
             Eligibility::SendNow => {
@@ -111,6 +114,9 @@ impl Core {
                 handover.queue_or_hold(now, publication, self.here)
             }
         };
+        if is_kept && self.tracer.is_on() {
+            self.trace_kept(now, id, publication, (qos, outcome));
+        }
         match follow_up {
             FollowUp::None => {}
             FollowUp::RegisterRetransmit(id) => self.register_retransmit(now, id),
@@ -388,7 +394,7 @@ fn write(
     scratch: &mut Vec<u8>,
 ) -> Result<(), TooLarge> {
     let wire = &mut connection.wire;
-    if !sending.ids.is_empty() || !wire.takes_frames() || sending.retain {
+    if !sending.ids.is_empty() || !wire.takes_frames() || sending.retain || publication.audit.is_some() {
         return wire.put_publish(now, publication.message(scratch), sending);
     }
     let kind = FrameKind::of(wire.version, sending.qos) as usize;
@@ -432,6 +438,6 @@ fn drop_message(
 ) {
     let wanted =
         session_entry.session.sender.redelivery().of(publication.parts.topic).wants_dead_letter(cause);
-    let message = wanted.then(|| publication.message(scratch).clone());
+    let message = (wanted || publication.audit.is_some()).then(|| publication.message(scratch).clone());
     counters.drops.lose(Dropped::new(cause, message));
 }

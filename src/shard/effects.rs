@@ -11,6 +11,7 @@ use crate::routing::subscription_tree::ShardId;
 use crate::shard::authentication::AuthRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::observe::trace::TraceSteps;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
@@ -42,6 +43,8 @@ pub struct Effects {
     pub retained: bool,
     /// For the log, the event topics and the last-disconnect records.
     pub events: Vec<ClientEvent>,
+    /// For the traces of operators.
+    pub trace: TraceSteps,
 }
 
 impl Effects {
@@ -87,6 +90,7 @@ impl Effects {
             && self.delayed.is_empty()
             && self.auth_requests.is_empty()
             && self.events.is_empty()
+            && self.trace.is_empty()
     }
 }
 

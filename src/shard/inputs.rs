@@ -22,6 +22,7 @@ use super::observe::client_events::DisconnectCause;
 use super::observe::longest_wait::LongestWait;
 use super::observe::query::{self, Query, QueryAnswer, SessionName};
 use super::observe::snapshot::ShardSnapshot;
+use super::observe::trace::TraceWatch;
 use super::observe::usage::{self, ResourceUsage};
 use super::route::{Routes, Routing};
 use super::slots::{ConnectionId, Id};
@@ -158,6 +159,11 @@ impl Shard {
     /// default if there is none.
     pub fn carry_out(&mut self, now: Instant, command: &OperatorCommand, view: SocketView) -> CarriedOut {
         administration::carry_out(now, command, view, &mut self.lifecycle())
+    }
+
+    /// Sets what the traces of operators follow; `None` for nothing.
+    pub fn set_trace(&mut self, watch: Option<Arc<TraceWatch>>) {
+        self.core.set_trace(watch);
     }
 
     /// Adds the growth of this shard's partial packets to the total of all shards.

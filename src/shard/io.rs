@@ -33,6 +33,7 @@ use crate::shard::effects::{DelayedRequest, PageRequest};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::fans::PublicationOrigin;
 use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::observe::trace::{self, TraceSteps};
 use crate::shard::route::Routing;
 use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
@@ -81,6 +82,9 @@ pub trait Io {
     /// Asks the authenticator, whose decision comes back with [`Shard::authenticated`]. A decision
     /// that comes later than `auth.timeout` is not needed.
     fn authenticate(&mut self, request: AuthRequest);
+
+    /// Sends steps to the collector of traces. Never waits: steps without room are counted as lost.
+    fn trace(&mut self, steps: TraceSteps);
 
     /// Passes a client event to its listeners, and returns what two of them want to publish.
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages;
@@ -223,6 +227,12 @@ impl Shard {
         if self.core.effects.is_empty() {
             return;
         }
+        // Before the peer batches: the collector knows a message before a peer delivers it.
+        if !self.core.effects.trace.is_empty() {
+            let mut steps = std::mem::take(&mut self.core.effects.trace);
+            trace::stamp(now, &mut steps);
+            io.trace(steps);
+        }
         self.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
         if !self.core.effects.registrations.is_empty() {
             io.register(now, std::mem::take(&mut self.core.effects.registrations));
@@ -245,6 +255,9 @@ impl Shard {
     pub fn report_events(&mut self, now: Instant, io: &mut impl Io) {
         if self.core.effects.events.is_empty() {
             return;
+        }
+        if self.core.tracer.is_on() {
+            self.core.trace_events(now);
         }
         // The list is dropped and not kept: a reconnect storm makes it long, and nothing like it
         // may follow.
@@ -288,6 +301,7 @@ impl Shard {
         self.core.turn.charge_write(taken);
         let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
         connection.dirty = false;
+        let has_notes = connection.wire.has_notes();
         let drained = connection.wire.outbox.reset_if_drained();
         if drained {
             self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
@@ -312,7 +326,11 @@ impl Shard {
         let held_until_commit = connection.held_until_commit;
         let closing = connection.is_closing();
         let finished = drained && held == 0;
-        if finished && let Phase::Closing { leaves, .. } = connection.phase {
+        let phase = connection.phase;
+        if has_notes {
+            self.core.collect_notes(now, id);
+        }
+        if finished && let Phase::Closing { leaves, .. } = phase {
             return Flushed::Finished(leaves);
         }
         if !finished {

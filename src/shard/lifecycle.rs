@@ -218,6 +218,9 @@ impl Lifecycle<'_> {
     /// acknowledgements that waited for it.
     pub(crate) fn committed(&mut self, now: Instant, lsn: Lsn) {
         let core = &mut *self.core;
+        if core.tracer.is_on() {
+            core.trace_commits(now, lsn);
+        }
         let opened = core.durability.committed(lsn, &mut core.effects);
         for id in opened.connections {
             if !core.connections.release_committed(now, id, lsn, &mut core.effects) {
@@ -354,6 +357,10 @@ impl Lifecycle<'_> {
         // The end of the dropped message is committed together with the deliveries of the dead
         // letter.
         publication.atomic = dead_letter.stored;
+        publication.audit = dead_letter.message.audit();
+        if publication.audit.is_some() {
+            self.core.trace_dead_letter(now, publication.audit, &dead_letter.topic);
+        }
         let mut routing = Routing { core: self.core, routes: self.routes };
         let is_published = self.fans.route_own_now(now, &mut publication, &mut routing);
         self.core.counters.dead_letters.add(dead_letter.cause, usize::from(is_published));

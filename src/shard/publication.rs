@@ -1,6 +1,7 @@
 //! A publication on its way to its receivers: a read-only view of the message, and the state of its
 //! delivery.
 
+use crate::mqtt::audit::AuditTag;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
@@ -26,6 +27,8 @@ pub(crate) struct Publication<'a> {
     /// The client identifier of the publisher, or empty. Messages store it only if some redelivery
     /// policy wants dead letters.
     pub publisher_name: &'a str,
+    /// The number by which a trace follows the message.
+    pub audit: AuditTag,
     message: Option<Message>,
     /// The gate that is answered with the outcome of a held message. Without a gate, a message is
     /// refused instead of held.
@@ -73,6 +76,7 @@ impl<'a> Publication<'a> {
             parts,
             publisher,
             publisher_name: "",
+            audit: AuditTag::NONE,
             message: None,
             gate: None,
             held: 0,
@@ -99,14 +103,15 @@ impl<'a> Publication<'a> {
         let mut publication = Publication::new(parts, None, ShardId(0));
         publication.publisher = publisher;
         publication.publisher_name = message.publisher();
+        publication.audit = message.audit();
         publication.message = Some(message.clone());
         publication
     }
 
     /// Returns the message that its receivers share. The first call allocates it.
     pub(crate) fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
-        let Publication { parts, publisher_name, message, .. } = self;
-        message.get_or_insert_with(|| Message::published_by(publisher_name, *parts, scratch))
+        let Publication { parts, publisher_name, audit, message, .. } = self;
+        message.get_or_insert_with(|| Message::audited(*audit, publisher_name, *parts, scratch))
     }
 
     /// Returns the message if it was allocated already.

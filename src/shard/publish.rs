@@ -1,5 +1,6 @@
 //! Handles a client's PUBLISH: checks, retained message, routing, acknowledgement.
 
+use crate::mqtt::audit::AuditTag;
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{PacketId, Publish, QoS, ReasonCode};
@@ -20,6 +21,7 @@ use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
 use crate::shard::flow::Flow;
 use crate::shard::lifecycle::Lifecycle;
+use crate::shard::observe::trace::StepKind;
 use crate::shard::publication::{Publication, Routed, expires};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -81,10 +83,18 @@ impl<'a> ClientPublish<'a> {
     /// Handles an admitted PUBLISH whose topic is known.
     fn publish_named(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
         let ClientPublish { now, session, publish, .. } = *self;
+        let audit = if life.core.tracer.is_on() {
+            life.core.trace_publish(now, session, publish, topic)
+        } else {
+            AuditTag::NONE
+        };
         if is_delayed(topic) {
             return self.publish_later(life, topic);
         }
         if let Some(refusal) = self.refusal(life.core, topic) {
+            if audit.is_some() {
+                life.core.trace_refusal(now, audit, refusal);
+            }
             return self.refuse_or_grant(life, topic, refusal);
         }
         let parts = Parts {
@@ -98,6 +108,7 @@ impl<'a> ClientPublish<'a> {
         let publisher = life.core.dead_letters.keep_publisher().then(|| life.core.publisher_name(session));
         let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), life.core.here);
         publication.publisher_name = publisher.as_deref().unwrap_or_default();
+        publication.audit = audit;
         let flow = self.publish_admitted(life, &mut publication);
         if let Some(name) = publisher {
             life.core.scratch.publisher = name;
@@ -115,6 +126,9 @@ impl<'a> ClientPublish<'a> {
         if publish.retain {
             let retaining = life.core.retain(now, publication);
             waits |= retaining.waits;
+            if publication.audit.is_some() && retaining.kept {
+                life.core.trace_message(now, StepKind::Retained, publication.audit, "");
+            }
             let is_informed =
                 !retaining.kept && life.core.connections.get(id).is_some_and(|c| c.version().is_v5());
             refused = is_informed.then_some(ReasonCode::QUOTA_EXCEEDED);
@@ -132,6 +146,9 @@ impl<'a> ClientPublish<'a> {
         if matched == MatchedReceivers::All && matches.is_empty() {
             life.core.counters.unmatched += 1;
         }
+        if publication.audit.is_some() {
+            life.core.trace_matches(now, publication.audit, &matches);
+        }
         let of = Published { connection: id, token, incoming, waits, qos: publish.qos, dead_letters: false };
         if matched != MatchedReceivers::All {
             life.fans.fan_out(publication, matched, matches, PublicationOrigin::Client(of), life.core);
@@ -146,6 +163,9 @@ impl<'a> ClientPublish<'a> {
             || publication.transaction.is_some()
             || life.core.has_dead_letters()
         {
+            if publication.audit.is_some() {
+                life.core.trace_record(now, publication);
+            }
             routed.gates += of.end_transaction(publication, &routed, life.core);
         }
         if !routed.full.is_empty() {

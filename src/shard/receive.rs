@@ -202,6 +202,11 @@ impl Shard {
                 }
                 Phase::Closing { .. } => return (ReadProgress::Closed, taken),
             };
+            if connection.wire.is_traced()
+                && let Ok(Decoded::Packet { packet, .. }) = &decoded
+            {
+                self.core.trace_packet(now, id, packet);
+            }
             let (flow, length) = match decoded {
                 Ok(Decoded::Packet { packet: Packet::Publish(ref publish), length }) => {
                     topic = publish.topic;
@@ -279,8 +284,12 @@ impl Shard {
             connection.mark_dirty(id, &mut effects.dirty);
         }
         let holds = session_entry.holds();
+        let is_audited = !counters.audited.is_empty();
         if counters.drops.are_unreported() {
             self.core.report_drops(session_id);
+        }
+        if is_audited {
+            self.core.trace_acknowledgements(now, session_id);
         }
         let change = FilterChange { now, connection: id, session: session_id };
         match action {

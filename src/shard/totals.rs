@@ -3,8 +3,9 @@
 //! A shard changes a count when a session or a delayed message comes or goes, but never when it
 //! delivers a message.
 
+use crate::mqtt::audit::AuditTag;
 use crate::shard::observe::last_disconnect::LastDisconnects;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A count of all shards together.
@@ -46,9 +47,18 @@ pub struct Totals {
     /// Bytes of delayed messages.
     pub delayed_bytes: Total,
     last_disconnects: Mutex<LastDisconnects>,
+    /// The number of the last traced message.
+    audited: AtomicU16,
 }
 
 impl Totals {
+    /// Returns the number of the next traced message. Called for traced messages alone.
+    pub(crate) fn next_audit_tag(&self) -> AuditTag {
+        let next = |number: u16| Some(number.checked_add(1).unwrap_or(1));
+        let before = self.audited.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        AuditTag::new(before.ok().and_then(next).unwrap_or(1))
+    }
+
     /// Locks the topics of last-disconnect records. The lock is taken when a record is written.
     pub(crate) fn last_disconnects(&self) -> MutexGuard<'_, LastDisconnects> {
         // A panic is fatal in this process, so a poisoned lock is never met outside tests.

@@ -6,7 +6,7 @@ use crate::support::{Connect, Message, PATIENCE, RawClient, Version, now};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A broker with a file of tokens and a Unix socket, in a directory of its own.
 pub struct Administered {
@@ -48,6 +48,22 @@ impl Administered {
     /// Runs `homing ctl` on the Unix socket. Returns its exit code and both outputs.
     pub fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
         ctl(&self.directory.path().join("s"), arguments)
+    }
+
+    /// Runs `homing trace` on the Unix socket until it ends. Calls `meanwhile` once the trace runs.
+    /// Returns its exit code and its output.
+    pub fn trace_command(&self, arguments: &[&str], meanwhile: impl FnOnce()) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.arg("trace").arg("--socket").arg(self.directory.path().join("s")).args(arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let started = now();
+        while !self.ask("GET", "/api/v1/traces", &self.operator).1.contains(r#""trace":1"#) {
+            assert!(now() - started < PATIENCE, "no trace begins");
+        }
+        meanwhile();
+        let output = child.wait_with_output().expect("it ends");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (output.status.code(), text(output.stdout) + &text(output.stderr))
     }
 
     /// Connects a client that subscribes at QoS 1, and publishes one message to it that it leaves

@@ -11,3 +11,4 @@ mod metrics;
 mod pages;
 mod reload;
 mod topics;
+mod traces;

@@ -28,6 +28,7 @@ use homing::shard::exchange::outbound::{Item, PeerBatch};
 use homing::shard::features::delayed::DelayedRequest;
 use homing::shard::io::{EventMessages, Io, Written};
 use homing::shard::observe::client_events::{ClientEvent, Occurrence};
+use homing::shard::observe::trace::{TraceStep, TraceSteps};
 use homing::shard::totals::Totals;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{ConnectionId, PartialShare, ReadProgress, Shard, ShardSettings, SharedState};
@@ -153,6 +154,8 @@ pub struct MemoryDriver {
     pages: Vec<(usize, PageRequest)>,
     /// The requests to the authenticator that are not decided yet, with their shards.
     pub auth_requests: Vec<(usize, AuthRequest)>,
+    /// The steps of traces.
+    pub trace_steps: Vec<TraceStep>,
 }
 
 impl MemoryDriver {
@@ -187,6 +190,7 @@ impl MemoryDriver {
             uncommitted: Vec::new(),
             pages: Vec::new(),
             auth_requests: Vec::new(),
+            trace_steps: Vec::new(),
         }
     }
 
@@ -438,9 +442,29 @@ impl MemoryDriver {
         call: impl FnOnce(&mut Shard, Instant, &mut ShardIo<'_>) -> T,
     ) -> T {
         let now = self.now;
-        let MemoryDriver { shards, links, peer_batches, pages, auth_requests, writes, batches, .. } = self;
+        let MemoryDriver {
+            shards,
+            links,
+            peer_batches,
+            pages,
+            auth_requests,
+            writes,
+            batches,
+            trace_steps,
+            ..
+        } = self;
         let later = Later::default();
-        let mut io = ShardIo { shard: at, links, peer_batches, pages, auth_requests, writes, batches, later };
+        let mut io = ShardIo {
+            shard: at,
+            links,
+            peer_batches,
+            pages,
+            auth_requests,
+            writes,
+            batches,
+            trace_steps,
+            later,
+        };
         let result = call(&mut shards[at], now, &mut io);
         let Later { committed, registered, items, shared, close, resume } = io.later;
         self.sent_items += items;
@@ -498,6 +522,7 @@ struct ShardIo<'a> {
     peer_batches: &'a mut VecDeque<(ShardId, PeerBatch)>,
     pages: &'a mut Vec<(usize, PageRequest)>,
     auth_requests: &'a mut Vec<(usize, AuthRequest)>,
+    trace_steps: &'a mut Vec<TraceStep>,
     writes: &'a mut Vec<LinkId>,
     batches: &'a mut Vec<Batch>,
     later: Later,
@@ -581,6 +606,10 @@ impl Io for ShardIo<'_> {
 
     fn authenticate(&mut self, request: AuthRequest) {
         self.auth_requests.push((self.shard, request));
+    }
+
+    fn trace(&mut self, steps: TraceSteps) {
+        self.trace_steps.extend(steps.steps);
     }
 
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages {

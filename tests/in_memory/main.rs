@@ -51,6 +51,7 @@ mod shares;
 mod splits;
 mod stored;
 mod suspend;
+mod traces;
 mod turns;
 
 #[global_allocator]

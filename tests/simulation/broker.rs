@@ -24,6 +24,7 @@ use homing::shard::exchange::outbound::PeerBatch;
 use homing::shard::features::delayed::DelayedRequest;
 use homing::shard::io::{EventMessages, Io, Written};
 use homing::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
+use homing::shard::observe::trace::TraceSteps;
 use homing::shard::{ConnectionId, ReadProgress, Shard};
 use homing::time::Instant;
 use std::collections::BTreeMap;
@@ -139,6 +140,8 @@ impl Io for ShardIo<'_> {
     fn resume(&mut self, id: ConnectionId) {
         self.later.resume.push(id);
     }
+
+    fn trace(&mut self, _: TraceSteps) {}
 
     fn authenticate(&mut self, request: AuthRequest) {
         self.world.asked(self.shard, &request);

@@ -22,6 +22,7 @@ use homing::routing::subscription_tree::ShardId;
 use homing::session::drops::{DropReason, Drops};
 use homing::shard::authentication::AuthDecision;
 use homing::shard::exchange::outbound::PeerBatch;
+use homing::shard::observe::trace::TraceWatch;
 use homing::shard::observe::usage::ResourceUsage;
 use homing::shard::totals::Totals;
 use homing::shard::{ConnectionId, PartialShare, Shard, SharedState};
@@ -371,6 +372,13 @@ impl World {
             let mut core = Shard::new(ShardId(n), *shards, settings, shared, seed);
             if let Some(share) = share {
                 core.take_up(now, share);
+            }
+            // A trace changes nothing, so half of the shards follow every message.
+            if seed % 2 == 1 {
+                core.set_trace(Some(Arc::new(TraceWatch {
+                    filters: vec!["#".into()],
+                    ..TraceWatch::default()
+                })));
             }
             self.nodes.push(Node::new(core, *shards));
         }

@@ -4,6 +4,7 @@ mod http;
 mod listings;
 mod settings;
 mod text;
+pub mod trace;
 mod wheel;
 
 use super::segment::segment;

@@ -18,7 +18,7 @@ pub(super) fn pretty(value: &Value) -> String {
 }
 
 /// True for control characters, and for those that change the direction of text.
-fn acts_on_terminal(c: char) -> bool {
+pub(super) fn acts_on_terminal(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

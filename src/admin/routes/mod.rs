@@ -13,6 +13,7 @@ pub(super) mod metrics;
 pub(super) mod overview;
 pub(super) mod slo;
 pub(super) mod topics;
+pub(super) mod traces;
 pub(super) mod whereabouts;
 
 use super::access::{Caller, PeerUser, Scope};
@@ -40,6 +41,8 @@ pub(super) enum Failed {
     Forbidden(Scope),
     /// There is no session of this client.
     NoSuchClient,
+    /// There is no trace with this number.
+    NoSuchTrace,
     /// The client is away, so there is no connection to close.
     NotConnected,
     /// There is no such message any more.
@@ -73,6 +76,10 @@ impl Failed {
             ),
             Failed::Forbidden(scope) => {
                 (StatusCode::FORBIDDEN, "forbidden", format!("this needs the scope {scope}"))
+            }
+            Failed::NoSuchTrace => {
+                let detail = "there is no trace with this number; the oldest ones are forgotten";
+                (StatusCode::NOT_FOUND, "no-such-trace", detail.to_owned())
             }
             Failed::NoSuchClient => {
                 (StatusCode::NOT_FOUND, "no-such-client", "there is no session of this client".to_owned())

@@ -4,6 +4,7 @@ use super::destinations::Destinations;
 use super::handles::Handles;
 use crate::broker::connection::{ConnectionDriver, ConnectionNotice};
 use crate::broker::events::EventListeners;
+use crate::broker::question::TraceFeed;
 use crate::clock;
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
@@ -17,6 +18,7 @@ use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::shard::io::{EventMessages, Io, Written};
 use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::observe::trace::TraceSteps;
 use crate::store::writer::{SessionToken, StorePageRequest, ToStore};
 use crate::time::Instant;
 use std::cell::{Cell, Ref, RefCell};
@@ -35,6 +37,8 @@ pub(super) struct DriverIo<'a, D: ConnectionDriver> {
     pub(super) write_buffer: &'a RefCell<Vec<u8>>,
     /// Counts the MQTT bytes that are written.
     pub(super) traffic: &'a Traffic,
+    /// The way of traced steps.
+    pub(super) trace: &'a RefCell<Option<TraceFeed>>,
     /// Delay of the latest batch of expired deadlines.
     pub(super) tick_late: Duration,
 }
@@ -136,6 +140,12 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
             let peer = self.handles.find(request.connection);
             let address = peer.and_then(|handle| handle.peer.socket_address());
             authenticator.ask(clock::now(), request, address.map(|address| address.ip()));
+        }
+    }
+
+    fn trace(&mut self, steps: TraceSteps) {
+        if let Some(feed) = &*self.trace.borrow() {
+            feed.send(steps);
         }
     }
 

@@ -35,6 +35,7 @@ use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::events::EventListeners;
 use crate::broker::message::{ConnectPeers, PasswordsChanged, TlsChanged};
 use crate::broker::question::{ShardAnswer, SocketFacts};
+use crate::broker::question::{TraceFeed, TraceShard};
 use crate::broker::statistics::BrokerStatistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
@@ -93,6 +94,8 @@ pub struct ShardDriver {
     changed_tls: RefCell<Vec<(ListenerNumber, Arc<TlsServer>)>>,
     statistics: Arc<BrokerStatistics>,
     traffic: Traffic,
+    /// The way of traced steps; `None` while nothing is traced.
+    trace: RefCell<Option<TraceFeed>>,
     commits: CommitWaits,
     /// True once the broker stops: sockets that come now are closed.
     stopping: Cell<bool>,
@@ -118,6 +121,7 @@ impl ShardDriver {
             read_buffer: RefCell::new(vec![0; READ_SIZE]),
             opened: RefCell::default(),
             write_buffer: RefCell::default(),
+            trace: RefCell::default(),
             handles: RefCell::default(),
             destinations: Destinations::new(here),
             flusher: FlusherWaker::default(),
@@ -164,6 +168,13 @@ impl ShardDriver {
     pub fn connect_peers(&self, all: ConnectPeers) {
         self.destinations.connect(all);
         self.with_shard(|_, _| ());
+    }
+
+    /// Sets what the shard traces, and where its steps go.
+    pub fn trace(&self, order: TraceShard) {
+        let TraceShard { watch, feed } = order;
+        *self.trace.borrow_mut() = feed;
+        self.in_new_turn(|shard, _| shard.set_trace(watch));
     }
 
     /// Passes a decision of the authenticator to the shard.
@@ -367,6 +378,7 @@ impl ShardDriver {
             listeners: &self.listeners,
             write_buffer: &self.write_buffer,
             traffic: &self.traffic,
+            trace: &self.trace,
             tick_late: self.tick_late.get(),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! A page is the first few of them. The shard requests one page at a time, and the store reads it.
 
+use crate::mqtt::audit::AuditTag;
 use crate::mqtt::charge::Charge;
 use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::persistence::rows::{Entry, Parked};
@@ -29,13 +30,13 @@ pub fn page_of(entries: &VecDeque<Parked>) -> (Vec<(EntryNumber, BodyNumber)>, u
 }
 
 /// Marks in the order of their entries.
-type Marks = VecDeque<(EntryNumber, DeliveryMark)>;
+type Marks = VecDeque<(EntryNumber, DeliveryMark, AuditTag)>;
 
 /// The parked entries of one queue, in order.
 #[derive(Debug)]
 pub(super) struct ParkedEntries {
     entries: VecDeque<Parked>,
-    /// The marks of entries that a delivery objective counts, in the order of the entries. `None`
+    /// The marks of entries that a delivery objective counts or a trace follows, in their order. `None`
     /// if there was none.
     marks: Option<Box<Marks>>,
     /// True while the first page is being read.
@@ -80,26 +81,28 @@ impl ParkedEntries {
     /// Returns the bytes that the row of entries takes.
     pub(super) fn row_bytes(&self) -> usize {
         let marks = self.marks.as_ref().map_or(0, |marks| marks.capacity());
-        self.entries.capacity() * size_of::<Parked>() + marks * size_of::<(EntryNumber, DeliveryMark)>()
+        self.entries.capacity() * size_of::<Parked>()
+            + marks * size_of::<(EntryNumber, DeliveryMark, AuditTag)>()
     }
 
     /// Keeps the mark of a delivery that is parked next. The caller accounts for the row.
-    pub(super) fn keep_mark(&mut self, entry: &Entry, mark: DeliveryMark) {
-        if !mark.is_none() {
-            self.marks.get_or_insert_default().push_back((entry.number(), mark));
+    pub(super) fn keep_mark(&mut self, entry: &Entry, mark: DeliveryMark, audit: AuditTag) {
+        if !mark.is_none() || audit.is_some() {
+            self.marks.get_or_insert_default().push_back((entry.number(), mark, audit));
         }
     }
 
     /// Returns the mark of an entry that has just left the front. Forgets the marks of entries before
     /// it, which left by another way: their deliveries count as late.
-    pub(super) fn take_mark(&mut self, number: EntryNumber) -> DeliveryMark {
-        let Some(marks) = &mut self.marks else { return DeliveryMark::NONE };
-        while marks.pop_front_if(|(earlier, _)| *earlier < number).is_some() {}
-        let found = marks.pop_front_if(|(of, _)| *of == number);
+    pub(super) fn take_mark(&mut self, number: EntryNumber) -> (DeliveryMark, AuditTag) {
+        let nothing = (DeliveryMark::NONE, AuditTag::NONE);
+        let Some(marks) = &mut self.marks else { return nothing };
+        while marks.pop_front_if(|(earlier, ..)| *earlier < number).is_some() {}
+        let found = marks.pop_front_if(|(of, ..)| *of == number);
         if marks.is_empty() {
             self.marks = None;
         }
-        found.map_or(DeliveryMark::NONE, |(_, mark)| mark)
+        found.map_or(nothing, |(_, mark, audit)| (mark, audit))
     }
 
     /// Parks the entry of a delivery. `ids` is the size of its Subscription Identifiers in bytes.

@@ -271,7 +271,7 @@ impl Queue {
             return Some(lost.counted_by(oldest.mark));
         }
         let number = self.pop_unread()?.number();
-        let mark = self.parked.take_mark(number);
+        let (mark, _) = self.parked.take_mark(number);
         Some(Dropped::new(DropReason::QueueOverflow, None).counted_by(mark))
     }
 
@@ -296,7 +296,7 @@ impl Queue {
         self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
         match delivery.stored.take_if(|_| behind) {
             Some(entry) => {
-                self.parked.keep_mark(&entry, delivery.mark);
+                self.parked.keep_mark(&entry, delivery.mark, delivery.message.audit());
                 self.parked.park(*entry, delivery.share.is_some(), delivery.ids.size());
             }
             None => self.entries.push_back(delivery),
@@ -355,12 +355,13 @@ impl Queue {
             let found = read.next_if(|r| r.number == *number);
             // The entry expired or was dropped since the request.
             let Some((stored, bytes)) = self.parked.pop_if(*number) else { continue };
-            let mark = self.parked.take_mark(*number);
+            let (mark, audit) = self.parked.take_mark(*number);
             self.bytes -= bytes;
             let Some(ReadEntry { message, qos, retain, ids, share, .. }) = found else {
                 drops.lose(Dropped::new(DropReason::Unreadable, None).counted_by(mark));
                 continue;
             };
+            let message = message.with_audit(audit);
             let delivery = Delivery { message, ids, qos, retain, mark, share, stored: stored.fetched() };
             self.bytes += delivery.size();
             self.entries.push_back(delivery);

@@ -13,6 +13,7 @@ use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::in_flight_packet::{InFlightView, Unacked};
 use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
 use crate::session::outbound::window::{InFlight, Quota, Received};
+use crate::session::packet_notes::AuditedAck;
 use crate::session::policy::SendPolicy;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::wire::{Sending, Wire};
@@ -288,6 +289,10 @@ impl Sender {
     ) -> bool {
         let finished = self.window.as_mut().and_then(|window| window.acknowledge(id));
         let Some(mut finished) = finished else { return false };
+        let audit = finished.delivery.message.audit();
+        if audit.is_some() {
+            counters.audited.push(AuditedAck { audit, kind: AckKind::Puback, packet_id: id, reason });
+        }
         counters.puback_time.add(now.millis_since(finished.transmission.first_sent));
         if let Some(entry) = finished.delivery.stored.as_mut().filter(|_| !reason.is_error()) {
             entry.done();
@@ -319,9 +324,13 @@ impl Sender {
         let topic = if self.redelivery.differ_by_topic() { window.topic(id) } else { None };
         let matched = topic.map(|topic| self.redelivery.matched(topic));
         match window.receive(id) {
-            received @ (Received::Release(_) | Received::Again) => {
-                if let Received::Release(mark) = received {
+            received @ (Received::Release { .. } | Received::Again) => {
+                if let Received::Release { mark, audit } = received {
                     counters.objectives.acknowledged(now, mark);
+                    if audit.is_some() {
+                        let (kind, packet_id) = (AckKind::Pubrec, id);
+                        counters.audited.push(AuditedAck { audit, kind, packet_id, reason });
+                    }
                 }
                 if let Some(release) = window.release_mut(id) {
                     if received != Received::Again {

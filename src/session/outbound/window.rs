@@ -6,6 +6,7 @@
 //! from a running number, so an acknowledgement is found by binary search, and at once if it comes
 //! in order.
 
+use crate::mqtt::audit::AuditTag;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::message::Message;
@@ -24,8 +25,13 @@ use std::collections::VecDeque;
 /// The result of a PUBREC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// The receiver has the message now, and PUBREL is due. The mark is that of the delivery.
-    Release(DeliveryMark),
+    /// The receiver has the message now, and PUBREL is due.
+    Release {
+        /// The mark of the delivery.
+        mark: DeliveryMark,
+        /// The number by which a trace follows the message.
+        audit: AuditTag,
+    },
     /// PUBREC came before: PUBREL is due again.
     Again,
     /// No exchange has this identifier.
@@ -283,9 +289,9 @@ impl InFlight {
             return if again { Received::Again } else { Received::Unknown };
         };
         let in_quota = at < self.sent;
-        let mut mark = DeliveryMark::NONE;
+        let (mut mark, mut audit) = (DeliveryMark::NONE, AuditTag::NONE);
         if let Some(mut p) = self.remove(at) {
-            mark = p.delivery.mark;
+            (mark, audit) = (p.delivery.mark, p.delivery.message.audit());
             self.outside_quota += usize::from(!in_quota);
             let mut stored = p.delivery.stored.take();
             if let Some(entry) = &mut stored {
@@ -300,7 +306,7 @@ impl InFlight {
             });
             self.account();
         }
-        Received::Release(mark)
+        Received::Release { mark, audit }
     }
 
     /// Handles a PUBREC with an error: removes the QoS 2 message. Returns `None` if the identifier

@@ -6,6 +6,7 @@
 //! | `notes` | notes an event where it happens |
 //! | `last_disconnect` | the topics of last-disconnect records |
 //! | [`query`] | answers the questions of operators about sessions |
+//! | [`trace`] | the steps of messages and the packets of clients that an operator follows |
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
 //! | [`whereabouts`] | where a message is: receivers, windows and queues |
 //! | [`recent_drops`] | the last dropped messages |
@@ -29,6 +30,7 @@ pub mod query;
 pub mod recent_drops;
 pub mod snapshot;
 pub(crate) mod stalled;
+pub mod trace;
 pub mod unfinished;
 pub mod usage;
 pub mod wait_reason;

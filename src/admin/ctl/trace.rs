@@ -1,0 +1,157 @@
+//! `homing trace`: begins a trace in a running broker, and prints its steps as they come.
+
+use super::CtlError;
+use super::http::{done, request, send};
+use super::text::{acts_on_terminal, safe};
+use clap::Args;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Flags of `homing trace`.
+#[derive(Args, Clone, Debug)]
+pub struct TraceArguments {
+    /// The Unix socket of the broker [default: admin.socket of the configuration]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Follow the packets of this client, and the messages that it publishes; may stand several
+    /// times
+    #[arg(long = "client", value_name = "ID", required_unless_present = "topics")]
+    clients: Vec<String>,
+    /// Follow the messages that clients publish to this topic filter; may stand several times
+    #[arg(long = "topic", value_name = "FILTER")]
+    topics: Vec<String>,
+    /// The time for which the trace lasts, 1s to 1h
+    #[arg(long = "for", value_name = "TIME", default_value = "10m")]
+    lasts: String,
+    /// Show the first 256 bytes of the payloads
+    #[arg(long)]
+    payload: bool,
+    /// Print each step as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Begins a trace, and prints its steps until it ends. The broker ends it half a minute after this
+/// command was stopped.
+///
+/// # Errors
+/// Nobody answers, the broker refuses, or an answer cannot be read.
+pub fn run(arguments: &TraceArguments, socket: &Path) -> Result<(), CtlError> {
+    let TraceArguments { clients, topics, lasts, payload, .. } = arguments;
+    let body = json!({ "clients": clients, "topics": topics, "for": lasts, "payload": payload });
+    let begun = done(send(socket, "POST", "/api/v1/traces", &body.to_string())?)?;
+    let (number, mut after) = (begun["trace"].as_u64().unwrap_or_default(), 0);
+    loop {
+        let page = request(socket, "GET", &format!("/api/v1/traces/{number}?after={after}&wait=5s"))?;
+        let steps = page["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for step in steps {
+            let text = if arguments.json { as_json(step) } else { line(step) };
+            let mut out = std::io::stdout().lock();
+            // Nobody reads the steps any more.
+            if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
+                return Ok(());
+            }
+        }
+        after = page["next"].as_u64().unwrap_or(after);
+        if page["ended"].as_bool().unwrap_or(true) && steps.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns a step as JSON on one line. Characters that act on a terminal are escaped.
+fn as_json(step: &Value) -> String {
+    step.to_string().chars().fold(String::new(), |mut out, c| {
+        if acts_on_terminal(c) {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
+/// Returns a step as one line for people.
+fn line(step: &Value) -> String {
+    let text = |key: &str| step[key].as_str().map(safe).unwrap_or_default();
+    let kind = text("step");
+    let arrow = match kind.as_str() {
+        "received" | "acknowledged" | "pubrec" | "packet_in" => "<-",
+        "sent" | "resent" | "publisher_acknowledged" | "packet_out" => "->",
+        _ => "  ",
+    };
+    let mut out =
+        format!("{} {arrow} {}", time(step["unix_ms"].as_u64().unwrap_or_default()), text("client"));
+    match (arrow, step["packet"].as_str()) {
+        ("  ", _) => out += &format!(" {}", kind.replace('_', " ")),
+        (_, Some(packet)) => out += &format!(" {}", safe(packet)),
+        _ => {}
+    }
+    for (key, name) in [("packet_id", "id"), ("qos", "qos")] {
+        if let Some(number) = step[key].as_u64() {
+            out += &format!(" {name}={number}");
+        }
+    }
+    if step["dup"] == true {
+        out += " dup";
+    }
+    let topic = text("topic");
+    if !topic.is_empty() {
+        out += &format!(" {topic}");
+    }
+    if let Some(bytes) = step["payload_bytes"].as_u64() {
+        out += &format!(" {bytes} B");
+    }
+    if let Some(code) = step["reason_code"].as_u64().filter(|code| *code > 0) {
+        out += &format!(" reason {code:#04x}");
+    }
+    for key in ["detail", "traceparent", "payload"] {
+        let value = text(key);
+        if !value.is_empty() {
+            out += &format!("; {value}");
+        }
+    }
+    if let Some(message) = step["message"].as_u64() {
+        out += &format!("  #{message}");
+    }
+    out
+}
+
+/// Returns the time of day, in UTC.
+fn time(unix_ms: u64) -> String {
+    let (seconds, millis) = (unix_ms / 1_000 % 86_400, unix_ms % 1_000);
+    format!("{:02}:{:02}:{:02}.{millis:03}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_one_line_with_its_direction() {
+        let received = json!({
+            "n": 1, "unix_ms": 32_531_004_u64, "step": "received", "message": 7, "client": "app-1",
+            "packet": "PUBLISH", "packet_id": 9, "qos": 1, "payload_bytes": 41, "dup": false,
+            "topic": "alarms/7", "traceparent": "00-ab",
+        });
+        assert_eq!(line(&received), "09:02:11.004 <- app-1 PUBLISH id=9 qos=1 alarms/7 41 B; 00-ab  #7");
+        let queued = json!({
+            "n": 2, "unix_ms": 0, "step": "queued", "message": 7, "client": "pump", "packet": "PUBLISH",
+            "qos": 1, "payload_bytes": 41, "topic": "alarms/7", "detail": "the receiver is away",
+        });
+        assert_eq!(
+            line(&queued),
+            "00:00:00.000    pump queued qos=1 alarms/7 41 B; the receiver is away  #7"
+        );
+    }
+
+    #[test]
+    fn a_hostile_client_writes_nothing_on_the_terminal() {
+        let step = json!({ "unix_ms": 0, "step": "packet_in", "client": "a\u{1b}[2J\n\u{202e}", "packet": "PINGREQ" });
+        assert_eq!(line(&step), "00:00:00.000 <- a\\u{1b}[2J\\n\\u{202e} PINGREQ");
+        assert!(as_json(&step).contains("\\u202e"));
+    }
+}

@@ -1,0 +1,138 @@
+//! /api/v1/traces: traces of messages and clients.
+
+use super::{Failed, caller, read_query};
+use crate::admin::access::Scope;
+use crate::admin::audit::Action;
+use crate::admin::state::AdminState;
+use crate::admin::traces::{self, TraceRequest};
+use crate::mqtt::topic::TopicFilter;
+use crate::shard::observe::trace::{LONGEST_CLIENT_ID, TracedPayloads};
+use crate::time::duration;
+use actix_web::web::{Bytes, Data, Path};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::json;
+use std::time::Duration;
+
+/// The time of a trace if the operator names none.
+const DEFAULT: Duration = Duration::from_secs(600);
+
+/// The longest time of a trace.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// The longest time that a request waits for a step. It is shorter than the time of a request.
+const WAIT: Duration = Duration::from_secs(8);
+
+/// Steps in one answer at most.
+const STEPS: usize = 1_000;
+
+/// The body of a new trace.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    #[serde(default)]
+    clients: Vec<Box<str>>,
+    #[serde(default)]
+    topics: Vec<Box<str>>,
+    /// The time for which it lasts, as "10m".
+    #[serde(default, rename = "for")]
+    lasts: Option<String>,
+    #[serde(default)]
+    payload: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepParameters {
+    after: Option<u64>,
+    wait: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Begins a trace.
+pub(crate) async fn begin(
+    request: HttpRequest,
+    body: Bytes,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    let caller = caller(&request, Scope::Operator)?;
+    state.observer().ok_or(Failed::Starting)?;
+    let wanted: Wanted = serde_json::from_slice(&body).map_err(|error| {
+        Failed::Parameter(format!("the body must be {{\"clients\": [\"app-1\"], \"for\": \"5m\"}}: {error}"))
+    })?;
+    let request = checked(wanted)?;
+    let (target, arguments) = (request.clients.join(", "), request.filters.join(", "));
+    let begun = traces::begin(&state, request).await;
+    let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));
+    state.audit().note(&caller, &Action { action: "trace", target: &target, arguments, result });
+    let number = begun.map_err(Failed::Parameter)?;
+    Ok(HttpResponse::Created().json(json!({ "trace": number })))
+}
+
+fn checked(wanted: Wanted) -> Result<TraceRequest, Failed> {
+    let refuse = |what: String| Err(Failed::Parameter(what));
+    let Wanted { clients, topics, lasts, payload } = wanted;
+    if clients.is_empty() && topics.is_empty() {
+        return refuse("a trace needs a client or a topic filter".to_owned());
+    }
+    if clients.iter().any(|client| client.is_empty() || client.len() > LONGEST_CLIENT_ID) {
+        return refuse(format!("a client identifier must have 1 to {LONGEST_CLIENT_ID} bytes"));
+    }
+    let is_plain = |text: &str| TopicFilter::parse(text, usize::MAX).is_ok_and(|filter| !filter.is_shared());
+    if let Some(filter) = topics.iter().find(|filter| !is_plain(filter)) {
+        return refuse(format!("{filter:?} is not a topic filter, such as \"alarms/#\", or is a shared one"));
+    }
+    let lasts = match lasts {
+        None => DEFAULT,
+        Some(text) => duration::parse(&text)
+            .ok()
+            .filter(|time| (Duration::from_secs(1)..=LONGEST).contains(time))
+            .ok_or_else(|| {
+                Failed::Parameter(format!("for is {text:?}, and must be 1s to 1h, such as \"5m\""))
+            })?,
+    };
+    let payloads = if payload { TracedPayloads::Shown } else { TracedPayloads::Hidden };
+    Ok(TraceRequest { clients, filters: topics, lasts, payloads })
+}
+
+/// Returns all traces without their steps.
+pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Operator)?;
+    Ok(HttpResponse::Ok().json(state.traces().list()))
+}
+
+/// Returns a trace with its steps behind a number.
+pub(crate) async fn steps(
+    request: HttpRequest,
+    path: Path<u64>,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Operator)?;
+    let StepParameters { after, wait, limit } = read_query(&request)?;
+    let most = match limit.unwrap_or(STEPS) {
+        limit @ 1..=STEPS => limit,
+        limit => return Err(Failed::Parameter(format!("limit is {limit}, and must be 1 to {STEPS}"))),
+    };
+    let wait = match wait {
+        None => Duration::ZERO,
+        Some(text) => duration::parse(&text).ok().filter(|wait| *wait <= WAIT).ok_or_else(|| {
+            Failed::Parameter(format!("wait is {text:?}, and must be a time of at most 8s"))
+        })?,
+    };
+    let page = state.traces().watch(*path, (after.unwrap_or(0), most), wait).await;
+    Ok(HttpResponse::Ok().json(page.ok_or(Failed::NoSuchTrace)?))
+}
+
+/// Ends a trace and forgets its steps.
+pub(crate) async fn end(
+    request: HttpRequest,
+    path: Path<u64>,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    let caller = caller(&request, Scope::Operator)?;
+    let (number, is_ended) = (*path, traces::end(&state, *path).await);
+    let result = if is_ended { "done" } else { "no such trace" }.to_owned();
+    let (target, arguments) = (number.to_string(), String::new());
+    state.audit().note(&caller, &Action { action: "end trace", target: &target, arguments, result });
+    if is_ended { Ok(HttpResponse::NoContent().finish()) } else { Err(Failed::NoSuchTrace) }
+}

@@ -1,0 +1,208 @@
+//! Traces of operators: the steps of some messages, and the packets of some clients.
+//!
+//! The shards push steps into one channel, and never wait: a step for which the channel has no room
+//! is counted as lost. One task takes the steps and gives each to the traces that it belongs to.
+//! The task runs only while a trace does.
+
+mod book;
+mod step;
+
+use super::state::AdminState;
+use crate::broker::question::TraceFeed;
+use crate::clock;
+use crate::shard::observe::trace::{TraceStep, TracedPayloads};
+use actix_web::web::Data;
+use book::{BookFull, Trace, TraceBook, TraceOrder};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+
+/// Steps that the channel takes. Beyond it, shards count lost steps.
+const CHANNEL: usize = 1_024;
+
+/// The interval at which the ends of traces are looked for.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The traces.
+#[derive(Debug, Default)]
+pub(super) struct Traces {
+    book: Mutex<TraceBook>,
+    /// The way of the shards to the collector, while it runs. The lock also orders the messages that
+    /// tell the shards what to trace.
+    feed: tokio::sync::Mutex<Option<TraceFeed>>,
+    /// Steps that were lost since the start, because the channel was full.
+    lost: Arc<AtomicU64>,
+    /// Notified when steps have come or a trace has ended.
+    changed: Notify,
+}
+
+/// The wish of an operator, whose parts are checked.
+#[derive(Clone, Debug)]
+pub(super) struct TraceRequest {
+    pub(super) clients: Vec<Box<str>>,
+    pub(super) filters: Vec<Box<str>>,
+    pub(super) lasts: Duration,
+    pub(super) payloads: TracedPayloads,
+}
+
+impl Traces {
+    fn book(&self) -> MutexGuard<'_, TraceBook> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns all traces.
+    pub(super) fn list(&self) -> Value {
+        let book = self.book();
+        let rows: Vec<Value> = book.all().map(described).collect();
+        json!({ "traces": rows, "lost": self.lost.load(Ordering::Relaxed) })
+    }
+
+    /// Returns a trace with up to `most` steps behind the number `after`; `None` if there is none.
+    fn page(&self, number: u64, after: u64, most: usize) -> Option<Value> {
+        let book = self.book();
+        let trace = book.find(number)?;
+        let since = clock::now();
+        let wall = clock::unix_millis();
+        let unix_ms = |step: &TraceStep| {
+            wall.saturating_sub(u64::try_from(since.since(step.at).as_millis()).unwrap_or(u64::MAX))
+        };
+        let steps: Vec<Value> = trace
+            .steps_after(after)
+            .take(most)
+            .map(|(number, step)| step::written(*number, unix_ms(step), step))
+            .collect();
+        let next = steps.last().map_or(json!(after), |step| step["n"].clone());
+        let mut value = described(trace);
+        value["steps"] = steps.into();
+        value["next"] = next;
+        value["lost"] = self.lost.load(Ordering::Relaxed).into();
+        Some(value)
+    }
+
+    /// True if a page behind `after` would be empty, and the trace still runs.
+    fn is_silent(&self, number: u64, after: u64) -> bool {
+        let book = self.book();
+        book.find(number).is_some_and(|trace| trace.ended.is_none() && trace.last() <= after)
+    }
+
+    /// As [`Self::page`]. Waits up to `wait` for a step, if there is none yet. A caller that waits
+    /// is a watcher of the trace.
+    pub(super) async fn watch(
+        &self,
+        number: u64,
+        (after, most): (u64, usize),
+        wait: Duration,
+    ) -> Option<Value> {
+        let end = clock::now() + wait;
+        if !wait.is_zero() {
+            self.book().note_watcher(clock::now(), number);
+        }
+        loop {
+            let changed = self.changed.notified();
+            let left = end.since(clock::now());
+            if !self.is_silent(number, after) || tokio::time::timeout(left, changed).await.is_err() {
+                break;
+            }
+        }
+        if !wait.is_zero() {
+            self.book().note_watcher(clock::now(), number);
+        }
+        self.page(number, after, most)
+    }
+}
+
+/// Returns the figures of a trace.
+fn described(trace: &Trace) -> Value {
+    let now = clock::now();
+    json!({
+        "trace": trace.number,
+        "clients": trace.order.clients,
+        "topics": trace.order.filters,
+        "payload": trace.order.payloads == TracedPayloads::Shown,
+        "age": now.since(trace.started).as_secs_f64(),
+        "left": if trace.ended.is_some() { 0.0 } else { trace.ends.since(now).as_secs_f64() },
+        "ended": trace.ended.is_some(),
+        "last": trace.last(),
+        "given_up": trace.given_up(),
+        "unfollowed_messages": trace.unfollowed,
+    })
+}
+
+/// Begins a trace. Returns its number.
+///
+/// # Errors
+/// A bound, as a sentence.
+pub(super) async fn begin(state: &Data<AdminState>, request: TraceRequest) -> Result<u64, String> {
+    let TraceRequest { clients, filters, lasts, payloads } = request;
+    let order = TraceOrder { clients, filters, lasts, payloads };
+    let number =
+        state.traces().book().begin(clock::now(), order).map_err(|full: BookFull| full.to_string())?;
+    tell_shards(state).await;
+    Ok(number)
+}
+
+/// Ends a trace and forgets its steps. Returns false if there is none with this number.
+pub(super) async fn end(state: &Data<AdminState>, number: u64) -> bool {
+    let is_removed = state.traces().book().remove(number);
+    if is_removed {
+        tell_shards(state).await;
+        state.traces().changed.notify_waiters();
+    }
+    is_removed
+}
+
+/// Tells every shard what the traces that run follow. Starts the collector if it does not run, and
+/// lets it end if no trace runs.
+async fn tell_shards(state: &Data<AdminState>) {
+    let Some(observer) = state.observer() else { return };
+    let traces = state.traces();
+    let mut feed = traces.feed.lock().await;
+    let watch = traces.book().watch().map(Arc::new);
+    let to = match (&watch, &*feed) {
+        (None, _) => None,
+        (Some(_), Some(feed)) => Some(feed.clone()),
+        (Some(_), None) => {
+            let (steps, taken) = mpsc::channel(CHANNEL);
+            actix_web::rt::spawn(collect(state.clone(), taken));
+            Some(TraceFeed { steps, lost: Arc::clone(&traces.lost) })
+        }
+    };
+    *feed = to.clone();
+    for shard in 0..observer.shards() {
+        // A shard that does not answer in time has the message in its mailbox all the same.
+        let _ = observer.trace(shard, watch.clone(), to.clone()).await;
+    }
+}
+
+/// Takes steps until no shard can send any more.
+async fn collect(state: Data<AdminState>, mut steps: mpsc::Receiver<TraceStep>) {
+    let mut looked = clock::now();
+    loop {
+        let first = tokio::time::timeout(TICK, steps.recv()).await;
+        match first {
+            Ok(None) => return,
+            Ok(Some(first)) => {
+                let mut book = state.traces().book();
+                book.take(&first);
+                for _ in 0..CHANNEL {
+                    let Ok(step) = steps.try_recv() else { break };
+                    book.take(&step);
+                }
+                drop(book);
+                state.traces().changed.notify_waiters();
+            }
+            Err(_) => {}
+        }
+        let now = clock::now();
+        if now.since(looked) >= TICK {
+            looked = now;
+            let has_ended = state.traces().book().end_due(now);
+            if has_ended {
+                tell_shards(&state).await;
+                state.traces().changed.notify_waiters();
+            }
+        }
+    }
+}

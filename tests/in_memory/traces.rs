@@ -1,0 +1,169 @@
+//! Traces of operators: which steps they have, and that they change nothing.
+
+use crate::client::{self, connect, encoded, enter, publish, send, subscribe};
+use crate::driver::{self, LinkId, MemoryDriver};
+use homing::mqtt::packet::{
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, QoS,
+};
+use homing::session::outbound::queue::QueuePolicy;
+use homing::shard::observe::trace::{StepKind, TraceWatch, TracedPayloads};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn watch(clients: &[&str], filters: &[&str]) -> TraceWatch {
+    let texts = |all: &[&str]| all.iter().map(|text| (*text).into()).collect();
+    TraceWatch { clients: texts(clients), filters: texts(filters), payloads: TracedPayloads::Hidden }
+}
+
+fn follow(driver: &mut MemoryDriver, watch: TraceWatch) {
+    let watch = Arc::new(watch);
+    driver.shards.iter_mut().for_each(|shard| shard.set_trace(Some(Arc::clone(&watch))));
+}
+
+/// Returns the steps since the last call: the kind and the client of each.
+fn steps(driver: &mut MemoryDriver) -> Vec<(StepKind, String)> {
+    let taken = std::mem::take(&mut driver.trace_steps);
+    taken.into_iter().map(|step| (step.kind, step.client_id.into())).collect()
+}
+
+fn kinds(driver: &mut MemoryDriver) -> Vec<StepKind> {
+    steps(driver).into_iter().map(|(kind, _)| kind).collect()
+}
+
+fn persistent(driver: &mut MemoryDriver, name: &str) -> LinkId {
+    let properties =
+        ConnectProperties { session_expiry: Some(600), receive_maximum: Some(1), ..Default::default() };
+    enter(driver, Connect { clean_start: false, properties, ..connect(name) })
+}
+
+#[test]
+fn a_traced_publisher_shows_the_way_of_its_message_through_every_shard() {
+    for shards in [1, 4] {
+        let mut driver = MemoryDriver::new(&driver::settings(), shards);
+        let receivers: Vec<LinkId> =
+            ["one", "two", "three"].map(|name| client::client(&mut driver, name, 10)).into();
+        for receiver in &receivers {
+            subscribe(&mut driver, *receiver, &["a/#"], QoS::AtLeastOnce);
+        }
+        follow(&mut driver, watch(&["app"], &[]));
+        let publisher = client::client(&mut driver, "app", 10);
+        let connected = kinds(&mut driver);
+        assert!(connected.contains(&StepKind::PacketIn) && connected.contains(&StepKind::PacketOut));
+        publish(&mut driver, publisher, "a/b", QoS::AtLeastOnce, 1);
+        for receiver in receivers {
+            client::take(&mut driver, receiver, true);
+        }
+        let all = steps(&mut driver);
+        assert_eq!(all.first(), Some(&(StepKind::Received, "app".to_owned())), "{all:?}");
+        for name in ["one", "two", "three"] {
+            let of: Vec<StepKind> =
+                all.iter().filter(|(_, who)| who == name).map(|(kind, _)| *kind).collect();
+            assert_eq!(of, [StepKind::Sent, StepKind::Acknowledged], "{all:?}");
+        }
+        let of_all = |kind| all.iter().filter(|(step, _)| *step == kind).count();
+        assert_eq!((of_all(StepKind::Matched), of_all(StepKind::PublisherAcknowledged)), (1, 1), "{all:?}");
+    }
+}
+
+#[test]
+fn a_topic_shows_queue_resend_and_drop_of_a_receiver_that_is_not_traced_itself() {
+    let mut settings = driver::settings();
+    settings.session.send.queue.messages = 1;
+    settings.session.send.queue.policy = QueuePolicy::Refuse;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let receiver = driver.open();
+    let v3 = ProtocolVersion::V3_1_1;
+    let hello = Connect { version: v3, clean_start: false, ..connect("pump") };
+    driver.send(receiver, &encoded(&Packet::Connect(Box::new(hello)), v3));
+    driver.close(receiver);
+    let publisher = client::client(&mut driver, "app", 10);
+    let receiver = persistent(&mut driver, "slow");
+    subscribe(&mut driver, receiver, &["a"], QoS::AtLeastOnce);
+    follow(&mut driver, watch(&[], &["a"]));
+    for packet_id in 1..4 {
+        publish(&mut driver, publisher, "a", QoS::AtLeastOnce, packet_id);
+    }
+    publish(&mut driver, publisher, "other", QoS::AtLeastOnce, 4);
+    let of_slow: Vec<StepKind> =
+        steps(&mut driver).into_iter().filter(|(_, who)| who == "slow").map(|(kind, _)| kind).collect();
+    assert_eq!(of_slow, [StepKind::Sent, StepKind::Queued, StepKind::Dropped]);
+    driver.close(receiver);
+    let receiver = persistent(&mut driver, "slow");
+    assert_eq!(kinds(&mut driver), [StepKind::Resent]);
+    send(&mut driver, receiver, &Packet::Puback(Acknowledgement::success(PacketId::new(1).expect("1"))));
+    assert_eq!(kinds(&mut driver), [StepKind::Acknowledged, StepKind::Sent]);
+}
+
+#[test]
+fn a_stored_message_shows_its_record_and_its_commit_and_keeps_its_number_in_the_store() {
+    let mut settings = driver::settings();
+    settings.session.send.queue.messages = 1_000;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    driver.keep_in_store();
+    let publisher = client::client(&mut driver, "app", 10);
+    let receiver = persistent(&mut driver, "slow");
+    subscribe(&mut driver, receiver, &["#"], QoS::AtLeastOnce);
+    for packet_id in 1..=300 {
+        publish(&mut driver, publisher, "b", QoS::AtLeastOnce, packet_id);
+    }
+    follow(&mut driver, watch(&[], &["a"]));
+    publish(&mut driver, publisher, "a", QoS::AtLeastOnce, 400);
+    let expected = [StepKind::Received, StepKind::Matched, StepKind::Queued, StepKind::Recorded];
+    let first = kinds(&mut driver);
+    assert_eq!(&first[..4], expected, "{first:?}");
+    assert!(first.contains(&StepKind::Committed), "{first:?}");
+    // The message is in the store alone, and is read back.
+    let mut taken = 0;
+    while taken < 301 {
+        taken += client::take(&mut driver, receiver, true).len();
+        driver.read_pages();
+    }
+    assert_eq!(kinds(&mut driver), [StepKind::Sent, StepKind::Acknowledged]);
+    assert!(driver.shards.iter().all(|shard| shard.recount().is_ok()));
+}
+
+#[test]
+fn a_trace_changes_no_byte_that_a_client_gets() {
+    let run = |watched: Option<TraceWatch>| {
+        let mut driver = MemoryDriver::new(&driver::settings(), 3);
+        if let Some(watched) = watched {
+            follow(&mut driver, watched);
+        }
+        let aliased = ConnectProperties { topic_alias_maximum: Some(5), ..Default::default() };
+        let links = [
+            client::client(&mut driver, "one", 10),
+            enter(&mut driver, Connect { properties: aliased, ..connect("two") }),
+            client::client(&mut driver, "three", 1),
+        ];
+        for link in links {
+            subscribe(&mut driver, link, &["a/#", "+/b"], QoS::ExactlyOnce);
+        }
+        for (number, qos) in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce].into_iter().enumerate() {
+            for n in 0..4 {
+                let packet_id = if number == 0 { 0 } else { (number * 10 + n) as u16 };
+                publish(&mut driver, links[n % 3], "a/b", qos, packet_id);
+            }
+        }
+        driver.advance(Duration::from_secs(300));
+        driver.links.iter().map(|link| link.received.clone()).collect::<Vec<_>>()
+    };
+    let plain = run(None);
+    assert_eq!(run(Some(watch(&["one", "two"], &["a/#"]))), plain);
+    assert_eq!(run(Some(watch(&[], &["#"]))), plain);
+}
+
+#[test]
+fn nothing_is_noted_before_a_trace_and_after_it() {
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    let link = client::client(&mut driver, "app", 10);
+    subscribe(&mut driver, link, &["a"], QoS::AtLeastOnce);
+    publish(&mut driver, link, "a", QoS::AtLeastOnce, 1);
+    assert!(steps(&mut driver).is_empty());
+    follow(&mut driver, watch(&["app"], &["a"]));
+    publish(&mut driver, link, "a", QoS::AtLeastOnce, 2);
+    assert!(!steps(&mut driver).is_empty());
+    driver.shards.iter_mut().for_each(|shard| shard.set_trace(None));
+    publish(&mut driver, link, "a", QoS::AtLeastOnce, 3);
+    client::take(&mut driver, link, true);
+    assert!(steps(&mut driver).is_empty());
+}
