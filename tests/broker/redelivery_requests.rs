@@ -99,7 +99,7 @@ fn request_in_connect_sets_the_ack_timeout() {
 fn published_request_sets_the_spacing_of_ones_own_resends(version: Version) {
     on_configured_threads(bounds, |broker| {
         let mut other = broker.client(version, "other");
-        other.subscribe(&[("t", 1), ("$homing/#", 1)]);
+        other.subscribe(&[("t", 1), ("$homing/session/#", 1)]);
         let mut subscriber = broker.persistent(version, "s");
         subscriber.subscribe(&[("t", 1)]);
         subscriber.deliver(&Message::new("$homing/session/retry-interval", "600ms").qos(1).retained());

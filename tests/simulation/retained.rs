@@ -113,7 +113,9 @@ impl Oracle {
                 let short = |s: &Subscription| {
                     self.was_short(s.asked, s.in_force.map_or(u64::MAX, |at| at + AFTER_SUBACK_MS))
                 };
-                let must = |s: &Subscription| log.is_sure() && s.awaits.contains(&topic) && !short(s);
+                // An operator may have skipped any of them.
+                let is_sure = log.is_sure() && log.skipped == 0;
+                let must = |s: &Subscription| is_sure && s.awaits.contains(&topic) && !short(s);
                 let must: Vec<bool> = log.subscriptions.iter().map(must).collect();
                 let some = |at_most_once| copies.iter().filter(move |c| c.at_most_once == at_most_once);
                 let fits = if paged {

@@ -49,7 +49,7 @@ impl DecoySecret {
         rand::fill(bytes.as_mut_slice()).map_err(|_| io::Error::other("the system has no random numbers"))?;
         let new = directory.join(format!("{FILE}.new"));
         let mut written =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         written.write_all(bytes.as_slice())?;
         written.sync_all()?;
         fs::rename(&new, file)?;
