@@ -106,8 +106,11 @@ impl World {
         }
         match (command.action, done.outcome) {
             (OperatorAction::Skip(_), CommandOutcome::Done) => self.saw("an operator skips a message"),
-            (_, CommandOutcome::Resent(1..)) => {
-                self.saw("an operator has packets sent again");
+            (_, CommandOutcome::Resent(packets)) => {
+                if packets > 0 {
+                    self.saw("an operator has packets sent again");
+                }
+                // A packet that the network still has is sent again later.
                 if let Some(socket) = socket {
                     self.sockets[socket].hastened.push(self.now);
                 }
