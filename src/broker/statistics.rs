@@ -332,7 +332,7 @@ impl BrokerStatistics {
         }
     }
 
-    /// Returns true if every shard has reported within [`ALIVE`]. The reports are deadlines of the
+    /// Returns true if every shard has reported within 10 s. The reports are deadlines of the
     /// expiry actor, so this tells of the actor, too.
     pub fn is_alive(&self, now: Instant) -> bool {
         let age = |reported: &AtomicU64| now.since(Instant::from_millis(reported.load(Ordering::Relaxed)));

@@ -6,7 +6,7 @@
 //!
 //! | file | concern |
 //! |---|---|
-//! | [`format`] | one line as text, as JSON, or for systemd's journal |
+//! | [`mod@format`] | one line as text, as JSON, or for systemd's journal |
 //! | [`level`] | which lines are written, also changed while the broker runs |
 //! | [`stderr`] | the thread that writes, so that no other thread waits for the reader |
 

@@ -26,7 +26,7 @@ pub enum DeadlineAction {
     /// then calls [`Shard::acknowledgement_due`](crate::shard::Shard::acknowledgement_due).
     Retransmit(ConnectionId),
     /// The client was silent, or took no bytes, for too long. The actor reads the bytes that came
-    /// while [`Shard::is_silent`](crate::shard::Shard::is_silent), then calls
+    /// while [`is_silent`](crate::shard::connection_view::ConnectionView::is_silent), then calls
     /// [`Shard::disconnect_if_due`](crate::shard::Shard::disconnect_if_due).
     Disconnect(ConnectionId),
 }

@@ -2,10 +2,10 @@
 //! machine.
 //!
 //! Pure: a shard knows no clock, no socket and no other thread. [`crate::broker`] passes in bytes,
-//! expired deadlines and peer batches with the time, and carries out the [`Effects`] at the end of
-//! each turn. The simulation and the in-memory tests do the same with virtual time. It imports
-//! [`crate::mqtt`], [`crate::persistence`], [`crate::session`], [`crate::routing`] and the pure
-//! part of [`crate::expiry`].
+//! expired deadlines and peer batches with the time, and carries out the
+//! [`Effects`](effects::Effects) at the end of each turn. The simulation and the in-memory tests do
+//! the same with virtual time. It imports [`crate::mqtt`], [`crate::persistence`],
+//! [`crate::session`], [`crate::routing`] and the pure part of [`crate::expiry`].
 //!
 //! # Layers
 //!

@@ -1,6 +1,6 @@
 //! The gauges of a shard that need a look at each session: queues, windows and pauses.
 //!
-//! Nothing counts on the way of a message. Housekeeping walks [`SLOTS`] slots of sessions and of
+//! Nothing counts on the way of a message. Housekeeping walks `SLOTS` slots of sessions and of
 //! connections in each second, and publishes the sums at the end of each walk. A shard with fewer
 //! slots has new sums every second; a shard with 62,500 sessions has them every 16 s.
 
