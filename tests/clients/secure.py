@@ -276,7 +276,7 @@ def unix_cases(place):
             for qos in range(3):
                 check_published(where, topic, f"hello-{qos}", qos, f"unix-{qos}")
                 subscriber.line(f"message {qos} hello-{qos}")
-                place.broker.line(f"client_id=unix-{qos} ", f"address=unix:uid={os.getuid()} ", " connected")
+                place.broker.line(f"client_id=unix-{qos} ", f'address="unix:uid={os.getuid()}" ', " connected")
 
     return [all_qos]
 
