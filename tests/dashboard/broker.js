@@ -130,8 +130,7 @@ class Client {
     client.socket.on('close', () => client.wake())
     client.socket.on('data', (bytes) => client.read(bytes))
     const properties = level === 5 ? Buffer.from([5, 0x11, 0, 0, 14, 16]) : Buffer.alloc(0)
-    const flags = level === 5 ? 0 : 0
-    client.socket.write(packet(0x10, text('MQTT'), Buffer.from([level, flags, 0, 0]), properties, text(id)))
+    client.socket.write(packet(0x10, text('MQTT'), Buffer.from([level, 0, 0, 0]), properties, text(id)))
     await client.expect((each) => each[0] >> 4 === 2, 'CONNACK')
     return client
   }

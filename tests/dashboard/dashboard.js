@@ -176,7 +176,7 @@ async function hostileIds(run) {
   for (const id of ids) clients.push(await deaf(run.broker, id, 5, `hostile/${clients.length}`))
   await withPage(run, {}, async (page) => {
     let dialogs = 0
-    page.on('dialog', (dialog) => {
+    page.context().on('dialog', (dialog) => {
       dialogs += 1
       dialog.dismiss()
     })

@@ -61,7 +61,7 @@ fn is_as_written(path: &str, written: &str) {
     assert!(
         found == written,
         "{} is not what src/config/keys/ says, from line {line} on. Change the table of keys, not the file, and renew \
-         it: HOMING_RENEW=1 cargo test --test config",
+         it: HOMING_RENEW=1 cargo test --test program config",
         path.display()
     );
 }
