@@ -9,6 +9,8 @@
 //! | `differential` | our codec against that of rumqttc |
 //! | `codec_allocations` | decoding and encoding allocate nothing |
 //! | `authentication` | CONNECT packets that the authenticator decides |
+//! | `auth_exchange` | AUTH packets: the exchange between CONNECT and CONNACK, and re-authentication |
+//! | `bans` | clients that are banned |
 //! | `access` | rules of an ACL that change, and shared messages that some members may not read |
 //! | `admission`, `memory` | requests that are refused for want of memory or disk |
 //! | `shares` | the choice of a member of a shared group, over several shards |
@@ -20,6 +22,9 @@
 //! | `rates` | clients that send more than their rate allows |
 //! | `peers` | publishers that wait for other shards |
 //! | `suspend` | a machine that was suspended |
+//! | `gauges` | windows, queues and overdue sessions, as housekeeping counts them |
+//! | `objectives` | delivery objectives: the end of each delivery counts once |
+//! | `traces` | traces of operators, and that they change nothing |
 //!
 //! `driver` drives the shards. `client` has the packets and sessions of the clients.
 

@@ -19,6 +19,7 @@
 //! | `authentication` | an authenticator that decides late, wrongly for nobody, or not at all; impostors |
 //! | `permissions` | rules about topics that change, and a naive reading of them |
 //! | `shortage` | memory and disk that run out |
+//! | `operator` | an operator looks at clients and acts on them |
 //! | `gates` | what is in the store when a packet leaves |
 //! | `crash` | the broker ends without a word and begins again |
 //! | `client`, `publishing`, `subscribing`, `receive` | clients, and what they hold the broker to |
