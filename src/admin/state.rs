@@ -12,7 +12,6 @@ use super::wheel::LastWheel;
 use crate::broker::observer::Observer;
 use crate::clock;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -38,26 +37,20 @@ pub(super) struct AdminState {
     has_started: Notify,
     /// One permit for each shard.
     turns: Vec<Semaphore>,
-    /// Callers that wait for a turn, or have one.
-    waiting: AtomicUsize,
+    /// One permit for each caller that waits for a turn, or has one.
+    waiting: Semaphore,
 }
 
 /// The largest number of shards (`runtime.threads`).
 const SHARDS: usize = 64;
 
-/// Callers that may wait for a turn at once.
+/// Callers that may wait for a turn, or have one, at once.
 const WAITING: usize = 32;
 
 /// The turn of one caller to ask a shard. Another caller has its turn when the value is dropped.
 pub(super) struct ShardTurn<'a> {
-    waiting: &'a AtomicUsize,
     _permit: SemaphorePermit<'a>,
-}
-
-impl Drop for ShardTurn<'_> {
-    fn drop(&mut self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
+    _place: SemaphorePermit<'a>,
 }
 
 impl AdminState {
@@ -79,7 +72,7 @@ impl AdminState {
             live: LiveStreams::default(),
             has_started: Notify::new(),
             turns,
-            waiting: AtomicUsize::new(0),
+            waiting: Semaphore::new(WAITING),
         }
     }
 
@@ -128,7 +121,7 @@ impl AdminState {
         &self.timeline
     }
 
-    /// Returns the number of live streams.
+    /// Returns the places of the live streams.
     pub(super) fn live(&self) -> &LiveStreams {
         &self.live
     }
@@ -151,17 +144,10 @@ impl AdminState {
     /// Waits for the turn to ask a shard. Returns `None` if too many wait already.
     pub(super) async fn turn(&self, shard: usize) -> Option<ShardTurn<'_>> {
         let turn = self.turns.get(shard)?;
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        match turn.acquire().await {
-            Ok(permit) => Some(ShardTurn { waiting: &self.waiting, _permit: permit }),
-            Err(_) => {
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                None
-            }
-        }
+        // A caller that goes while it waits drops its place.
+        let place = self.waiting.try_acquire().ok()?;
+        let permit = turn.acquire().await.ok()?;
+        Some(ShardTurn { _permit: permit, _place: place })
     }
 
     /// Notes that clients can connect.
@@ -200,6 +186,24 @@ impl AdminState {
 mod tests {
     use super::*;
     use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn a_caller_that_goes_while_it_waits_for_a_turn_leaves_its_place() {
+        let state = AdminState::new(Vec::new(), Vec::new(), TokenFile::default());
+        let mut cx = Context::from_waker(Waker::noop());
+        let Poll::Ready(Some(first)) = pin!(state.turn(0)).poll(&mut cx) else { panic!("the first turn") };
+        for n in 0..=WAITING {
+            assert!(pin!(state.turn(0)).poll(&mut cx).is_pending(), "caller {n} waits");
+        }
+        let mut waiting: Vec<_> = (1..WAITING).map(|_| Box::pin(state.turn(0))).collect();
+        assert!(waiting.iter_mut().all(|turn| turn.as_mut().poll(&mut cx).is_pending()));
+        let beyond = pin!(state.turn(1)).poll(&mut cx);
+        assert!(matches!(beyond, Poll::Ready(None)), "every place is taken");
+        drop((waiting, first));
+        assert!(matches!(pin!(state.turn(0)).poll(&mut cx), Poll::Ready(Some(_))));
+    }
 
     #[test]
     fn a_host_is_loopback_or_an_address_of_the_interface_and_never_a_foreign_name() {

@@ -25,11 +25,10 @@ use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 use tokio::time::MissedTickBehavior;
 
 /// Streams at once.
@@ -44,23 +43,20 @@ const PACE: Duration = Duration::from_secs(1);
 /// The number of states after which the login of the reader is looked up again.
 const LOOK_UP: u32 = 10;
 
-/// The number of open streams.
-#[derive(Debug, Default)]
-pub(in crate::admin) struct LiveStreams(AtomicUsize);
+/// One permit for each stream that may be open.
+#[derive(Debug)]
+pub(in crate::admin) struct LiveStreams(Arc<Semaphore>);
 
-/// The place of one stream.
-struct Place(State);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.live().0.fetch_sub(1, Ordering::Relaxed);
+impl Default for LiveStreams {
+    fn default() -> LiveStreams {
+        LiveStreams(Arc::new(Semaphore::new(STREAMS)))
     }
 }
 
-impl Place {
-    fn take(state: &State) -> Option<Place> {
-        let place = Place(state.clone());
-        (state.live().0.fetch_add(1, Ordering::Relaxed) < STREAMS).then_some(place)
+impl LiveStreams {
+    /// Returns the place of one stream; `None` if too many are open.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
     }
 }
 
@@ -109,7 +105,7 @@ pub(in crate::admin) async fn events(request: HttpRequest, state: State) -> Resu
     let wanted = Wanted::read(streams.as_deref().unwrap_or("overview"))?;
     let reader = Reader::of(&request, &state)?;
     state.observer().ok_or(Failed::Starting)?;
-    let place = Place::take(&state).ok_or(Failed::Busy)?;
+    let place = state.live().place().ok_or(Failed::Busy)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(|id| state.timeline().number_of(id));
     let (to, from) = mpsc::channel(BUFFERED);
@@ -169,7 +165,7 @@ struct LiveWriter {
     lagged: Option<Lagged>,
     /// Held until the stream ends.
     #[expect(dead_code, reason = "its drop frees the place")]
-    place: Place,
+    place: OwnedSemaphorePermit,
 }
 
 /// Events were left out.
