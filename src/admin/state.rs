@@ -6,6 +6,7 @@ use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
 use super::pages::{LiveStreams, StuckSearch};
+use super::routes::Failed;
 use super::timeline::Timeline;
 use super::traces::Traces;
 use super::wheel::LastWheel;
@@ -159,6 +160,14 @@ impl AdminState {
     /// Returns the view of the broker; `None` while it starts.
     pub(super) fn observer(&self) -> Option<&Observer> {
         self.observer.get()
+    }
+
+    /// Returns the view of the broker.
+    ///
+    /// # Errors
+    /// Clients cannot connect yet.
+    pub(super) fn running(&self) -> Result<&Observer, Failed> {
+        self.observer().ok_or(Failed::Starting)
     }
 
     /// Returns true if `host` is a loopback name or address, or an address of the interface. A web

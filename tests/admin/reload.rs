@@ -4,7 +4,9 @@ use crate::http::{LOCAL, request, serve_with};
 use crate::support::process::Process;
 use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, Version, now};
 use rustix::process::Signal;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -105,6 +107,20 @@ fn a_file_with_mistakes_changes_nothing_and_every_mistake_is_named() {
     broker.write("");
     assert_eq!(broker.ctl(&["reload"]), (Some(0), "nothing changed".to_owned()));
     client.settle();
+}
+
+#[test]
+fn a_bad_parameter_of_a_reload_is_a_problem_for_a_known_caller_and_says_nothing_to_others() {
+    let broker = Configured::start("");
+    let path = "/api/v1/config/reload?dry_run=maybe";
+    let (status, answer) = request(broker.admin, "POST", path, LOCAL);
+    assert!(status == 401 && answer.contains("/api/problems/unauthorized"), "{answer}");
+    let mut socket = UnixStream::connect(broker.directory.path().join("s")).expect("it listens");
+    write!(socket, "POST {path} HTTP/1.1\r\nConnection: close\r\n{LOCAL}\r\n").expect("it reads");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("application/problem+json"), "{answer}");
+    assert!(answer.contains("/api/problems/invalid-parameter") && answer.contains("dry_run"), "{answer}");
 }
 
 /// Each change is one of its own: limits, redelivery, Keep Alive, the log.

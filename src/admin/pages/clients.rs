@@ -97,7 +97,7 @@ fn place_of(state: &State, shard: usize, row: &SessionSummary) -> String {
 
 pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let found = stuck(&state, observer).await;
     let groups = totals(observer);
     let more = found.more || found.clients.len() > STUCK;
@@ -161,7 +161,7 @@ pub(super) fn totals(observer: &Observer) -> Vec<(&'static str, Vec<Figure>)> {
 
 pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let parameters = ListParameters::read_form(&request)?;
     let listed = list_sessions(&state, observer, &parameters).await?;
     let prefix = parameters.prefix.unwrap_or_default();
@@ -187,7 +187,7 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
 
 pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let target = target_of(&request, &path, &state)?;
     let (detail, socket) = find(&state, observer, &target).await?;
     let in_flight = unfinished(&state, &target, UnfinishedPart::InFlight, 0, MESSAGES).await?;
@@ -291,7 +291,7 @@ async fn confirmed_act(
     action: OperatorAction,
 ) -> PageResult {
     login_of_form(request, state, &form.csrf)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let (detail, _) = find(state, observer, &target_of(request, client_id, state)?).await?;
     let expected: String = detail.row.client_id.chars().take(SHOWN).collect();
     if form.confirm != expected {

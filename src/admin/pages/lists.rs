@@ -4,7 +4,7 @@ use super::timeline::clock_time;
 use super::views::{count, seconds};
 use super::{Frame, PageResult, State, login_of, render};
 use crate::admin::access::Scope;
-use crate::admin::routes::{Failed, permit};
+use crate::admin::routes::permit;
 use crate::session::objectives::{Objective, ObjectiveCounts};
 use actix_web::HttpRequest;
 use askama::Template;
@@ -54,7 +54,7 @@ const OBJECTIVES: [Column; 9] = [
 /// The delivery objectives, as of the shards' last reports.
 pub(super) async fn objectives(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let total = observer.statistics().total();
     let rows = total.counters.objectives.counts().map(|(objective, counts)| row(objective, counts));
     Ok(render(&ListPage {

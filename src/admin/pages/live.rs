@@ -104,7 +104,7 @@ pub(in crate::admin) async fn events(request: HttpRequest, state: State) -> Resu
     let LiveParameters { streams } = read_query(&request)?;
     let wanted = Wanted::read(streams.as_deref().unwrap_or("overview"))?;
     let reader = Reader::of(&request, &state)?;
-    state.observer().ok_or(Failed::Starting)?;
+    state.running()?;
     let place = state.live().place().ok_or(Failed::Busy)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(|id| state.timeline().number_of(id));

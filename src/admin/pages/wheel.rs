@@ -2,7 +2,6 @@
 
 use super::views::count;
 use super::{Frame, PageResult, State, login_of, render};
-use crate::admin::routes::Failed;
 use crate::admin::wheel::{Bar, Wheel};
 use crate::expiry::deadline::DeadlineKind;
 use actix_web::HttpRequest;
@@ -41,7 +40,7 @@ struct BarView {
 
 pub(super) async fn wheel(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let wheel = state.wheel().now(observer).await?;
     let frame = Frame::of(&request, &state, &login, "/wheel").await;
     Ok(render(&WheelPage {

@@ -5,7 +5,6 @@ use crate::admin::access::{Caller, Scope};
 use crate::admin::audit::Action;
 use crate::admin::routes::clients::Target;
 use crate::admin::state::AdminState;
-use crate::broker::observer::Observer;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
@@ -165,7 +164,7 @@ pub(crate) async fn carry_out(
     note: &str,
 ) -> Result<Value, Failed> {
     permit(caller, Scope::Operator)?;
-    let observer: &Observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let command = OperatorCommand { client: target.session.clone(), action };
     let outcome = observer.command(target.shard(observer), command).await;
     let result = match &outcome {

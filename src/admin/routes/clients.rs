@@ -1,6 +1,6 @@
 //! /api/v1/clients: the sessions, one session, and commands about its client.
 
-use super::{Failed, ask, caller, read_query};
+use super::{Failed, ask, caller, limit_of, parse_query, read_query};
 use crate::admin::access::Scope;
 use crate::admin::cursor::ListCursor;
 use crate::admin::names::SessionPlace;
@@ -130,15 +130,7 @@ impl ListParameters {
     pub(crate) fn read_form(request: &HttpRequest) -> Result<ListParameters, Failed> {
         let given = request.query_string().split('&').filter(|pair| !pair.ends_with('='));
         let query = given.collect::<Vec<_>>().join("&");
-        let read = actix_web::web::Query::<ListParameters>::from_query(&query);
-        read.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
-    }
-
-    fn limit(&self) -> Result<usize, Failed> {
-        match self.limit.unwrap_or(100) {
-            limit @ 1..=MOST => Ok(limit),
-            limit => Err(Failed::Parameter(format!("limit is {limit}, and must be 1 to {MOST}"))),
-        }
+        parse_query(&query)
     }
 
     fn filter(&self) -> Result<SessionFilter, Failed> {
@@ -167,7 +159,7 @@ impl ListParameters {
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
 pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let listed = list_sessions(&state, observer, &ListParameters::read(&request)?).await?;
     let row = |row: &ListedRow| session(&state, row.shard, &row.session, row.socket.as_ref(), observer);
     let mut body = json!({ "clients": listed.rows.iter().map(row).collect::<Vec<_>>() });
@@ -186,7 +178,7 @@ pub(crate) async fn list_sessions(
     observer: &Observer,
     parameters: &ListParameters,
 ) -> Result<Listed, Failed> {
-    let (limit, filter) = (parameters.limit()?, parameters.filter()?);
+    let (limit, filter) = (limit_of(parameters.limit, 100, MOST)?, parameters.filter()?);
     let mut hasher = DefaultHasher::new();
     filter.hash(&mut hasher);
     let hash = hasher.finish() as u32;
@@ -227,7 +219,7 @@ pub(crate) async fn one(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let OneParameters { reference } = read_query(&request)?;
     let target = Target::read(&path, reference.as_deref(), &state)?;
     let (detail, socket) = find(&state, observer, &target).await?;

@@ -1,21 +1,22 @@
 //! /api/v1/config/reload: reads the configuration and its files again.
 
-use super::{Failed, caller};
+use super::{Failed, caller, read_query};
 use crate::admin::access::Scope;
 use crate::admin::audit::Action;
+use crate::admin::problem::{problem_body, respond};
 use crate::admin::state::AdminState;
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::config::{Change, Shadowed};
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Query};
+use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The parameters of a reload.
-#[derive(Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Parameters {
+struct ReloadParameters {
     /// True to check everything and change nothing.
     #[serde(default)]
     dry_run: bool,
@@ -23,14 +24,11 @@ pub(crate) struct Parameters {
 
 /// Reads everything again. Answers 200 with the changes, or 422 with all mistakes; then nothing
 /// changed.
-pub(crate) async fn reload(
-    request: HttpRequest,
-    parameters: Query<Parameters>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
+pub(crate) async fn reload(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Admin)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
-    let mode = if parameters.dry_run { ReloadMode::Check } else { ReloadMode::Apply };
+    let ReloadParameters { dry_run } = read_query(&request)?;
+    let observer = state.running()?;
+    let mode = if dry_run { ReloadMode::Check } else { ReloadMode::Apply };
     let result = observer.reload(mode).await.map_err(|_| Failed::Busy)?;
     let outcome = if result.is_ok() { "done" } else { "refused" };
     let action = Action {
@@ -42,9 +40,7 @@ pub(crate) async fn reload(
     state.audit().note(&caller, &action);
     Ok(match result {
         Ok(reloaded) => HttpResponse::Ok().json(described(&reloaded)),
-        Err(mistakes) => HttpResponse::build(StatusCode::UNPROCESSABLE_ENTITY)
-            .content_type("application/problem+json")
-            .body(refused(&mistakes).to_string()),
+        Err(mistakes) => refused(&mistakes),
     })
 }
 
@@ -63,12 +59,10 @@ fn described(reloaded: &Reloaded) -> Value {
 }
 
 /// Returns a problem (RFC 9457) with a list of mistakes.
-fn refused(mistakes: &[String]) -> Value {
-    json!({
-        "type": "/api/problems/config-invalid",
-        "title": "Unprocessable Entity",
-        "status": StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
-        "detail": format!("nothing is changed: {}", mistakes.join("; ")),
-        "mistakes": mistakes,
-    })
+fn refused(mistakes: &[String]) -> HttpResponse {
+    let (status, detail) =
+        (StatusCode::UNPROCESSABLE_ENTITY, format!("nothing is changed: {}", mistakes.join("; ")));
+    let mut body = problem_body(status, "config-invalid", &detail);
+    body["mistakes"] = mistakes.into();
+    respond(status, &body)
 }

@@ -11,6 +11,6 @@ use actix_web::{HttpRequest, HttpResponse};
 /// in stretches of 0.3 ms, at most twice a second.
 pub(crate) async fn expiry(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     Ok(HttpResponse::Ok().json(state.wheel().now(observer).await?.json()))
 }

@@ -1,7 +1,7 @@
 //! The unfinished messages of one client, each with the reason why it waits.
 
 use super::clients::{Target, message, until};
-use super::{Failed, ask, caller, read_query};
+use super::{Failed, ask, caller, limit_of, read_query};
 use crate::admin::access::Scope;
 use crate::admin::state::AdminState;
 use crate::clock;
@@ -50,10 +50,7 @@ async fn page(
     caller(request, Scope::Viewer)?;
     let PageParameters { reference, limit, cursor } = read_query(request)?;
     let target = Target::read(client_id, reference.as_deref(), state)?;
-    let most = match limit.unwrap_or(100) {
-        limit @ 1..=ROWS => limit,
-        limit => return Err(Failed::Parameter(format!("limit is {limit}, and must be 1 to {ROWS}"))),
-    };
+    let most = limit_of(limit, 100, ROWS)?;
     let from = match &cursor {
         None => 0,
         Some(text) => u64::from_str_radix(text, 16).map_err(|_| Failed::Cursor)?,
@@ -78,7 +75,7 @@ pub(crate) async fn unfinished(
     from: u64,
     most: usize,
 ) -> Result<UnfinishedPage, Failed> {
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let query = Query::Unfinished { client: target.session.clone(), part, from, most };
     match ask(state, observer, target.shard(observer), query).await?.answer {
         QueryAnswer::Unfinished(Some(page)) => Ok(*page),

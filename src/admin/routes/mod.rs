@@ -161,8 +161,29 @@ fn known(request: &HttpRequest) -> Option<Caller> {
 /// # Errors
 /// A parameter is unknown, or its value cannot be read.
 pub(super) fn read_query<T: serde::de::DeserializeOwned>(request: &HttpRequest) -> Result<T, Failed> {
-    let query = actix_web::web::Query::<T>::from_query(request.query_string());
+    parse_query(request.query_string())
+}
+
+/// Reads the text of a query string.
+///
+/// # Errors
+/// As [`read_query`].
+fn parse_query<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failed> {
+    let query = actix_web::web::Query::<T>::from_query(text);
     query.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
+}
+
+/// Returns the number of rows that a request asks for: 1 to `most`, and `default` if it names none.
+///
+/// # Errors
+/// The number is none of them.
+fn limit_of(given: Option<usize>, default: usize, most: usize) -> Result<usize, Failed> {
+    let limit = given.unwrap_or(default);
+    if (1..=most).contains(&limit) {
+        Ok(limit)
+    } else {
+        Err(Failed::Parameter(format!("limit is {limit}, and must be 1 to {most}")))
+    }
 }
 
 /// Asks a shard. One question is under way for each shard, whatever the number of callers, so that

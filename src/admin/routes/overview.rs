@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// Returns the totals, as of the shards' last reports.
 pub(crate) async fn overview(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let (statistics, shared) = (observer.statistics(), observer.shared());
     let total = statistics.total();
     let due: serde_json::Map<String, Value> = AHEAD

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// Returns every objective, as of the shards' last reports.
 pub(crate) async fn slo(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let total = observer.statistics().total();
     let all: Vec<Value> = total.counters.objectives.counts().map(|(o, counts)| row(o, counts)).collect();
     Ok(HttpResponse::Ok().json(json!({ "objectives": all })))

@@ -2,7 +2,7 @@
 
 use super::clients::{Target, find, message, until};
 use super::whereabouts::{drop_row, group_row, session_row};
-use super::{Failed, ask, caller, read_query};
+use super::{Failed, ask, caller, limit_of, read_query};
 use crate::admin::access::Scope;
 use crate::admin::audit::Action;
 use crate::admin::state::AdminState;
@@ -56,7 +56,7 @@ pub(crate) async fn subscriptions(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     match read_query(&request)? {
         SubscriptionParameters { matches: Some(topic), client: None } => {
             let (mut sessions, mut groups, mut is_complete) = (Vec::new(), Vec::new(), true);
@@ -91,12 +91,9 @@ pub(crate) async fn subscriptions(
 /// Lists retained messages, without their payloads.
 pub(crate) async fn retained(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let RetainedParameters { filter, limit } = read_query(&request)?;
-    let (filter, limit) = (filter.unwrap_or_else(|| "#".to_owned()), limit.unwrap_or(100));
-    if !(1..=RETAINED).contains(&limit) {
-        return Err(Failed::Parameter(format!("limit is {limit}, and must be 1 to {RETAINED}")));
-    }
+    let (filter, limit) = (filter.unwrap_or_else(|| "#".to_owned()), limit_of(limit, 100, RETAINED)?);
     TopicFilter::parse(&filter, usize::MAX)
         .map_err(|error| Failed::Parameter(format!("filter {filter:?} is no topic filter: {error}")))?;
     let (mut found, mut cursor, started) = (Vec::<Message>::new(), Cursor::default(), clock::now());
@@ -125,7 +122,7 @@ pub(crate) async fn delete_retained(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Operator)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let TopicParameters { topic } = read_query(&request)?;
     let topic = topic.filter(|topic| is_topic_name(topic));
     let topic =
@@ -163,7 +160,7 @@ async fn elsewhere(
     state: &AdminState,
 ) -> Result<(Vec<(Instant, MessageSummary)>, Vec<Value>), Failed> {
     caller(request, Scope::Viewer)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let TopicParameters { topic } = read_query(request)?;
     let wanted = Wanted { topic: topic.map(Into::into), ..Wanted::default() };
     let (mut delayed, mut dropped) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! /api/v1/traces: traces of messages and clients.
 
-use super::{Failed, caller, read_query};
+use super::{Failed, caller, limit_of, read_query};
 use crate::admin::access::Scope;
 use crate::admin::audit::Action;
 use crate::admin::state::AdminState;
@@ -56,7 +56,7 @@ pub(crate) async fn begin(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Operator)?;
-    state.observer().ok_or(Failed::Starting)?;
+    state.running()?;
     let wanted: Wanted = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"clients\": [\"app-1\"], \"for\": \"5m\"}}: {error}"))
     })?;
@@ -109,10 +109,7 @@ pub(crate) async fn steps(
 ) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Operator)?;
     let StepParameters { after, wait, limit } = read_query(&request)?;
-    let most = match limit.unwrap_or(STEPS) {
-        limit @ 1..=STEPS => limit,
-        limit => return Err(Failed::Parameter(format!("limit is {limit}, and must be 1 to {STEPS}"))),
-    };
+    let most = limit_of(limit, STEPS, STEPS)?;
     let wait = match wait {
         None => Duration::ZERO,
         Some(text) => duration::parse(&text).ok().filter(|wait| *wait <= WAIT).ok_or_else(|| {

@@ -84,7 +84,7 @@ pub(crate) async fn where_is(
 
 /// Asks all shards.
 async fn look(state: &AdminState, wanted: &Wanted) -> Result<Found, Failed> {
-    let observer = state.observer().ok_or(Failed::Starting)?;
+    let observer = state.running()?;
     let mut found = Found { is_complete: true, ..Found::default() };
     let started = clock::now();
     for shard in 0..observer.shards() {
