@@ -122,15 +122,10 @@ impl Ring {
     fn take(&mut self, now: Instant, moment: Moment) -> Option<Arc<Entry>> {
         let is_followed = self.overdue.contains_key(&moment.client_id);
         match moment.kind {
-            MomentKind::Stalled | MomentKind::Redelivered | MomentKind::Exhausted => {
-                self.follow(now, &moment.client_id);
-            }
-            MomentKind::Disconnected if moment.text.contains("unacknowledged for") => {
-                self.follow(now, &moment.client_id);
-            }
+            _ if moment.is_overdue => self.follow(now, &moment.client_id),
             MomentKind::Disconnected | MomentKind::Returned if !is_followed => return None,
             MomentKind::Acknowledged => drop(self.overdue.remove(&moment.client_id)),
-            MomentKind::Disconnected | MomentKind::Returned => {}
+            _ => {}
         }
         self.last += 1;
         self.bytes += size_of_moment(&moment);
@@ -216,9 +211,14 @@ async fn ask(state: &AdminState) {
         };
         // The message is older than its first moment.
         if oldest.is_none_or(|age| age < now.since(since)) {
-            let (kind, unix_ms) = (MomentKind::Acknowledged, clock::unix_millis());
-            let text = "nothing overdue is left".into();
-            state.timeline().take(now, Moment { unix_ms, client_id, kind, text });
+            let moment = Moment {
+                unix_ms: clock::unix_millis(),
+                client_id,
+                kind: MomentKind::Acknowledged,
+                is_overdue: false,
+                text: "nothing overdue is left".into(),
+            };
+            state.timeline().take(now, moment);
         }
     }
 }
@@ -228,7 +228,8 @@ mod tests {
     use super::*;
 
     fn moment(unix_ms: u64, client_id: &str, kind: MomentKind) -> Moment {
-        Moment { unix_ms, client_id: client_id.into(), kind, text: "text".into() }
+        let is_overdue = matches!(kind, MomentKind::Stalled | MomentKind::Redelivered);
+        Moment { unix_ms, client_id: client_id.into(), kind, is_overdue, text: "text".into() }
     }
 
     fn at(secs: u64) -> Instant {
@@ -248,6 +249,14 @@ mod tests {
         assert!(ring.take(at(6), moment(6, "a", MomentKind::Returned)).is_none());
         let numbers: Vec<u64> = ring.entries.iter().map(|entry| entry.number).collect();
         assert_eq!(numbers, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_disconnect_for_a_missing_acknowledgement_is_kept_and_its_client_is_asked_for() {
+        let mut ring = Ring::default();
+        let disconnected = moment(1, "a", MomentKind::Disconnected);
+        assert!(ring.take(at(1), Moment { is_overdue: true, ..disconnected }).is_some());
+        assert_eq!(ring.next_to_ask(), [("a".into(), at(1))]);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Moment {
     pub client_id: Box<str>,
     /// The kind.
     pub kind: MomentKind,
+    /// True if the moment is about an overdue message of the client.
+    pub is_overdue: bool,
     /// The circumstances as a text.
     pub text: Box<str>,
 }
@@ -103,7 +105,8 @@ impl MomentFeed {
         };
         let client_id = client_id[..client_id.floor_char_boundary(LONGEST_ID)].into();
         let text: String = text_of(&event.occurrence).chars().take(LONGEST_TEXT).collect();
-        room.send(Moment { unix_ms: unix_ms(), client_id, kind, text: text.into() });
+        let is_overdue = is_overdue(&event.occurrence);
+        room.send(Moment { unix_ms: unix_ms(), client_id, kind, is_overdue, text: text.into() });
     }
 }
 
@@ -117,6 +120,15 @@ fn kind_of(occurrence: &Occurrence) -> Option<MomentKind> {
         Occurrence::Disconnected(cause) => cause.needs_explanation().then_some(MomentKind::Disconnected),
         Occurrence::Connected { session_present, .. } => session_present.then_some(MomentKind::Returned),
         _ => None,
+    }
+}
+
+/// Returns true if an event is about an overdue message of its client.
+fn is_overdue(occurrence: &Occurrence) -> bool {
+    match occurrence {
+        Occurrence::Stalled(_) | Occurrence::Redelivered { .. } | Occurrence::Exhausted(_) => true,
+        Occurrence::Disconnected(cause) => cause.stall().is_some(),
+        _ => false,
     }
 }
 
