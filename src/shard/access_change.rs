@@ -13,7 +13,7 @@
 //! it is delivered, as if it had left before the change.
 
 use crate::mqtt::packet::QoS;
-use crate::session::drops::{DropReason, Dropped};
+use crate::session::drops::DropReason;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::core::Core;
 use crate::shard::lifecycle::Lifecycle;
@@ -60,8 +60,7 @@ impl Lifecycle<'_> {
             if delivery.share.is_some() {
                 shared.push(delivery);
             } else {
-                let Delivery { message, mark, stored: _ends, .. } = delivery;
-                counters.drops.lose(Dropped::unsent(DropReason::NotAuthorized, message).counted_by(mark));
+                counters.drops.lose(delivery.to_drop(DropReason::NotAuthorized));
             }
         }
         self.core.report_drops(id);

@@ -338,21 +338,17 @@ impl Lifecycle<'_> {
     /// Hands on a delivery from the queue. A shared message goes to another member or waits in an
     /// orphaned queue. Any other message is dropped.
     fn hand_on_queued(&mut self, now: Instant, queued: Delivery, ended: &mut EndedSession) {
-        let Delivery { message, mark, share, stored, .. } = queued;
-        if share.is_some() {
-            self.core.counters.objectives.passed_on(mark);
-        }
-        match (share, stored) {
+        let Some(share) = &queued.share else {
+            return self.drop_with_end(ended, queued.to_drop(DropReason::SessionEnded));
+        };
+        self.core.counters.objectives.passed_on(queued.mark);
+        match queued.stored {
             // The stored entry stays as it is, because no member of the group has room now. It
             // becomes part of an orphaned queue.
-            (Some(share), Some(entry)) if self.routing().must_wait(now, &message, &share) => {
+            Some(entry) if self.routing().must_wait(now, &queued.message, share) => {
                 ended.parked.extend(entry.park());
             }
-            (Some(share), entry) => self.routing().share_again_or_keep(now, message, &share, entry.is_some()),
-            (None, _entry) => {
-                let lost = Dropped::unsent(DropReason::SessionEnded, message).counted_by(mark);
-                self.drop_with_end(ended, lost);
-            }
+            entry => self.routing().share_again_or_keep(now, queued.message, share, entry.is_some()),
         }
     }
 

@@ -94,10 +94,7 @@ impl Sender {
             }
             Found::Queued(queued) => {
                 let removed = self.queue.as_mut().and_then(|queue| queue.remove(&queued));
-                removed.map(|delivery| {
-                    let Delivery { message, stored: _ends, .. } = delivery;
-                    Dropped::unsent(cause, message)
-                })
+                removed.map(|delivery| delivery.to_drop(cause))
             }
             Found::Parked(entry) => {
                 let is_removed = self.queue.as_mut().is_some_and(|queue| queue.remove_parked(entry));

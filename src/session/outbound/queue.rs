@@ -60,6 +60,12 @@ impl Delivery {
     pub fn size(&self) -> usize {
         self.message.size() + self.ids.size()
     }
+
+    /// Returns the drop of this delivery, which was never sent to the session. The stored row ends
+    /// with the delivery itself.
+    pub fn to_drop(&self, cause: DropReason) -> Dropped {
+        Dropped::unsent(cause, self.message.clone()).counted_by(self.mark)
+    }
 }
 
 /// A delivery in a queue, as an operator names it.
@@ -267,8 +273,7 @@ impl Queue {
     /// counted like any other, but has no message for a dead letter.
     fn drop_oldest(&mut self) -> Option<Dropped> {
         if let Some(oldest) = self.pop() {
-            let lost = Dropped::unsent(DropReason::QueueOverflow, oldest.message);
-            return Some(lost.counted_by(oldest.mark));
+            return Some(oldest.to_drop(DropReason::QueueOverflow));
         }
         let number = self.pop_unread()?.number();
         let (mark, _) = self.parked.take_mark(number);
@@ -473,7 +478,7 @@ impl Queue {
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
             if expired {
-                drops.lose(Dropped::unsent(DropReason::Expired, d.message.clone()).counted_by(d.mark));
+                drops.lose(d.to_drop(DropReason::Expired));
                 *bytes -= d.size();
                 *at_most_once -= u32::from(d.qos == QoS::AtMostOnce);
             } else {

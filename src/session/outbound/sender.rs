@@ -9,7 +9,6 @@ use crate::persistence::records::{BodyNumber, EntryNumber, Flight, ReadEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, Drops};
-use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::in_flight_packet::{InFlightView, Unacked};
 use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
 use crate::session::outbound::window::{InFlight, Quota, Received};
@@ -263,10 +262,9 @@ impl Sender {
             }
             if front.message.is_expired(now) {
                 // 5.0 [MQTT-3.3.2-5]
-                let expired = self.pop_queued();
-                let mark = expired.as_ref().map_or(DeliveryMark::NONE, |delivery| delivery.mark);
-                let lost = Dropped::new(DropReason::Expired, expired.map(|d| d.message));
-                counters.drops.lose(lost.counted_by(mark));
+                if let Some(expired) = self.pop_queued() {
+                    counters.drops.lose(expired.to_drop(DropReason::Expired));
+                }
                 continue;
             }
             if front.qos != QoS::AtMostOnce && !self.has_quota(wire, policy) {

@@ -4,7 +4,9 @@ use crate::mqtt::codec::{self, Decoded};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{Packet, ProtocolVersion};
 use crate::mqtt::subscription_ids::SubscriptionIds;
-use crate::session::objectives::DeliveryMark;
+use crate::session::drops::ReceiverState;
+use crate::session::objectives::{DeliveryMark, Objective, Objectives};
+use crate::session::outbound::one_message::MessageName;
 use crate::session::outbound::overdue::OverdueAck;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::session::outbound::retransmission::Retransmission;
@@ -92,22 +94,16 @@ impl Bench {
     }
 
     fn deliver_to(&mut self, now: Instant, topic: &str, text: &str, qos: QoS) {
-        let message = Message::sample(topic, qos, text.as_bytes());
-        let delivery = Delivery {
-            message,
-            ids: SubscriptionIds::None,
-            qos,
-            retain: false,
-            mark: DeliveryMark::NONE,
-            share: None,
-            stored: None,
-        };
-        let limits = self.policy.queue.clone();
-        assert_eq!(
-            self.sender.enqueue(now, delivery, Head::Online, &limits, &mut self.counters.drops),
-            Ok(())
-        );
+        self.enqueue(now, Message::sample(topic, qos, text.as_bytes()), DeliveryMark::NONE);
         self.sender.pump(now, &mut self.wire, &self.policy, &mut self.counters);
+    }
+
+    fn enqueue(&mut self, now: Instant, message: Message, mark: DeliveryMark) {
+        let (ids, qos) = (SubscriptionIds::None, message.header().qos);
+        let delivery = Delivery { message, ids, qos, retain: false, mark, share: None, stored: None };
+        let limits = self.policy.queue.clone();
+        let drops = &mut self.counters.drops;
+        assert_eq!(self.sender.enqueue(now, delivery, Head::Online, &limits, drops), Ok(()));
     }
 
     /// What is written, as `id text`, `DUP id text` or `PUBREL id`; the socket takes it all.
@@ -418,4 +414,17 @@ fn a_pubrel_has_no_message_to_give_up_and_closes_the_connection() {
     b.written();
     let done = b.retransmit(at(8_000));
     assert_eq!((done.drop_reports, done.exhausted.map(|stall| stall.packet_id)), (0, Some(Bench::id(1))));
+}
+
+#[test]
+fn a_queued_message_that_an_operator_skips_is_dropped_for_its_objective() {
+    let mut b = Bench::new(ProtocolVersion::V5);
+    let within = Duration::from_secs(5);
+    let all = Objective { name: "all".into(), topic: "#".into(), client_id: None, within, target: 0.99 };
+    let mark = Objectives::new(&[all].into()).begin(at(0), "t", "c", ReceiverState::Connected);
+    b.enqueue(at(0), Message::sample("t", QoS::AtLeastOnce, b"one"), mark);
+    let (name, drops) = (MessageName::Queued(0), &mut b.counters.drops);
+    assert_eq!(b.sender.drop_message(name, Quota::Free, DropReason::Skipped, drops), Ok(()));
+    let marks: Vec<_> = drops.take_unreported().iter().map(|dropped| dropped.mark).collect();
+    assert!(marks == [mark] && !mark.is_none(), "{marks:?}");
 }

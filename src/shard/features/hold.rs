@@ -10,7 +10,7 @@
 //! unacknowledged messages.
 
 use crate::mqtt::outcome::Outcome;
-use crate::session::drops::{DropReason, Dropped};
+use crate::session::drops::DropReason;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::core::Core;
 use crate::shard::ended_session::EndedSession;
@@ -62,9 +62,7 @@ fn end_unreadable(now: Instant, id: SessionId, delivery: Delivery, gate: Gate, l
     if let Some(share) = &delivery.share {
         return pass_on(now, &delivery, share, gate, life);
     }
-    let Delivery { message, mark, stored: _ends, .. } = delivery;
-    let lost = Dropped::unsent(DropReason::NotAuthorized, message);
-    life.core.counters.drops.lose(lost.counted_by(mark));
+    life.core.counters.drops.lose(delivery.to_drop(DropReason::NotAuthorized));
     life.core.report_drops(id);
     life.answer_when_committed(now, gate, Outcome::Refused);
 }
@@ -76,8 +74,7 @@ pub(crate) fn refuse_overdue(now: Instant, id: SessionId, life: &mut Lifecycle<'
         && session_entry.held_until() <= now
         && let Some(HeldMessage { gate, delivery, .. }) = session_entry.pop_held()
     {
-        let lost = Dropped::unsent(DropReason::QueueRefused, delivery.message);
-        life.core.counters.drops.lose(lost.counted_by(delivery.mark));
+        life.core.counters.drops.lose(delivery.to_drop(DropReason::QueueRefused));
         life.core.report_drops(id);
         life.answer_gate(now, gate, Outcome::HeldTooLong);
     }
@@ -90,8 +87,7 @@ pub(crate) fn refuse(now: Instant, held: HeldMessage, ended: &EndedSession, life
     if let Some(share) = &delivery.share {
         return pass_on(now, &delivery, share, gate, life);
     }
-    let Delivery { message, mark, stored: _ends, .. } = delivery;
-    life.drop_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message).counted_by(mark));
+    life.drop_with_end(ended, delivery.to_drop(DropReason::SessionEnded));
     life.answer_when_committed(now, gate, Outcome::Refused);
 }
 
