@@ -287,11 +287,8 @@ impl Core {
     ) {
         let name = TopicFilter::parse(share, usize::MAX).ok().and_then(|filter| filter.share_name);
         let whose = format!("$share/{}", name.unwrap_or_default());
-        self.counters.drops.count(cause);
-        self.drop_reports.note(&whose, cause);
-        let dropped = Dropped::new(cause, message);
-        self.recent_drops.note(&whose, &dropped);
-        self.dead_letters.add(DeadLetter::of(dropped, &whose, self.sessions.rules().nobody(), stored));
+        let nobody = Arc::clone(self.sessions.rules().nobody());
+        self.drop_with_session(&whose, &nobody, Dropped::new(cause, message), stored);
     }
 }
 

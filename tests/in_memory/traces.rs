@@ -95,6 +95,27 @@ fn a_topic_shows_queue_resend_and_drop_of_a_receiver_that_is_not_traced_itself()
 }
 
 #[test]
+fn a_message_that_its_whole_group_refuses_is_dropped_in_the_name_of_the_group() {
+    let mut settings = driver::settings();
+    settings.session.send.queue.messages = 1;
+    settings.session.send.queue.policy = QueuePolicy::Refuse;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let publisher = client::client(&mut driver, "app", 10);
+    let member = persistent(&mut driver, "slow");
+    subscribe(&mut driver, member, &["$share/g/a"], QoS::AtLeastOnce);
+    follow(&mut driver, watch(&[], &["a"]));
+    // One in flight, one in the queue, and one that the queue refuses.
+    for packet_id in 1..4 {
+        publish(&mut driver, publisher, "a", QoS::AtLeastOnce, packet_id);
+    }
+    let drops: Vec<String> = steps(&mut driver)
+        .into_iter()
+        .filter_map(|(kind, who)| (kind == StepKind::Dropped).then_some(who))
+        .collect();
+    assert_eq!(drops, ["$share/g"]);
+}
+
+#[test]
 fn a_stored_message_shows_its_record_and_its_commit_and_keeps_its_number_in_the_store() {
     let mut settings = driver::settings();
     settings.session.send.queue.messages = 1_000;

@@ -275,7 +275,8 @@ impl Routing<'_> {
         let at_most_once = publication.parts.qos == QoS::AtMostOnce;
         let cause = if at_most_once { DropReason::OutboxFull } else { cause };
         let wanted = self.core.sessions.rules().nobody().of(publication.parts.topic).wants_dead_letter(cause);
-        let message = wanted.then(|| publication.message(&mut self.core.scratch.bytes).clone());
+        let is_needed = wanted || publication.audit.is_some();
+        let message = is_needed.then(|| publication.message(&mut self.core.scratch.bytes).clone());
         // If there is a store, the dead letter is recorded in the open batch. The publisher's
         // acknowledgement waits for the commit of that batch.
         self.core.drop_of_group(share, cause, message, self.core.durability.is_on());
