@@ -58,6 +58,7 @@ mod stored;
 mod suspend;
 mod traces;
 mod turns;
+mod waits;
 
 #[global_allocator]
 static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -7,7 +7,7 @@
 use crate::mqtt::codec::PacketType;
 use crate::session::counters::Counters;
 use crate::session::outbound::in_flight_packet::InFlightPacket;
-use crate::session::outbound::retry::{OnExhausted, Outlives, RetryPolicy};
+use crate::session::outbound::retry::{Outlives, RetryPolicy};
 use crate::session::outbound::sender::Sender;
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::session::outbound::transmission::{Holder, Look, Transmission};
@@ -96,7 +96,7 @@ impl ResendRound {
         if packet.is_exhausted(policy) {
             return Decision::Drop;
         }
-        if is_exhausted(packet.transmission().attempts, self.outlives, &policy.retry) {
+        if policy.retry.closes(packet.transmission().attempts, self.outlives) {
             self.done.exhausted = Some(stall);
             return Decision::Close;
         }
@@ -216,11 +216,4 @@ impl Sender {
         }
         done
     }
-}
-
-fn is_exhausted(attempts: u16, outlives: Outlives, retry: &RetryPolicy) -> bool {
-    retry.attempts > 0
-        && attempts >= retry.attempts
-        && outlives == Outlives::Yes
-        && retry.on_exhausted != OnExhausted::Keep
 }

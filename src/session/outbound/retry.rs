@@ -48,6 +48,16 @@ impl RetryPolicy {
         if self.jitter > 0.0 { base.mul_f64(1.0 + self.jitter * unit(seed, round)) } else { base }
     }
 
+    /// Returns true if the connection is closed for a packet that is due after this number of
+    /// resends. `outlives` says if the session outlives the connection, so that the message is
+    /// redelivered when the client returns.
+    pub fn closes(&self, attempts: u16, outlives: Outlives) -> bool {
+        self.attempts > 0
+            && attempts >= self.attempts
+            && outlives == Outlives::Yes
+            && self.on_exhausted != OnExhausted::Keep
+    }
+
     fn grown(&self, interval: Duration, round: u16) -> Duration {
         let cap = self.max_interval.max(interval).as_secs_f64();
         let grown = interval.as_secs_f64() * self.backoff.max(1.0).powi(i32::from(round));
@@ -152,6 +162,15 @@ mod tests {
         let secs: Vec<u64> = (0..6).map(|r| p.delay(p.interval, r, 1).as_secs()).collect();
         assert_eq!(secs, [20, 40, 80, 160, 300, 300]);
         assert_eq!(p.delay(p.interval, u16::MAX, 1).as_secs(), 300);
+    }
+
+    #[test]
+    fn used_up_resends_close_only_a_connection_whose_session_stays() {
+        let p = policy(0.0);
+        assert!(!p.closes(4, Outlives::Yes) && p.closes(5, Outlives::Yes) && !p.closes(5, Outlives::No));
+        let keep = RetryPolicy { on_exhausted: OnExhausted::Keep, ..policy(0.0) };
+        let unlimited = RetryPolicy { attempts: 0, ..policy(0.0) };
+        assert!(!keep.closes(5, Outlives::Yes) && !unlimited.closes(u16::MAX, Outlives::Yes));
     }
 
     #[test]

@@ -4,7 +4,6 @@ use crate::mqtt::packet::{PacketId, QoS};
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::{SocketView, StallCause};
 use crate::session::outbound::transmission::Transmission;
-use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::shard::connection::Connection;
 use crate::shard::core::Core;
 use crate::shard::session_entry::SessionEntry;
@@ -151,7 +150,7 @@ impl<'a> Waiting<'a> {
     }
 
     fn sent(&self, view: &InFlightView<'_>, connection: &Connection) -> SentPacket {
-        let Transmission { due, end_offset, .. } = *view.transmission;
+        let Transmission { due, end_offset, attempts, .. } = *view.transmission;
         let session = &self.entry.session;
         let redelivery = session.sender.redelivery();
         let policy = match view.delivery {
@@ -161,7 +160,7 @@ impl<'a> Waiting<'a> {
         let then = if connection.wire.version.is_v5() {
             let disconnects = policy.ack.on_timeout.disconnects(session.outlives());
             if disconnects { AtDeadline::Disconnect } else { AtDeadline::Report }
-        } else if is_spent(view.transmission, &policy) {
+        } else if policy.retry.closes(attempts, session.outlives()) {
             AtDeadline::Disconnect
         } else {
             AtDeadline::Resend
@@ -198,8 +197,4 @@ impl<'a> Waiting<'a> {
             None => WaitReason::ReceiverAway(self.entry.ends),
         }
     }
-}
-
-fn is_spent(transmission: &Transmission, policy: &RedeliveryPolicy) -> bool {
-    policy.retry.attempts > 0 && transmission.attempts >= policy.retry.attempts
 }
