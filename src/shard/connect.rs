@@ -89,7 +89,7 @@ impl<'a> ConnectRequest<'a> {
             wire.set_limits(&negotiated.limits);
         }
         if life.core.tracer.is_on() {
-            life.core.trace_connect(now, id, client_id);
+            life.core.recorder().add_connect(now, id, client_id);
         }
         let Entered { user, rules, ends, proof } = match connect::check(connect)
             .and_then(|()| bans::check_client(now, id, client_id, life.core))

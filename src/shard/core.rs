@@ -33,7 +33,7 @@ use crate::shard::flapping::Flapping;
 use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::gauges::Gauges;
 use crate::shard::observe::recent_drops::RecentDrops;
-use crate::shard::observe::trace::Tracer;
+use crate::shard::observe::tracer::{StepRecorder, Tracer};
 use crate::shard::publication::Publication;
 use crate::shard::scratch::Scratch;
 use crate::shard::sessions::Sessions;
@@ -122,6 +122,14 @@ impl Core {
     /// Returns the next random number.
     pub(crate) fn random(&mut self) -> u64 {
         splitmix64(&mut self.seed)
+    }
+
+    /// Returns the tracer with the parts that it reads. Called only while something is traced, or
+    /// when a trace begins or ends.
+    #[cold]
+    pub(crate) fn recorder(&mut self) -> StepRecorder<'_> {
+        let Core { tracer, sessions, connections, durability, counters, shared, effects, .. } = self;
+        StepRecorder { tracer, sessions, connections, durability, counters, shared, effects }
     }
 
     /// Checks that the broker has room for a change.
@@ -230,7 +238,7 @@ impl Core {
     fn report_drops_of(&mut self, id: SessionId) {
         let mut drops = self.counters.drops.take_unreported();
         if self.tracer.is_on() {
-            self.trace_drops(id, &drops);
+            self.recorder().add_drops(id, &drops);
         }
         if let Some(session_entry) = self.sessions.get(id) {
             let (client_id, redelivery) =
@@ -263,7 +271,7 @@ impl Core {
         self.counters.drops.count(dropped.cause);
         self.counters.objectives.dropped(dropped.mark);
         if self.tracer.is_on() {
-            self.trace_drop(client_id, &dropped);
+            self.recorder().add_drop(client_id, &dropped);
         }
         self.drop_reports.note(client_id, dropped.cause);
         self.recent_drops.note(client_id, &dropped);

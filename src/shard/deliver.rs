@@ -115,7 +115,7 @@ impl Core {
             }
         };
         if is_kept && self.tracer.is_on() {
-            self.trace_kept(now, id, publication, (qos, outcome));
+            self.recorder().add_kept(now, id, publication, (qos, outcome));
         }
         match follow_up {
             FollowUp::None => {}

@@ -163,7 +163,7 @@ impl Shard {
 
     /// Sets what the traces of operators follow; `None` for nothing.
     pub fn set_trace(&mut self, watch: Option<Arc<TraceWatch>>) {
-        self.core.set_trace(watch);
+        self.core.recorder().follow(watch);
     }
 
     /// Adds the growth of this shard's partial packets to the total of all shards.

@@ -33,7 +33,7 @@ use crate::shard::effects::{DelayedRequest, PageRequest};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::fans::PublicationOrigin;
 use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::observe::trace::{self, TraceSteps};
+use crate::shard::observe::trace::TraceSteps;
 use crate::shard::route::Routing;
 use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
@@ -230,7 +230,7 @@ impl Shard {
         // Before the peer batches: the collector knows a message before a peer delivers it.
         if !self.core.effects.trace.is_empty() {
             let mut steps = std::mem::take(&mut self.core.effects.trace);
-            trace::stamp(now, &mut steps);
+            steps.stamp(now);
             io.trace(steps);
         }
         self.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
@@ -257,7 +257,7 @@ impl Shard {
             return;
         }
         if self.core.tracer.is_on() {
-            self.core.trace_events(now);
+            self.core.recorder().add_events(now);
         }
         // The list is dropped and not kept: a reconnect storm makes it long, and nothing like it
         // may follow.
@@ -328,7 +328,7 @@ impl Shard {
         let finished = drained && held == 0;
         let phase = connection.phase;
         if has_notes {
-            self.core.collect_notes(now, id);
+            self.core.recorder().collect_notes(now, id);
         }
         if finished && let Phase::Closing { leaves, .. } = phase {
             return Flushed::Finished(leaves);

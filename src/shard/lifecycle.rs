@@ -219,7 +219,7 @@ impl Lifecycle<'_> {
     pub(crate) fn committed(&mut self, now: Instant, lsn: Lsn) {
         let core = &mut *self.core;
         if core.tracer.is_on() {
-            core.trace_commits(now, lsn);
+            core.recorder().add_commits(now, lsn);
         }
         let opened = core.durability.committed(lsn, &mut core.effects);
         for id in opened.connections {
@@ -359,7 +359,7 @@ impl Lifecycle<'_> {
         publication.atomic = dead_letter.stored;
         publication.audit = dead_letter.message.audit();
         if publication.audit.is_some() {
-            self.core.trace_dead_letter(now, publication.audit, &dead_letter.topic);
+            self.core.recorder().add_dead_letter(now, publication.audit, &dead_letter.topic);
         }
         let mut routing = Routing { core: self.core, routes: self.routes };
         let is_published = self.fans.route_own_now(now, &mut publication, &mut routing);

@@ -84,7 +84,7 @@ impl<'a> ClientPublish<'a> {
     fn publish_named(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
         let ClientPublish { now, session, publish, .. } = *self;
         let audit = if life.core.tracer.is_on() {
-            life.core.trace_publish(now, session, publish, topic)
+            life.core.recorder().begin(now, session, publish, topic)
         } else {
             AuditTag::NONE
         };
@@ -93,7 +93,7 @@ impl<'a> ClientPublish<'a> {
         }
         if let Some(refusal) = self.refusal(life.core, topic) {
             if audit.is_some() {
-                life.core.trace_refusal(now, audit, refusal);
+                life.core.recorder().add_refusal(now, audit, refusal);
             }
             return self.refuse_or_grant(life, topic, refusal);
         }
@@ -127,7 +127,7 @@ impl<'a> ClientPublish<'a> {
             let retaining = life.core.retain(now, publication);
             waits |= retaining.waits;
             if publication.audit.is_some() && retaining.kept {
-                life.core.trace_message(now, StepKind::Retained, publication.audit, "");
+                life.core.recorder().add(now, StepKind::Retained, publication.audit, "");
             }
             let is_informed =
                 !retaining.kept && life.core.connections.get(id).is_some_and(|c| c.version().is_v5());
@@ -147,7 +147,7 @@ impl<'a> ClientPublish<'a> {
             life.core.counters.unmatched += 1;
         }
         if publication.audit.is_some() {
-            life.core.trace_matches(now, publication.audit, &matches);
+            life.core.recorder().add_matches(now, publication.audit, &matches);
         }
         let of = Published { connection: id, token, incoming, waits, qos: publish.qos, dead_letters: false };
         if matched != MatchedReceivers::All {
@@ -164,7 +164,7 @@ impl<'a> ClientPublish<'a> {
             || life.core.has_dead_letters()
         {
             if publication.audit.is_some() {
-                life.core.trace_record(now, publication);
+                life.core.recorder().add_record(now, publication);
             }
             routed.gates += of.end_transaction(publication, &routed, life.core);
         }

@@ -205,7 +205,7 @@ impl Shard {
             if connection.wire.is_traced()
                 && let Ok(Decoded::Packet { packet, .. }) = &decoded
             {
-                self.core.trace_packet(now, id, packet);
+                self.core.recorder().add_packet(now, id, packet);
             }
             let (flow, length) = match decoded {
                 Ok(Decoded::Packet { packet: Packet::Publish(ref publish), length }) => {
@@ -289,7 +289,7 @@ impl Shard {
             self.core.report_drops(session_id);
         }
         if is_audited {
-            self.core.trace_acknowledgements(now, session_id);
+            self.core.recorder().add_acknowledgements(now, session_id);
         }
         let change = FilterChange { now, connection: id, session: session_id };
         match action {

@@ -10,7 +10,6 @@ use crate::session::objectives::Objective;
 use crate::session::policy::ConnectPolicy;
 use crate::shard::access::AccessSettings;
 use crate::shard::arrival::ListenerNumber;
-use crate::shard::durability::gates::Durability;
 use crate::shard::listener_terms::ListenerTerms;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,16 +112,6 @@ impl ShardSettings {
         // levels.
         let most = self.session.topic_levels;
         (topic.len() >= most && levels(topic) > most).then_some(DropReason::TopicTooDeep)
-    }
-
-    /// Returns the size of the largest message, in bytes, that some queue of a shard may take.
-    pub(crate) fn largest_queue_bytes(&self, durability: &Durability) -> usize {
-        let policy = &self.session.send;
-        if durability.is_on() {
-            policy.queue.bytes.max(policy.stored_queue.bytes)
-        } else {
-            policy.queue.bytes
-        }
     }
 }
 

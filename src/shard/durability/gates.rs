@@ -22,6 +22,7 @@ use crate::persistence::write_buffer::{GateNumber, WriteBuffer};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::inbound::AckToken;
 use crate::session::outbound::sender::Sender;
+use crate::session::policy::SendPolicy;
 pub use crate::shard::effects::PageRequest;
 use crate::shard::effects::{DelayedRequest, Effects};
 use crate::shard::exchange::outbound::{Gate, Readiness};
@@ -129,6 +130,12 @@ impl Durability {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.stored.is_some()
+    }
+
+    /// Returns the size of the largest message, in bytes, that some queue of this shard may take.
+    pub(crate) fn largest_queue_bytes(&self, policy: &SendPolicy) -> usize {
+        let of_stored = if self.is_on() { policy.stored_queue.bytes } else { 0 };
+        policy.queue.bytes.max(of_stored)
     }
 
     /// Returns the write buffer, if there is a store.

@@ -360,7 +360,8 @@ impl Routing<'_> {
         publication: &mut Publication<'_>,
     ) -> bool {
         let (size, qos) = (message.size(), message.header().qos);
-        if qos == QoS::AtMostOnce || size > self.core.settings.largest_queue_bytes(&self.core.durability) {
+        let most = self.core.durability.largest_queue_bytes(&self.core.settings.session.send);
+        if qos == QoS::AtMostOnce || size > most {
             return false;
         }
         let write_buffer = self.core.durability.write_buffer().filter(|_| publication.atomic).cloned();
@@ -489,7 +490,7 @@ impl Routing<'_> {
     /// expired message does not wait, nor does one that is too large for every queue.
     pub(crate) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
         let size = message.size();
-        size <= self.core.settings.largest_queue_bytes(&self.core.durability)
+        size <= self.core.durability.largest_queue_bytes(&self.core.settings.session.send)
             && !message.is_expired(now)
             && !self.may_offer(now, Wanted { share, topic: message.topic(), size }, Peers::Freely)
     }

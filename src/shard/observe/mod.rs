@@ -6,7 +6,8 @@
 //! | `notes` | notes an event where it happens |
 //! | `last_disconnect` | the topics of last-disconnect records |
 //! | [`query`] | answers the questions of operators about sessions |
-//! | [`trace`] | the steps of messages and the packets of clients that an operator follows |
+//! | [`trace`] | what an operator follows, and the steps of messages and of clients' packets |
+//! | `tracer` | adds the steps of traces where they happen |
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
 //! | [`whereabouts`] | where a message is: receivers, windows and queues |
 //! | [`recent_drops`] | the last dropped messages |
@@ -31,6 +32,7 @@ pub mod recent_drops;
 pub mod snapshot;
 pub(crate) mod stalled;
 pub mod trace;
+pub(crate) mod tracer;
 pub mod unfinished;
 pub mod usage;
 pub mod wait_reason;

@@ -38,7 +38,7 @@ impl Routing<'_> {
     ) -> Option<SharedDelivery> {
         let (policy, bytes) = (
             self.core.settings.session.send.queue.policy,
-            self.core.settings.largest_queue_bytes(&self.core.durability),
+            self.core.durability.largest_queue_bytes(&self.core.settings.session.send),
         );
         if policy != QueuePolicy::Hold
             || publication.parts.qos == QoS::AtMostOnce
