@@ -24,6 +24,7 @@ use super::observe::query::{self, Query, QueryAnswer, SessionName};
 use super::observe::snapshot::ShardSnapshot;
 use super::observe::trace::TraceWatch;
 use super::observe::usage::{self, ResourceUsage};
+use super::reconfigure;
 use super::route::{Routes, Routing};
 use super::slots::{ConnectionId, Id};
 use super::work::Work;
@@ -153,6 +154,17 @@ impl Shard {
     /// Returns the rules about who may do what, to change them.
     pub fn access_control(&mut self) -> AccessControl<'_> {
         AccessControl::new(self.lifecycle())
+    }
+
+    /// Replaces the settings between two turns. The settings of the connections before CONNECT and
+    /// of all packets to come are the new ones.
+    ///
+    /// The caller leaves unchanged what connected clients were promised: `packet_size`,
+    /// `topic_alias_maximum` and `receive_maximum`. The rules of the ACL file stay as they are.
+    pub fn replace_settings(&mut self, settings: ShardSettings) {
+        if let Some(job) = reconfigure::replace_settings(settings, &mut self.core) {
+            self.work.later(job);
+        }
     }
 
     /// Carries out a command of an operator. `view` is the state of the client's socket; the

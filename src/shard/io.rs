@@ -28,12 +28,15 @@ use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
 use crate::shard::authentication::AuthRequest;
 use crate::shard::connection::{Leaves, Pause, Phase};
+use crate::shard::core::Core;
 use crate::shard::durability::gates::SealTime;
 use crate::shard::effects::{DelayedRequest, PageRequest};
 use crate::shard::exchange::outbound::PeerBatch;
-use crate::shard::fans::PublicationOrigin;
+use crate::shard::fans::{Fans, PublicationOrigin};
+use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::ClientEvent;
 use crate::shard::observe::trace::TraceSteps;
+use crate::shard::reconfigure;
 use crate::shard::route::Routing;
 use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
@@ -159,7 +162,7 @@ impl Shard {
     /// Carries out all effects, in rounds, until none makes a connection dirty or the turn is over.
     pub fn flush(&mut self, now: Instant, io: &mut impl Io) {
         for _ in 0..ROUNDS {
-            self.release_for_flush(now);
+            release_for_flush(now, &mut self.lifecycle());
             self.report_events(now, io);
             self.flush_dirty(now, io);
             if self.core.durability.is_on() {
@@ -243,7 +246,7 @@ impl Shard {
 
     /// Ends the turn between shards: seals one batch for each peer that is owed one.
     fn seal_peer_batches(&mut self) {
-        if self.holds_seals() {
+        if holds_seals(&self.fans, &self.core) {
             // The batches grow from turn to turn.
             return self.core.exchange.account();
         }
@@ -279,20 +282,6 @@ impl Shard {
             outbox.committed(write_buffer.last_committed());
         }
         Some(outbox)
-    }
-
-    /// Releases what waits for the end of a turn, before the dirty connections are written.
-    fn release_for_flush(&mut self, now: Instant) {
-        debug_assert!(!self.core.counters.drops.are_unreported(), "each drop is reported with its session");
-        let mut life = self.lifecycle();
-        life.disconnect_overfull(now);
-        life.admit_held_of_all(now);
-        if life.routes.orphaned_queues.is_nudged() {
-            life.routing().go_on_settling(now);
-        }
-        life.publish_dead_letters(now);
-        life.release_finished(now);
-        self.core.effects.unflushed = 0;
     }
 
     /// Notes that a connection was flushed as far as its socket takes bytes. Returns what is left.
@@ -354,18 +343,12 @@ impl Shard {
         }
         // Drops since the flush began: a dead letter is in the batch in which its message ends.
         self.lifecycle().publish_dead_letters(now);
-        if self.holds_seals() {
+        if holds_seals(&self.fans, &self.core) {
             return None;
         }
         let is_full = self.core.shared.is_store_full();
         let time = if is_full { SealTime::AtOnce } else { SealTime::AfterLastCommit };
         self.core.durability.seal(time)
-    }
-
-    /// Returns true if neither a batch nor a peer batch may be sealed, because a publication that
-    /// is committed as a whole continues in a later turn.
-    fn holds_seals(&self) -> bool {
-        self.fans.holds_seals() || self.core.dead_letters_hold_seals()
     }
 
     /// Continues what earlier turns left. Each job gets a portion of this turn, in the order in
@@ -379,7 +362,7 @@ impl Shard {
         if self.fans.any() {
             // A large publication gets what the jobs leave, because other publications wait for it.
             self.core.turn.begin_publication(!self.work.is_empty());
-            self.go_on_with_fans(now);
+            go_on_with_fans(now, &mut self.lifecycle());
         }
         for _ in 0..self.work.len() {
             if self.core.turn.is_used_up() {
@@ -387,65 +370,82 @@ impl Shard {
             }
             let Some(job) = self.work.pop() else { break };
             self.core.turn.begin_portion();
-            if let Some(left) = self.go_on(now, job) {
+            if let Some(left) = go_on(now, job, &mut self.lifecycle()) {
                 self.work.later(left);
             }
         }
         self.core.turn.end_portions();
     }
+}
 
-    /// Runs one portion of the large publication, or of the work behind it.
-    fn go_on_with_fans(&mut self, now: Instant) {
-        let mut life = self.lifecycle();
-        while !life.core.turn.is_over() {
-            if let Some(fan) = life.fans.take_present() {
-                let atomic = fan.atomic;
-                // A client that waits for one of the broker's own goes before the next one.
-                let is_own = matches!(fan.origin, PublicationOrigin::Broker) && life.fans.has_waiting();
-                let left = fan.go_on(now, &mut life);
-                let is_left = left.is_some();
-                left.into_iter().for_each(|fan| life.fans.put_back(fan));
-                if is_left || atomic || is_own {
-                    // The records that it held back are sealed before the next one begins.
-                    return;
-                }
-            } else if let Some(own) = life.fans.pop_own() {
-                own.go_on(now, &mut life);
-            } else if let Some(batch) = life.fans.pop_batch() {
-                batch.take_up(now, &mut life);
-            } else {
+/// Releases what waits for the end of a turn, before the dirty connections are written.
+fn release_for_flush(now: Instant, life: &mut Lifecycle<'_>) {
+    debug_assert!(!life.core.counters.drops.are_unreported(), "each drop is reported with its session");
+    life.disconnect_overfull(now);
+    life.admit_held_of_all(now);
+    if life.routes.orphaned_queues.is_nudged() {
+        life.routing().go_on_settling(now);
+    }
+    life.publish_dead_letters(now);
+    life.release_finished(now);
+    life.core.effects.unflushed = 0;
+}
+
+/// Returns true if neither a batch nor a peer batch may be sealed, because a publication that
+/// is committed as a whole continues in a later turn.
+fn holds_seals(fans: &Fans, core: &Core) -> bool {
+    fans.holds_seals() || core.dead_letters_hold_seals()
+}
+
+/// Runs one portion of the large publication, or of the work behind it.
+fn go_on_with_fans(now: Instant, life: &mut Lifecycle<'_>) {
+    while !life.core.turn.is_over() {
+        if let Some(fan) = life.fans.take_present() {
+            let atomic = fan.atomic;
+            // A client that waits for one of the broker's own goes before the next one.
+            let is_own = matches!(fan.origin, PublicationOrigin::Broker) && life.fans.has_waiting();
+            let left = fan.go_on(now, life);
+            let is_left = left.is_some();
+            left.into_iter().for_each(|fan| life.fans.put_back(fan));
+            if is_left || atomic || is_own {
+                // The records that it held back are sealed before the next one begins.
                 return;
             }
+        } else if let Some(own) = life.fans.pop_own() {
+            own.go_on(now, life);
+        } else if let Some(batch) = life.fans.pop_batch() {
+            batch.take_up(now, life);
+        } else {
+            return;
         }
     }
+}
 
-    /// Runs one portion of a job. Returns what is left of the job, or `None` if it is complete.
-    fn go_on(&mut self, now: Instant, job: Job) -> Option<Job> {
-        let mut life = self.lifecycle();
-        match job {
-            Job::Read(id) => {
-                life.core.turn.charge(1);
-                life.core.unpause(now, id, Pause::Turn);
-                None
-            }
-            Job::Delayed => {
-                let mut routing = Routing { core: life.core, routes: life.routes };
-                life.delayed.publish_due(now, life.fans, &mut routing)
-            }
-            Job::Due => life.go_on_with_due(now),
-            Job::RulesChanged { from } => life.walk_after_change(now, from),
-            Job::SettingsChanged { from } => life.walk_after_reload(from),
-            Job::End(ended) => life.go_on_with_end(now, ended),
-            Job::Request(request) => {
-                let connection = request.connection;
-                let left = FilterChange::go_on(now, request, &mut life);
-                life.end_pause(now, connection, left)
-            }
-            Job::Retained(retained) => {
-                let connection = retained.connection;
-                let left = retained.go_on(now, &mut life);
-                life.end_pause(now, connection, left)
-            }
+/// Runs one portion of a job. Returns what is left of the job, or `None` if it is complete.
+fn go_on(now: Instant, job: Job, life: &mut Lifecycle<'_>) -> Option<Job> {
+    match job {
+        Job::Read(id) => {
+            life.core.turn.charge(1);
+            life.core.unpause(now, id, Pause::Turn);
+            None
+        }
+        Job::Delayed => {
+            let mut routing = Routing { core: life.core, routes: life.routes };
+            life.delayed.publish_due(now, life.fans, &mut routing)
+        }
+        Job::Due => life.go_on_with_due(now),
+        Job::RulesChanged { from } => life.walk_after_change(now, from),
+        Job::SettingsChanged { from } => reconfigure::walk_after_reload(from, life.core),
+        Job::End(ended) => life.go_on_with_end(now, ended),
+        Job::Request(request) => {
+            let connection = request.connection;
+            let left = FilterChange::go_on(now, request, life);
+            life.end_pause(now, connection, left)
+        }
+        Job::Retained(retained) => {
+            let connection = retained.connection;
+            let left = retained.go_on(now, life);
+            life.end_pause(now, connection, left)
         }
     }
 }
