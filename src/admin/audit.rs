@@ -2,7 +2,7 @@
 
 use super::access::Caller;
 use crate::clock;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tracing::info;
@@ -15,7 +15,7 @@ const TEXT: usize = 256;
 
 /// An action and its result.
 #[derive(Clone, Debug)]
-pub(super) struct Action<'a> {
+pub(super) struct AuditedAction<'a> {
     /// The name of the action.
     pub(super) action: &'a str,
     /// The client, topic or other thing that it is about.
@@ -26,36 +26,54 @@ pub(super) struct Action<'a> {
     pub(super) result: String,
 }
 
+/// An action in the log.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct AuditEntry {
+    /// Counts up from 1.
+    pub(super) n: u64,
+    pub(super) unix_ms: u64,
+    /// The name of the caller.
+    pub(super) who: String,
+    /// The word of the caller's scope.
+    pub(super) scope: &'static str,
+    /// The name of the action.
+    pub(super) action: String,
+    /// The client, topic or other thing that the action is about.
+    pub(super) target: String,
+    pub(super) arguments: String,
+    pub(super) result: String,
+}
+
 /// The last actions, the newest last.
 #[derive(Debug, Default)]
-pub(super) struct AuditLog(Mutex<Kept>);
+pub(super) struct AuditLog(Mutex<AuditEntries>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct AuditEntries {
     /// The number of the next entry; they begin at 1.
     next: u64,
-    entries: VecDeque<Value>,
+    entries: VecDeque<AuditEntry>,
 }
 
 impl AuditLog {
     /// Logs an action and keeps it.
-    pub(super) fn note(&self, caller: &Caller, action: &Action<'_>) {
-        let Action { action: name, target, arguments, result } = action;
+    pub(super) fn note(&self, caller: &Caller, action: &AuditedAction<'_>) {
+        let AuditedAction { action: name, target, arguments, result } = action;
         let (target, arguments) = (shortened(target), shortened(arguments));
         let (who, scope) = (&caller.name, caller.scope);
         info!(target: "homing::audit", event = "audit.action", who = %who, scope = %scope, action = %name, on = ?target, ?arguments, %result, "an operator acted");
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.next += 1;
-        let entry = json!({
-            "n": kept.next,
-            "unix_ms": clock::unix_millis(),
-            "who": who,
-            "scope": scope.name(),
-            "action": name,
-            "target": target,
-            "arguments": arguments,
-            "result": result,
-        });
+        let entry = AuditEntry {
+            n: kept.next,
+            unix_ms: clock::unix_millis(),
+            who: who.clone(),
+            scope: scope.name(),
+            action: (*name).to_owned(),
+            target,
+            arguments,
+            result: result.clone(),
+        };
         if kept.entries.len() >= KEPT {
             kept.entries.pop_front();
         }
@@ -63,7 +81,7 @@ impl AuditLog {
     }
 
     /// Returns the last actions, the newest first, at most `most`.
-    pub(super) fn last(&self, most: usize) -> Vec<Value> {
+    pub(super) fn last(&self, most: usize) -> Vec<AuditEntry> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.entries.iter().rev().take(most).cloned().collect()
     }
@@ -84,11 +102,11 @@ mod tests {
         let caller = Caller { name: "me".to_owned(), scope: Scope::Operator };
         for n in 0..=KEPT {
             let (arguments, result) = (String::new(), "done".to_owned());
-            audit.note(&caller, &Action { action: "skip", target: &n.to_string(), arguments, result });
+            audit.note(&caller, &AuditedAction { action: "skip", target: &n.to_string(), arguments, result });
         }
         let last = audit.last(usize::MAX);
         assert_eq!(last.len(), KEPT);
-        assert_eq!((last[0]["target"].as_str(), last[0]["n"].as_u64()), (Some("1000"), Some(1_001)));
-        assert_eq!(last[KEPT - 1]["target"], "1");
+        assert_eq!((last[0].target.as_str(), last[0].n), ("1000", 1_001));
+        assert_eq!(last[KEPT - 1].target, "1");
     }
 }

@@ -4,32 +4,36 @@
 //! a second. The interface starts before the broker, so that a probe learns that the broker is
 //! starting.
 //!
+//! The table has the modules in their order: a module uses only modules of the lines above its own.
+//!
 //! | file | concern |
 //! |---|---|
-//! | `state` | what the interface knows of the broker |
-//! | [`access`] | who may ask what |
-//! | `routes` | the answers for programs |
-//! | `pages`, `logins` | the pages for people, and their logins |
-//! | `traces` | the steps of messages and the packets of clients that an operator follows |
-//! | [`ctl`], [`token_command`] | `homing ctl` and `homing admin-token` |
-//! | `cursor` | the place at which the next page of a listing begins |
-//! | `names` | the names of sessions and messages in URLs |
-//! | `audit` | the actions of operators |
-//! | `segment` | client identifiers in URLs |
-//! | `timeline` | what happened to messages that were not acknowledged in time |
-//! | `wheel` | the deadlines by the time in which they are due |
-//! | `problem` | error answers (RFC 9457) |
+//! | [`access`] | the tokens, the scopes and the callers |
+//! | `names`, `segment` | sessions, messages and client identifiers in URLs |
+//! | `problem`, `failed` | error answers (RFC 9457) |
+//! | `audit`, `logins`, `listing` | the actions of operators, the logins, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
+//! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
+//! | `state` | the state of the interface, and its view of the broker |
+//! | `request` | the caller and the parameters of a request |
+//! | `queries`, `commands` | questions to the shards, and actions on clients |
+//! | `timeline::collector` | the task that fills the timeline |
+//! | `routes`, `pages` | the answers for programs, and the pages for people |
+//! | [`ctl`], [`token_command`] | `homing ctl` and `homing admin-token` |
 
 pub mod access;
 mod audit;
+mod commands;
 pub mod ctl;
-mod cursor;
+mod failed;
+mod listing;
 mod logins;
 pub mod metrics;
 mod names;
 mod pages;
 mod problem;
+mod queries;
+mod request;
 mod routes;
 mod segment;
 mod state;
@@ -48,13 +52,14 @@ use access::{PeerUser, TokenFile};
 use actix_web::body::MessageBody;
 use actix_web::dev::{Server, ServerHandle, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use actix_web::http::{KeepAlive, StatusCode};
 use actix_web::middleware::{Next, from_fn};
-use actix_web::web::{Data, ServiceConfig, route};
-use actix_web::{App, Error, HttpServer, Resource, web};
+use actix_web::web::{Data, route};
+use actix_web::{App, Error, HttpServer};
+use failed::Failed;
 use problem::problem;
 use state::AdminState;
 use std::io;
@@ -164,7 +169,7 @@ impl AdminServer {
                 match serve(sockets, unix, shared) {
                     Ok(servers) => {
                         let _ = started.send(Ok(servers.iter().map(Server::handle).collect::<Vec<_>>()));
-                        actix_rt::spawn(timeline::collect(collected));
+                        actix_rt::spawn(timeline::collector::collect(collected));
                         // They end with the stops of their handles.
                         let running: Vec<_> = servers.into_iter().map(actix_rt::spawn).collect();
                         for server in running {
@@ -227,7 +232,7 @@ fn serve(
             .app_data(state.clone())
             .wrap(from_fn(guard))
             .wrap(from_fn(count))
-            .configure(add_routes)
+            .configure(routes::add_routes)
             .configure(pages::add_routes)
             .default_service(route().to(unknown))
     };
@@ -254,80 +259,6 @@ fn serve(
     Ok(servers)
 }
 
-/// Adds all paths.
-fn add_routes(app: &mut ServiceConfig) {
-    app.service(read_only("/healthz").route(web::get().to(routes::health::healthz)))
-        .service(read_only("/readyz").route(web::get().to(routes::health::readyz)))
-        .service(read_only("/metrics").route(web::get().to(routes::metrics::metrics)))
-        .service(read_only("/api/v1/overview").route(web::get().to(routes::overview::overview)))
-        .service(resource("/api/v1/config/reload", "POST").route(web::post().to(routes::config::reload)))
-        .service(
-            resource("/api/v1/log/level", "GET, PUT")
-                .route(web::get().to(routes::log_level::level))
-                .route(web::put().to(routes::log_level::set)),
-        )
-        .service(resource("/api/v1/login/code", "POST").route(web::post().to(routes::login_code::code)))
-        .service(read_only("/api/v1/events").route(web::get().to(pages::events)))
-        .service(read_only("/api/v1/expiry").route(web::get().to(routes::expiry::expiry)))
-        .service(
-            resource("/api/v1/traces", "GET, POST")
-                .route(web::get().to(routes::traces::list))
-                .route(web::post().to(routes::traces::begin)),
-        )
-        .service(
-            resource("/api/v1/traces/{number}", "GET, DELETE")
-                .route(web::get().to(routes::traces::steps))
-                .route(web::delete().to(routes::traces::end)),
-        )
-        .service(read_only("/api/v1/slo").route(web::get().to(routes::slo::slo)))
-        .service(read_only("/api/v1/clients").route(web::get().to(routes::clients::list)))
-        .service(
-            resource("/api/v1/clients/{id}", "GET, DELETE")
-                .route(web::get().to(routes::clients::one))
-                .route(web::delete().to(routes::actions::end)),
-        )
-        .service(read_only("/api/v1/clients/{id}/inflight").route(web::get().to(routes::messages::in_flight)))
-        .service(read_only("/api/v1/clients/{id}/queue").route(web::get().to(routes::messages::queue)))
-        .service(read_only("/api/v1/messages/dropped").route(web::get().to(routes::topics::dropped)))
-        .service(read_only("/api/v1/subscriptions").route(web::get().to(routes::topics::subscriptions)))
-        .service(read_only("/api/v1/delayed").route(web::get().to(routes::topics::delayed)))
-        .service(
-            resource("/api/v1/retained", "GET, DELETE")
-                .route(web::get().to(routes::topics::retained))
-                .route(web::delete().to(routes::topics::delete_retained)),
-        )
-        .service(read_only("/api/v1/messages/where").route(web::get().to(routes::whereabouts::find_messages)))
-        .service(read_only("/api/v1/audit").route(web::get().to(routes::audit::audit)))
-        .service(action("/api/v1/clients/{id}/disconnect").route(web::post().to(routes::actions::disconnect)))
-        .service(action("/api/v1/clients/{id}/redeliver").route(web::post().to(routes::actions::redeliver)))
-        .service(
-            action("/api/v1/clients/{id}/messages/{mid}/skip").route(web::post().to(routes::actions::skip)),
-        )
-        .service(
-            action("/api/v1/clients/{id}/messages/{mid}/park").route(web::post().to(routes::actions::park)),
-        );
-}
-
-/// Returns a resource that answers any method but GET with 405.
-fn read_only(path: &str) -> Resource {
-    resource(path, "GET")
-}
-
-/// Returns a resource that answers any method but POST with 405.
-fn action(path: &str) -> Resource {
-    resource(path, "POST")
-}
-
-/// Returns a resource that answers all methods but `allowed` with 405.
-fn resource(path: &str, allowed: &'static str) -> Resource {
-    web::resource(path).default_service(route().to(move || async move {
-        let detail = format!("this path takes {allowed} only");
-        let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &detail);
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-        response
-    }))
-}
-
 /// Refuses a request whose Host is not this interface. No answer may be stored.
 async fn guard(
     request: ServiceRequest,
@@ -344,7 +275,7 @@ async fn guard(
         // Keeps no copy of the request, because the router needs the only one.
         match tokio::time::timeout(REQUEST, next.call(request)).await {
             Ok(response) => response?.map_into_boxed_body(),
-            Err(_) => return Err(routes::Failed::Late.into()),
+            Err(_) => return Err(Failed::Late.into()),
         }
     } else {
         let detail = "the Host header names neither loopback, nor an address of this interface, nor a name in admin.hosts";

@@ -1,22 +1,23 @@
-//! What the HTTP interface knows of the broker.
+//! The state of the HTTP interface, and its view of the broker.
 
 use super::access::{TokenFile, Tokens};
 use super::audit::AuditLog;
+use super::failed::Failed;
+use super::listing::StuckSearch;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
-use super::pages::{LiveStreams, StuckSearch};
-use super::routes::Failed;
 use super::timeline::Timeline;
 use super::traces::Traces;
 use super::wheel::LastWheel;
 use crate::broker::observer::Observer;
 use crate::clock;
+use actix_web::web::Data;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// The phase of the broker.
+/// The state of the HTTP interface, and its view of the broker.
 pub(super) struct AdminState {
     /// Empty until clients can connect.
     observer: OnceLock<Observer>,
@@ -27,13 +28,14 @@ pub(super) struct AdminState {
     tokens: TokenFile,
     logins: PageLogins,
     audit: AuditLog,
-    traces: Traces,
+    traces: Arc<Traces>,
     process: ProcessTag,
     stuck: StuckSearch,
     wheel: LastWheel,
     requests: RequestCounts,
     timeline: Timeline,
-    live: LiveStreams,
+    /// One permit for each live stream that may be open.
+    streams: Arc<Semaphore>,
     /// Notified once, when the broker has started.
     has_started: Notify,
     /// One permit for each shard.
@@ -42,8 +44,14 @@ pub(super) struct AdminState {
     waiting: Semaphore,
 }
 
+/// The state of the interface, as a request has it.
+pub(super) type State = Data<AdminState>;
+
 /// The largest number of shards (`runtime.threads`).
 const SHARDS: usize = 64;
+
+/// Live streams at once.
+const STREAMS: usize = 32;
 
 /// Callers that may wait for a turn, or have one, at once.
 const WAITING: usize = 32;
@@ -64,13 +72,13 @@ impl AdminState {
             tokens,
             logins: PageLogins::default(),
             audit: AuditLog::default(),
-            traces: Traces::default(),
+            traces: Arc::default(),
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: StuckSearch::default(),
             wheel: LastWheel::default(),
             requests: RequestCounts::default(),
             timeline: Timeline::default(),
-            live: LiveStreams::default(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
@@ -103,7 +111,7 @@ impl AdminState {
     }
 
     /// Returns the traces.
-    pub(super) fn traces(&self) -> &Traces {
+    pub(super) fn traces(&self) -> &Arc<Traces> {
         &self.traces
     }
 
@@ -122,9 +130,9 @@ impl AdminState {
         &self.timeline
     }
 
-    /// Returns the places of the live streams.
-    pub(super) fn live(&self) -> &LiveStreams {
-        &self.live
+    /// Returns the place of one live stream; `None` if too many are open.
+    pub(super) fn stream_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.streams).try_acquire_owned().ok()
     }
 
     /// Waits for the start of the broker. One task may wait.

@@ -3,7 +3,7 @@
 //! The expiry actor counts only when somebody asks, and at most twice a second, whatever the number
 //! of those who look.
 
-use super::routes::Failed;
+use super::failed::Failed;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
@@ -117,7 +117,8 @@ impl Wheel {
         buckets.chunks(each).enumerate().map(stretch).collect()
     }
 
-    /// Returns the JSON of the API: each bucket with deadlines, and the totals. Times are in seconds.
+    /// Returns the JSON of the API: each bucket with deadlines, and the totals. Times are in
+    /// seconds.
     pub(super) fn json(&self) -> Value {
         let buckets = self.count.buckets().filter(|(_, keys)| keys.iter().any(|keys| *keys > 0));
         let buckets = buckets.map(|(end, keys)| {

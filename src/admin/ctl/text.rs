@@ -72,7 +72,7 @@ pub(super) fn safe(text: &str) -> String {
 }
 
 /// A column of a table: its name, its smallest width, and the side of its texts.
-pub(super) struct Column {
+pub(super) struct TextColumn {
     pub(super) name: &'static str,
     pub(super) side: Side,
 }
@@ -85,17 +85,17 @@ pub(super) enum Side {
 }
 
 /// Returns a column of texts.
-pub(super) const fn left(name: &'static str) -> Column {
-    Column { name, side: Side::Left }
+pub(super) const fn left(name: &'static str) -> TextColumn {
+    TextColumn { name, side: Side::Left }
 }
 
 /// Returns a column of numbers.
-pub(super) const fn right(name: &'static str) -> Column {
-    Column { name, side: Side::Right }
+pub(super) const fn right(name: &'static str) -> TextColumn {
+    TextColumn { name, side: Side::Right }
 }
 
 /// Returns a table whose columns are as wide as their widest cell. The last column is not filled.
-pub(super) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> String {
+pub(super) fn table<const N: usize>(columns: [TextColumn; N], rows: &[[String; N]]) -> String {
     let mut widths = columns.each_ref().map(|column| column.name.chars().count());
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -110,7 +110,7 @@ pub(super) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) 
     out
 }
 
-fn line<const N: usize>(columns: &[Column; N], widths: &[usize; N], cells: [&str; N]) -> String {
+fn line<const N: usize>(columns: &[TextColumn; N], widths: &[usize; N], cells: [&str; N]) -> String {
     let mut out = String::new();
     for ((column, width), cell) in columns.iter().zip(widths).zip(cells) {
         let filled = match column.side {

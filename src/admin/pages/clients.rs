@@ -1,57 +1,34 @@
-//! The overview, the list of clients, one client, and the actions on it.
+//! The list of clients, one client, and the actions on it.
 
-use super::frame::{Figure, stuck};
+use super::cookies::see;
+use super::entry::{ActionForm, login_of, login_of_form};
+use super::frame::PageFrame;
+use super::page::{NoPage, PageResult, render};
 use super::timeline::TimelineDrawing;
-use super::views::{ClientView, MessageRow, SHOWN, bytes, count, long, sentence, until};
-use super::{ActionForm, Frame, NoPage, PageResult, State, login_of, login_of_form, render, see};
+use super::views::{ClientView, MessageRow, bytes, count, long, sentence, shown, until, view_of};
 use crate::admin::access::Scope;
-use crate::admin::names::SessionPlace;
-use crate::admin::routes::Failed;
-use crate::admin::routes::actions::{carry_out, message_action, redeliver_by};
-use crate::admin::routes::clients::{ListParameters, Listed, ListedRow, Target, find, list_sessions};
-use crate::admin::routes::messages::{message_id, unfinished};
-use crate::admin::routes::read_query;
+use crate::admin::commands::{carry_out, message_action, redeliver_by};
+use crate::admin::failed::Failed;
+use crate::admin::queries::sessions::{ListParameters, find, list_sessions, reference_of};
+use crate::admin::queries::target::ClientTarget;
+use crate::admin::queries::unfinished::{message_id, unfinished};
 use crate::admin::segment::segment;
-use crate::broker::observer::Observer;
+use crate::admin::state::State;
 use crate::broker::question::SocketFacts;
-use crate::clock;
-use crate::expiry::statistics::AHEAD;
 use crate::shard::features::administration::OperatorAction;
 use crate::shard::observe::query::{SessionName, SessionSummary};
 use crate::shard::observe::unfinished::{UnfinishedPage, UnfinishedPart};
-use crate::time::Instant;
 use actix_web::{HttpRequest, web};
 use askama::Template;
-use serde::Deserialize;
 use std::time::Duration;
-
-/// Clients on the overview at most.
-const STUCK: usize = 20;
 
 /// Messages in flight, and in the queue, that the page of a client shows.
 const MESSAGES: usize = 100;
 
-/// The parameters of the page of a client.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PageTarget {
-    #[serde(rename = "ref")]
-    reference: Option<String>,
-}
-
-#[derive(Template)]
-#[template(path = "overview.html", config = "src/admin/askama.toml")]
-struct OverviewPage {
-    frame: Frame,
-    stuck: Vec<ClientView>,
-    more: bool,
-    groups: Vec<(&'static str, Vec<Figure>)>,
-}
-
 #[derive(Template)]
 #[template(path = "clients.html", config = "src/admin/askama.toml")]
 struct ClientsPage {
-    frame: Frame,
+    frame: PageFrame,
     stuck: Vec<ClientView>,
     prefix: String,
     state: String,
@@ -64,7 +41,7 @@ struct ClientsPage {
 #[derive(Template)]
 #[template(path = "client.html", config = "src/admin/askama.toml")]
 struct ClientPage {
-    frame: Frame,
+    frame: PageFrame,
     csrf: String,
     row: ClientView,
     cause: Option<String>,
@@ -76,87 +53,6 @@ struct ClientPage {
     more: bool,
     filters: Vec<String>,
     drawing: TimelineDrawing,
-}
-
-/// Returns the views of listed sessions.
-pub(super) fn views(state: &State, listed: &Listed) -> Vec<ClientView> {
-    listed.rows.iter().map(|row| view_of(state, row)).collect()
-}
-
-/// Returns the view of a listed session.
-pub(super) fn view_of(state: &State, row: &ListedRow) -> ClientView {
-    let place = place_of(state, row.shard, &row.session);
-    ClientView::of(&row.session, row.socket.as_ref(), &place)
-}
-
-/// Returns the `ref` of a session.
-fn place_of(state: &State, shard: usize, row: &SessionSummary) -> String {
-    let shard = u8::try_from(shard).unwrap_or(u8::MAX);
-    state.process().session_name(SessionPlace { shard, id: row.id })
-}
-
-pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let observer = state.running()?;
-    let found = stuck(&state, observer).await;
-    let groups = totals(observer);
-    let more = found.more || found.clients.len() > STUCK;
-    let frame = Frame::of(&request, &state, &login, "/").await;
-    Ok(render(&OverviewPage {
-        frame,
-        stuck: found.clients.iter().take(STUCK).cloned().collect(),
-        more,
-        groups,
-    }))
-}
-
-/// Returns the figures of the broker in groups.
-pub(super) fn totals(observer: &Observer) -> Vec<(&'static str, Vec<Figure>)> {
-    let (statistics, total) = (observer.statistics(), observer.statistics().total());
-    let counters = &total.counters;
-    let shared = observer.shared();
-    let figure = |name, key, value| Figure { name, key, value };
-    let up = clock::now().since(Instant::ZERO);
-    let held = format!("{} of {}", bytes(statistics.memory()), bytes(statistics.memory_limit()));
-    let due = AHEAD.into_iter().zip(statistics.expiry.due());
-    let within = |secs| match secs {
-        1 => "due within 1 s",
-        10 => "due within 10 s",
-        _ => "due within 1 min",
-    };
-    let mut deadlines = vec![figure("deadlines", "deadlines", count(statistics.expiry.keys()))];
-    deadlines.extend(due.map(|(secs, keys)| figure(within(secs), "", count(keys))));
-    vec![
-        (
-            "Messages",
-            vec![
-                figure("received", "received", count(counters.publishes_received.total())),
-                figure("sent", "sent", count(counters.sent.total())),
-                figure("retained", "", count(shared.retained().len() as u64)),
-                figure("delayed", "", count(shared.totals.delayed_messages.get() as u64)),
-                figure("dropped", "dropped", count(counters.drops.total())),
-                figure("dead letters", "dead_letters", count(counters.dead_letters.total())),
-            ],
-        ),
-        (
-            "Redelivery",
-            vec![
-                figure("sent again", "redelivered", count(counters.redelivered.total())),
-                figure("stalls", "stalled", count(counters.stalled.total())),
-                figure("disconnected for a missing acknowledgement", "", count(counters.disconnected)),
-            ],
-        ),
-        ("Deadlines", deadlines),
-        (
-            "Broker",
-            vec![
-                figure("version", "", env!("CARGO_PKG_VERSION").to_owned()),
-                figure("up", "", long(up)),
-                figure("subscriptions", "subscriptions", count(total.subscriptions)),
-                figure("memory", "memory", held),
-            ],
-        ),
-    ]
 }
 
 pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
@@ -174,10 +70,10 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
         format!("prefix={prefix}&state={chosen}&min_unacked_age={age}{least}&cursor={cursor}")
     });
     Ok(render(&ClientsPage {
-        frame: Frame::of(&request, &state, &login, "/clients").await,
+        frame: PageFrame::of(&request, &state, &login, "/clients").await,
         is_filtered: !(prefix.is_empty() && age.is_empty() && queued.is_empty() && chosen == "all"),
         queued,
-        stuck: views(&state, &listed),
+        stuck: listed.rows.iter().map(|row| view_of(&state, row)).collect(),
         prefix,
         state: chosen,
         age,
@@ -188,19 +84,19 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
 pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.running()?;
-    let target = target_of(&request, &path, &state)?;
+    let target = ClientTarget::of_request(&request, &path, &state)?;
     let (detail, socket) = find(&state, observer, &target).await?;
     let in_flight = unfinished(&state, &target, UnfinishedPart::InFlight, 0, MESSAGES).await?;
     let queue = unfinished(&state, &target, UnfinishedPart::Queue, 0, MESSAGES).await?;
     let row = &detail.row;
     let stall = socket.as_ref().and_then(|socket| socket.stall);
     let rows = |page: &UnfinishedPage| -> Vec<MessageRow> {
-        page.rows.iter().map(|row| MessageRow::of(row, message_id(&state, page, row))).collect()
+        page.rows.iter().map(|row| MessageRow::of(row, message_id(&state, page.session, row))).collect()
     };
     Ok(render(&ClientPage {
         csrf: login.csrf.clone(),
         may_act: login.caller.scope >= Scope::Operator,
-        frame: Frame::of(&request, &state, &login, "/clients").await,
+        frame: PageFrame::of(&request, &state, &login, "/clients").await,
         cause: stall.as_ref().map(sentence),
         facts: facts(row, socket.as_ref()),
         connected: row.connection.is_some(),
@@ -209,7 +105,7 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         more: in_flight.next.is_some() || queue.next.is_some(),
         drawing: TimelineDrawing::of(&state.timeline().of_client(&row.client_id)),
         filters: detail.filters.iter().map(|filter| filter.to_string()).collect(),
-        row: ClientView::of(row, socket.as_ref(), &place_of(&state, target.shard(observer), row)),
+        row: ClientView::of(row, socket.as_ref(), &reference_of(&state, target.shard(observer), row.id)),
     }))
 }
 
@@ -236,19 +132,13 @@ fn facts(row: &SessionSummary, socket: Option<&SocketFacts>) -> Vec<(&'static st
     facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// Returns the session that a page is about.
-fn target_of(request: &HttpRequest, client_id: &str, state: &State) -> Result<Target, Failed> {
-    let PageTarget { reference } = read_query(request)?;
-    Target::read(client_id, reference.as_deref(), state)
-}
-
 pub(super) async fn disconnect(
     request: HttpRequest,
     path: web::Path<String>,
     state: State,
     form: web::Form<ActionForm>,
 ) -> PageResult {
-    act(&request, &path, &state, &form, OperatorAction::Disconnect).await
+    act(&request, &path, &state, &form, || Ok(OperatorAction::Disconnect)).await
 }
 
 pub(super) async fn redeliver(
@@ -257,8 +147,7 @@ pub(super) async fn redeliver(
     state: State,
     form: web::Form<ActionForm>,
 ) -> PageResult {
-    let action = OperatorAction::Redeliver(redeliver_by(&form.by)?);
-    act(&request, &path, &state, &form, action).await
+    act(&request, &path, &state, &form, || Ok(OperatorAction::Redeliver(redeliver_by(&form.by)?))).await
 }
 
 pub(super) async fn end(
@@ -267,7 +156,7 @@ pub(super) async fn end(
     state: State,
     form: web::Form<ActionForm>,
 ) -> PageResult {
-    confirmed_act(&request, &path, &state, &form, OperatorAction::EndSession).await
+    act(&request, &path, &state, &form, || Ok(OperatorAction::EndSession)).await
 }
 
 /// Skips or parks a message.
@@ -277,38 +166,27 @@ pub(super) async fn on_message(
     state: State,
     form: web::Form<ActionForm>,
 ) -> PageResult {
-    let action = message_action(&state, &form.verb, &form.mid)?;
-    confirmed_act(&request, &path, &state, &form, action).await
+    act(&request, &path, &state, &form, || message_action(&state, &form.verb, &form.mid)).await
 }
 
-/// Does what cannot be undone, if the form has the client identifier in full. Of an identifier that
-/// is too long for that, the form has the first 256 characters.
-async fn confirmed_act(
-    request: &HttpRequest,
-    client_id: &str,
-    state: &State,
-    form: &ActionForm,
-    action: OperatorAction,
-) -> PageResult {
-    login_of_form(request, state, &form.csrf)?;
-    let observer = state.running()?;
-    let (detail, _) = find(state, observer, &target_of(request, client_id, state)?).await?;
-    let expected: String = detail.row.client_id.chars().take(SHOWN).collect();
-    if form.confirm != expected {
-        return Err(NoPage::NotConfirmed);
-    }
-    act(request, client_id, state, form, action).await
-}
-
+/// Acts on a client. A final action needs the client identifier in full in the form. Of an
+/// identifier that is too long for that, the form has the first 256 characters.
 async fn act(
     request: &HttpRequest,
     client_id: &str,
     state: &State,
     form: &ActionForm,
-    action: OperatorAction,
+    action: impl FnOnce() -> Result<OperatorAction, Failed>,
 ) -> PageResult {
     let login = login_of_form(request, state, &form.csrf)?;
-    let target = target_of(request, client_id, state)?;
+    let target = ClientTarget::of_request(request, client_id, state)?;
+    let action = action()?;
+    if is_final(action) {
+        let (detail, _) = find(state, state.running()?, &target).await?;
+        if form.confirm != shown(&detail.row.client_id) {
+            return Err(NoPage::NotConfirmed);
+        }
+    }
     carry_out(state, &login.caller, &target, action, &form.note).await?;
     Ok(match action {
         OperatorAction::EndSession => see("/clients"),
@@ -317,4 +195,12 @@ async fn act(
             SessionName::At(_) => format!("/clients/-?ref={}", target.shown),
         }),
     })
+}
+
+/// Returns true if nothing can undo an action.
+fn is_final(action: OperatorAction) -> bool {
+    match action {
+        OperatorAction::EndSession | OperatorAction::Skip(_) | OperatorAction::Park(_) => true,
+        OperatorAction::Disconnect | OperatorAction::Redeliver(_) => false,
+    }
 }

@@ -1,27 +1,19 @@
 //! The frame of every page: places, the state of the broker, and its worst problem.
 
 use super::assets::{ICON, SCRIPT, STYLE};
-use super::clients::{view_of, views};
-use super::views::{ClientView, count, seconds};
-use super::{LoginFrame, State, cookie_of};
-use crate::admin::access::Scope;
+use super::cookies::{THEME_COOKIE, cookie_of};
+use super::views::{count, seconds, view_of};
+use crate::admin::access::{Caller, Scope};
+use crate::admin::listing::Listed;
 use crate::admin::logins::LoggedIn;
-use crate::admin::routes::clients::{ListParameters, list_sessions};
+use crate::admin::queries::sessions::{ListParameters, list_sessions};
+use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
-use crate::shard::observe::query::SessionSummary;
-use crate::time::Instant;
 use actix_web::HttpRequest;
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-/// The name of the cookie that has the colours.
-pub(super) const THEME_COOKIE: &str = "homing_theme";
-
-/// Time for which the search for stuck clients is not done again.
-const FRESH: Duration = Duration::from_secs(3);
 
 /// Stuck clients that the search finds at most.
 const STUCK: usize = 100;
@@ -38,7 +30,7 @@ const PLACES: [(&str, &str, Scope); 7] = [
 ];
 
 /// What the frame of a page shows.
-pub(super) struct Frame {
+pub(super) struct PageFrame {
     pub(super) login: Option<LoginFrame>,
     pub(super) theme: Theme,
     /// The path and query of the page, for the form of the colours.
@@ -49,42 +41,42 @@ pub(super) struct Frame {
     pub(super) status: Option<Status>,
 }
 
+/// The login of a page, as its frame shows it.
+pub(super) struct LoginFrame {
+    pub(super) name: String,
+    pub(super) scope: Scope,
+    pub(super) csrf: String,
+}
+
+impl From<&LoggedIn> for LoginFrame {
+    fn from(login: &LoggedIn) -> LoginFrame {
+        let Caller { name, scope } = login.caller.clone();
+        LoginFrame { name, scope, csrf: login.csrf.clone() }
+    }
+}
+
 /// The state of the broker in one line.
 pub(super) struct Status {
     pub(super) is_ready: bool,
     pub(super) readiness: &'static str,
-    pub(super) figures: Vec<Figure>,
-    pub(super) problem: Option<Problem>,
+    pub(super) figures: Vec<PageFigure>,
+    pub(super) problem: Option<WorstProblem>,
 }
 
 /// A figure with its name.
-pub(super) struct Figure {
+pub(super) struct PageFigure {
     pub(super) name: &'static str,
     /// The name in live updates; empty for none.
     pub(super) key: &'static str,
     pub(super) value: String,
 }
 
-/// What is wrong, and the page that shows it.
+/// A problem of the broker, and the page that shows it.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
+pub(super) struct WorstProblem {
     pub(super) text: String,
     pub(super) link: Option<String>,
 }
-
-/// The clients that left a message unacknowledged for 10 s.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stuck {
-    /// The clients, the longest wait first.
-    pub(super) clients: Vec<ClientView>,
-    /// True if there are more clients.
-    pub(super) more: bool,
-    worst: Option<Problem>,
-}
-
-/// The last search for stuck clients. All pages share it.
-#[derive(Default)]
-pub(in crate::admin) struct StuckSearch(Mutex<Option<(Instant, Arc<Stuck>)>>);
 
 /// The colours of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,19 +118,19 @@ impl Theme {
     }
 }
 
-impl Frame {
+impl PageFrame {
     /// Returns the frame of a page without a login.
-    pub(super) fn plain(theme: Theme) -> Frame {
-        Frame { login: None, theme, here: String::new(), place: "", status: None }
+    pub(super) fn plain(theme: Theme) -> PageFrame {
+        PageFrame { login: None, theme, here: String::new(), place: "", status: None }
     }
 
     /// Returns the frame of a page of a login. `place` is the path in the navigation.
     pub(super) async fn of(
         request: &HttpRequest,
-        state: &State,
+        state: &AdminState,
         login: &LoggedIn,
         place: &'static str,
-    ) -> Frame {
+    ) -> PageFrame {
         let here = request.uri().path_and_query().map_or("/", |here| here.as_str()).to_owned();
         let status = match state.observer() {
             Some(observer) => Status::of(state, observer).await,
@@ -146,10 +138,10 @@ impl Frame {
                 is_ready: false,
                 readiness: "Starting",
                 figures: Vec::new(),
-                problem: Some(Problem { text: "Clients cannot connect yet.".to_owned(), link: None }),
+                problem: Some(WorstProblem { text: "Clients cannot connect yet.".to_owned(), link: None }),
             },
         };
-        Frame { login: Some(login.into()), theme: theme_of(request), here, place, status: Some(status) }
+        PageFrame { login: Some(login.into()), theme: theme_of(request), here, place, status: Some(status) }
     }
 
     /// Returns the path and name of each place that the login may see.
@@ -179,11 +171,11 @@ pub(super) fn theme_of(request: &HttpRequest) -> Theme {
 
 impl Status {
     /// Returns the state of the broker now.
-    pub(super) async fn of(state: &State, observer: &Observer) -> Status {
+    pub(super) async fn of(state: &AdminState, observer: &Observer) -> Status {
         let stuck = stuck(state, observer).await;
         let (statistics, total) = (observer.statistics(), observer.statistics().total());
-        let figure = |name, key, value| Figure { name, key, value };
-        let more = if stuck.more { "+" } else { "" };
+        let figure = |name, key, value| PageFigure { name, key, value };
+        let more = if stuck.next.is_some() { "+" } else { "" };
         let (is_ready, readiness) = match statistics.is_stopping() {
             false => (true, "Ready"),
             true => (false, "Stopping"),
@@ -194,18 +186,18 @@ impl Status {
             figures: vec![
                 figure("online", "online", count(total.connected)),
                 figure("away", "away", count(total.away())),
-                figure("stuck", "stuck", format!("{}{more}", stuck.clients.len())),
+                figure("stuck", "stuck", format!("{}{more}", stuck.rows.len())),
                 figure("deadlines", "deadlines", count(statistics.expiry.keys())),
             ],
-            problem: problem(observer, &stuck),
+            problem: problem(state, observer, &stuck),
         }
     }
 }
 
 /// Returns the worst problem: a full store, then short memory, then the client that has left a
 /// message unacknowledged for the longest time.
-fn problem(observer: &Observer, stuck: &Stuck) -> Option<Problem> {
-    let plain = |text: &str| Some(Problem { text: text.to_owned(), link: None });
+fn problem(state: &AdminState, observer: &Observer, stuck: &Listed) -> Option<WorstProblem> {
+    let plain = |text: &str| Some(WorstProblem { text: text.to_owned(), link: None });
     if observer.shared().store_full.load(Ordering::Relaxed) {
         return plain("The store is full: new work is refused.");
     }
@@ -213,46 +205,29 @@ fn problem(observer: &Observer, stuck: &Stuck) -> Option<Problem> {
     if held / 9 >= limit / 10 {
         return plain("More than 90 % of limits.memory is in use: new work is refused soon.");
     }
-    stuck.worst.clone()
+    let worst = stuck.rows.first()?;
+    let (view, oldest) = (view_of(state, worst), worst.session.oldest);
+    let packet = oldest.map_or(0, |stall| stall.packet_id.get());
+    let age = oldest.map(|stall| seconds(stall.age)).unwrap_or_default();
+    let name: String = view.name.chars().take(64).collect();
+    Some(WorstProblem {
+        text: format!("{name} has not acknowledged packet {packet} for {age}: {}.", view.detail),
+        link: Some(format!("/clients/{}{}", view.path, view.suffix)),
+    })
 }
 
 /// Returns the clients that are stuck, as of the last three seconds. Without an answer of the
 /// shards, the last result stands.
-pub(super) async fn stuck(state: &State, observer: &Observer) -> Arc<Stuck> {
+pub(super) async fn stuck(state: &AdminState, observer: &Observer) -> Arc<Listed> {
     let now = clock::now();
-    let last = state.stuck().last();
-    if let Some((at, stuck)) = &last
-        && now < *at + FRESH
-    {
-        return Arc::clone(stuck);
+    if let Some(found) = state.stuck().fresh(now) {
+        return found;
     }
-    let Ok(mut listed) = list_sessions(state, observer, &ListParameters::stuck(STUCK, "10s")).await else {
-        return last.map(|(_, stuck)| stuck).unwrap_or_default();
+    let Ok(mut found) = list_sessions(state, observer, &ListParameters::stuck(STUCK, "10s")).await else {
+        return state.stuck().last();
     };
-    let age = |row: &SessionSummary| row.oldest.map(|stall| stall.age);
-    listed.rows.sort_by_key(|row| Reverse(age(&row.session)));
-    let worst = listed.rows.first().map(|found| {
-        let row = &found.session;
-        let view = view_of(state, found);
-        let packet = row.oldest.map_or(0, |stall| stall.packet_id.get());
-        let age = age(row).map(seconds).unwrap_or_default();
-        let name: String = view.name.chars().take(64).collect();
-        Problem {
-            text: format!("{name} has not acknowledged packet {packet} for {age}: {}.", view.detail),
-            link: Some(format!("/clients/{}{}", view.path, view.suffix)),
-        }
-    });
-    let stuck = Arc::new(Stuck { clients: views(state, &listed), more: listed.next.is_some(), worst });
-    state.stuck().found(now, &stuck);
-    stuck
-}
-
-impl StuckSearch {
-    fn last(&self) -> Option<(Instant, Arc<Stuck>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn found(&self, now: Instant, stuck: &Arc<Stuck>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Arc::clone(stuck)));
-    }
+    found.rows.sort_by_key(|row| Reverse(row.session.oldest.map(|stall| stall.age)));
+    let found = Arc::new(found);
+    state.stuck().found(now, &found);
+    found
 }

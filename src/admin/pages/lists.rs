@@ -1,10 +1,13 @@
 //! Pages that are one table: the delivery objectives, and the last actions of operators.
 
-use super::timeline::clock_time;
-use super::views::{count, seconds};
-use super::{Frame, PageResult, State, login_of, render};
+use super::entry::login_of;
+use super::frame::PageFrame;
+use super::page::{PageResult, render};
+use super::views::{clock_time, count, seconds};
 use crate::admin::access::Scope;
-use crate::admin::routes::permit;
+use crate::admin::audit::AuditEntry;
+use crate::admin::request::permit;
+use crate::admin::state::State;
 use crate::session::objectives::{Objective, ObjectiveCounts};
 use actix_web::HttpRequest;
 use askama::Template;
@@ -15,31 +18,31 @@ const ACTIONS: usize = 200;
 #[derive(Template)]
 #[template(path = "list.html", config = "src/admin/askama.toml")]
 struct ListPage {
-    frame: Frame,
+    frame: PageFrame,
     title: &'static str,
     note: &'static str,
     /// What to do if there is no row.
     empty: &'static str,
-    columns: &'static [Column],
+    columns: &'static [PageColumn],
     rows: Vec<Vec<String>>,
 }
 
 /// A column of a table.
-struct Column {
+struct PageColumn {
     name: &'static str,
     /// The class of its cells.
     class: &'static str,
 }
 
-const fn text(name: &'static str) -> Column {
-    Column { name, class: "topic" }
+const fn text(name: &'static str) -> PageColumn {
+    PageColumn { name, class: "topic" }
 }
 
-const fn number(name: &'static str) -> Column {
-    Column { name, class: "number" }
+const fn number(name: &'static str) -> PageColumn {
+    PageColumn { name, class: "number" }
 }
 
-const OBJECTIVES: [Column; 9] = [
+const OBJECTIVES: [PageColumn; 9] = [
     text("objective"),
     text("topic"),
     number("target"),
@@ -58,7 +61,7 @@ pub(super) async fn objectives(request: HttpRequest, state: State) -> PageResult
     let total = observer.statistics().total();
     let rows = total.counters.objectives.counts().map(|(objective, counts)| row(objective, counts));
     Ok(render(&ListPage {
-        frame: Frame::of(&request, &state, &login, "/objectives").await,
+        frame: PageFrame::of(&request, &state, &login, "/objectives").await,
         title: "Objectives",
         note: "A delivery counts if its receiver was connected at the publish. It is good if the receiver acknowledges it in time. The counts begin at the start of the broker.",
         empty: "No objective is set. Add a [[slo]] table with name, topic, within and target to the configuration.",
@@ -83,26 +86,19 @@ fn row(objective: &Objective, counts: ObjectiveCounts) -> Vec<String> {
     ]
 }
 
-const AUDIT: [Column; 6] =
+const AUDIT: [PageColumn; 6] =
     [text("time"), text("who"), text("action"), text("target"), text("arguments"), text("result")];
 
 /// The last actions of operators, for administrators.
 pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     permit(&login.caller, Scope::Admin)?;
-    let rows = state.audit().last(ACTIONS).into_iter().map(|action| {
-        let field = |name: &str| action[name].as_str().unwrap_or_default().to_owned();
-        vec![
-            clock_time(action["unix_ms"].as_u64().unwrap_or_default()),
-            format!("{} ({})", field("who"), field("scope")),
-            field("action"),
-            field("target"),
-            field("arguments"),
-            field("result"),
-        ]
+    let rows = state.audit().last(ACTIONS).into_iter().map(|entry| {
+        let AuditEntry { unix_ms, who, scope, action, target, arguments, result, .. } = entry;
+        vec![clock_time(unix_ms), format!("{who} ({scope})"), action, target, arguments, result]
     });
     Ok(render(&ListPage {
-        frame: Frame::of(&request, &state, &login, "/audit").await,
+        frame: PageFrame::of(&request, &state, &login, "/audit").await,
         title: "Audit",
         note: "The newest 200 actions of operators since the start. The log has all of them under homing::audit. Times are in UTC.",
         empty: "Nobody has acted since the start of the broker.",

@@ -6,17 +6,20 @@
 //! | `wheel` | the deadlines by the time in which they are due, once a second |
 //! | `timeline` | each moment of redelivery, with its number as the id of the event |
 //!
-//! Each stream has a buffer of 64 events. If the reader is too slow for it, events are left out. Then
-//! the reader gets `lagged` and the present state. The figures are made only while somebody reads.
+//! Each stream has a buffer of 64 events. If the reader is too slow for it, events are left out.
+//! Then the reader gets `lagged` and the present state. The figures are made only while somebody
+//! reads.
 
-use super::clients::totals;
-use super::frame::{Figure, Status};
-use super::timeline::{clock_time, link_of};
-use super::{COOKIE_NAME, State, cookie_of};
+use super::cookies::{LOGIN_COOKIE, cookie_of};
+use super::entry::{login_of_cookie, still_admits};
+use super::frame::{PageFigure, Status};
+use super::overview::totals;
+use super::views::{clock_time, link_of};
 use crate::admin::access::{Caller, Scope};
-use crate::admin::routes::{Failed, caller, read_query};
-use crate::admin::timeline::Entry;
-use crate::clock;
+use crate::admin::failed::Failed;
+use crate::admin::request::{caller, read_query};
+use crate::admin::state::State;
+use crate::admin::timeline::NumberedMoment;
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
@@ -28,11 +31,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
 use tokio::time::MissedTickBehavior;
-
-/// Streams at once.
-const STREAMS: usize = 32;
 
 /// Events that wait for a slow reader.
 const BUFFERED: usize = 64;
@@ -43,23 +43,6 @@ const PACE: Duration = Duration::from_secs(1);
 /// The number of states after which the login of the reader is looked up again.
 const LOOK_UP: u32 = 10;
 
-/// One permit for each stream that may be open.
-#[derive(Debug)]
-pub(in crate::admin) struct LiveStreams(Arc<Semaphore>);
-
-impl Default for LiveStreams {
-    fn default() -> LiveStreams {
-        LiveStreams(Arc::new(Semaphore::new(STREAMS)))
-    }
-}
-
-impl LiveStreams {
-    /// Returns the place of one stream; `None` if too many are open.
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok()
-    }
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LiveParameters {
@@ -68,22 +51,22 @@ struct LiveParameters {
 
 /// The streams that a reader wants.
 #[derive(Clone, Copy, Debug, Default)]
-struct Wanted {
-    overview: Want,
-    wheel: Want,
-    timeline: Want,
+struct WantedStreams {
+    overview: StreamChoice,
+    wheel: StreamChoice,
+    timeline: StreamChoice,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Want {
+enum StreamChoice {
     #[default]
     No,
     Yes,
 }
 
-impl Wanted {
-    fn read(names: &str) -> Result<Wanted, Failed> {
-        let mut wanted = Wanted::default();
+impl WantedStreams {
+    fn read(names: &str) -> Result<WantedStreams, Failed> {
+        let mut wanted = WantedStreams::default();
         for name in names.split(',') {
             *match name {
                 "overview" => &mut wanted.overview,
@@ -93,19 +76,19 @@ impl Wanted {
                     let what = format!("streams has {name:?}, and must be of overview, wheel, timeline");
                     return Err(Failed::Parameter(what));
                 }
-            } = Want::Yes;
+            } = StreamChoice::Yes;
         }
         Ok(wanted)
     }
 }
 
 /// Answers with the live updates, until the reader goes or its login ends.
-pub(in crate::admin) async fn events(request: HttpRequest, state: State) -> Result<HttpResponse, Failed> {
+pub(super) async fn events(request: HttpRequest, state: State) -> Result<HttpResponse, Failed> {
     let LiveParameters { streams } = read_query(&request)?;
-    let wanted = Wanted::read(streams.as_deref().unwrap_or("overview"))?;
-    let reader = Reader::of(&request, &state)?;
+    let wanted = WantedStreams::read(streams.as_deref().unwrap_or("overview"))?;
+    let reader = StreamReader::of(&request, &state)?;
     state.running()?;
-    let place = state.live().place().ok_or(Failed::Busy)?;
+    let place = state.stream_place().ok_or(Failed::Busy)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(|id| state.timeline().number_of(id));
     let (to, from) = mpsc::channel(BUFFERED);
@@ -114,28 +97,27 @@ pub(in crate::admin) async fn events(request: HttpRequest, state: State) -> Resu
 }
 
 /// The proof of the one who reads.
-enum Reader {
+enum StreamReader {
     /// A login of the pages: the value of its cookie.
     Login(String),
     /// A token, or a user of the Unix socket.
     Caller(Caller),
 }
 
-impl Reader {
-    fn of(request: &HttpRequest, state: &State) -> Result<Reader, Failed> {
-        match cookie_of(request, COOKIE_NAME) {
-            Some(cookie) if super::login_of(request, state).is_ok() => Ok(Reader::Login(cookie.to_owned())),
-            _ => caller(request, Scope::Viewer).map(Reader::Caller),
+impl StreamReader {
+    fn of(request: &HttpRequest, state: &State) -> Result<StreamReader, Failed> {
+        match cookie_of(request, LOGIN_COOKIE) {
+            Some(cookie) if login_of_cookie(state, cookie).is_some() => {
+                Ok(StreamReader::Login(cookie.to_owned()))
+            }
+            _ => caller(request, Scope::Viewer).map(StreamReader::Caller),
         }
     }
 
     fn may_still_read(&self, state: &State) -> bool {
-        let has = |caller: &Caller| caller.is_of_socket() || state.tokens().has(caller);
         match self {
-            Reader::Login(cookie) => {
-                state.logins().find(clock::now(), cookie).is_some_and(|login| has(&login.caller))
-            }
-            Reader::Caller(caller) => has(caller),
+            StreamReader::Login(cookie) => login_of_cookie(state, cookie).is_some(),
+            StreamReader::Caller(caller) => still_admits(state, caller),
         }
     }
 }
@@ -158,8 +140,8 @@ impl MessageBody for LiveBody {
 /// Writes the events of one reader.
 struct LiveWriter {
     state: State,
-    wanted: Wanted,
-    reader: Reader,
+    wanted: WantedStreams,
+    reader: StreamReader,
     to: mpsc::Sender<Bytes>,
     /// True if events were left out since the reader was told last.
     lagged: Option<Lagged>,
@@ -173,7 +155,7 @@ struct Lagged;
 
 impl LiveWriter {
     async fn run(mut self, last: Option<u64>) {
-        let mut moments = (self.wanted.timeline == Want::Yes).then(|| self.state.timeline().watch());
+        let mut moments = (self.wanted.timeline == StreamChoice::Yes).then(|| self.state.timeline().watch());
         self.put(Bytes::from_static(b"retry: 2000\n\n"));
         if moments.is_some()
             && let Some(last) = last
@@ -216,7 +198,7 @@ impl LiveWriter {
         }
         let state = self.state.clone();
         let Some(observer) = state.observer() else { return };
-        if self.wanted.overview == Want::Yes {
+        if self.wanted.overview == StreamChoice::Yes {
             let status = Status::of(&state, observer).await;
             let groups = totals(observer);
             let figures = status.figures.iter().chain(groups.iter().flat_map(|(_, figures)| figures));
@@ -228,15 +210,15 @@ impl LiveWriter {
             });
             self.put_event("overview", None, &data);
         }
-        if self.wanted.wheel == Want::Yes
+        if self.wanted.wheel == StreamChoice::Yes
             && let Ok(wheel) = state.wheel().now(observer).await
         {
             self.put_event("wheel", None, &wheel.live());
         }
     }
 
-    fn put_entry(&mut self, entry: &Entry) {
-        let Entry { number, moment } = entry;
+    fn put_entry(&mut self, entry: &NumberedMoment) {
+        let NumberedMoment { number, moment } = entry;
         let data = json!({
             "unix_ms": moment.unix_ms,
             "time": clock_time(moment.unix_ms),
@@ -263,7 +245,9 @@ impl LiveWriter {
 }
 
 /// Returns the next moment; waits for ever if none is wanted.
-async fn next(moments: &mut Option<broadcast::Receiver<Arc<Entry>>>) -> Result<Arc<Entry>, RecvError> {
+async fn next(
+    moments: &mut Option<broadcast::Receiver<Arc<NumberedMoment>>>,
+) -> Result<Arc<NumberedMoment>, RecvError> {
     match moments {
         Some(moments) => moments.recv().await,
         None => std::future::pending().await,
@@ -271,7 +255,7 @@ async fn next(moments: &mut Option<broadcast::Receiver<Arc<Entry>>>) -> Result<A
 }
 
 /// Returns the texts of the figures that have a key.
-fn values<'a>(figures: impl Iterator<Item = &'a Figure>) -> Map<String, Value> {
+fn values<'a>(figures: impl Iterator<Item = &'a PageFigure>) -> Map<String, Value> {
     let live = figures.filter(|figure| !figure.key.is_empty());
     live.map(|figure| (figure.key.to_owned(), figure.value.as_str().into())).collect()
 }

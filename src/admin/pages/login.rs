@@ -1,13 +1,13 @@
 //! The login page: a token of `homing admin-token`, or a code of `homing ctl dashboard`, begins a
 //! login.
 
-use super::frame::theme_of;
-use super::{
-    ActionForm, COOKIE_NAME, Frame, PageResult, State, cookie_of, login_of, login_of_form, render, see,
-};
+use super::cookies::{LOGIN_COOKIE, cookie_of, see, see_with_cookie};
+use super::entry::{ActionForm, is_own_site, login_of, login_of_form};
+use super::frame::{PageFrame, theme_of};
+use super::page::{PageResult, render};
 use crate::admin::access::Caller;
+use crate::admin::state::State;
 use crate::clock;
-use actix_web::http::header::SET_COOKIE;
 use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use tracing::{info, warn};
 #[derive(Template)]
 #[template(path = "login.html", config = "src/admin/askama.toml")]
 struct LoginPage {
-    frame: Frame,
+    frame: PageFrame,
     failed: Option<&'static str>,
 }
 
@@ -31,16 +31,13 @@ pub(super) struct CodeForm {
 }
 
 pub(super) async fn page(request: HttpRequest) -> HttpResponse {
-    render(&LoginPage { frame: Frame::plain(theme_of(&request)), failed: None })
+    login_form(&request, None)
 }
 
 pub(super) async fn log_in(request: HttpRequest, state: State, form: web::Form<LoginForm>) -> HttpResponse {
     let Some(caller) = state.tokens().caller(form.token.trim()) else {
         warn!(target: "homing::audit", event = "audit.login_refused", "a login with an unknown token");
-        return render(&LoginPage {
-            frame: Frame::plain(theme_of(&request)),
-            failed: Some("This token is not known."),
-        });
+        return login_form(&request, Some("This token is not known."));
     };
     begin(&state, caller)
 }
@@ -52,17 +49,17 @@ pub(super) async fn log_in_by_code(
     form: web::Form<CodeForm>,
 ) -> HttpResponse {
     // No other page may log a browser in.
-    let site = request.headers().get("sec-fetch-site");
-    let is_own = site.is_none_or(|site| site == "same-origin");
-    let caller = state.logins().redeem(clock::now(), form.code.trim()).filter(|_| is_own);
+    let caller = state.logins().redeem(clock::now(), form.code.trim()).filter(|_| is_own_site(&request));
     let Some(caller) = caller else {
         warn!(target: "homing::audit", event = "audit.login_refused", "a login with an unknown or used code");
-        return render(&LoginPage {
-            frame: Frame::plain(theme_of(&request)),
-            failed: Some("This code is not known. It is valid once, and for 60 s."),
-        });
+        return login_form(&request, Some("This code is not known. It is valid once, and for 60 s."));
     };
     begin(&state, caller)
+}
+
+/// Returns the login page, which says why a login failed.
+fn login_form(request: &HttpRequest, failed: Option<&'static str>) -> HttpResponse {
+    render(&LoginPage { frame: PageFrame::plain(theme_of(request)), failed })
 }
 
 /// Answers 204 with a login and 401 without, for the script of the pages.
@@ -76,22 +73,14 @@ pub(super) async fn state_of_login(request: HttpRequest, state: State) -> HttpRe
 fn begin(state: &State, caller: Caller) -> HttpResponse {
     info!(target: "homing::audit", event = "audit.login", who = %caller.name, scope = %caller.scope, "a login");
     match state.logins().begin(clock::now(), caller) {
-        // Another site cannot send this cookie, and no script can read it.
-        Some(cookie) => {
-            let value = format!("{COOKIE_NAME}={cookie}; Path=/; HttpOnly; SameSite=Strict");
-            let mut answer = see("/");
-            if let Ok(value) = value.parse() {
-                answer.headers_mut().insert(SET_COOKIE, value);
-            }
-            answer
-        }
+        Some(cookie) => see_with_cookie("/", &format!("{LOGIN_COOKIE}={cookie}; Path=/")),
         None => HttpResponse::InternalServerError().finish(),
     }
 }
 
 pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> PageResult {
     login_of_form(&request, &state, &form.csrf)?;
-    if let Some(cookie) = cookie_of(&request, COOKIE_NAME) {
+    if let Some(cookie) = cookie_of(&request, LOGIN_COOKIE) {
         state.logins().end(clock::now(), cookie);
     }
     Ok(see("/login"))

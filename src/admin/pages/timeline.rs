@@ -1,9 +1,11 @@
 //! The page of the timeline of redelivery.
 
-use super::views::count;
-use super::{Frame, PageResult, State, login_of, render};
-use crate::admin::segment::segment;
-use crate::admin::timeline::{Entry, KEPT};
+use super::entry::login_of;
+use super::frame::PageFrame;
+use super::page::{PageResult, render};
+use super::views::{clock_time, count, link_of, shown};
+use crate::admin::state::State;
+use crate::admin::timeline::{KEPT, NumberedMoment};
 use crate::broker::events::moments::MomentKind;
 use crate::clock;
 use actix_web::HttpRequest;
@@ -26,7 +28,7 @@ const LANE: u64 = 5;
 #[derive(Template)]
 #[template(path = "timeline.html", config = "src/admin/askama.toml")]
 struct TimelinePage {
-    frame: Frame,
+    frame: PageFrame,
     drawing: TimelineDrawing,
     dropped: Option<String>,
 }
@@ -45,11 +47,11 @@ pub(super) struct TimelineDrawing {
 pub(super) struct Strip {
     pub(super) name: String,
     pub(super) link: Option<String>,
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<StripMark>,
 }
 
 /// A moment in a strip.
-pub(super) struct Mark {
+pub(super) struct StripMark {
     pub(super) x: u64,
     pub(super) y: u64,
     pub(super) kind: &'static str,
@@ -67,7 +69,7 @@ pub(super) struct MomentRow {
 
 pub(super) async fn timeline(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let frame = Frame::of(&request, &state, &login, "/timeline").await;
+    let frame = PageFrame::of(&request, &state, &login, "/timeline").await;
     let dropped = state.observer().map_or(0, |observer| observer.statistics().moments.dropped());
     let drawing = TimelineDrawing::of(&state.timeline().since(0));
     let dropped = (dropped > 0).then(|| count(dropped));
@@ -76,7 +78,7 @@ pub(super) async fn timeline(request: HttpRequest, state: State) -> PageResult {
 
 impl TimelineDrawing {
     /// Returns the drawing of moments, the oldest of which comes first.
-    pub(super) fn of(entries: &[Arc<Entry>]) -> TimelineDrawing {
+    pub(super) fn of(entries: &[Arc<NumberedMoment>]) -> TimelineDrawing {
         let now = clock::unix_millis();
         let mut places: HashMap<&str, usize> = HashMap::new();
         let mut strips: Vec<Strip> = Vec::new();
@@ -105,15 +107,15 @@ impl TimelineDrawing {
     }
 }
 
-fn mark(now: u64, entry: &Entry) -> Mark {
+fn mark(now: u64, entry: &NumberedMoment) -> StripMark {
     let moment = &entry.moment;
     let ago = now.saturating_sub(moment.unix_ms) / 1_000;
     let x = (KEPT.as_secs().saturating_sub(ago)).min(WIDTH) * (WIDTH - 8) / WIDTH;
     let title = format!("{} {}: {}", clock_time(moment.unix_ms), moment.kind.name(), moment.text);
-    Mark { x, y: moment.kind as u64 * LANE, kind: moment.kind.name(), title }
+    StripMark { x, y: moment.kind as u64 * LANE, kind: moment.kind.name(), title }
 }
 
-fn row(entry: &Entry) -> MomentRow {
+fn row(entry: &NumberedMoment) -> MomentRow {
     let moment = &entry.moment;
     MomentRow {
         time: clock_time(moment.unix_ms),
@@ -122,19 +124,4 @@ fn row(entry: &Entry) -> MomentRow {
         kind: moment.kind.name(),
         text: moment.text.to_string(),
     }
-}
-
-fn shown(client_id: &str) -> String {
-    client_id.chars().take(super::views::SHOWN).collect()
-}
-
-/// Returns the page of a client; `None` if the identifier may be cut.
-pub(super) fn link_of(client_id: &str) -> Option<String> {
-    (client_id.len() <= 1_000).then(|| format!("/clients/{}", segment(client_id)))
-}
-
-/// Returns the time of day, in UTC.
-pub(super) fn clock_time(unix_ms: u64) -> String {
-    let secs = unix_ms / 1_000;
-    format!("{:02}:{:02}:{:02}", secs / 3_600 % 24, secs / 60 % 60, secs % 60)
 }

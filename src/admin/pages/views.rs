@@ -1,7 +1,10 @@
 //! The texts that the pages show of a session and its messages.
 
-use crate::admin::routes::messages::ends_with;
+use crate::admin::listing::ListedRow;
+use crate::admin::queries::sessions::reference_of;
+use crate::admin::queries::waits::ends_with;
 use crate::admin::segment::segment;
+use crate::admin::state::AdminState;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::session::outbound::stall::Stall;
@@ -11,7 +14,7 @@ use crate::time::Instant;
 use std::time::Duration;
 
 /// Characters of a client identifier that a page shows.
-pub(super) const SHOWN: usize = 256;
+const SHOWN: usize = 256;
 
 /// Bytes of a client identifier above which a link has the place of the session instead.
 const LONG: usize = 1_000;
@@ -55,7 +58,7 @@ impl ClientView {
         let oldest = diagnosed.or(row.oldest);
         let is_long = row.client_id.len() > LONG;
         ClientView {
-            name: row.client_id.chars().take(SHOWN).collect(),
+            name: shown(&row.client_id),
             path: if is_long { "-".to_owned() } else { segment(&row.client_id) },
             suffix: if is_long { format!("?ref={reference}") } else { String::new() },
             version: row.version.to_string(),
@@ -90,6 +93,12 @@ impl MessageRow {
             ends_with: ends_with(&row.wait),
         }
     }
+}
+
+/// Returns the view of a listed session.
+pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
+    let reference = reference_of(state, row.shard, row.session.id);
+    ClientView::of(&row.session, row.socket.as_ref(), &reference)
 }
 
 /// Returns what holds the oldest message, and for how long, as one sentence.
@@ -155,6 +164,22 @@ pub(super) fn bytes(number: u64) -> String {
         unit = larger;
     }
     if unit == "B" || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+/// Returns the characters of a client identifier that a page shows.
+pub(super) fn shown(client_id: &str) -> String {
+    client_id.chars().take(SHOWN).collect()
+}
+
+/// Returns the page of a client; `None` if the identifier may be cut.
+pub(super) fn link_of(client_id: &str) -> Option<String> {
+    (client_id.len() <= LONG).then(|| format!("/clients/{}", segment(client_id)))
+}
+
+/// Returns the time of day, in UTC.
+pub(super) fn clock_time(unix_ms: u64) -> String {
+    let secs = unix_ms / 1_000;
+    format!("{:02}:{:02}:{:02}", secs / 3_600 % 24, secs / 60 % 60, secs % 60)
 }
 
 #[cfg(test)]

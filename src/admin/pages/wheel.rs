@@ -1,7 +1,10 @@
 //! The page of the deadline wheel.
 
+use super::entry::login_of;
+use super::frame::PageFrame;
+use super::page::{PageResult, render};
 use super::views::count;
-use super::{Frame, PageResult, State, login_of, render};
+use crate::admin::state::State;
 use crate::admin::wheel::{Bar, Wheel};
 use crate::expiry::deadline::DeadlineKind;
 use actix_web::HttpRequest;
@@ -16,7 +19,7 @@ const STEP: usize = 10;
 #[derive(Template)]
 #[template(path = "wheel.html", config = "src/admin/askama.toml")]
 struct WheelPage {
-    frame: Frame,
+    frame: PageFrame,
     keys: String,
     overdue: String,
     later: String,
@@ -42,7 +45,7 @@ pub(super) async fn wheel(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.running()?;
     let wheel = state.wheel().now(observer).await?;
-    let frame = Frame::of(&request, &state, &login, "/wheel").await;
+    let frame = PageFrame::of(&request, &state, &login, "/wheel").await;
     Ok(render(&WheelPage {
         frame,
         keys: count(wheel.keys()),

@@ -1,13 +1,16 @@
 //! The page that says where a message is, and why it waits.
 
-use super::timeline::link_of;
-use super::{Frame, PageResult, State, login_of, render};
-use crate::admin::routes::whereabouts::where_is;
-use crate::admin::routes::{Failed, read_query};
+use super::entry::login_of;
+use super::frame::PageFrame;
+use super::page::{PageResult, render};
+use super::views::{link_of, shown};
+use crate::admin::queries::whereabouts::whereabouts;
+use crate::admin::request::read_query;
+use crate::admin::state::State;
+use crate::shard::observe::whereabouts::{MatchedSession, Wanted};
 use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;
-use serde_json::Value;
 
 /// The fields of the form. An empty one is none.
 #[derive(Debug, Default, Deserialize)]
@@ -21,58 +24,50 @@ struct WhereForm {
 #[derive(Template)]
 #[template(path = "where.html", config = "src/admin/askama.toml")]
 struct WherePage {
-    frame: Frame,
+    frame: PageFrame,
     form: WhereForm,
     /// `None` if nothing was asked.
-    found: Option<Found>,
+    found: Option<WhereAnswer>,
 }
 
 /// The answer: one sentence for each receiver and place, and the subscribers.
-struct Found {
+struct WhereAnswer {
     verdicts: Vec<String>,
-    subscribers: Vec<Subscriber>,
+    subscribers: Vec<SubscriberRow>,
 }
 
 /// A client whose subscriptions match the topic now.
-struct Subscriber {
+struct SubscriberRow {
     name: String,
     link: Option<String>,
-    state: String,
-    qos: String,
+    state: &'static str,
+    qos: u8,
     filters: String,
 }
 
 pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let form: WhereForm = read_query(&request)?;
-    let found = if form.topic.is_empty() && form.receiver.is_empty() && form.publisher.is_empty() {
+    let given = |text: &str| (!text.is_empty()).then(|| text.into());
+    let (topic, publisher, receiver) = (given(&form.topic), given(&form.publisher), given(&form.receiver));
+    let wanted = Wanted { topic, publisher, receiver };
+    let found = if wanted == Wanted::default() {
         None
     } else {
-        Some(look(&state, &form).await?)
+        let found = whereabouts(&state, &wanted).await?;
+        let subscribers = found.receivers.sessions.iter().map(subscriber_row).collect();
+        Some(WhereAnswer { verdicts: found.verdicts, subscribers })
     };
-    let frame = Frame::of(&request, &state, &login, "/where").await;
+    let frame = PageFrame::of(&request, &state, &login, "/where").await;
     Ok(render(&WherePage { frame, form, found }))
 }
 
-async fn look(state: &State, form: &WhereForm) -> Result<Found, Failed> {
-    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let (topic, publisher, receiver) = (given(&form.topic), given(&form.publisher), given(&form.receiver));
-    let body = where_is(state, topic, publisher, receiver).await?;
-    let list = |name: &str| body[name].as_array().cloned().unwrap_or_default();
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let subscriber = |row: &Value| {
-        let name = text(&row["client_id"]);
-        let filters: Vec<String> = row["filters"].as_array().into_iter().flatten().map(text).collect();
-        Subscriber {
-            link: link_of(&name),
-            name: name.chars().take(super::views::SHOWN).collect(),
-            state: text(&row["state"]),
-            qos: text(&row["qos"]),
-            filters: filters.join(", "),
-        }
-    };
-    Ok(Found {
-        verdicts: list("verdicts").iter().map(text).collect(),
-        subscribers: list("subscriptions").iter().map(subscriber).collect(),
-    })
+fn subscriber_row(session: &MatchedSession) -> SubscriberRow {
+    SubscriberRow {
+        name: shown(&session.client_id),
+        link: link_of(&session.client_id),
+        state: if session.connected { "connected" } else { "away" },
+        qos: session.qos as u8,
+        filters: session.filters.join(", "),
+    }
 }

@@ -1,7 +1,8 @@
 //! /api/v1/audit: the last actions of operators.
 
-use super::{Failed, caller, read_query};
 use crate::admin::access::Scope;
+use crate::admin::failed::Failed;
+use crate::admin::request::{caller, read_query};
 use crate::admin::state::AdminState;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};

@@ -1,9 +1,10 @@
 //! /api/v1/config/reload: reads the configuration and its files again.
 
-use super::{Failed, caller, read_query};
 use crate::admin::access::Scope;
-use crate::admin::audit::Action;
+use crate::admin::audit::AuditedAction;
+use crate::admin::failed::Failed;
 use crate::admin::problem::{problem_body, respond};
+use crate::admin::request::{caller, read_query};
 use crate::admin::state::AdminState;
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::config::{Change, Shadowed};
@@ -31,7 +32,7 @@ pub(crate) async fn reload(request: HttpRequest, state: Data<AdminState>) -> Res
     let mode = if dry_run { ReloadMode::Check } else { ReloadMode::Apply };
     let result = observer.reload(mode).await.map_err(|_| Failed::Busy)?;
     let outcome = if result.is_ok() { "done" } else { "refused" };
-    let action = Action {
+    let action = AuditedAction {
         action: "reload",
         target: "configuration",
         arguments: format!("{mode:?}"),

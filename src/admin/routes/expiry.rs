@@ -1,7 +1,8 @@
 //! /api/v1/expiry: the deadlines by the bucket in which they are due.
 
-use super::{Failed, caller};
 use crate::admin::access::Scope;
+use crate::admin::failed::Failed;
+use crate::admin::request::caller;
 use crate::admin::state::AdminState;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};

@@ -1,8 +1,9 @@
 //! /api/v1/log/level: the level of the log.
 
-use super::{Failed, caller};
 use crate::admin::access::Scope;
-use crate::admin::audit::Action;
+use crate::admin::audit::AuditedAction;
+use crate::admin::failed::Failed;
+use crate::admin::request::caller;
 use crate::admin::state::AdminState;
 use crate::log::level::{self, LevelError};
 use crate::time::duration;
@@ -19,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// The body of a change.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct LevelBody {
     /// A level or directives.
     level: String,
     /// The time for which it holds, as "10m". Without it, the level holds until a reload.
@@ -40,7 +41,7 @@ pub(crate) async fn set(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Admin)?;
-    let Wanted { level, hold } = serde_json::from_slice(&body).map_err(|error| {
+    let LevelBody { level, hold } = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"level\": \"debug\", \"for\": \"10m\"}}: {error}"))
     })?;
     let hold = hold.map(|text| time(&text)).transpose()?;
@@ -50,7 +51,7 @@ pub(crate) async fn set(
     })?;
     let arguments =
         hold.map_or_else(|| level.clone(), |hold| format!("{level} for {}", duration::format(hold)));
-    let action = Action { action: "log_level", target: "log", arguments, result: "done".to_owned() };
+    let action = AuditedAction { action: "log_level", target: "log", arguments, result: "done".to_owned() };
     state.audit().note(&caller, &action);
     if let Some(hold) = hold {
         actix_web::rt::spawn(async move {

@@ -1,7 +1,8 @@
 //! /api/v1/login/code: a one-time code for a login of the pages.
 
-use super::{Failed, caller};
 use crate::admin::access::Scope;
+use crate::admin::failed::Failed;
+use crate::admin::request::caller;
 use crate::admin::state::AdminState;
 use crate::clock;
 use actix_web::web::Data;

@@ -1,14 +1,18 @@
 //! The unfinished messages of one client, each with the reason why it waits.
 
-use super::clients::{Target, message, until};
-use super::{Failed, ask, caller, limit_of, read_query};
+use super::clients::message;
 use crate::admin::access::Scope;
+use crate::admin::failed::Failed;
+use crate::admin::queries::target::ClientTarget;
+use crate::admin::queries::unfinished::{message_id, unfinished};
+use crate::admin::queries::waits::{ends_with, until};
+use crate::admin::request::{caller, limit_of, read_query};
 use crate::admin::state::AdminState;
 use crate::clock;
-use crate::session::outbound::stall::StallCause;
-use crate::shard::observe::query::{Query, QueryAnswer, ROWS};
-use crate::shard::observe::unfinished::{UnfinishedMessage, UnfinishedPage, UnfinishedPart};
-use crate::shard::observe::wait_reason::{SentPacket, WaitReason};
+use crate::shard::observe::query::ROWS;
+use crate::shard::observe::unfinished::{UnfinishedMessage, UnfinishedPart};
+use crate::shard::observe::wait_reason::WaitReason;
+use crate::shard::slots::SessionId;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
@@ -49,14 +53,14 @@ async fn page(
 ) -> Result<HttpResponse, Failed> {
     caller(request, Scope::Viewer)?;
     let PageParameters { reference, limit, cursor } = read_query(request)?;
-    let target = Target::read(client_id, reference.as_deref(), state)?;
+    let target = ClientTarget::read(client_id, reference.as_deref(), state)?;
     let most = limit_of(limit, 100, ROWS)?;
     let from = match &cursor {
         None => 0,
         Some(text) => u64::from_str_radix(text, 16).map_err(|_| Failed::Cursor)?,
     };
     let page = unfinished(state, &target, part, from, most).await?;
-    let rows: Vec<Value> = page.rows.iter().map(|row| unfinished_row(state, &page, row)).collect();
+    let rows: Vec<Value> = page.rows.iter().map(|row| unfinished_row(state, page.session, row)).collect();
     let mut body = json!({ "messages": rows });
     if let Some(next) = page.next {
         body["next"] = format!("{next:x}").into();
@@ -64,37 +68,10 @@ async fn page(
     Ok(HttpResponse::Ok().json(body))
 }
 
-/// Returns a page of the unfinished messages of a client.
-///
-/// # Errors
-/// There is no such session, or its shard does not answer.
-pub(crate) async fn unfinished(
-    state: &AdminState,
-    target: &Target,
-    part: UnfinishedPart,
-    from: u64,
-    most: usize,
-) -> Result<UnfinishedPage, Failed> {
-    let observer = state.running()?;
-    let query = Query::Unfinished { client: target.session.clone(), part, from, most };
-    match ask(state, observer, target.shard(observer), query).await?.answer {
-        QueryAnswer::Unfinished(Some(page)) => Ok(*page),
-        _ => Err(Failed::NoSuchClient),
-    }
-}
-
-/// Returns the name of a message in URLs; `None` if it has none.
-pub(crate) fn message_id(
-    state: &AdminState,
-    page: &UnfinishedPage,
-    row: &UnfinishedMessage,
-) -> Option<String> {
-    row.name.map(|name| state.process().message_name(page.session, name))
-}
-
-fn unfinished_row(state: &AdminState, page: &UnfinishedPage, row: &UnfinishedMessage) -> Value {
+/// Returns an unfinished message of a session as JSON. Times are in seconds.
+pub(super) fn unfinished_row(state: &AdminState, session: SessionId, row: &UnfinishedMessage) -> Value {
     json!({
-        "mid": message_id(state, page, row),
+        "mid": message_id(state, session, row),
         "packet_id": row.packet_id.map(|id| id.get()),
         "transmissions": row.transmissions,
         "age": row.age.map(|age| age.as_secs_f64()),
@@ -127,54 +104,4 @@ pub(crate) fn wait(wait: &WaitReason) -> Value {
         WaitReason::Committing | WaitReason::ReadingBack => {}
     }
     body
-}
-
-/// Returns what ends a wait, for people.
-pub(crate) fn ends_with(wait: &WaitReason) -> String {
-    let within = |then| match until(clock::now(), then) {
-        Some(seconds) => format!(" in {seconds:.1} s"),
-        None => String::new(),
-    };
-    match wait {
-        WaitReason::ReceiverAway(ends) if ends.is_never() => "the client returns".to_owned(),
-        WaitReason::ReceiverAway(ends) => {
-            format!("the client returns; its session ends{}, and the message is dropped then", within(*ends))
-        }
-        WaitReason::WindowFull(Some((packet_id, age))) => {
-            let age = age.as_secs_f64();
-            format!(
-                "an acknowledgement; packet {} is the oldest without one, for {age:.1} s",
-                packet_id.get()
-            )
-        }
-        WaitReason::WindowFull(None) => "an acknowledgement".to_owned(),
-        WaitReason::Behind(0) => "the next turn of the broker".to_owned(),
-        WaitReason::Behind(ahead) => format!("{ahead} messages before it in the queue are sent"),
-        WaitReason::SocketBlocked(closes) => {
-            format!("the client reads; the connection is closed{} otherwise", within(*closes))
-        }
-        WaitReason::OlderFirst(older) => format!("{older} older messages are sent again"),
-        WaitReason::Unacknowledged(sent) => {
-            format!("an acknowledgement; {}. {}", sent.cause.detail(), next_step(sent))
-        }
-        WaitReason::AwaitingPubcomp(sent) => {
-            format!("PUBCOMP; {}. {}", sent.cause.detail(), next_step(sent))
-        }
-        WaitReason::Committing => "the store commits".to_owned(),
-        WaitReason::ReadingBack => "the store reads the message back".to_owned(),
-        WaitReason::Held(then) => {
-            format!("room in the queue; the message is refused{} otherwise", within(*then))
-        }
-    }
-}
-
-fn next_step(sent: &SentPacket) -> String {
-    let Some(seconds) = until(clock::now(), sent.due) else {
-        return "Nothing is done about it before the client returns.".to_owned();
-    };
-    if sent.cause == StallCause::Application {
-        format!("Next: {} in {seconds:.1} s.", sent.then.name())
-    } else {
-        format!("Next look in {seconds:.1} s.")
-    }
 }

@@ -1,8 +1,9 @@
 //! /metrics, for Prometheus.
 
-use super::{Failed, caller};
 use crate::admin::access::Scope;
+use crate::admin::failed::Failed;
 use crate::admin::metrics::{render, text::CONTENT_TYPE};
+use crate::admin::request::caller;
 use crate::admin::state::AdminState;
 use crate::broker::connection::is_loopback;
 use actix_web::web::Data;

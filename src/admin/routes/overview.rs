@@ -1,7 +1,8 @@
 //! /api/v1/overview: the figures of the whole broker on one page.
 
-use super::{Failed, caller};
 use crate::admin::access::Scope;
+use crate::admin::failed::Failed;
+use crate::admin::request::caller;
 use crate::admin::state::AdminState;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;

@@ -1,7 +1,8 @@
 //! /api/v1/slo: the delivery objectives with their counts and error budgets.
 
-use super::{Failed, caller};
 use crate::admin::access::Scope;
+use crate::admin::failed::Failed;
+use crate::admin::request::caller;
 use crate::admin::state::AdminState;
 use crate::session::objectives::{Objective, ObjectiveCounts};
 use actix_web::web::Data;

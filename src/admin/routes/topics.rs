@@ -1,23 +1,29 @@
 //! Topics: who is subscribed, what is retained, what is delayed, and what was dropped.
 
-use super::clients::{Target, find, message, until};
+use super::clients::message;
 use super::whereabouts::{drop_row, group_row, session_row};
-use super::{Failed, ask, caller, limit_of, read_query};
 use crate::admin::access::Scope;
-use crate::admin::audit::Action;
+use crate::admin::audit::AuditedAction;
+use crate::admin::failed::Failed;
+use crate::admin::queries::sessions::find;
+use crate::admin::queries::target::ClientTarget;
+use crate::admin::queries::waits::until;
+use crate::admin::queries::whereabouts::{Elsewhere, elsewhere, receivers};
+use crate::admin::request::{caller, limit_of, read_query};
 use crate::admin::state::AdminState;
 use crate::clock;
 use crate::mqtt::message::Message;
 use crate::mqtt::topic::{TopicFilter, is_topic_name};
 use crate::routing::retained::{Cursor, SearchProgress};
 use crate::shard::features::administration::CommandOutcome;
-use crate::shard::observe::query::{MessageSummary, Query, QueryAnswer, ROWS};
+use crate::shard::observe::query::MessageSummary;
 use crate::shard::observe::whereabouts::Wanted;
 use crate::time::Instant;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::time::Duration;
 
 /// Retained messages in one answer at most.
@@ -59,23 +65,15 @@ pub(crate) async fn subscriptions(
     let observer = state.running()?;
     match read_query(&request)? {
         SubscriptionParameters { matches: Some(topic), client: None } => {
-            let (mut sessions, mut groups, mut is_complete) = (Vec::new(), Vec::new(), true);
-            for shard in 0..observer.shards() {
-                let query = Query::Receivers { topic: topic.as_str().into() };
-                if let QueryAnswer::Receivers(matched) = ask(&state, observer, shard, query).await?.answer {
-                    sessions.extend(matched.sessions.iter().map(session_row));
-                    // Every shard knows every group.
-                    if shard == 0 {
-                        groups.extend(matched.groups.iter().map(group_row));
-                    }
-                    is_complete &= !matched.more;
-                }
-            }
-            let body = json!({ "subscriptions": sessions, "shared_groups": groups, "complete": is_complete });
-            Ok(HttpResponse::Ok().json(body))
+            let found = receivers(&state, observer, &topic).await?;
+            Ok(HttpResponse::Ok().json(json!({
+                "subscriptions": found.sessions.iter().map(session_row).collect::<Vec<_>>(),
+                "shared_groups": found.groups.iter().map(group_row).collect::<Vec<_>>(),
+                "complete": !found.more,
+            })))
         }
         SubscriptionParameters { matches: None, client: Some(client) } => {
-            let (detail, _) = find(&state, observer, &Target::client(&client)).await?;
+            let (detail, _) = find(&state, observer, &ClientTarget::client(&client)).await?;
             let filters: Vec<&str> = detail.filters.iter().map(|filter| &**filter).collect();
             let is_complete = filters.len() == detail.row.subscriptions;
             let row = json!({ "client_id": client, "state": detail.row.state(), "filters": filters });
@@ -129,7 +127,8 @@ pub(crate) async fn delete_retained(
         topic.ok_or_else(|| Failed::Parameter("name a topic without wildcards: topic=a/b".to_owned()))?;
     let outcome = observer.delete_retained(&topic).await;
     let result = outcome.map_or_else(|_| "no answer".to_owned(), |outcome| format!("{outcome:?}"));
-    let action = Action { action: "delete_retained", target: &topic, arguments: String::new(), result };
+    let action =
+        AuditedAction { action: "delete_retained", target: &topic, arguments: String::new(), result };
     state.audit().note(&caller, &action);
     match outcome.map_err(|_| Failed::Busy)? {
         CommandOutcome::Done => Ok(HttpResponse::NoContent().finish()),
@@ -143,7 +142,7 @@ pub(crate) async fn delete_retained(
 
 /// Lists delayed messages that are in memory: those of the next minute, or all without a store.
 pub(crate) async fn delayed(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    let (mut rows, _) = elsewhere(&request, &state).await?;
+    let mut rows = elsewhere_of(&request, &state).await?.delayed;
     rows.sort_by_key(|(due, _)| *due);
     let row = |(due, row): &(Instant, MessageSummary)| json!({ "due_in": until(clock::now(), *due), "message": message(row) });
     Ok(HttpResponse::Ok().json(json!({ "delayed": rows.iter().map(row).collect::<Vec<_>>() })))
@@ -151,26 +150,15 @@ pub(crate) async fn delayed(request: HttpRequest, state: Data<AdminState>) -> Re
 
 /// Lists the last dropped messages, the newest first.
 pub(crate) async fn dropped(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    let (_, rows) = elsewhere(&request, &state).await?;
-    Ok(HttpResponse::Ok().json(json!({ "dropped": rows })))
+    let mut rows = elsewhere_of(&request, &state).await?.dropped;
+    rows.sort_by_key(|drop| Reverse(drop.at));
+    Ok(HttpResponse::Ok().json(json!({ "dropped": rows.iter().map(drop_row).collect::<Vec<_>>() })))
 }
 
-async fn elsewhere(
-    request: &HttpRequest,
-    state: &AdminState,
-) -> Result<(Vec<(Instant, MessageSummary)>, Vec<Value>), Failed> {
+async fn elsewhere_of(request: &HttpRequest, state: &AdminState) -> Result<Elsewhere, Failed> {
     caller(request, Scope::Viewer)?;
     let observer = state.running()?;
     let TopicParameters { topic } = read_query(request)?;
     let wanted = Wanted { topic: topic.map(Into::into), ..Wanted::default() };
-    let (mut delayed, mut dropped) = (Vec::new(), Vec::new());
-    for shard in 0..observer.shards() {
-        let query = Query::Elsewhere { wanted: wanted.clone(), most: ROWS };
-        if let QueryAnswer::Elsewhere(waits, drops) = ask(state, observer, shard, query).await?.answer {
-            delayed.extend(waits);
-            dropped.extend(drops);
-        }
-    }
-    dropped.sort_by_key(|drop| std::cmp::Reverse(drop.at));
-    Ok((delayed, dropped.iter().map(drop_row).collect()))
+    elsewhere(state, observer, &wanted).await
 }

@@ -1,10 +1,11 @@
 //! /api/v1/traces: traces of messages and clients.
 
-use super::{Failed, caller, limit_of, read_query};
 use crate::admin::access::Scope;
-use crate::admin::audit::Action;
+use crate::admin::audit::AuditedAction;
+use crate::admin::failed::Failed;
+use crate::admin::request::{caller, limit_of, read_query};
 use crate::admin::state::AdminState;
-use crate::admin::traces::{self, TraceRequest};
+use crate::admin::traces::book::TraceOrder;
 use crate::mqtt::topic::TopicFilter;
 use crate::shard::observe::trace::{LONGEST_CLIENT_ID, TracedPayloads};
 use crate::time::duration;
@@ -29,7 +30,7 @@ const STEPS: usize = 1_000;
 /// The body of a new trace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct TraceBody {
     #[serde(default)]
     clients: Vec<Box<str>>,
     #[serde(default)]
@@ -56,22 +57,22 @@ pub(crate) async fn begin(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Operator)?;
-    state.running()?;
-    let wanted: Wanted = serde_json::from_slice(&body).map_err(|error| {
+    let observer = state.running()?;
+    let wanted: TraceBody = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"clients\": [\"app-1\"], \"for\": \"5m\"}}: {error}"))
     })?;
-    let request = checked(wanted)?;
-    let (target, arguments) = (request.clients.join(", "), request.filters.join(", "));
-    let begun = traces::begin(&state, request).await;
+    let order = checked(wanted)?;
+    let (target, arguments) = (order.clients.join(", "), order.filters.join(", "));
+    let begun = state.traces().begin(observer, order).await;
     let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));
-    state.audit().note(&caller, &Action { action: "trace", target: &target, arguments, result });
-    let number = begun.map_err(Failed::Parameter)?;
+    state.audit().note(&caller, &AuditedAction { action: "trace", target: &target, arguments, result });
+    let number = begun.map_err(|full| Failed::Parameter(full.to_string()))?;
     Ok(HttpResponse::Created().json(json!({ "trace": number })))
 }
 
-fn checked(wanted: Wanted) -> Result<TraceRequest, Failed> {
+fn checked(wanted: TraceBody) -> Result<TraceOrder, Failed> {
     let refuse = |what: String| Err(Failed::Parameter(what));
-    let Wanted { clients, topics, lasts, payload } = wanted;
+    let TraceBody { clients, topics, lasts, payload } = wanted;
     if clients.is_empty() && topics.is_empty() {
         return refuse("a trace needs a client or a topic filter".to_owned());
     }
@@ -92,7 +93,7 @@ fn checked(wanted: Wanted) -> Result<TraceRequest, Failed> {
             })?,
     };
     let payloads = if payload { TracedPayloads::Shown } else { TracedPayloads::Hidden };
-    Ok(TraceRequest { clients, filters: topics, lasts, payloads })
+    Ok(TraceOrder { clients, filters: topics, lasts, payloads })
 }
 
 /// Returns all traces without their steps.
@@ -127,9 +128,14 @@ pub(crate) async fn end(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Operator)?;
-    let (number, is_ended) = (*path, traces::end(&state, *path).await);
+    let number = *path;
+    // Nothing is traced before the start of the broker.
+    let is_ended = match state.observer() {
+        Some(observer) => state.traces().end(observer, number).await,
+        None => false,
+    };
     let result = if is_ended { "done" } else { "no such trace" }.to_owned();
     let (target, arguments) = (number.to_string(), String::new());
-    state.audit().note(&caller, &Action { action: "end trace", target: &target, arguments, result });
+    state.audit().note(&caller, &AuditedAction { action: "end trace", target: &target, arguments, result });
     if is_ended { Ok(HttpResponse::NoContent().finish()) } else { Err(Failed::NoSuchTrace) }
 }

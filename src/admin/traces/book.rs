@@ -28,18 +28,18 @@ const MESSAGES: usize = 1_000;
 /// The time for which a trace runs on after its last watcher has left.
 const UNWATCHED: Duration = Duration::from_secs(30);
 
-/// The wish of an operator.
+/// The wish of an operator, whose parts are checked.
 #[derive(Clone, Debug)]
-pub(super) struct TraceOrder {
-    pub(super) clients: Vec<Box<str>>,
-    pub(super) filters: Vec<Box<str>>,
-    pub(super) lasts: Duration,
-    pub(super) payloads: TracedPayloads,
+pub(crate) struct TraceOrder {
+    pub(crate) clients: Vec<Box<str>>,
+    pub(crate) filters: Vec<Box<str>>,
+    pub(crate) lasts: Duration,
+    pub(crate) payloads: TracedPayloads,
 }
 
 /// The reason why a trace cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BookFull {
+pub(crate) enum BookFull {
     #[error("the traces that run follow 16 clients together at most; end one of them first")]
     Clients,
     #[error("the traces that run follow 4 topic filters together at most; end one of them first")]
@@ -64,8 +64,7 @@ pub(super) struct Trace {
     bytes: usize,
     /// The number of the last step.
     last: u64,
-    /// Messages whose steps belong to this trace, the oldest first.
-    messages: VecDeque<AuditTag>,
+    /// Messages whose steps belong to this trace.
     followed: HashSet<AuditTag>,
     /// Messages that were not followed, because there were too many.
     pub(super) unfollowed: u64,
@@ -101,10 +100,10 @@ impl Trace {
 
     /// Follows a message. A number that comes again belongs to the new message.
     fn follow(&mut self, audit: AuditTag) {
-        if self.messages.len() >= MESSAGES {
+        if self.followed.len() >= MESSAGES {
             self.unfollowed += 1;
-        } else if self.followed.insert(audit) {
-            self.messages.push_back(audit);
+        } else {
+            self.followed.insert(audit);
         }
     }
 
@@ -170,7 +169,6 @@ impl TraceBook {
             steps: VecDeque::new(),
             bytes: 0,
             last: 0,
-            messages: VecDeque::new(),
             followed: HashSet::new(),
             unfollowed: 0,
         });

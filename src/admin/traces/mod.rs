@@ -4,14 +4,13 @@
 //! is counted as lost. One task takes the steps and gives each to the traces that it belongs to.
 //! The task runs only while a trace does.
 
-mod book;
+pub(super) mod book;
 mod step;
 
-use super::state::AdminState;
+use crate::broker::observer::Observer;
 use crate::broker::question::TraceFeed;
 use crate::clock;
 use crate::shard::observe::trace::{TraceStep, TracedPayloads};
-use actix_web::web::Data;
 use book::{BookFull, Trace, TraceBook, TraceOrder};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,22 +28,13 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     book: Mutex<TraceBook>,
-    /// The way of the shards to the collector, while it runs. The lock also orders the messages that
-    /// tell the shards what to trace.
+    /// The way of the shards to the collector, while it runs. The lock also orders the messages
+    /// that tell the shards what to trace.
     feed: tokio::sync::Mutex<Option<TraceFeed>>,
     /// Steps that were lost since the start, because the channel was full.
     lost: Arc<AtomicU64>,
     /// Notified when steps have come or a trace has ended.
     changed: Notify,
-}
-
-/// The wish of an operator, whose parts are checked.
-#[derive(Clone, Debug)]
-pub(super) struct TraceRequest {
-    pub(super) clients: Vec<Box<str>>,
-    pub(super) filters: Vec<Box<str>>,
-    pub(super) lasts: Duration,
-    pub(super) payloads: TracedPayloads,
 }
 
 impl Traces {
@@ -111,6 +101,51 @@ impl Traces {
         }
         self.page(number, after, most)
     }
+
+    /// Begins a trace. Returns its number.
+    ///
+    /// # Errors
+    /// The bound that has no room for the trace.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        observer: &Observer,
+        order: TraceOrder,
+    ) -> Result<u64, BookFull> {
+        let number = self.book().begin(clock::now(), order)?;
+        self.tell_shards(observer).await;
+        Ok(number)
+    }
+
+    /// Ends a trace and forgets its steps. Returns false if there is none with this number.
+    pub(super) async fn end(self: &Arc<Self>, observer: &Observer, number: u64) -> bool {
+        let is_removed = self.book().remove(number);
+        if is_removed {
+            self.tell_shards(observer).await;
+            self.changed.notify_waiters();
+        }
+        is_removed
+    }
+
+    /// Tells every shard what the traces that run follow. Starts the collector if it does not run,
+    /// and lets it end if no trace runs.
+    async fn tell_shards(self: &Arc<Self>, observer: &Observer) {
+        let mut feed = self.feed.lock().await;
+        let watch = self.book().watch().map(Arc::new);
+        let to = match (&watch, &*feed) {
+            (None, _) => None,
+            (Some(_), Some(feed)) => Some(feed.clone()),
+            (Some(_), None) => {
+                let (steps, taken) = mpsc::channel(CHANNEL);
+                actix_web::rt::spawn(collect(Arc::clone(self), observer.clone(), taken));
+                Some(TraceFeed { steps, lost: Arc::clone(&self.lost) })
+            }
+        };
+        *feed = to.clone();
+        for shard in 0..observer.shards() {
+            // A shard that does not answer in time has the message in its mailbox all the same.
+            let _ = observer.trace(shard, watch.clone(), to.clone()).await;
+        }
+    }
 }
 
 /// Returns the figures of a trace.
@@ -130,78 +165,32 @@ fn described(trace: &Trace) -> Value {
     })
 }
 
-/// Begins a trace. Returns its number.
-///
-/// # Errors
-/// A bound, as a sentence.
-pub(super) async fn begin(state: &Data<AdminState>, request: TraceRequest) -> Result<u64, String> {
-    let TraceRequest { clients, filters, lasts, payloads } = request;
-    let order = TraceOrder { clients, filters, lasts, payloads };
-    let number =
-        state.traces().book().begin(clock::now(), order).map_err(|full: BookFull| full.to_string())?;
-    tell_shards(state).await;
-    Ok(number)
-}
-
-/// Ends a trace and forgets its steps. Returns false if there is none with this number.
-pub(super) async fn end(state: &Data<AdminState>, number: u64) -> bool {
-    let is_removed = state.traces().book().remove(number);
-    if is_removed {
-        tell_shards(state).await;
-        state.traces().changed.notify_waiters();
-    }
-    is_removed
-}
-
-/// Tells every shard what the traces that run follow. Starts the collector if it does not run, and
-/// lets it end if no trace runs.
-async fn tell_shards(state: &Data<AdminState>) {
-    let Some(observer) = state.observer() else { return };
-    let traces = state.traces();
-    let mut feed = traces.feed.lock().await;
-    let watch = traces.book().watch().map(Arc::new);
-    let to = match (&watch, &*feed) {
-        (None, _) => None,
-        (Some(_), Some(feed)) => Some(feed.clone()),
-        (Some(_), None) => {
-            let (steps, taken) = mpsc::channel(CHANNEL);
-            actix_web::rt::spawn(collect(state.clone(), taken));
-            Some(TraceFeed { steps, lost: Arc::clone(&traces.lost) })
-        }
-    };
-    *feed = to.clone();
-    for shard in 0..observer.shards() {
-        // A shard that does not answer in time has the message in its mailbox all the same.
-        let _ = observer.trace(shard, watch.clone(), to.clone()).await;
-    }
-}
-
 /// Takes steps until no shard can send any more.
-async fn collect(state: Data<AdminState>, mut steps: mpsc::Receiver<TraceStep>) {
+async fn collect(traces: Arc<Traces>, observer: Observer, mut steps: mpsc::Receiver<TraceStep>) {
     let mut looked = clock::now();
     loop {
         let first = tokio::time::timeout(TICK, steps.recv()).await;
         match first {
             Ok(None) => return,
             Ok(Some(first)) => {
-                let mut book = state.traces().book();
+                let mut book = traces.book();
                 book.take(&first);
                 for _ in 0..CHANNEL {
                     let Ok(step) = steps.try_recv() else { break };
                     book.take(&step);
                 }
                 drop(book);
-                state.traces().changed.notify_waiters();
+                traces.changed.notify_waiters();
             }
             Err(_) => {}
         }
         let now = clock::now();
         if now.since(looked) >= TICK {
             looked = now;
-            let has_ended = state.traces().book().end_due(now);
+            let has_ended = traces.book().end_due(now);
             if has_ended {
-                tell_shards(&state).await;
-                state.traces().changed.notify_waiters();
+                traces.tell_shards(&observer).await;
+                traces.changed.notify_waiters();
             }
         }
     }

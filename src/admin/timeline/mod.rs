@@ -1,16 +1,15 @@
-//! The timeline of redelivery: what happened in the last 15 minutes to messages that clients did not
-//! acknowledge in time.
+//! The timeline of redelivery: what happened in the last 15 minutes to messages that clients did
+//! not acknowledge in time.
 //!
 //! The shards send moments through one bounded channel. A task on the thread of the interface takes
-//! them into a ring. While a client has an overdue message, the task asks its shard once a second if
-//! the message is acknowledged. Without such clients the task sleeps.
+//! them into a ring. While a client has an overdue message, the task asks its shard once a second
+//! if the message is acknowledged. Without such clients the task sleeps.
 
-use super::state::AdminState;
+pub(super) mod collector;
+
 use crate::broker::events::moments::{Moment, MomentKind};
 use crate::clock;
-use crate::shard::observe::query::{Query, QueryAnswer, SessionName};
 use crate::time::Instant;
-use actix_web::web::Data;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,15 +30,12 @@ const FOLLOWED: usize = 256;
 /// Clients that the task asks for in one second.
 const ASKED: usize = 8;
 
-/// The time between two rounds of questions.
-const PACE: Duration = Duration::from_secs(1);
-
 /// Moments that a live page may be behind before it is told so.
 const BEHIND: usize = 64;
 
 /// A moment with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct NumberedMoment {
     /// Counts up from 1.
     pub(super) number: u64,
     pub(super) moment: Moment,
@@ -47,8 +43,8 @@ pub(super) struct Entry {
 
 /// The moments of the last 15 minutes, and those who watch for new ones.
 pub(super) struct Timeline {
-    ring: Mutex<Ring>,
-    watchers: broadcast::Sender<Arc<Entry>>,
+    ring: Mutex<MomentRing>,
+    watchers: broadcast::Sender<Arc<NumberedMoment>>,
     /// The time of the start, in milliseconds since 1970: it tells processes apart.
     process: u64,
 }
@@ -62,20 +58,20 @@ impl Default for Timeline {
 
 impl Timeline {
     /// Returns the moments behind the number `after`, the oldest first.
-    pub(super) fn since(&self, after: u64) -> Vec<Arc<Entry>> {
+    pub(super) fn since(&self, after: u64) -> Vec<Arc<NumberedMoment>> {
         let mut ring = self.ring();
         ring.forget(clock::unix_millis());
         ring.entries.iter().filter(|entry| entry.number > after).cloned().collect()
     }
 
     /// Returns the moments of one client, the oldest first.
-    pub(super) fn of_client(&self, client_id: &str) -> Vec<Arc<Entry>> {
+    pub(super) fn of_client(&self, client_id: &str) -> Vec<Arc<NumberedMoment>> {
         let all = self.since(0);
         all.into_iter().filter(|entry| *entry.moment.client_id == *client_id).collect()
     }
 
     /// Returns the new moments from now on.
-    pub(super) fn watch(&self) -> broadcast::Receiver<Arc<Entry>> {
+    pub(super) fn watch(&self) -> broadcast::Receiver<Arc<NumberedMoment>> {
         self.watchers.subscribe()
     }
 
@@ -91,6 +87,7 @@ impl Timeline {
         number.unwrap_or(0)
     }
 
+    /// Takes a moment in, and passes it on to those who watch.
     fn take(&self, now: Instant, moment: Moment) {
         let entry = self.ring().take(now, moment);
         if let Some(entry) = entry {
@@ -99,15 +96,15 @@ impl Timeline {
         }
     }
 
-    fn ring(&self) -> MutexGuard<'_, Ring> {
+    fn ring(&self) -> MutexGuard<'_, MomentRing> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The moments, and the clients that have an overdue message.
 #[derive(Default)]
-struct Ring {
-    entries: VecDeque<Arc<Entry>>,
+struct MomentRing {
+    entries: VecDeque<Arc<NumberedMoment>>,
     bytes: usize,
     last: u64,
     /// The time of the first moment of each client whose message is still overdue.
@@ -116,10 +113,10 @@ struct Ring {
     to_ask: VecDeque<Box<str>>,
 }
 
-impl Ring {
+impl MomentRing {
     /// Takes a moment in. Returns `None` if it is about a connection of a client that has nothing
     /// overdue.
-    fn take(&mut self, now: Instant, moment: Moment) -> Option<Arc<Entry>> {
+    fn take(&mut self, now: Instant, moment: Moment) -> Option<Arc<NumberedMoment>> {
         let is_followed = self.overdue.contains_key(&moment.client_id);
         match moment.kind {
             _ if moment.is_overdue => self.follow(now, &moment.client_id),
@@ -130,7 +127,7 @@ impl Ring {
         self.last += 1;
         self.bytes += size_of_moment(&moment);
         let unix_ms = moment.unix_ms;
-        let entry = Arc::new(Entry { number: self.last, moment });
+        let entry = Arc::new(NumberedMoment { number: self.last, moment });
         self.entries.push_back(Arc::clone(&entry));
         self.forget(unix_ms);
         Some(entry)
@@ -154,7 +151,8 @@ impl Ring {
         }
     }
 
-    /// Returns the next clients to ask for, each with the time since which it has something overdue.
+    /// Returns the next clients to ask for, each with the time since which it has something
+    /// overdue.
     fn next_to_ask(&mut self) -> Vec<(Box<str>, Instant)> {
         let mut asked = Vec::new();
         for _ in 0..self.to_ask.len() {
@@ -172,55 +170,7 @@ impl Ring {
 }
 
 fn size_of_moment(moment: &Moment) -> usize {
-    size_of::<Entry>() + moment.client_id.len() + moment.text.len()
-}
-
-/// Takes the moments of the broker in, until the broker stops.
-pub(super) async fn collect(state: Data<AdminState>) {
-    let observer = state.started_observer().await;
-    let Some(mut moments) = observer.statistics().moments.listen() else { return };
-    loop {
-        let is_anyone_overdue = !state.timeline().ring().overdue.is_empty();
-        tokio::select! {
-            moment = moments.recv() => match moment {
-                Some(moment) => state.timeline().take(clock::now(), moment),
-                None => return,
-            },
-            () = tokio::time::sleep(PACE), if is_anyone_overdue => ask(&state).await,
-        }
-    }
-}
-
-/// Asks for some clients with an overdue message, and notes those that have acknowledged it.
-async fn ask(state: &AdminState) {
-    let Some(observer) = state.observer() else { return };
-    let asked = state.timeline().ring().next_to_ask();
-    for (client_id, since) in asked {
-        let shard = observer.shard_of(&client_id);
-        let Some(_turn) = state.turn(shard).await else { return };
-        let query = Query::Session { client: SessionName::Client(client_id.clone()) };
-        let Ok(answer) = observer.ask(shard, query).await else { return };
-        let now = clock::now();
-        let oldest = match &answer.answer {
-            QueryAnswer::Session(Some(detail)) => detail.row.oldest.map(|stall| stall.age),
-            // The session has ended. Nothing of it can be acknowledged any more.
-            _ => {
-                state.timeline().ring().overdue.remove(&client_id);
-                continue;
-            }
-        };
-        // The message is older than its first moment.
-        if oldest.is_none_or(|age| age < now.since(since)) {
-            let moment = Moment {
-                unix_ms: clock::unix_millis(),
-                client_id,
-                kind: MomentKind::Acknowledged,
-                is_overdue: false,
-                text: "nothing overdue is left".into(),
-            };
-            state.timeline().take(now, moment);
-        }
-    }
+    size_of::<NumberedMoment>() + moment.client_id.len() + moment.text.len()
 }
 
 #[cfg(test)]
@@ -238,7 +188,7 @@ mod tests {
 
     #[test]
     fn connections_are_kept_only_for_clients_with_an_overdue_message() {
-        let mut ring = Ring::default();
+        let mut ring = MomentRing::default();
         assert!(ring.take(at(1), moment(1, "a", MomentKind::Returned)).is_none());
         assert!(ring.take(at(2), moment(2, "a", MomentKind::Stalled)).is_some());
         assert!(ring.take(at(3), moment(3, "a", MomentKind::Disconnected)).is_some());
@@ -253,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_disconnect_for_a_missing_acknowledgement_is_kept_and_its_client_is_asked_for() {
-        let mut ring = Ring::default();
+        let mut ring = MomentRing::default();
         let disconnected = moment(1, "a", MomentKind::Disconnected);
         assert!(ring.take(at(1), Moment { is_overdue: true, ..disconnected }).is_some());
         assert_eq!(ring.next_to_ask(), [("a".into(), at(1))]);
@@ -261,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_ring_forgets_what_is_old_and_what_is_too_much() {
-        let mut ring = Ring::default();
+        let mut ring = MomentRing::default();
         ring.take(at(0), moment(0, "a", MomentKind::Stalled));
         ring.take(at(900), moment(900_001, "a", MomentKind::Stalled));
         assert_eq!(ring.entries.len(), 1);

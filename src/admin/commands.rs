@@ -1,0 +1,107 @@
+//! Actions on one client and its messages.
+
+use super::access::{Caller, Scope};
+use super::audit::AuditedAction;
+use super::failed::Failed;
+use super::queries::target::ClientTarget;
+use super::request::permit;
+use super::state::AdminState;
+use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
+use serde_json::{Value, json};
+
+/// Reads the way of a redelivery.
+///
+/// # Errors
+/// The word is not one of the three.
+pub(super) fn redeliver_by(word: &str) -> Result<RedeliverBy, Failed> {
+    match word {
+        "auto" => Ok(RedeliverBy::Auto),
+        "resend" => Ok(RedeliverBy::Resend),
+        "disconnect" => Ok(RedeliverBy::Disconnect),
+        other => {
+            let what = format!("by is {other:?}, and must be auto, resend or disconnect");
+            Err(Failed::Parameter(what))
+        }
+    }
+}
+
+/// Returns the action on a message: `skip` or `park`.
+///
+/// # Errors
+/// The name is that of no message, or the verb is another.
+pub(super) fn message_action(
+    state: &AdminState,
+    verb: &str,
+    message: &str,
+) -> Result<OperatorAction, Failed> {
+    let message = state.process().message(message).ok_or(Failed::NoSuchMessage)?;
+    match verb {
+        "skip" => Ok(OperatorAction::Skip(message)),
+        "park" => Ok(OperatorAction::Park(message)),
+        other => Err(Failed::Parameter(format!("the action is {other:?}, and must be skip or park"))),
+    }
+}
+
+/// Acts on a client for a caller, and writes a line of the audit log. Returns what was done.
+///
+/// # Errors
+/// The caller's scope is too small, the client or message is not there, the action does not fit, or
+/// the shard does not answer.
+pub(super) async fn carry_out(
+    state: &AdminState,
+    caller: &Caller,
+    target: &ClientTarget,
+    action: OperatorAction,
+    note: &str,
+) -> Result<Value, Failed> {
+    permit(caller, Scope::Operator)?;
+    let observer = state.running()?;
+    let command = OperatorCommand { client: target.session.clone(), action };
+    let outcome = observer.command(target.shard(observer), command).await;
+    let result = match &outcome {
+        Ok(outcome) => format!("{outcome:?}"),
+        Err(_) => "no answer".to_owned(),
+    };
+    let arguments = format!("{action:?} {note}").trim_end().to_owned();
+    let action = AuditedAction { action: name(action), target: &target.shown, arguments, result };
+    state.audit().note(caller, &action);
+    done(outcome.map_err(|_| Failed::Busy)?)
+}
+
+fn name(action: OperatorAction) -> &'static str {
+    match action {
+        OperatorAction::Disconnect => "disconnect",
+        OperatorAction::EndSession => "end",
+        OperatorAction::Redeliver(_) => "redeliver",
+        OperatorAction::Skip(_) => "skip",
+        OperatorAction::Park(_) => "park",
+    }
+}
+
+/// Returns a result as JSON.
+fn done(outcome: CommandOutcome) -> Result<Value, Failed> {
+    let conflict = |slug, detail: &str| Err(Failed::Conflict(slug, detail.to_owned()));
+    match outcome {
+        CommandOutcome::Done => Ok(json!({ "action": "done" })),
+        CommandOutcome::Resent(packets) => Ok(json!({ "action": "resent", "packets": packets })),
+        CommandOutcome::Disconnected => Ok(json!({ "action": "disconnected" })),
+        CommandOutcome::NoSuchClient => Err(Failed::NoSuchClient),
+        CommandOutcome::NoSuchMessage => Err(Failed::NoSuchMessage),
+        CommandOutcome::NotConnected => Err(Failed::NotConnected),
+        CommandOutcome::NoRoom => Err(Failed::NoRoom),
+        CommandOutcome::ResendForbidden => conflict(
+            "resend-forbidden",
+            "MQTT 5.0 forbids to send a packet again on its connection [MQTT-4.4.0-1]; redeliver by disconnect instead",
+        ),
+        CommandOutcome::EndsWithConnection => conflict(
+            "session-ends",
+            "the session ends with its connection, so a disconnect would drop its messages",
+        ),
+        CommandOutcome::AlreadyReceived => conflict(
+            "already-received",
+            "the receiver has the message: PUBREC came, and only PUBCOMP is awaited",
+        ),
+        CommandOutcome::CannotPark(why) => conflict("cannot-park", why),
+        CommandOutcome::Reserved => conflict("reserved-topic", "the topic is reserved for the broker"),
+    }
+}

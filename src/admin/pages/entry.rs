@@ -1,0 +1,69 @@
+//! The rules by which a request belongs to a login.
+
+use super::cookies::{LOGIN_COOKIE, cookie_of};
+use super::page::NoPage;
+use crate::admin::access::Caller;
+use crate::admin::logins::LoggedIn;
+use crate::admin::state::AdminState;
+use crate::clock;
+use actix_web::HttpRequest;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use serde::Deserialize;
+
+/// The form of an action: every form has the text of its login.
+#[derive(Deserialize)]
+pub(super) struct ActionForm {
+    pub(super) csrf: String,
+    #[serde(default)]
+    pub(super) confirm: String,
+    /// The way of a redelivery.
+    #[serde(default)]
+    pub(super) by: String,
+    /// The name of a message, and what is done with it.
+    #[serde(default)]
+    pub(super) mid: String,
+    #[serde(default)]
+    pub(super) verb: String,
+    #[serde(default)]
+    pub(super) note: String,
+}
+
+/// Returns true if a caller is still admitted. A caller does not outlive its token. A user of the
+/// Unix socket has no token.
+pub(super) fn still_admits(state: &AdminState, caller: &Caller) -> bool {
+    caller.is_of_socket() || state.tokens().has(caller)
+}
+
+/// Returns the login of a cookie; `None` if there is none or it has ended.
+pub(super) fn login_of_cookie(state: &AdminState, cookie: &str) -> Option<LoggedIn> {
+    state.logins().find(clock::now(), cookie).filter(|login| still_admits(state, &login.caller))
+}
+
+/// Returns the login of a request.
+///
+/// # Errors
+/// There is none.
+pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
+    let cookie = cookie_of(request, LOGIN_COOKIE).ok_or(NoPage::NoLogin)?;
+    login_of_cookie(state, cookie).ok_or(NoPage::NoLogin)
+}
+
+/// Returns the login of a form.
+///
+/// # Errors
+/// There is no login, or the form does not come from a page of this login.
+pub(super) fn login_of_form(
+    request: &HttpRequest,
+    state: &AdminState,
+    csrf: &str,
+) -> Result<LoggedIn, NoPage> {
+    let login = login_of(request, state)?;
+    let same = verify_slices_are_equal(login.csrf.as_bytes(), csrf.as_bytes());
+    if is_own_site(request) && same.is_ok() { Ok(login) } else { Err(NoPage::ForeignForm) }
+}
+
+/// Returns true if no other site sent the request. A browser says where a form was, and another
+/// site cannot forge that. Tools that are no browser say nothing.
+pub(super) fn is_own_site(request: &HttpRequest) -> bool {
+    request.headers().get("sec-fetch-site").is_none_or(|site| site == "same-origin")
+}

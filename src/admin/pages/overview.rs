@@ -1,0 +1,89 @@
+//! The overview: the figures of the broker, and its stuck clients.
+
+use super::entry::login_of;
+use super::frame::{PageFigure, PageFrame, stuck};
+use super::page::{PageResult, render};
+use super::views::{ClientView, bytes, count, long, view_of};
+use crate::admin::state::State;
+use crate::broker::observer::Observer;
+use crate::clock;
+use crate::expiry::statistics::AHEAD;
+use crate::time::Instant;
+use actix_web::HttpRequest;
+use askama::Template;
+
+/// Clients on the overview at most.
+const STUCK: usize = 20;
+
+#[derive(Template)]
+#[template(path = "overview.html", config = "src/admin/askama.toml")]
+struct OverviewPage {
+    frame: PageFrame,
+    stuck: Vec<ClientView>,
+    more: bool,
+    groups: Vec<(&'static str, Vec<PageFigure>)>,
+}
+
+pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let observer = state.running()?;
+    let found = stuck(&state, observer).await;
+    let groups = totals(observer);
+    let more = found.next.is_some() || found.rows.len() > STUCK;
+    let frame = PageFrame::of(&request, &state, &login, "/").await;
+    Ok(render(&OverviewPage {
+        frame,
+        stuck: found.rows.iter().take(STUCK).map(|row| view_of(&state, row)).collect(),
+        more,
+        groups,
+    }))
+}
+
+/// Returns the figures of the broker in groups.
+pub(super) fn totals(observer: &Observer) -> Vec<(&'static str, Vec<PageFigure>)> {
+    let (statistics, total) = (observer.statistics(), observer.statistics().total());
+    let counters = &total.counters;
+    let shared = observer.shared();
+    let figure = |name, key, value| PageFigure { name, key, value };
+    let up = clock::now().since(Instant::ZERO);
+    let held = format!("{} of {}", bytes(statistics.memory()), bytes(statistics.memory_limit()));
+    let due = AHEAD.into_iter().zip(statistics.expiry.due());
+    let within = |secs| match secs {
+        1 => "due within 1 s",
+        10 => "due within 10 s",
+        _ => "due within 1 min",
+    };
+    let mut deadlines = vec![figure("deadlines", "deadlines", count(statistics.expiry.keys()))];
+    deadlines.extend(due.map(|(secs, keys)| figure(within(secs), "", count(keys))));
+    vec![
+        (
+            "Messages",
+            vec![
+                figure("received", "received", count(counters.publishes_received.total())),
+                figure("sent", "sent", count(counters.sent.total())),
+                figure("retained", "", count(shared.retained().len() as u64)),
+                figure("delayed", "", count(shared.totals.delayed_messages.get() as u64)),
+                figure("dropped", "dropped", count(counters.drops.total())),
+                figure("dead letters", "dead_letters", count(counters.dead_letters.total())),
+            ],
+        ),
+        (
+            "Redelivery",
+            vec![
+                figure("sent again", "redelivered", count(counters.redelivered.total())),
+                figure("stalls", "stalled", count(counters.stalled.total())),
+                figure("disconnected for a missing acknowledgement", "", count(counters.disconnected)),
+            ],
+        ),
+        ("Deadlines", deadlines),
+        (
+            "Broker",
+            vec![
+                figure("version", "", env!("CARGO_PKG_VERSION").to_owned()),
+                figure("up", "", long(up)),
+                figure("subscriptions", "subscriptions", count(total.subscriptions)),
+                figure("memory", "memory", held),
+            ],
+        ),
+    ]
+}

@@ -1,0 +1,32 @@
+//! The switch of the colours.
+
+use super::cookies::{THEME_COOKIE, see_with_cookie};
+use super::entry::login_of_form;
+use super::frame::Theme;
+use super::page::PageResult;
+use crate::admin::state::State;
+use actix_web::{HttpRequest, web};
+use serde::Deserialize;
+
+/// The form that changes the colours.
+#[derive(Deserialize)]
+pub(super) struct ThemeForm {
+    csrf: String,
+    theme: String,
+    /// The page to go back to.
+    back: String,
+}
+
+/// Changes the colours, and goes back to the page.
+pub(super) async fn change_theme(
+    request: HttpRequest,
+    state: State,
+    form: web::Form<ThemeForm>,
+) -> PageResult {
+    login_of_form(&request, &state, &form.csrf)?;
+    let theme = Theme::of(&form.theme).name();
+    // A path of this interface. A browser takes two slashes, and a backslash, for another host.
+    let is_path = form.back.starts_with('/') && !form.back[1..].starts_with(['/', '\\']);
+    let back = if is_path { &form.back } else { "/" };
+    Ok(see_with_cookie(back, &format!("{THEME_COOKIE}={theme}; Path=/; Max-Age=31536000")))
+}

@@ -1,0 +1,8 @@
+//! Questions to the shards, for the answers to programs and for the pages.
+
+pub(super) mod ask;
+pub(super) mod sessions;
+pub(super) mod target;
+pub(super) mod unfinished;
+pub(super) mod waits;
+pub(super) mod whereabouts;

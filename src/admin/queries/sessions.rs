@@ -1,0 +1,166 @@
+//! Listings of sessions, and one session.
+
+use super::ask::ask;
+use super::target::ClientTarget;
+use crate::admin::failed::Failed;
+use crate::admin::listing::{ListCursor, Listed, ListedRow};
+use crate::admin::names::SessionPlace;
+use crate::admin::request::{limit_of, parse_query, read_query};
+use crate::admin::state::AdminState;
+use crate::broker::observer::Observer;
+use crate::broker::question::SocketFacts;
+use crate::clock;
+use crate::shard::observe::query::{Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary};
+use crate::shard::slots::SessionId;
+use crate::time::duration;
+use actix_web::HttpRequest;
+use serde::Deserialize;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+/// Time for one page. A page that is not full by then is short, and `next` continues.
+const PAGE: Duration = Duration::from_millis(50);
+
+/// Bytes of client identifiers after which a page ends.
+const BYTES: usize = 256 << 10;
+
+/// Sessions in a page at most.
+const MOST: usize = 1_000;
+
+/// The parameters of a listing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListParameters {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    pub(crate) state: Option<String>,
+    pub(crate) prefix: Option<String>,
+    user: Option<String>,
+    pub(crate) min_queued: Option<usize>,
+    min_in_flight: Option<usize>,
+    /// A duration such as `10s`.
+    pub(crate) min_unacked_age: Option<String>,
+}
+
+impl ListParameters {
+    /// Returns the parameters for clients that have left a message unacknowledged for a time.
+    pub(crate) fn stuck(limit: usize, age: &str) -> ListParameters {
+        let min_unacked_age = Some(age.to_owned());
+        ListParameters { limit: Some(limit), min_unacked_age, ..ListParameters::default() }
+    }
+
+    /// Reads the query string.
+    pub(crate) fn read(request: &HttpRequest) -> Result<ListParameters, Failed> {
+        read_query(request)
+    }
+
+    /// Reads the query string of a form, in which an empty field is no filter.
+    pub(crate) fn read_form(request: &HttpRequest) -> Result<ListParameters, Failed> {
+        let given = request.query_string().split('&').filter(|pair| !pair.ends_with('='));
+        let query = given.collect::<Vec<_>>().join("&");
+        parse_query(&query)
+    }
+
+    fn filter(&self) -> Result<SessionFilter, Failed> {
+        let connected = match self.state.as_deref() {
+            None | Some("all") => None,
+            Some("connected") => Some(true),
+            Some("away") => Some(false),
+            Some(other) => {
+                let what = format!("state is {other:?}, and must be all, connected or away");
+                return Err(Failed::Parameter(what));
+            }
+        };
+        let age = self.min_unacked_age.as_deref().map(duration::parse).transpose();
+        let age = age.map_err(|error| Failed::Parameter(format!("min_unacked_age: {error}")))?;
+        Ok(SessionFilter {
+            connected,
+            prefix: self.prefix.clone().unwrap_or_default().into(),
+            user: self.user.clone().map(Into::into),
+            min_queued: self.min_queued.unwrap_or(0),
+            min_in_flight: self.min_in_flight.unwrap_or(0),
+            min_unacked_age: age.unwrap_or_default(),
+        })
+    }
+}
+
+/// Asks the shards, one after the other, until the page is full or its time is over.
+///
+/// # Errors
+/// A parameter or the cursor is not valid, or a shard does not answer.
+pub(crate) async fn list_sessions(
+    state: &AdminState,
+    observer: &Observer,
+    parameters: &ListParameters,
+) -> Result<Listed, Failed> {
+    let (limit, filter) = (limit_of(parameters.limit, 100, MOST)?, parameters.filter()?);
+    let mut hasher = DefaultHasher::new();
+    filter.hash(&mut hasher);
+    let hash = hasher.finish() as u32;
+    let is_own = |cursor: &ListCursor| cursor.filter == hash && usize::from(cursor.shard) < observer.shards();
+    let mut at = match &parameters.cursor {
+        None => Some(ListCursor { shard: 0, slot: 0, filter: hash }),
+        Some(text) => Some(ListCursor::decode(text).filter(is_own).ok_or(Failed::Cursor)?),
+    };
+    let (started, mut rows, mut bytes) = (clock::now(), Vec::new(), 0);
+    let has_room = |rows: usize, bytes: usize| rows < limit && bytes < BYTES;
+    while let Some(cursor) = at.filter(|_| has_room(rows.len(), bytes) && clock::now().since(started) < PAGE)
+    {
+        let query = Query::Sessions { from: cursor.slot, most: limit - rows.len(), filter: filter.clone() };
+        let answer = ask(state, observer, usize::from(cursor.shard), query).await?;
+        let QueryAnswer::Sessions(found, next) = &answer.answer else { break };
+        bytes += found.iter().map(|row| row.client_id.len()).sum::<usize>();
+        let shard = usize::from(cursor.shard);
+        let listed = |row: &SessionSummary| {
+            let socket = answer.socket_of(row.id).cloned();
+            ListedRow { shard, session: row.clone(), socket }
+        };
+        rows.extend(found.iter().map(listed));
+        at = match next {
+            Some(slot) => Some(ListCursor { slot: *slot, ..cursor }),
+            None if usize::from(cursor.shard) + 1 < observer.shards() => {
+                Some(ListCursor { shard: cursor.shard + 1, slot: 0, ..cursor })
+            }
+            None => None,
+        };
+    }
+    Ok(Listed { rows, next: at })
+}
+
+/// Returns the session of a client with its messages, and what its socket says.
+///
+/// # Errors
+/// There is no such session, or its shard does not answer.
+pub(crate) async fn find(
+    state: &AdminState,
+    observer: &Observer,
+    target: &ClientTarget,
+) -> Result<(SessionDetail, Option<SocketFacts>), Failed> {
+    let query = Query::Session { client: target.session.clone() };
+    let answer = ask(state, observer, target.shard(observer), query).await?;
+    match answer.answer {
+        QueryAnswer::Session(Some(detail)) => {
+            let socket = answer.sockets.into_iter().next();
+            Ok((*detail, socket))
+        }
+        _ => Err(Failed::NoSuchClient),
+    }
+}
+
+/// Returns the `ref` of a session, which names it in this process.
+pub(crate) fn reference_of(state: &AdminState, shard: usize, id: SessionId) -> String {
+    let shard = u8::try_from(shard).unwrap_or(u8::MAX);
+    state.process().session_name(SessionPlace { shard, id })
+}
+
+/// Returns the age of the oldest message that a client has not acknowledged; `None` without one.
+///
+/// # Errors
+/// There is no session of this client, or its shard does not answer.
+pub(crate) async fn oldest_unacknowledged(
+    state: &AdminState,
+    client_id: &str,
+) -> Result<Option<Duration>, Failed> {
+    let (detail, _) = find(state, state.running()?, &ClientTarget::client(client_id)).await?;
+    Ok(detail.row.oldest.map(|oldest| oldest.age))
+}

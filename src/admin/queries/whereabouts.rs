@@ -1,0 +1,272 @@
+//! The places where messages are, and why they wait.
+//!
+//! The answer is put together from the present state of the shards: subscriptions that match,
+//! windows and queues, delayed and retained messages, and the last dropped ones. Each shard is
+//! asked for one bounded part after the other.
+
+use super::ask::ask;
+use super::sessions::find;
+use super::target::ClientTarget;
+use super::waits::{ends_with, until};
+use crate::admin::failed::Failed;
+use crate::admin::state::AdminState;
+use crate::broker::observer::Observer;
+use crate::clock;
+use crate::mqtt::packet::QoS;
+use crate::shard::observe::query::{MessageSummary, Query, QueryAnswer, ROWS};
+use crate::shard::observe::recent_drops::RecentDrop;
+use crate::shard::observe::wait_reason::WaitReason;
+use crate::shard::observe::whereabouts::{FoundMessage, FoundMessages, MatchedReceivers, Wanted};
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Time for the whole answer. An answer that is not complete by then says so.
+const TIME: Duration = Duration::from_secs(3);
+
+/// The places where the messages of a topic, a publisher or a receiver are, in all shards.
+#[derive(Default)]
+pub(crate) struct Whereabouts {
+    /// The sessions and shared groups that are subscribed to the topic.
+    pub(crate) receivers: MatchedReceivers,
+    /// The messages in windows and queues.
+    pub(crate) messages: Vec<FoundMessage>,
+    /// The sessions with messages that are in the store alone: the Client Identifier, the number of
+    /// messages, and why they wait.
+    pub(crate) in_store: Vec<(Box<str>, usize, WaitReason)>,
+    /// The delayed and the dropped messages.
+    pub(crate) elsewhere: Elsewhere,
+    /// The retained message of the topic.
+    pub(crate) retained: Option<RetainedSummary>,
+    /// The wait of the publisher: a wait reason, and a sentence.
+    pub(crate) publisher: Option<(&'static str, String)>,
+    /// One sentence for each receiver and each other place of the messages.
+    pub(crate) verdicts: Vec<String>,
+    /// False if there is more than the answer has.
+    pub(crate) is_complete: bool,
+}
+
+/// A retained message without its payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetainedSummary {
+    /// The bytes of the payload.
+    pub(crate) payload: usize,
+    pub(crate) qos: QoS,
+}
+
+/// The messages that no session has.
+#[derive(Default)]
+pub(crate) struct Elsewhere {
+    /// The delayed messages in memory, each with the time at which it is published.
+    pub(crate) delayed: Vec<(Instant, MessageSummary)>,
+    /// The last dropped messages.
+    pub(crate) dropped: Vec<RecentDrop>,
+}
+
+/// Returns the places where messages are.
+///
+/// # Errors
+/// Neither a topic nor a publisher nor a receiver is wanted, or a shard does not answer.
+pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<Whereabouts, Failed> {
+    if wanted.topic.is_none() && wanted.publisher.is_none() && wanted.receiver.is_none() {
+        let what = "name a topic, a publisher or a receiver, such as topic=pumps/7/set";
+        return Err(Failed::Parameter(what.to_owned()));
+    }
+    let observer = state.running()?;
+    let mut found = Whereabouts { is_complete: true, ..Whereabouts::default() };
+    let started = clock::now();
+    if let Some(topic) = &wanted.topic {
+        found.receivers = receivers(state, observer, topic).await?;
+        if let Some(receiver) = &wanted.receiver {
+            found.receivers.sessions.retain(|session| session.client_id == *receiver);
+        }
+        found.is_complete &= !found.receivers.more;
+        found.retained = retained(observer, topic);
+    }
+    found.elsewhere = elsewhere(state, observer, wanted).await?;
+    for shard in 0..observer.shards() {
+        // A receiver is in one shard.
+        if wanted.receiver.as_deref().is_none_or(|receiver| observer.shard_of(receiver) == shard) {
+            found.look_in(state, observer, (shard, started), wanted).await?;
+        }
+    }
+    if let Some(publisher) = &wanted.publisher {
+        found.publisher = publisher_waits(state, observer, publisher).await?;
+    }
+    found.verdicts = verdicts(wanted, &found);
+    Ok(found)
+}
+
+/// Returns the sessions and shared groups that are subscribed to a topic, in all shards.
+///
+/// # Errors
+/// A shard does not answer.
+pub(crate) async fn receivers(
+    state: &AdminState,
+    observer: &Observer,
+    topic: &str,
+) -> Result<MatchedReceivers, Failed> {
+    let mut all = MatchedReceivers::default();
+    for shard in 0..observer.shards() {
+        let query = Query::Receivers { topic: topic.into() };
+        if let QueryAnswer::Receivers(matched) = ask(state, observer, shard, query).await?.answer {
+            let MatchedReceivers { sessions, groups, more } = *matched;
+            all.sessions.extend(sessions);
+            for group in groups {
+                // Every shard knows every group.
+                if !all.groups.iter().any(|known| known.0 == group.0) {
+                    all.groups.push(group);
+                }
+            }
+            all.more |= more;
+        }
+    }
+    Ok(all)
+}
+
+/// Returns the delayed and the dropped messages of all shards.
+///
+/// # Errors
+/// A shard does not answer.
+pub(crate) async fn elsewhere(
+    state: &AdminState,
+    observer: &Observer,
+    wanted: &Wanted,
+) -> Result<Elsewhere, Failed> {
+    let mut all = Elsewhere::default();
+    for shard in 0..observer.shards() {
+        let query = Query::Elsewhere { wanted: wanted.clone(), most: ROWS };
+        if let QueryAnswer::Elsewhere(delayed, dropped) = ask(state, observer, shard, query).await?.answer {
+            all.delayed.extend(delayed);
+            all.dropped.extend(dropped);
+        }
+    }
+    Ok(all)
+}
+
+impl Whereabouts {
+    /// Adds the messages in the windows and queues of a shard.
+    async fn look_in(
+        &mut self,
+        state: &AdminState,
+        observer: &Observer,
+        (shard, started): (usize, Instant),
+        wanted: &Wanted,
+    ) -> Result<(), Failed> {
+        let mut from = Some(0);
+        while let Some(slot) = from.take() {
+            if self.messages.len() >= ROWS || clock::now().since(started) > TIME {
+                self.is_complete = false;
+                break;
+            }
+            let query = Query::Messages { wanted: wanted.clone(), from: slot };
+            if let QueryAnswer::Messages(part) = ask(state, observer, shard, query).await?.answer {
+                let FoundMessages { messages, in_store, next, more } = *part;
+                self.messages.extend(messages);
+                self.in_store.extend(in_store);
+                self.is_complete &= !more;
+                from = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the messages of a session that are in the store alone.
+    fn in_store_of(&self, client_id: &str) -> Option<&(Box<str>, usize, WaitReason)> {
+        self.in_store.iter().find(|(receiver, ..)| &**receiver == client_id)
+    }
+}
+
+fn retained(observer: &Observer, topic: &str) -> Option<RetainedSummary> {
+    let retained = observer.shared().retained();
+    let found = retained.find(topic, clock::now())?;
+    Some(RetainedSummary { payload: found.payload().len(), qos: found.header().qos })
+}
+
+/// Returns what the acknowledgements of a publisher wait for.
+async fn publisher_waits(
+    state: &AdminState,
+    observer: &Observer,
+    client_id: &str,
+) -> Result<Option<(&'static str, String)>, Failed> {
+    let row = match find(state, observer, &ClientTarget::client(client_id)).await {
+        Ok((detail, _)) => detail.row,
+        Err(Failed::NoSuchClient) => return Ok(None),
+        Err(failed) => return Err(failed),
+    };
+    Ok(if row.waits_for_peer {
+        let what = "the broker does not read the publisher, until another of its threads has caught up";
+        Some(("peer_pending", what.to_owned()))
+    } else if row.unanswered > 0 {
+        let what = format!(
+            "{} of its messages are not acknowledged to it; they wait for receivers with full queues, or for a commit",
+            row.unanswered
+        );
+        Some(("ack_deferred", what))
+    } else {
+        None
+    })
+}
+
+/// Returns one sentence for each receiver and each other place of the messages.
+fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
+    let mut out = Vec::new();
+    for session in &found.receivers.sessions {
+        let name = &session.client_id;
+        let head = format!("{name} ({}, QoS {})", session.filters.join(", "), session.qos as u8);
+        let own: Vec<&FoundMessage> = found.messages.iter().filter(|row| row.receiver == *name).collect();
+        out.push(match (own.first(), found.in_store_of(name)) {
+            (Some(row), _) => format!("{head}  {}", verdict(row, own.len())),
+            (None, Some((_, count, reason))) => {
+                format!(
+                    "{head}  {}: {count} messages are in the store, perhaps this one. Until {}.",
+                    reason.name(),
+                    ends_with(reason)
+                )
+            }
+            (None, None) => format!("{head}  nothing waits for it"),
+        });
+    }
+    for (filter, members) in &found.receivers.groups {
+        out.push(format!("{filter}  a shared group with {members} members; one of them gets each message"));
+    }
+    if wanted.topic.is_some() && found.receivers.sessions.is_empty() && found.receivers.groups.is_empty() {
+        out.push("nobody that this is about is subscribed to the topic".to_owned());
+    }
+    let is_matched = |name: &str| found.receivers.sessions.iter().any(|session| &*session.client_id == name);
+    for row in found.messages.iter().filter(|row| !is_matched(&row.receiver)) {
+        out.push(format!("{}  {}", row.receiver, verdict(row, 1)));
+    }
+    let now = clock::now();
+    for (due, message) in &found.elsewhere.delayed {
+        out.push(match until(now, *due).filter(|_| *due > now) {
+            Some(seconds) => format!("{}  delayed: published in {seconds:.1} s", message.topic),
+            None => format!("{}  overdue: it should be published now, and the broker is late", message.topic),
+        });
+    }
+    if let Some((reason, text)) = &found.publisher {
+        out.push(format!("publisher  {reason}: {text}"));
+    }
+    if found.retained.is_some() {
+        out.push("the topic has a retained message".to_owned());
+    }
+    for drop in found.elsewhere.dropped.iter().take(10) {
+        let ago = now.since(drop.at).as_secs();
+        out.push(format!("{}  dropped {ago} s ago: {} {}", drop.receiver, drop.cause.name(), drop.topic));
+    }
+    if !found.is_complete {
+        out.push("there is more than was looked at; name a receiver".to_owned());
+    }
+    out
+}
+
+fn verdict(row: &FoundMessage, count: usize) -> String {
+    let message = &row.message;
+    let packet = message.packet_id.map(|id| format!(" packet {},", id.get())).unwrap_or_default();
+    let sent = match (message.transmissions, message.age) {
+        (0, _) | (_, None) => String::new(),
+        (1, Some(age)) => format!(" sent once {} s ago.", age.as_secs()),
+        (times, Some(age)) => format!(" sent {times} times, first {} s ago.", age.as_secs()),
+    };
+    let others = if count > 1 { format!(" {} more wait.", count - 1) } else { String::new() };
+    format!("{}:{packet}{sent} Until {}{others}", message.wait.name(), ends_with(&message.wait))
+}

@@ -1,0 +1,58 @@
+//! The task that takes the moments of the broker into the timeline, and asks for the clients that
+//! have an overdue message.
+
+use super::Timeline;
+use crate::admin::failed::Failed;
+use crate::admin::queries::sessions::oldest_unacknowledged;
+use crate::admin::state::AdminState;
+use crate::broker::events::moments::{Moment, MomentKind};
+use crate::clock;
+use actix_web::web::Data;
+use std::time::Duration;
+
+/// The time between two rounds of questions.
+const PACE: Duration = Duration::from_secs(1);
+
+/// Takes the moments of the broker in, until the broker stops.
+pub(crate) async fn collect(state: Data<AdminState>) {
+    let observer = state.started_observer().await;
+    let Some(mut moments) = observer.statistics().moments.listen() else { return };
+    loop {
+        let is_anyone_overdue = !state.timeline().ring().overdue.is_empty();
+        tokio::select! {
+            moment = moments.recv() => match moment {
+                Some(moment) => state.timeline().take(clock::now(), moment),
+                None => return,
+            },
+            () = tokio::time::sleep(PACE), if is_anyone_overdue => ask(&state, state.timeline()).await,
+        }
+    }
+}
+
+/// Asks for some clients with an overdue message, and notes those that have acknowledged it.
+async fn ask(state: &AdminState, timeline: &Timeline) {
+    let asked = timeline.ring().next_to_ask();
+    for (client_id, since) in asked {
+        let oldest = match oldest_unacknowledged(state, &client_id).await {
+            Ok(oldest) => oldest,
+            // The session has ended. Nothing of it can be acknowledged any more.
+            Err(Failed::NoSuchClient) => {
+                timeline.ring().overdue.remove(&client_id);
+                continue;
+            }
+            Err(_) => return,
+        };
+        let now = clock::now();
+        // The message is older than its first moment.
+        if oldest.is_none_or(|age| age < now.since(since)) {
+            let moment = Moment {
+                unix_ms: clock::unix_millis(),
+                client_id,
+                kind: MomentKind::Acknowledged,
+                is_overdue: false,
+                text: "nothing overdue is left".into(),
+            };
+            timeline.take(now, moment);
+        }
+    }
+}
