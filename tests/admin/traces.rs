@@ -86,6 +86,8 @@ fn a_watcher_gets_a_step_as_soon_as_it_comes_and_the_command_prints_it() {
     let broker = Administered::start();
     // The command ends with its trace.
     let (code, text) = broker.trace_command(&["--client", "pump", "--topic", "a/#", "--for", "3s"], || {
+        // The list has the trace before the shards follow it. They are told of the traces in order.
+        broker.trace(&json!({ "clients": ["nobody"] }));
         let mut pump = RawClient::connect(broker.mqtt, &Connect::new(Version::V311, "pump"));
         pump.subscribe(&[("a/b", 1)]);
         let mut other = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "other"));

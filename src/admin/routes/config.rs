@@ -18,9 +18,8 @@ use serde_json::{Value, json};
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReloadParameters {
-    /// True to check everything and change nothing.
-    #[serde(default)]
-    dry_run: bool,
+    /// `true` to check everything and change nothing.
+    dry_run: Option<String>,
 }
 
 /// Reads everything again. Answers 200 with the changes, or 422 with all mistakes; then nothing
@@ -28,8 +27,15 @@ struct ReloadParameters {
 pub(crate) async fn reload(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Admin)?;
     let ReloadParameters { dry_run } = read_query(&request)?;
+    let mode = match dry_run.as_deref() {
+        Some("true") => ReloadMode::Check,
+        None | Some("false") => ReloadMode::Apply,
+        Some(other) => {
+            let what = format!("dry_run is {other:?}, and must be true or false");
+            return Err(Failed::Parameter(what));
+        }
+    };
     let observer = state.running()?;
-    let mode = if dry_run { ReloadMode::Check } else { ReloadMode::Apply };
     let result = observer.reload(mode).await.map_err(|_| Failed::Busy)?;
     let outcome = if result.is_ok() { "done" } else { "refused" };
     let action = AuditedAction {
