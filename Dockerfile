@@ -9,19 +9,14 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev make \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
-# The dependencies first, against an empty crate: this layer lives until Cargo.toml or Cargo.lock change.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src benches \
-    && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs \
-    && sed -n 's/^name = "\(.*\)"/\1/p' Cargo.toml | sort -u | while read -r name; do echo 'fn main() {}' > "benches/$name.rs"; done \
-    && cargo build --release --locked --bin homing \
-    && rm -rf src benches
 COPY src src
 COPY benches benches
-# cargo compares times: what was copied may be older than the empty crate that was just built.
-RUN touch src/main.rs src/lib.rs \
-    && cargo build --release --locked --bin homing
+# Dependencies are kept in caches from one build to the next. A cache is no part of the image, so the program is copied out of it.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/build/target \
+    cargo build --release --locked --bin homing \
+    && cp target/release/homing /homing
 
 FROM debian:bookworm-slim
 # A fixed number, so that volumes keep their owner from one image to the next.
@@ -30,7 +25,7 @@ RUN groupadd --gid 1883 homing \
     && install -d -o homing -g homing -m 0750 /var/lib/homing \
     && install -d -o homing -g homing -m 0755 /run/homing \
     && install -d -m 0755 /etc/homing
-COPY --from=build /build/target/release/homing /usr/local/bin/homing
+COPY --from=build /homing /usr/local/bin/homing
 COPY config/homing.toml /etc/homing/homing.toml
 # Listen on all interfaces of the container. `docker run -p` decides which ports can be reached.
 RUN sed -i 's/^listen = .*/listen = ["0.0.0.0:1883"]/' /etc/homing/homing.toml

@@ -6,6 +6,7 @@
 #[cfg(feature = "admin")]
 mod administration;
 mod banner;
+mod manual;
 
 #[cfg(feature = "admin")]
 use administration::{AdminPart, StoreOpened};
@@ -31,6 +32,7 @@ use homing::service;
 use homing::store::sqlite::inspect::StoreInspection;
 use homing::store::sqlite::{self, Sqlite};
 use homing::store::{Moment, Store, StoreError};
+use manual::CompletedShell;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -104,6 +106,10 @@ enum Command {
     AdminToken(TokenArguments),
     #[cfg(feature = "load")]
     Load(Box<LoadArguments>),
+    /// Print the script that completes the arguments in a shell
+    Completions { shell: CompletedShell },
+    /// Print the manual page, homing(1), as troff
+    Manual,
 }
 
 /// The commands that read the broker's configuration first.
@@ -189,6 +195,10 @@ fn main() -> ExitCode {
             raise_descriptor_limit();
             load::run(&arguments)
         }
+        Some(Command::Completions { shell }) => {
+            printed(|output| manual::completions::<Arguments>(shell, output))
+        }
+        Some(Command::Manual) => printed(manual::manual_page::<Arguments>),
     }
 }
 
@@ -578,6 +588,19 @@ fn check_health(arguments: &HealthArguments, running: Option<SocketAddr>, config
 fn say(text: &str) {
     let mut out = io::stdout().lock();
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+}
+
+/// Lets `print` write to standard output. A reader that closes it early, as `head` does, is no
+/// failure.
+fn printed(print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> ExitCode {
+    let mut output = io::stdout().lock();
+    match print(&mut output).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format!("standard output: {error}"));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// Writes the line by which the command fails to standard error, behind all log lines.

@@ -176,3 +176,39 @@ fn health_is_exit_code_1_and_one_line_where_nobody_listens() {
         outcome.stderr
     );
 }
+
+#[test]
+fn the_manual_page_has_a_section_for_each_command() {
+    let page = run(&mut homing(&["manual"]));
+    assert_eq!((page.code, page.stderr.as_str()), (Some(0), ""));
+    let help = run(&mut homing(&["--help"])).stdout;
+    let commands =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<&str> = commands
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(names.len() >= 9, "{names:?}");
+    for name in names {
+        let section = format!(".SH \"HOMING {}\"", name.to_uppercase());
+        assert!(page.stdout.contains(&section), "{section} is missing");
+    }
+    for section in [".SH NAME", ".SH SYNOPSIS", ".SH FILES", ".SH ENVIRONMENT", ".SH SIGNALS"] {
+        assert_eq!(page.stdout.matches(&format!("{section}\n")).count(), 1, "{section}");
+    }
+}
+
+#[test]
+fn the_completions_know_the_commands_and_their_options() {
+    for shell in ["bash", "fish", "zsh"] {
+        let script = run(&mut homing(&["completions", shell]));
+        assert_eq!((script.code, script.stderr.as_str()), (Some(0), ""), "{shell}");
+        for word in ["check-config", "inflight", "log-format"] {
+            assert!(script.stdout.contains(word), "{shell} does not complete {word}");
+        }
+    }
+    let unknown = run(&mut homing(&["completions", "tcsh"]));
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.stderr.contains("[possible values: bash, fish, zsh]"), "{}", unknown.stderr);
+}
