@@ -198,10 +198,9 @@ macro_rules! section {
 
 /// Makes `Config`, with a field for each section, and `SECTIONS`. Each section stands in a module
 /// of its own, which has the section's name. The order here is that of the file and the documents.
+/// The caller declares the modules, since `cargo fmt` does not find a module that a macro declares.
 macro_rules! configuration {
     ($($section:ident: $type:ty,)*) => {
-        $(pub(in crate::config) mod $section;)*
-
         /// Everything that an operator can set; one field for each section of the file.
         /// `Config::default()` has the built-in defaults.
         #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,10 +1,10 @@
 //! The keys of `[acl]`.
 
+use super::paths::path_of;
 use crate::config::choices::{DeniedPublish, DeniedSubscribe};
 use crate::config::rule::ValueType;
 use crate::config::table::section;
-use std::path::{PathBuf};
-use super::paths::{path_of};
+use std::path::PathBuf;
 
 section! {
     /// The topics that clients may publish to and receive.

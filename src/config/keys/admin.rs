@@ -1,11 +1,11 @@
 //! The keys of `[admin]`, and the socket that follows from them.
 
+use super::paths::{first_directory, path_of};
 use crate::config::rule::ValueType;
 use crate::config::table::section;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use super::paths::{first_directory, path_of};
 
 /// A 1 before the port of MQTT.
 const ADMIN_PORT: u16 = 11_883;

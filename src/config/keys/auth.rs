@@ -1,13 +1,13 @@
 //! The keys of `[auth]`.
 
+use super::paths::path_of;
 use crate::config::choices::{AUTH_METHODS, AnonymousClients, JwtFrom};
 use crate::config::rule::{ValueType, days, millis, seconds};
-use crate::config::table::section;
 use crate::config::service_url::{ServiceUrl, is_service_url};
+use crate::config::table::section;
 use crate::config::value;
-use std::path::{PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-use super::paths::{path_of};
 
 section! {
     /// Who may connect. A client that may not gets return code 5, or 0x87 in 5.0. The answer does

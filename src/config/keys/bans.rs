@@ -1,11 +1,11 @@
 //! The keys of `[bans]`.
 
+use super::paths::path_of;
 use crate::access::strikes::StrikeRule;
 use crate::config::count_in;
 use crate::config::rule::ValueType;
 use crate::config::table::section;
-use std::path::{PathBuf};
-use super::paths::{path_of};
+use std::path::PathBuf;
 
 section! {
     /// Clients that may not enter.

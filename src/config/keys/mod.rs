@@ -8,10 +8,25 @@
 //! In Rust, a key that takes a word holds the zero of its type for that word: `runtime.threads` is
 //! 0 for "auto".
 //!
-//! A key is added in the file of its section. A section is added as a file of its own, and in the
-//! order below.
+//! A key is added in the file of its section. A section is added as a file of its own, and in both
+//! lists below.
 
+mod acl;
+mod admin;
+mod auth;
+mod bans;
+mod expiry;
+mod keep_alive;
+mod limits;
+mod listeners;
+mod log;
+mod network;
 mod paths;
+pub(in crate::config) mod redelivery;
+mod runtime;
+mod slo;
+mod store;
+mod sys;
 
 use super::choices::has;
 use super::listener::Listener;

@@ -1,7 +1,7 @@
 //! The keys of `[redelivery]`.
 
 use crate::config::choices::{DEAD_LETTER_CAUSES, OnAckTimeout, OnExhausted};
-use crate::config::redelivery_rule::{RedeliveryRule, self};
+use crate::config::redelivery_rule::{self, RedeliveryRule};
 use crate::config::rule::{ValueType, days, millis};
 use crate::config::table::section;
 use std::time::Duration;

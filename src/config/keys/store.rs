@@ -1,5 +1,6 @@
 //! The keys of `[store]`, and the data directory that follows from them.
 
+use super::paths::{first_directory, path_of};
 use crate::config::bounds::{ONE_BILLION, ONE_KIB, ONE_TIB};
 use crate::config::choices::Durability;
 use crate::config::rule::{ValueType, millis, seconds};
@@ -8,7 +9,6 @@ use crate::config::table::section;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use super::paths::{first_directory, path_of};
 
 /// The default data directory, relative to the working directory.
 const DEFAULT_DIRECTORY: &str = "homing-data";
