@@ -51,24 +51,7 @@ fn every_cause() -> Vec<DisconnectCause> {
         DisconnectCause::Banned(Ban::User),
         DisconnectCause::Shutdown,
     ];
-    let place = |cause: &DisconnectCause| match cause {
-        DisconnectCause::Client(_) => 0,
-        DisconnectCause::Network(_) => 1,
-        DisconnectCause::Violation(..) => 2,
-        DisconnectCause::TakenOver => 3,
-        DisconnectCause::KeepAlive { .. } => 4,
-        DisconnectCause::NoConnect => 5,
-        DisconnectCause::WriteTimeout { .. } => 6,
-        DisconnectCause::PacketTimeout { .. } => 7,
-        DisconnectCause::Exhausted(_) => 8,
-        DisconnectCause::AckTimeout(_) => 9,
-        DisconnectCause::QueueFull => 10,
-        DisconnectCause::Revoked => 11,
-        DisconnectCause::Operator => 12,
-        DisconnectCause::Banned(_) => 13,
-        DisconnectCause::Shutdown => 14,
-    };
-    assert!(causes.iter().map(place).eq(0..15));
+    assert!(causes.iter().map(DisconnectCause::number).eq(0..DisconnectCause::NAMES.len()));
     causes
 }
 
