@@ -3,7 +3,6 @@
 
 use super::authenticator::AuthClientParts;
 use crate::access::bans::BanList;
-use crate::access::strikes::StrikeRule;
 use crate::auth::password::PasswordFile;
 use crate::broker::connection::Incoming;
 use crate::broker::rate_limit::EventRates;
@@ -88,8 +87,6 @@ pub struct SettingsChanged {
     pub settings: Arc<ShardSettings>,
     /// The rates of the event topics; `None` if there are no event topics.
     pub events: Option<EventRates>,
-    /// The rule about clients that connect too often, if it has changed.
-    pub flapping: Option<StrikeRule>,
 }
 
 impl Message for SettingsChanged {

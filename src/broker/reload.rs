@@ -165,11 +165,9 @@ impl Reload {
         self.log.set_limit(config.log.events_per_second);
         // A process that started no log has no level.
         let _ = level::configure(&config.log.level);
-        let flapping = config.bans.flapping;
         let change = SettingsChanged {
             settings: Arc::new(settings(&config)),
             events: EventRates::of(&config.sys, self.files.shards.len()),
-            flapping: (flapping != self.config.bans.flapping).then_some(flapping),
         };
         self.config = config;
         let swaps: Vec<_> = self.files.shards.iter().map(|shard| shard.send(change.clone())).collect();

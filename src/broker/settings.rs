@@ -41,6 +41,7 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
         listeners: all_terms(config),
         access: access_settings(config),
         rates: traffic_rates(config),
+        flapping: config.bans.flapping,
         owners: OwnerPolicy {
             session_owner: config.auth.session_owner,
             adopt_unowned: config.auth.adopt_unowned_sessions,
@@ -332,6 +333,8 @@ fn seconds(duration: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::connect_limits::LiveLimits;
+    use crate::broker::rate_limit::EventRates;
 
     #[test]
     fn names_of_others_are_protected_once_anything_verifies_clients() {
@@ -364,33 +367,35 @@ mod tests {
         }));
     }
 
-    /// Keys that other parts than the shards read again, each with its part.
-    const ELSEWHERE: [(&str, &str); 9] = [
-        ("limits.connections", "LiveLimits"),
-        ("limits.retained_messages", "Retained"),
-        ("limits.retained_bytes", "Retained"),
-        ("limits.memory", "Budget"),
-        ("bans.flapping", "Shard::limit_flapping"),
-        ("sys.events_per_second", "EventListeners"),
-        ("sys.events_per_client", "EventListeners"),
-        ("log.level", "log::level"),
-        ("log.events_per_second", "EventLog"),
-    ];
+    /// Returns all that a reload hands to the parts of the broker, as text.
+    fn taken(config: &Config) -> String {
+        // The rates of events count only where events are on.
+        let with_events = config::Sys { events: true, ..config.sys.clone() };
+        let parts = (
+            settings(config),
+            retained_limits(config),
+            LiveLimits::new(config),
+            EventRates::of(&with_events, 1),
+            config.limits.memory,
+            &config.log.level,
+            config.log.events_per_second,
+        );
+        format!("{parts:?}")
+    }
 
-    /// Reloads every key with another value. A key without a restart changes the settings of the
-    /// shards, or has a part that takes it. A key with a restart changes nothing.
+    /// Reloads every key with another value. A key without a restart changes what the parts of the
+    /// broker get. A key with a restart changes nothing.
     #[test]
     fn every_key_reloads_as_its_row_in_the_table_says() {
         let running = Config::default();
-        let built_in = format!("{:?}", settings(&running));
+        let built_in = taken(&running);
         let mut keys = 0;
         for (key, loaded) in config::every_key_changed() {
             let changes = loaded.changes_from(&running);
             let change = changes.iter().find(|change| change.key == key);
             let effect = change.unwrap_or_else(|| panic!("{key} is not changed: {changes:?}")).effect;
             let reloaded = running.with_reloaded(&loaded.config);
-            let is_taken = format!("{:?}", settings(&reloaded)) != built_in
-                || ELSEWHERE.iter().any(|(elsewhere, _)| *elsewhere == key);
+            let is_taken = taken(&reloaded) != built_in;
             match effect {
                 config::Effect::Restart => {
                     assert!(!is_taken, "{key} needs a restart");

@@ -310,7 +310,7 @@ fn start_shard(
 ) -> Addr<ShardActor> {
     let mut settings = settings(config);
     settings.access.files = parts.acls.clone();
-    let (bans, flapping) = (parts.bans.clone(), config.bans.flapping);
+    let bans = parts.bans.clone();
     let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
     let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);
     let mut listeners = EventListeners::new(Arc::clone(parts.log), None, Arc::clone(&statistics));
@@ -319,7 +319,6 @@ fn start_shard(
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), random_seed());
         core.access_control().replace_bans(bans);
-        core.access_control().limit_flapping(flapping);
         if let Some(share) = share {
             core.take_up(clock::now(), share);
         }

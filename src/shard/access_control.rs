@@ -3,14 +3,13 @@
 
 use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
-use crate::access::strikes::StrikeRule;
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::access::AclFiles;
+use crate::shard::bans;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::slots::ConnectionId;
 use crate::shard::work::Job;
-use crate::shard::{bans, flapping};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -58,12 +57,6 @@ impl<'a> AccessControl<'a> {
             }
         }
         (until < end).then_some(until)
-    }
-
-    /// Bans clients that connect as often as the rule says. Only clients with a verified user
-    /// count. A rule with the limit 0 bans nobody.
-    pub fn limit_flapping(&mut self, rule: StrikeRule) {
-        self.life.core.flapping = (rule.limit > 0).then(|| flapping::counted(rule));
     }
 
     /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds

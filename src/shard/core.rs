@@ -29,7 +29,7 @@ use crate::shard::durability::gates::Durability;
 use crate::shard::effects::Effects;
 use crate::shard::exchange::Exchange;
 use crate::shard::features::dead_letters::{DeadLetter, DeadLetters};
-use crate::shard::flapping::Flapping;
+use crate::shard::flapping::{self, Flapping};
 use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::gauges::Gauges;
 use crate::shard::observe::recent_drops::RecentDrops;
@@ -97,7 +97,7 @@ impl Core {
             here,
             access: AccessRules::new(&settings.access),
             bans: None,
-            flapping: None,
+            flapping: flapping::counted(settings.flapping),
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),
             sessions,

@@ -23,9 +23,10 @@ impl FlappingKey {
     }
 }
 
-/// Returns the counts of connects for this rule, empty.
-pub(crate) fn counted(rule: StrikeRule) -> Flapping {
-    Strikes::new(rule, COUNTED)
+/// Returns the counts of connects for this rule, empty; `None` for a rule with the limit 0, which
+/// bans nobody.
+pub(crate) fn counted(rule: StrikeRule) -> Option<Flapping> {
+    (rule.limit > 0).then(|| Strikes::new(rule, COUNTED))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use crate::shard::connections::Connections;
 use crate::shard::core::Core;
+use crate::shard::flapping;
 use crate::shard::sessions::Sessions;
 use crate::shard::settings::ShardSettings;
 use crate::shard::work::Job;
@@ -19,6 +20,10 @@ const SLOTS: u32 = 1_024;
 pub(crate) fn replace_settings(settings: ShardSettings, core: &mut Core) -> Option<Job> {
     let (old, new) = (&core.settings.session.send, &settings.session.send);
     let is_new_redelivery = old.redelivery != new.redelivery || old.rules != new.rules;
+    if settings.flapping != core.settings.flapping {
+        // Only then, since the counts begin anew.
+        core.flapping = flapping::counted(settings.flapping);
+    }
     core.connections.set_timeouts(&settings);
     core.settings = settings;
     if !is_new_redelivery {

@@ -1,6 +1,7 @@
 //! The operator's settings that a shard needs.
 
 use crate::access::meter::TrafficRates;
+use crate::access::strikes::StrikeRule;
 use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
@@ -36,6 +37,8 @@ pub struct ShardSettings {
     pub access: AccessSettings,
     /// The rates of each client, by listener. Empty if no listener has any.
     pub rates: Vec<TrafficRates>,
+    /// The rule about clients that connect too often. The limit 0 bans nobody.
+    pub flapping: StrikeRule,
     /// The rules about the owners of sessions.
     pub owners: OwnerPolicy,
     /// True if the user name of a CONNECT is a token. Then no event has it.

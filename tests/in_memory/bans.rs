@@ -8,6 +8,7 @@ use homing::access::strikes::StrikeRule;
 use homing::mqtt::packet::{Connect, Packet, PacketId, ProtocolVersion};
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::session::outbound::stall::{SocketView, Stall, StallCause};
+use homing::shard::ShardSettings;
 use homing::shard::arrival::Arrival;
 use homing::shard::authentication::AuthDecision;
 use homing::shard::observe::client_events::DisconnectCause;
@@ -22,10 +23,13 @@ const BANNED: &[u8] = &[0x20, 3, 0, 0x8A, 0];
 const BANNED_3: &[u8] = &[0x20, 2, 0, 5];
 
 /// Returns shards that ask about each user name and have these bans.
+fn banning_settings() -> ShardSettings {
+    let auth = AuthPolicy { anonymous: Anonymous::Always, methods: vec![AuthMethod::Password] };
+    ShardSettings { auth, ..driver::settings() }
+}
+
 fn banning(shards: u8, bans: impl IntoIterator<Item = (Banned, Option<u64>)>) -> MemoryDriver {
-    let mut settings = driver::settings();
-    settings.auth = AuthPolicy { anonymous: Anonymous::Always, methods: vec![AuthMethod::Password] };
-    let mut driver = MemoryDriver::new(&settings, shards);
+    let mut driver = MemoryDriver::new(&banning_settings(), shards);
     replace(&mut driver, bans);
     driver
 }
@@ -154,11 +158,8 @@ fn connected_clients_that_become_banned_are_disconnected_with_0x98() {
 fn a_client_that_connects_too_often_is_banned_and_a_stranger_cannot_get_it_banned() {
     const MINUTE: Duration = Duration::from_mins(1);
     let mut driver = banning(1, []);
-    driver.shards[0].access_control().limit_flapping(StrikeRule {
-        limit: 3,
-        window: MINUTE,
-        block: 5 * MINUTE,
-    });
+    let flapping = StrikeRule { limit: 3, window: MINUTE, block: 5 * MINUTE };
+    driver.shards[0].replace_settings(ShardSettings { flapping, ..banning_settings() });
     let allow = |user| AuthDecision::Allow(Arc::new(Identity::new(user, IdentitySource::Password)).into());
     let enter = |driver: &mut MemoryDriver, user, decision| {
         let link = sent(driver, Arrival::local(), &login(V5, "c", user));
@@ -181,10 +182,33 @@ fn a_client_that_connects_too_often_is_banned_and_a_stranger_cannot_get_it_banne
 }
 
 #[test]
+fn the_counts_of_connects_outlive_new_settings_with_the_same_rule() {
+    let rule = StrikeRule { limit: 3, window: Duration::from_mins(1), block: Duration::from_mins(5) };
+    let mut settings = ShardSettings { flapping: rule, ..banning_settings() };
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let connects = |driver: &mut MemoryDriver, reasons: &[u8]| {
+        for reason in reasons {
+            let ann = Arc::new(Identity::new("ann", IdentitySource::Password));
+            let link = sent(driver, Arrival::local(), &login(V5, "c", "ann"));
+            driver.decide(AuthDecision::Allow(ann.into()));
+            assert_eq!(received(driver, link)[3], *reason);
+        }
+    };
+    connects(&mut driver, &[0, 0]);
+    driver.shards[0].replace_settings(settings.clone());
+    connects(&mut driver, &[0, 0x8A]);
+    driver.shards[0].replace_settings(settings.clone());
+    connects(&mut driver, &[0x8A]);
+    settings.flapping.limit = 4;
+    driver.shards[0].replace_settings(settings);
+    connects(&mut driver, &[0]);
+}
+
+#[test]
 fn a_disconnect_for_an_overdue_acknowledgement_does_not_count() {
     let mut driver = banning(1, []);
-    let rule = StrikeRule { limit: 3, window: Duration::from_mins(1), block: Duration::from_mins(5) };
-    driver.shards[0].access_control().limit_flapping(rule);
+    let flapping = StrikeRule { limit: 3, window: Duration::from_mins(1), block: Duration::from_mins(5) };
+    driver.shards[0].replace_settings(ShardSettings { flapping, ..banning_settings() });
     let stall = Stall {
         packet_id: PacketId::new(1).expect("not 0"),
         age: Duration::from_secs(1),

@@ -3,6 +3,7 @@
 //!
 //! It does for [`Shard::turn`] what `homing::broker`'s driver does, one thing after the other.
 
+use homing::access::strikes::StrikeRule;
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::mqtt::charge::Budget;
 use homing::mqtt::packet::ProtocolVersion;
@@ -91,6 +92,7 @@ pub fn settings() -> ShardSettings {
         connect_size: u32::MAX,
         access: AccessSettings::default(),
         rates: Vec::new(),
+        flapping: StrikeRule::default(),
         owners: OwnerPolicy::default(),
         user_names_are_tokens: false,
         auth_timeout: Duration::from_secs(5),

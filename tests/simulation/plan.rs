@@ -3,6 +3,7 @@
 
 use crate::rng::Rng;
 use homing::access::meter::{MeteredRate, TrafficRates};
+use homing::access::strikes::StrikeRule;
 use homing::mqtt::packet::ProtocolVersion;
 use homing::session::authentication::{AuthPolicy, OwnerPolicy};
 use homing::session::objectives::Objective;
@@ -460,6 +461,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         listeners: Vec::new(),
         connect_size: u32::MAX,
         access: AccessSettings::default(),
+        flapping: StrikeRule::default(),
         rates: Vec::new(),
         owners: OwnerPolicy::default(),
         user_names_are_tokens: false,

@@ -7,11 +7,6 @@ impl ShardDriver {
     /// Puts new settings in force, between two turns.
     pub fn settings_changed(&self, change: &SettingsChanged) {
         self.listeners.borrow_mut().set_rates(change.events);
-        self.in_new_turn(|shard, _| {
-            shard.replace_settings((*change.settings).clone());
-            if let Some(rule) = change.flapping {
-                shard.access_control().limit_flapping(rule);
-            }
-        });
+        self.in_new_turn(|shard, _| shard.replace_settings((*change.settings).clone()));
     }
 }
