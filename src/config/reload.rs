@@ -51,11 +51,7 @@ impl Loaded {
     /// Returns the keys whose values differ from those of a running broker, in the order of the
     /// file.
     pub fn changes_from(&self, running: &Config) -> Vec<Change> {
-        let differs = |key: &&Key| {
-            let mut probe = running.clone();
-            probe.copy(key, &self.config);
-            probe != *running
-        };
+        let differs = |key: &&Key| running.value(key) != self.config.value(key);
         let change = |key: &'static Key| Change {
             key: key.path,
             from: shown(key, running),
