@@ -9,7 +9,7 @@ use super::events::EventLog;
 use super::live_files::LiveFiles;
 use super::message::SettingsChanged;
 use super::rate_limit::EventRates;
-use super::settings::{broker_limits, retained_limits, settings};
+use super::settings::{broker_limits, partial_limit, retained_limits, settings};
 use crate::config::{Change, Config, Effect, Loaded, Refusal, Shadowed};
 use crate::log::level;
 use crate::service;
@@ -24,9 +24,6 @@ pub type Reader = Box<dyn Fn() -> Result<Loaded, Refusal> + Send>;
 
 /// Time for all shards to take the new settings. A shard that is late takes them later.
 const SWAP: Duration = Duration::from_secs(5);
-
-/// Incomplete packets may use one part in so many of the memory budget.
-pub(super) const PARTIAL_SHARE: u64 = 4;
 
 /// The extent of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,9 +153,8 @@ impl Reload {
 
     /// Puts new values in force. Returns when every shard has them.
     async fn put_in_force(&mut self, config: Config) {
-        let budget = config.limits.memory.bytes();
-        self.shared.budget.limit(budget);
-        self.shared.partial.limit(budget / PARTIAL_SHARE);
+        self.shared.budget.limit(config.limits.memory.bytes());
+        self.shared.partial.limit(partial_limit(&config));
         self.shared.retained().limit(retained_limits(&config));
         self.limits.set(&config);
         self.files.statistics.set_limits(broker_limits(&config, self.limits.connections()));

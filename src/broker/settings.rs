@@ -87,6 +87,11 @@ pub(super) fn retained_limits(config: &Config) -> RetainedLimits {
     RetainedLimits { messages: limits.retained_messages as usize, bytes: limits.retained_bytes.as_usize() }
 }
 
+/// Returns the bytes that incomplete packets may use: a part of the memory budget.
+pub(super) fn partial_limit(config: &Config) -> u64 {
+    config.limits.memory.bytes() / 4
+}
+
 /// Returns the rates of the clients of each listener; none if no listener has any.
 fn traffic_rates(config: &Config) -> Vec<TrafficRates> {
     // A client that is above its rate is read again at a tick, up to one tick late. The quarter is

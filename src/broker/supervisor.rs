@@ -12,9 +12,9 @@ use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
 use super::observer::Observer;
 use super::open_listener::OpenListener;
 use super::rate_limit::EventRates;
-use super::reload::{PARTIAL_SHARE, Reload};
+use super::reload::Reload;
 use super::rule_files::RuleFiles;
-use super::settings::{broker_limits, retained_limits, settings};
+use super::settings::{broker_limits, partial_limit, retained_limits, settings};
 use super::signals::Request;
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
@@ -31,10 +31,9 @@ use crate::mqtt::charge::Budget;
 use crate::mqtt::message::Message;
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::access::AclFiles;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::totals::Totals;
-use crate::shard::{PartialShare, Shard, SharedState};
+use crate::shard::{PartialShare, Shard, ShardSettings, SharedState};
 use crate::store::writer::{Writer, WriterOptions};
 use crate::store::{Store, StoreError};
 use actix::{Actor, Addr};
@@ -102,10 +101,11 @@ impl Supervisor {
         // This thread made all that was recovered, so its charges are settled here.
         shared.budget.settle();
         let rules = RuleFiles::new(&config);
-        let acls = rules.load()?;
         let bans = config.bans.path();
         let banned = bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans)?.map(Arc::new);
-        let parts = SharedParts { shared: &shared, statistics: &statistics, log: &log, acls, bans: banned };
+        let mut settings = settings(&config);
+        settings.access.files = rules.load()?;
+        let parts = SharedParts { shared: &shared, statistics: &statistics, log: &log, settings, bans: banned };
         let (mut arbiters, shards) = start_shards(&config, count, &parts, shares)?;
         let expiry_arbiter = arbiter(Driver::Clock)?;
         let expiry = start_expiry(&config, &expiry_arbiter, &shards, &statistics);
@@ -133,15 +133,9 @@ impl Supervisor {
             shards: shards.clone(),
             statistics: Arc::clone(&statistics),
         };
-        let (shared, log) = (Arc::clone(&shared), Arc::clone(&log));
-        let reload = Reload {
-            config,
-            reader: None,
-            files,
-            limits,
-            shared: Arc::clone(&shared),
-            log: Arc::clone(&log),
-        };
+        let (shared_state, event_log) = (Arc::clone(&shared), Arc::clone(&log));
+        let reload =
+            Reload { config, reader: None, files, limits, shared: shared_state, log: event_log };
         Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, reload, statistics, shared, log })
     }
 
@@ -263,11 +257,10 @@ fn arbiter(driver: Driver) -> io::Result<Arbiter> {
 
 /// Returns the state that all shards share, without any message.
 fn shared_state(config: &Config) -> Arc<SharedState> {
-    let limits = &config.limits;
     Arc::new(SharedState {
         retained: Mutex::new(Retained::new(retained_limits(config))),
-        budget: Arc::new(Budget::new(limits.memory.bytes())),
-        partial: PartialShare::new(limits.memory.bytes() / PARTIAL_SHARE),
+        budget: Arc::new(Budget::new(config.limits.memory.bytes())),
+        partial: PartialShare::new(partial_limit(config)),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
         store_room: AtomicI64::new(i64::MAX),
@@ -279,8 +272,7 @@ struct SharedParts<'a> {
     shared: &'a Arc<SharedState>,
     statistics: &'a Arc<BrokerStatistics>,
     log: &'a Arc<EventLog>,
-    /// The rules of the ACL files.
-    acls: AclFiles,
+    settings: ShardSettings,
     /// The bans; `None` without a file.
     bans: Option<Arc<BanList>>,
 }
@@ -308,9 +300,7 @@ fn start_shard(
     parts: &SharedParts<'_>,
     share: Option<RecoveredShard>,
 ) -> Addr<ShardActor> {
-    let mut settings = settings(config);
-    settings.access.files = parts.acls.clone();
-    let bans = parts.bans.clone();
+    let (settings, bans) = (parts.settings.clone(), parts.bans.clone());
     let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
     let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);
     let mut listeners = EventListeners::new(Arc::clone(parts.log), None, Arc::clone(&statistics));
