@@ -23,7 +23,7 @@ const EXTENDS_EVERY: Duration = Duration::from_secs(10);
 static MANAGER: OnceLock<Option<Manager>> = OnceLock::new();
 
 /// What the broker does.
-enum Phase {
+enum ServicePhase {
     /// The store is recovered, and listeners are opened.
     Starts,
     /// Clients can connect. Returns true while every thread does its work.
@@ -37,7 +37,7 @@ struct Manager {
     address: SocketAddr,
     /// The time between two signs of life; `None` if none are wanted.
     watchdog: Option<Duration>,
-    phase: Mutex<Phase>,
+    phase: Mutex<ServicePhase>,
     changed: Condvar,
 }
 
@@ -66,7 +66,7 @@ pub fn starts() {
 pub fn is_ready(is_alive: impl Fn() -> bool + Send + 'static) {
     if let Some(manager) = manager() {
         manager.tell("READY=1");
-        manager.enter(Phase::Runs(Box::new(is_alive)));
+        manager.enter(ServicePhase::Runs(Box::new(is_alive)));
     }
 }
 
@@ -88,7 +88,7 @@ pub fn reloaded() {
 pub fn stops() {
     if let Some(manager) = manager() {
         manager.tell("STOPPING=1");
-        manager.enter(Phase::Stops);
+        manager.enter(ServicePhase::Stops);
     }
 }
 
@@ -115,7 +115,7 @@ impl Manager {
         let socket = UnixDatagram::unbound()?;
         // A manager that does not read must not hold up the broker.
         socket.set_nonblocking(true)?;
-        let (phase, changed) = (Mutex::new(Phase::Starts), Condvar::new());
+        let (phase, changed) = (Mutex::new(ServicePhase::Starts), Condvar::new());
         Ok(Manager { socket, address, watchdog, phase, changed })
     }
 
@@ -124,11 +124,11 @@ impl Manager {
         drop(self.socket.send_to_addr(message.as_bytes(), &self.address));
     }
 
-    fn phase(&self) -> MutexGuard<'_, Phase> {
+    fn phase(&self) -> MutexGuard<'_, ServicePhase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, phase: Phase) {
+    fn enter(&self, phase: ServicePhase) {
         *self.phase() = phase;
         self.changed.notify_all();
     }
@@ -138,17 +138,17 @@ impl Manager {
         let mut phase = self.phase();
         loop {
             let pause = match (&*phase, self.watchdog) {
-                (Phase::Starts, _) => {
+                (ServicePhase::Starts, _) => {
                     self.tell(&format!("EXTEND_TIMEOUT_USEC={}", EXTENDED.as_micros()));
                     EXTENDS_EVERY
                 }
-                (Phase::Runs(is_alive), Some(pause)) => {
+                (ServicePhase::Runs(is_alive), Some(pause)) => {
                     if is_alive() {
                         self.tell("WATCHDOG=1");
                     }
                     pause
                 }
-                (Phase::Runs(_), None) | (Phase::Stops, _) => return,
+                (ServicePhase::Runs(_), None) | (ServicePhase::Stops, _) => return,
             };
             phase = self.changed.wait_timeout(phase, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -187,12 +187,12 @@ mod tests {
         assert_eq!(next().as_deref(), Some("EXTEND_TIMEOUT_USEC=30000000"));
         let alive = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
         let asked = std::sync::Arc::clone(&alive);
-        manager.enter(Phase::Runs(Box::new(move || asked.load(std::sync::atomic::Ordering::SeqCst))));
+        manager.enter(ServicePhase::Runs(Box::new(move || asked.load(std::sync::atomic::Ordering::SeqCst))));
         assert_eq!(next().as_deref(), Some("WATCHDOG=1"));
         alive.store(false, std::sync::atomic::Ordering::SeqCst);
         // Those that were on their way.
         while next().is_some() {}
-        manager.enter(Phase::Stops);
+        manager.enter(ServicePhase::Stops);
         thread.join().unwrap();
     }
 }

@@ -99,7 +99,7 @@ use handshake::entrance::client_certificates;
 use handshake::reload::TlsReload;
 use observer::Observer;
 pub use open_listener::OpenListener;
-use reload::{Reader, ReloadMode};
+use reload::{ConfigReader, ReloadMode};
 pub use signals::Signals;
 use signals::{Request, Requests};
 pub use start_error::StartError;
@@ -230,7 +230,7 @@ impl Broker {
     ///
     /// # Panics
     /// If called from within an async runtime.
-    pub fn read_again_by(&self, reader: Reader) {
+    pub fn read_again_by(&self, reader: ConfigReader) {
         if let Some(requests) = &self.requests {
             // A broker that stops reads nothing again.
             let _ = requests.blocking_send(Request::ReadBy(reader));

@@ -10,7 +10,7 @@ use super::live_files::LiveFiles;
 use super::message::SettingsChanged;
 use super::rate_limit::EventRates;
 use super::settings::{broker_limits, partial_limit, retained_limits, settings};
-use crate::config::{Change, Config, Effect, Loaded, Refusal, Shadowed};
+use crate::config::{Config, KeyChange, Loaded, Refusal, ReloadEffect, Shadowed};
 use crate::log::level;
 use crate::service;
 use crate::shard::SharedState;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 /// Reads all layers of the configuration as at the start.
-pub type Reader = Box<dyn Fn() -> Result<Loaded, Refusal> + Send>;
+pub type ConfigReader = Box<dyn Fn() -> Result<Loaded, Refusal> + Send>;
 
 /// Time for all shards to take the new settings. A shard that is late takes them later.
 const SWAP: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ pub struct Reloaded {
     /// True if only a check was asked for.
     pub mode: ReloadMode,
     /// The keys that differ from the values in force. Those that need a restart stay different.
-    pub changes: Vec<Change>,
+    pub changes: Vec<KeyChange>,
     /// Values of the file that do not count.
     pub shadowed: Vec<Shadowed>,
     /// What the files changed, for the log.
@@ -49,8 +49,8 @@ pub struct Reloaded {
 
 impl Reloaded {
     /// Returns the changes that wait for a restart.
-    pub fn pending(&self) -> impl Iterator<Item = &Change> {
-        self.changes.iter().filter(|change| change.effect == Effect::Restart)
+    pub fn pending(&self) -> impl Iterator<Item = &KeyChange> {
+        self.changes.iter().filter(|change| change.effect == ReloadEffect::Restart)
     }
 
     /// Writes the lines of the log.
@@ -70,7 +70,7 @@ impl fmt::Display for Reloaded {
             f.write_str(": nothing changed")?;
         }
         for (at, change) in self.changes.iter().enumerate() {
-            let Change { key, from, to, effect, .. } = change;
+            let KeyChange { key, from, to, effect, .. } = change;
             let mark = if at == 0 { ':' } else { ';' };
             write!(f, "{mark} {key} {from} -> {to} ({})", effect.name())?;
         }
@@ -87,7 +87,7 @@ pub(super) struct Reload {
     /// The values in force.
     pub(super) config: Config,
     /// `None` where the configuration was made in code.
-    pub(super) reader: Option<Reader>,
+    pub(super) reader: Option<ConfigReader>,
     pub(super) files: LiveFiles,
     pub(super) limits: Arc<LiveLimits>,
     pub(super) shared: Arc<SharedState>,

@@ -402,7 +402,7 @@ mod tests {
             let reloaded = running.with_reloaded(&loaded.config);
             let is_taken = taken(&reloaded) != built_in;
             match effect {
-                config::Effect::Restart => {
+                config::ReloadEffect::Restart => {
                     assert!(!is_taken, "{key} needs a restart");
                     assert!(loaded.changes_from(&reloaded).iter().any(|left| left.key == key), "{key}");
                 }

@@ -1,7 +1,7 @@
 //! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads the configuration again, and
 //! SIGUSR1 requests a dump.
 
-use super::reload::{Reader, ReloadMode, Reloaded};
+use super::reload::{ConfigReader, ReloadMode, Reloaded};
 use crate::log::stderr;
 use std::io;
 use tokio::runtime::Runtime;
@@ -19,7 +19,7 @@ pub(super) enum Request {
     /// changed.
     Reload(ReloadMode, oneshot::Sender<Result<Reloaded, Vec<String>>>),
     /// The way to read the configuration again.
-    ReadBy(Reader),
+    ReadBy(ConfigReader),
     /// Reads the files of TLS again if one of them changed.
     CheckTls(oneshot::Sender<()>),
 }

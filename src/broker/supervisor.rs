@@ -105,7 +105,8 @@ impl Supervisor {
         let banned = bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans)?.map(Arc::new);
         let mut settings = settings(&config);
         settings.access.files = rules.load()?;
-        let parts = SharedParts { shared: &shared, statistics: &statistics, log: &log, settings, bans: banned };
+        let parts =
+            SharedParts { shared: &shared, statistics: &statistics, log: &log, settings, bans: banned };
         let (mut arbiters, shards) = start_shards(&config, count, &parts, shares)?;
         let expiry_arbiter = arbiter(Driver::Clock)?;
         let expiry = start_expiry(&config, &expiry_arbiter, &shards, &statistics);
@@ -134,8 +135,7 @@ impl Supervisor {
             statistics: Arc::clone(&statistics),
         };
         let (shared_state, event_log) = (Arc::clone(&shared), Arc::clone(&log));
-        let reload =
-            Reload { config, reader: None, files, limits, shared: shared_state, log: event_log };
+        let reload = Reload { config, reader: None, files, limits, shared: shared_state, log: event_log };
         Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, reload, statistics, shared, log })
     }
 

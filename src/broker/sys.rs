@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// One topic below `$SYS/broker/`, and its value.
-type Figure = (String, String);
+type SysFigure = (String, String);
 
 /// The publisher of `$SYS`. The first shard has it, for the whole broker.
 #[derive(Debug, Default)]
@@ -51,7 +51,12 @@ impl SysTopics {
     }
 
     /// Returns every figure of the broker.
-    fn figures(&mut self, now: Instant, statistics: &BrokerStatistics, retained: RetainedSum) -> Vec<Figure> {
+    fn figures(
+        &mut self,
+        now: Instant,
+        statistics: &BrokerStatistics,
+        retained: RetainedSum,
+    ) -> Vec<SysFigure> {
         let total = statistics.total();
         let mut all = figures(now, statistics, &total, retained);
         all.extend(message_figures(&total, retained));
@@ -65,7 +70,7 @@ impl SysTopics {
         now: Instant,
         statistics: &BrokerStatistics,
         total: &ShardSnapshot,
-    ) -> Vec<Figure> {
+    ) -> Vec<SysFigure> {
         let counters = &total.counters;
         let present = [
             packets_received(counters),
@@ -98,7 +103,7 @@ fn packets_sent(counters: &Counters) -> u64 {
 }
 
 /// Returns the figures of messages and packets under mosquitto's names.
-fn message_figures(total: &ShardSnapshot, retained: RetainedSum) -> Vec<Figure> {
+fn message_figures(total: &ShardSnapshot, retained: RetainedSum) -> Vec<SysFigure> {
     let (counters, census) = (&total.counters, &total.census);
     let stored = census.queued + census.in_flight + retained.messages;
     vec![
@@ -121,7 +126,7 @@ fn figures(
     statistics: &BrokerStatistics,
     total: &ShardSnapshot,
     retained: RetainedSum,
-) -> Vec<Figure> {
+) -> Vec<SysFigure> {
     let mut all = broker_figures(now, statistics, total, retained);
     all.extend(drop_figures(&total.counters.drops));
     all.extend(expiry_figures(&statistics.expiry));
@@ -132,7 +137,7 @@ fn figures(
     all
 }
 
-fn figure(name: &str, value: impl ToString) -> Figure {
+fn figure(name: &str, value: impl ToString) -> SysFigure {
     (name.to_owned(), value.to_string())
 }
 
@@ -141,7 +146,7 @@ fn broker_figures(
     statistics: &BrokerStatistics,
     total: &ShardSnapshot,
     retained: RetainedSum,
-) -> Vec<Figure> {
+) -> Vec<SysFigure> {
     let (counters, heap) = (&total.counters, heap() as u64);
     let uptime = now.since(Instant::ZERO).as_secs();
     vec![
@@ -182,7 +187,7 @@ fn broker_figures(
 }
 
 /// Returns the counters of dropped messages: all, and each cause.
-fn drop_figures(drops: &Drops) -> Vec<Figure> {
+fn drop_figures(drops: &Drops) -> Vec<SysFigure> {
     let all = figure("publish/messages/dropped", drops.total());
     let of = |cause: DropReason| {
         (format!("publish/messages/dropped/{}", cause.name()), drops.of(cause).to_string())
@@ -191,7 +196,7 @@ fn drop_figures(drops: &Drops) -> Vec<Figure> {
 }
 
 /// Returns the contents of the expiry queue and its lateness.
-fn expiry_figures(expiry: &ExpiryStatistics) -> Vec<Figure> {
+fn expiry_figures(expiry: &ExpiryStatistics) -> Vec<SysFigure> {
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut all = vec![
         figure("expiry/keys", expiry.keys()),
@@ -217,7 +222,7 @@ fn expiry_figures(expiry: &ExpiryStatistics) -> Vec<Figure> {
 }
 
 /// Returns the counters of the store.
-fn store_figures(store: &WriterStatistics) -> Vec<Figure> {
+fn store_figures(store: &WriterStatistics) -> Vec<SysFigure> {
     let counters = [
         ("commits", &store.commits),
         ("records", &store.records),

@@ -40,10 +40,10 @@ pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
 #[cfg(test)]
 pub(crate) use reload::every_key_changed;
-pub use reload::{Change, Shadowed};
+pub use reload::{KeyChange, Shadowed};
 pub use rule::is_log_level;
 pub use service_url::ServiceUrl;
 pub use size::{ByteSize, InvalidSize};
 pub use slo::Slo;
 pub use sources::{DEFAULT_FILES, Loaded, Sources};
-pub use table::Effect;
+pub use table::ReloadEffect;

@@ -2,7 +2,7 @@
 
 use super::keys;
 use super::sources::Loaded;
-use super::table::{Effect, Key};
+use super::table::{Key, ReloadEffect};
 use super::value::written;
 use super::{Config, Setting};
 use std::fmt;
@@ -12,7 +12,7 @@ const SHOWN: usize = 120;
 
 /// One key whose value differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct KeyChange {
     /// The key, as `section.name`.
     pub key: &'static str,
     /// The value that holds, as one would write it in the file.
@@ -20,14 +20,14 @@ pub struct Change {
     /// The value that was read.
     pub to: String,
     /// The effect of the change.
-    pub effect: Effect,
+    pub effect: ReloadEffect,
     /// The file, variable or flag of the new value, or `built-in default`.
     pub source: String,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for KeyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Change { key, from, to, effect, .. } = self;
+        let KeyChange { key, from, to, effect, .. } = self;
         write!(f, "{:<8} {key} {from} -> {to}", effect.name())
     }
 }
@@ -50,9 +50,9 @@ impl fmt::Display for Shadowed {
 impl Loaded {
     /// Returns the keys whose values differ from those of a running broker, in the order of the
     /// file.
-    pub fn changes_from(&self, running: &Config) -> Vec<Change> {
+    pub fn changes_from(&self, running: &Config) -> Vec<KeyChange> {
         let differs = |key: &&Key| running.value(key) != self.config.value(key);
-        let change = |key: &'static Key| Change {
+        let change = |key: &'static Key| KeyChange {
             key: key.path,
             from: shown(key, running),
             to: shown(key, &self.config),
@@ -72,7 +72,7 @@ impl Config {
     /// Returns this configuration with the values of `new` of all keys that need no restart.
     pub fn with_reloaded(&self, new: &Config) -> Config {
         let mut config = self.clone();
-        for key in keys::keys().filter(|key| key.effect != Effect::Restart) {
+        for key in keys::keys().filter(|key| key.effect != ReloadEffect::Restart) {
             config.copy(key, new);
         }
         config

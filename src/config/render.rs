@@ -3,7 +3,7 @@
 use super::Config;
 use super::keys::SECTIONS;
 use super::rule::{ValueType, grouped};
-use super::table::{Effect, Key, Section};
+use super::table::{Key, ReloadEffect, Section};
 use super::value::written;
 use config::ValueKind;
 use std::fmt::Write;
@@ -134,9 +134,9 @@ fn described(text: &mut String, key: &Key) {
     let because = if key.why.is_empty() { String::new() } else { format!(". Why: {}", key.why) };
     let _ = writeln!(text, "- Default: `{}`{because}", default(key));
     let effect = match key.effect {
-        Effect::Live => "live",
-        Effect::NewConnections => "new connections",
-        Effect::Restart => "restart",
+        ReloadEffect::Live => "live",
+        ReloadEffect::NewConnections => "new connections",
+        ReloadEffect::Restart => "restart",
     };
     let _ = writeln!(text, "- Effect of a change: {effect}");
     for (name, what) in [("Standard", key.standard), ("Elsewhere", key.elsewhere)] {

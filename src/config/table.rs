@@ -24,7 +24,7 @@ impl Section {
 
 /// The effect of a changed key when the configuration of a running broker is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum ReloadEffect {
     /// The new value holds at once, for existing connections and sessions, too.
     Live,
     /// The new value holds for connections that begin from now on.
@@ -33,13 +33,13 @@ pub enum Effect {
     Restart,
 }
 
-impl Effect {
+impl ReloadEffect {
     /// Returns the word that `homing ctl reload` prints.
     pub fn name(self) -> &'static str {
         match self {
-            Effect::Live => "live",
-            Effect::NewConnections => "new",
-            Effect::Restart => "restart",
+            ReloadEffect::Live => "live",
+            ReloadEffect::NewConnections => "new",
+            ReloadEffect::Restart => "restart",
         }
     }
 }
@@ -50,7 +50,7 @@ pub(super) struct Key {
     pub(super) path: &'static str,
     pub(super) rule: ValueRule,
     /// The effect of a change when the configuration is read again.
-    pub(super) effect: Effect,
+    pub(super) effect: ReloadEffect,
     /// The lines of its doc comment: what it does, and what happens at the bound.
     pub(super) help: &'static [&'static str],
     /// Why the default is what it is.
@@ -149,7 +149,7 @@ macro_rules! section {
                     path: concat!(stringify!($section), ".", stringify!($key)),
                     rule: $rule,
                     // The first of them: `Restart` stands for a key that says nothing.
-                    effect: [$($crate::config::table::Effect::$effect,)? $crate::config::table::Effect::Restart][0],
+                    effect: [$($crate::config::table::ReloadEffect::$effect,)? $crate::config::table::ReloadEffect::Restart][0],
                     help: &[$($help),*],
                     why: concat!("" $(, $why)?),
                     standard: concat!("" $(, $standard)?),
@@ -185,7 +185,7 @@ macro_rules! section {
             keys: &[$crate::config::table::Key {
                 path: stringify!($list),
                 rule: $rule,
-                effect: $crate::config::table::Effect::Restart,
+                effect: $crate::config::table::ReloadEffect::Restart,
                 help: &[$($help),*],
                 why: "",
                 standard: "",

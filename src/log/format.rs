@@ -35,7 +35,7 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let mut line = Line::default();
+        let mut line = LineFields::default();
         event.record(&mut line);
         let (level, target) = (*event.metadata().level(), event.metadata().target());
         match self {
@@ -83,13 +83,13 @@ fn colour(level: Level) -> u8 {
 
 /// The values of one event.
 #[derive(Default)]
-struct Line {
+struct LineFields {
     code: Option<String>,
     message: String,
     fields: Vec<(&'static str, Value)>,
 }
 
-impl Line {
+impl LineFields {
     fn add(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = shortened(text),
@@ -124,7 +124,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for LineFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.add(field, format!("{value:?}").into());
     }

@@ -17,9 +17,9 @@ const AUDIT: &str = "homing::audit=info";
 type Replace = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
 
 /// The level of the process's log.
-static CONTROL: OnceLock<Mutex<Control>> = OnceLock::new();
+static CONTROL: OnceLock<Mutex<LevelControl>> = OnceLock::new();
 
-struct Control {
+struct LevelControl {
     replace: Replace,
     /// The level of the configuration.
     configured: String,
@@ -53,7 +53,7 @@ pub(super) fn filter(level: &str) -> EnvFilter {
 
 /// Notes how the filter of the log is replaced.
 pub(super) fn started(level: &str, replace: Replace) {
-    let control = Control { replace, configured: level.to_owned(), temporary: None, change: 0 };
+    let control = LevelControl { replace, configured: level.to_owned(), temporary: None, change: 0 };
     // A process has one log.
     let _ = CONTROL.set(Mutex::new(control));
 }
@@ -102,18 +102,18 @@ fn check(level: &str) -> Result<(), LevelError> {
     if is_log_level(level) { Ok(()) } else { Err(LevelError::Invalid(level.chars().take(256).collect())) }
 }
 
-fn control() -> Result<MutexGuard<'static, Control>, LevelError> {
+fn control() -> Result<MutexGuard<'static, LevelControl>, LevelError> {
     let control = CONTROL.get().ok_or(LevelError::NoLog)?;
     // No code panics while the lock is held.
     Ok(control.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-impl Control {
+impl LevelControl {
     fn level(&self) -> &str {
         self.temporary.as_ref().unwrap_or(&self.configured)
     }
 
-    fn put(&mut self, change: impl FnOnce(&mut Control)) -> Result<(), LevelError> {
+    fn put(&mut self, change: impl FnOnce(&mut LevelControl)) -> Result<(), LevelError> {
         change(self);
         self.change += 1;
         if (self.replace)(filter(self.level())) { Ok(()) } else { Err(LevelError::NoLog) }

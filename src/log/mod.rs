@@ -33,7 +33,7 @@ pub fn start(options: &Log) {
     let log = tracing_subscriber::fmt()
         .with_ansi(line_format == LineFormat::Text && io::stderr().is_terminal())
         .event_format(line_format)
-        .with_writer(|| stderr::Line)
+        .with_writer(|| stderr::LogWriter)
         .with_env_filter(level::filter(&options.level))
         .with_filter_reloading();
     let handle = log.reload_handle();

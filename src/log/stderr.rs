@@ -24,9 +24,9 @@ static LINES: Lines = Lines::new();
 
 /// The writer of the log. Each call writes one whole line.
 #[derive(Clone, Copy, Debug)]
-pub struct Line;
+pub struct LogWriter;
 
-impl Write for Line {
+impl Write for LogWriter {
     /// Takes the whole line. A dropped line is counted and is no error, because no caller could do
     /// better.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {

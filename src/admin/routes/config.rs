@@ -7,7 +7,7 @@ use crate::admin::problem::{problem_body, respond};
 use crate::admin::request::{caller, read_query};
 use crate::admin::state::AdminState;
 use crate::broker::reload::{ReloadMode, Reloaded};
-use crate::config::{Change, Shadowed};
+use crate::config::{KeyChange, Shadowed};
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -52,8 +52,8 @@ pub(crate) async fn reload(request: HttpRequest, state: Data<AdminState>) -> Res
 }
 
 fn described(reloaded: &Reloaded) -> Value {
-    let change = |change: &Change| {
-        let Change { key, from, to, effect, source } = change;
+    let change = |change: &KeyChange| {
+        let KeyChange { key, from, to, effect, source } = change;
         json!({ "key": key, "from": from, "to": to, "effect": effect.name(), "source": source })
     };
     let shadow = |shadowed: &Shadowed| json!({ "key": shadowed.key, "by": shadowed.by });

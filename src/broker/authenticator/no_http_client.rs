@@ -3,15 +3,17 @@
 use super::http_service::{HttpFailure, HttpReply, HttpSetupError};
 use crate::auth::http::headers::HttpHeaders;
 use crate::config::ServiceUrl;
-use std::convert::Infallible;
 use std::fmt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
 /// A service that cannot be asked. There is no value of this type.
-pub(crate) struct HttpTarget(Infallible);
+pub(crate) enum NoHttpTarget {}
 
-impl HttpTarget {
+/// The name of the type that does ask, in a build with the feature.
+pub(crate) use NoHttpTarget as HttpTarget;
+
+impl NoHttpTarget {
     /// Refuses the service.
     ///
     /// # Errors
@@ -20,17 +22,17 @@ impl HttpTarget {
         _: ServiceUrl,
         _: Option<&Path>,
         _: &HttpHeaders,
-    ) -> Result<HttpTarget, HttpSetupError> {
+    ) -> Result<NoHttpTarget, HttpSetupError> {
         Err(HttpSetupError::NotBuilt)
     }
 
     pub(super) async fn ask(&self, _: Zeroizing<Vec<u8>>) -> Result<HttpReply, HttpFailure> {
-        match self.0 {}
+        match *self {}
     }
 }
 
-impl fmt::Display for HttpTarget {
+impl fmt::Display for NoHttpTarget {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {}
+        match *self {}
     }
 }

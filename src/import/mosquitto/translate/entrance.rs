@@ -1,7 +1,7 @@
 //! Users and permissions: for all listeners, or for each with `per_listener_settings true`.
 
 use super::Translator;
-use super::listener::Listener;
+use super::listener::ConfListener;
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{RefusedValue, boolean, quoted, text};
 
@@ -15,19 +15,23 @@ pub(super) struct EntranceSettings {
 
 /// Who may enter by a listener, in Homing's words.
 #[derive(Debug, PartialEq)]
-struct Entrance {
+struct TranslatedEntrance {
     /// `None` for Homing's default.
     anonymous: Option<&'static str>,
     methods: Vec<&'static str>,
     acl_file: Option<String>,
 }
 
-impl Entrance {
-    fn new(settings: &EntranceSettings, has_certificate_user: bool, is_local_only: bool) -> Entrance {
+impl TranslatedEntrance {
+    fn new(
+        settings: &EntranceSettings,
+        has_certificate_user: bool,
+        is_local_only: bool,
+    ) -> TranslatedEntrance {
         // mosquitto 2 lets anonymous clients in only where it listens on loopback by default.
         let anonymous = settings.anonymous.or((!is_local_only).then_some(false));
         let certificate = has_certificate_user.then_some("certificate");
-        Entrance {
+        TranslatedEntrance {
             anonymous: anonymous.map(|all| if all { "always" } else { "never" }),
             methods: certificate
                 .into_iter()
@@ -59,22 +63,22 @@ impl Translator {
 
     /// Translates users and permissions. Where all listeners have the same ones, they are keys of the
     /// broker; else each listener has its own.
-    pub(super) fn entrances(&mut self, listeners: &mut [Listener], is_local_only: bool) {
+    pub(super) fn entrances(&mut self, listeners: &mut [ConfListener], is_local_only: bool) {
         let settings: Vec<EntranceSettings> =
             listeners.iter().map(|listener| self.entrance_of(listener)).collect();
         let settings = if settings.is_empty() { vec![self.entrance.clone()] } else { settings };
         let by_certificate = |at: usize| {
             listeners.get(at).is_some_and(|listener| listener.settings.certificate_user.is_some())
         };
-        let mut entrances: Vec<Entrance> = (0..)
+        let mut entrances: Vec<TranslatedEntrance> = (0..)
             .zip(&settings)
-            .map(|(at, settings)| Entrance::new(settings, by_certificate(at), is_local_only))
+            .map(|(at, settings)| TranslatedEntrance::new(settings, by_certificate(at), is_local_only))
             .collect();
         self.password_file(&settings);
         let has_acl = entrances.iter().any(|entrance| entrance.acl_file.is_some());
         if entrances.windows(2).any(|pair| pair[0] != pair[1]) {
             for (listener, entrance) in listeners.iter_mut().zip(entrances) {
-                let Entrance { anonymous, methods, acl_file } = entrance;
+                let TranslatedEntrance { anonymous, methods, acl_file } = entrance;
                 let settings = &mut listener.settings;
                 (settings.anonymous, settings.auth, settings.acl_file) = (anonymous, Some(methods), acl_file);
             }
@@ -88,8 +92,8 @@ impl Translator {
     }
 
     /// Writes what all listeners have in common as keys of the broker.
-    fn entrance_of_all(&mut self, entrance: Entrance) {
-        let Entrance { anonymous, methods, acl_file } = entrance;
+    fn entrance_of_all(&mut self, entrance: TranslatedEntrance) {
+        let TranslatedEntrance { anonymous, methods, acl_file } = entrance;
         self.keys.extend(anonymous.map(|word| ("auth.anonymous", quoted(word))));
         if !methods.is_empty() {
             let methods: Vec<String> = methods.iter().map(|method| quoted(method)).collect();
@@ -99,7 +103,7 @@ impl Translator {
     }
 
     /// Returns the options that hold for a listener.
-    fn entrance_of(&self, listener: &Listener) -> EntranceSettings {
+    fn entrance_of(&self, listener: &ConfListener) -> EntranceSettings {
         if self.is_per_listener {
             return listener.entrance.clone();
         }

@@ -10,7 +10,7 @@ const MQTT_PORT: u16 = 1883;
 
 /// One `listener` with its options, as mosquitto has them.
 #[derive(Debug, Default)]
-pub(super) struct Listener {
+pub(super) struct ConfListener {
     /// The place of its line; `None` for the default listener.
     pub(super) place: Option<String>,
     pub(super) port: Option<u16>,
@@ -33,13 +33,15 @@ impl Translator {
         let place = Some(format!("{}:{}: listener", line.file.display(), line.number));
         let listener = match (port, host) {
             (0, path) if path.starts_with('/') => {
-                Listener { path: Some(path.to_owned()), ..Listener::default() }
+                ConfListener { path: Some(path.to_owned()), ..ConfListener::default() }
             }
             (0, _) => return Err("port 0 needs the path of a Unix socket".to_owned()),
-            (_, "") => Listener { port: Some(port), ..Listener::default() },
-            (_, host) => Listener { port: Some(port), host: Some(host.to_owned()), ..Listener::default() },
+            (_, "") => ConfListener { port: Some(port), ..ConfListener::default() },
+            (_, host) => {
+                ConfListener { port: Some(port), host: Some(host.to_owned()), ..ConfListener::default() }
+            }
         };
-        self.listeners.push(Listener { place, ..listener });
+        self.listeners.push(ConfListener { place, ..listener });
         Ok(())
     }
 
@@ -91,7 +93,7 @@ impl Translator {
     }
 
     /// Returns the address of a listener for Homing, and true if only this machine can reach it.
-    fn address(&mut self, listener: &Listener, is_local_only: bool) -> Option<(String, bool)> {
+    fn address(&mut self, listener: &ConfListener, is_local_only: bool) -> Option<(String, bool)> {
         if let Some(path) = &listener.path {
             return Some((format!("unix:{path}"), true));
         }
@@ -120,9 +122,13 @@ impl Translator {
         Some((socket.to_string(), address.is_loopback()))
     }
 
-    pub(super) fn translated(&mut self, listener: Listener, is_local_only: bool) -> Option<ListenerSettings> {
+    pub(super) fn translated(
+        &mut self,
+        listener: ConfListener,
+        is_local_only: bool,
+    ) -> Option<ListenerSettings> {
         let (address, is_local) = self.address(&listener, is_local_only)?;
-        let Listener { place, mut settings, ca_file, .. } = listener;
+        let ConfListener { place, mut settings, ca_file, .. } = listener;
         settings.address = address;
         if settings.proxy.is_some() && !is_local {
             let text =

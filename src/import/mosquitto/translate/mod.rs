@@ -15,7 +15,7 @@ use super::conf::ConfLine;
 use super::options::{Fate, fate};
 use super::value::RefusedValue;
 use entrance::EntranceSettings;
-use listener::Listener;
+use listener::ConfListener;
 use std::fmt;
 
 /// The settings for Homing. `None` and empty are left to Homing's defaults.
@@ -90,8 +90,8 @@ pub struct Translation {
 struct Translator {
     is_per_listener: bool,
     entrance: EntranceSettings,
-    default: Listener,
-    listeners: Vec<Listener>,
+    default: ConfListener,
+    listeners: Vec<ConfListener>,
     keys: Vec<(&'static str, String)>,
     persistence: bool,
     location: Option<String>,
