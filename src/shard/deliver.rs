@@ -93,10 +93,7 @@ impl Core {
             counters,
             scratch,
         };
-        let qos = handover.qos;
-        let eligibility = handover.eligibility(&self.shared.budget, effects.unflushed);
-        let is_kept = eligibility == Eligibility::Queue;
-        let (outcome, follow_up) = match eligibility {
+        let (outcome, follow_up) = match handover.eligibility(&self.shared.budget, effects.unflushed) {
             Eligibility::Absent => return Outcome::Unmatched,
             Eligibility::OutboxFull => return handover.refuse(DropReason::OutboxFull, publication),
             Eligibility::SendNow => {
@@ -111,12 +108,14 @@ impl Core {
                     // another publication in the midst of this one.
                     self.after_deliveries.to_admit.push(id);
                 }
-                handover.queue_or_hold(now, publication, self.here)
+                let (outcome, follow_up) = handover.queue_or_hold(now, publication, self.here);
+                let qos = handover.qos;
+                if self.tracer.is_on() {
+                    self.recorder().add_kept(now, id, publication, (qos, outcome));
+                }
+                (outcome, follow_up)
             }
         };
-        if is_kept && self.tracer.is_on() {
-            self.recorder().add_kept(now, id, publication, (qos, outcome));
-        }
         match follow_up {
             FollowUp::None => {}
             FollowUp::RegisterRetransmit(id) => self.register_retransmit(now, id),
@@ -228,13 +227,12 @@ impl Handover<'_, '_> {
         if let Some(lsn) = *atomic {
             connection.wire.outbox.hold_until_commit(lsn);
         }
-        let mut mark = DeliveryMark::NONE;
         let packet_id = (*qos != QoS::AtMostOnce).then(|| {
             let message = publication.message(scratch).clone();
             let ids = SubscriptionIds::from_several(target.ids);
             let share = share.cloned();
             let (topic, client_id) = (publication.parts.topic, &session_entry.session.client_id);
-            mark = counters.objectives.begin(now, topic, client_id, ReceiverState::Connected);
+            let mark = counters.objectives.begin(now, topic, client_id, ReceiverState::Connected);
             let delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
             let row = session_entry.session.row().cloned();
             let unacked = session_entry.session.sender.begin(now, delivery, &connection.wire);
@@ -252,9 +250,8 @@ impl Handover<'_, '_> {
         if let Err(TooLarge) = write(now, connection, sending, publication, out.frames, scratch) {
             // The packet is larger than the client allows. The message counts as delivered for the
             // publisher, and as a drop for the operator.
-            if let Some(packet_id) = packet_id {
-                session_entry.session.sender.undo(packet_id);
-                counters.objectives.dropped(mark);
+            if let Some(unsent) = packet_id.and_then(|id| session_entry.session.sender.undo(id)) {
+                counters.objectives.dropped(unsent.mark);
             }
             drop_message(session_entry, DropReason::TooLarge, publication, scratch, counters);
             return (Outcome::Taken, FollowUp::None);

@@ -104,10 +104,10 @@ impl Sender {
     }
 
     /// Removes the newest message, because its packet could not be written.
-    pub fn undo(&mut self, id: PacketId) -> Option<Message> {
+    pub fn undo(&mut self, id: PacketId) -> Option<Delivery> {
         let window = self.window.as_mut()?;
         let undone = window.acknowledge(id).or_else(|| window.reject(id));
-        undone.map(|p| p.delivery.message)
+        undone.map(|p| p.delivery)
     }
 
     /// Appends a delivery to the queue.
@@ -489,9 +489,9 @@ impl Sender {
             wire.wait_for(p.delivery.stored.as_deref());
         }
         if wire.put_publish(now, &p.delivery.message, p.delivery.sending(Some(id))).is_err() {
-            let mark = p.delivery.mark;
-            let message = self.undo(id);
-            counters.drops.lose(Dropped::new(DropReason::TooLarge, message).counted_by(mark));
+            if let Some(unsent) = self.undo(id) {
+                counters.drops.lose(unsent.to_drop(DropReason::TooLarge));
+            }
             return;
         }
         p.transmission.end_offset = wire.outbox.end_offset();

@@ -246,6 +246,11 @@ impl InFlight {
             + self.forfeited.capacity() * size_of::<PacketId>()
     }
 
+    /// True if every message is finished, and a row is longer than an empty row stays.
+    fn is_long_and_empty(&self) -> bool {
+        self.is_empty() && (self.publishes.capacity() > KEPT || self.releases.capacity() > KEPT)
+    }
+
     /// Frees the room of long rows that are empty.
     fn give_back_rows(&mut self) {
         if self.publishes.is_empty() && self.publishes.capacity() > KEPT {
@@ -393,7 +398,7 @@ impl InFlight {
             self.outside_quota -= usize::from(!r.in_quota);
             r.stored.iter_mut().for_each(|entry| entry.done());
         }
-        if self.is_empty() {
+        if self.is_long_and_empty() {
             self.give_back_rows();
         }
         true
@@ -440,7 +445,7 @@ impl InFlight {
         }
         // Acknowledgements usually come in order, and a general removal moves the neighbours.
         let removed = if at == 0 { self.publishes.pop_front() } else { self.publishes.remove(at) };
-        if self.is_empty() {
+        if self.is_long_and_empty() {
             self.give_back_rows();
         }
         removed
