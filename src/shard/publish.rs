@@ -119,7 +119,8 @@ impl<'a> ClientPublish<'a> {
     /// Retains the message if the PUBLISH asks for it, routes it, and acknowledges the PUBLISH.
     fn publish_admitted(&self, life: &mut Lifecycle<'_>, publication: &mut Publication<'_>) -> Flow {
         let ClientPublish { now, connection: id, session, publish, token } = *self;
-        let incoming = self.record_incoming(life.core);
+        let is_identified = publish.qos == QoS::ExactlyOnce;
+        let incoming = if is_identified { self.record_incoming(life.core) } else { None };
         let mut waits = incoming.is_some();
         publication.atomic = waits;
         let mut refused = None;
@@ -149,9 +150,11 @@ impl<'a> ClientPublish<'a> {
         if publication.audit.is_some() {
             life.core.recorder().add_matches(now, publication.audit, &matches);
         }
-        let of = Published { connection: id, token, incoming, waits, qos: publish.qos, dead_letters: false };
+        // Built where it is used: for nearly every PUBLISH it is not.
+        let qos = publish.qos;
+        let of = || Published { connection: id, token, incoming, waits, qos, dead_letters: false };
         if matched != MatchedReceivers::All {
-            life.fans.fan_out(publication, matched, matches, PublicationOrigin::Client(of), life.core);
+            life.fans.fan_out(publication, matched, matches, PublicationOrigin::Client(of()), life.core);
             self.publish_on(life, refused);
             return Flow::Continue;
         }
@@ -166,7 +169,7 @@ impl<'a> ClientPublish<'a> {
             if publication.audit.is_some() {
                 life.core.recorder().add_record(now, publication);
             }
-            routed.gates += of.end_transaction(publication, &routed, life.core);
+            routed.gates += of().end_transaction(publication, &routed, life.core);
         }
         if !routed.full.is_empty() {
             life.core.wait_for_peers(now, id, routed.full);
