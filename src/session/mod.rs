@@ -407,11 +407,8 @@ impl Session {
 
     /// Writes one acknowledgement that is due, and counts it in `sent`.
     pub fn answer(due: Due, wire: &mut Wire, sent: &mut PacketCounts) {
-        let (kind, packet) = match due.qos {
-            QoS::AtLeastOnce => (AckKind::Puback, PacketType::Puback),
-            _ => (AckKind::Pubrec, PacketType::Pubrec),
-        };
-        sent.add(packet, 1 + u64::from(due.again));
+        let kind = if due.qos == QoS::AtLeastOnce { AckKind::Puback } else { AckKind::Pubrec };
+        sent.add(kind.packet_type(), 1 + u64::from(due.again));
         if let Some(lsn) = due.waits {
             wire.outbox.hold_until_commit(lsn);
         }

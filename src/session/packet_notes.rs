@@ -121,11 +121,10 @@ pub struct PacketNotes {
 }
 
 impl PacketNotes {
-    /// Adds a note, if the packets of its kind are noted. A note beyond 256 is counted as lost.
+    /// Adds a note. A note beyond 256 is counted as lost. The caller checks that the packet is one
+    /// of [`Self::noted`], so that no other packet is described.
     pub fn add(&mut self, note: PacketNote) {
-        if self.noted == NotedPackets::OfTracedMessages && !note.audit.is_some() {
-            return;
-        }
+        debug_assert!(self.noted == NotedPackets::All || note.audit.is_some());
         if self.notes.len() < MOST {
             self.notes.push(note);
         } else {
@@ -190,16 +189,32 @@ impl AuditedAcks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mqtt::packet::ProtocolVersion;
+    use crate::session::wire::{ClientLimits, Wire};
 
     #[test]
     fn an_untraced_connection_notes_traced_messages_alone_and_never_more_than_the_bound() {
-        let mut notes = PacketNotes::default();
-        notes.add(PacketNote::of(&Packet::Pingresp));
-        assert!(notes.is_empty());
-        notes.noted = NotedPackets::All;
-        (0..MOST + 3).for_each(|_| notes.add(PacketNote::of(&Packet::Pingresp)));
-        let (taken, lost) = notes.take();
-        assert_eq!((taken.len(), lost, notes.is_empty()), (MOST, 3, true));
+        let version = ProtocolVersion::V5;
+        let mut wire = Wire::new(version, 1);
+        wire.set_limits(&ClientLimits {
+            version,
+            window: 1,
+            maximum_packet_size: None,
+            // The connection has aliases, which stand beside the notes.
+            alias_maximum: 1,
+            problem_information: true,
+        });
+        let id = PacketId::new(1).expect("not zero");
+        let put = |wire: &mut Wire| {
+            wire.put(&Packet::Pingresp).expect("a short packet");
+            wire.put_acknowledgement(AckKind::Puback, id, ReasonCode::SUCCESS);
+        };
+        put(&mut wire);
+        assert!(!wire.has_notes());
+        wire.note_packets(NotedPackets::All);
+        (0..MOST / 2 + 2).for_each(|_| put(&mut wire));
+        let (taken, lost) = wire.take_notes();
+        assert_eq!((taken.len(), lost, wire.has_notes()), (MOST, 4, false));
     }
 
     #[test]

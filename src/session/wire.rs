@@ -196,6 +196,12 @@ impl Wire {
     }
 
     #[cold]
+    #[inline(never)]
+    fn note_acknowledgement(&mut self, kind: AckKind, id: PacketId, reason: ReasonCode) {
+        self.note(PacketNote::of_acknowledgement(kind, id, reason));
+    }
+
+    #[cold]
     fn note_publish(&mut self, message: &Message, sending: Sending<'_>) {
         self.note(PacketNote {
             name: "PUBLISH",
@@ -251,7 +257,7 @@ impl Wire {
         {
             aliases.is_set(topic, alias);
         }
-        if self.rare.is_some() || message.audit().is_some() {
+        if self.is_traced() || message.audit().is_some() {
             self.note_publish(message, sending);
         }
         Ok(())
@@ -322,10 +328,11 @@ impl Wire {
     }
 
     /// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP. 3.x leaves the reason code out.
+    #[inline]
     pub fn put_acknowledgement(&mut self, kind: AckKind, id: PacketId, reason: ReasonCode) {
         codec::put_acknowledgement(self.outbox.buffer(), kind, id, reason, self.version);
-        if self.rare.is_some() {
-            self.note(PacketNote::of_acknowledgement(kind, id, reason));
+        if self.is_traced() {
+            self.note_acknowledgement(kind, id, reason);
         }
     }
 
@@ -342,7 +349,7 @@ impl Wire {
             self.outbox.buffer().truncate(at);
             return Err(TooLarge);
         }
-        if self.rare.is_some() {
+        if self.is_traced() {
             self.note(PacketNote::of(packet));
         }
         Ok(())

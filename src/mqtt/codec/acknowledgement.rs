@@ -20,8 +20,9 @@ pub enum AckKind {
 }
 
 impl AckKind {
+    /// Returns the packet type.
     #[inline]
-    const fn packet_type(self) -> PacketType {
+    pub const fn packet_type(self) -> PacketType {
         match self {
             AckKind::Puback => PacketType::Puback,
             AckKind::Pubrec => PacketType::Pubrec,
