@@ -33,6 +33,8 @@ const LARGEST_AUTH: u32 = 4_096;
 
 /// Handles the next packet of a client that has been challenged. Returns the result with the
 /// length of the packet, or `None` if the packet is not complete.
+#[cold]
+#[inline(never)]
 pub(crate) fn continue_exchange(
     now: Instant,
     id: ConnectionId,

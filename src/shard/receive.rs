@@ -179,29 +179,15 @@ impl Shard {
                 return (ReadProgress::Paused, taken);
             }
             self.core.turn.begin_packet();
-            let (settings, listener) = (&self.core.settings, connection.listener);
-            let decoded = match connection.phase {
-                Phase::AwaitingConnect => codec::decode_connect(rest, settings.connect_size(listener)),
-                Phase::Established => {
-                    let limit = settings.packet_size(listener);
-                    codec::decode_next(rest, connection.wire.version, limit, topic)
+            if connection.phase != Phase::Established {
+                match self.take_early(now, id, rest) {
+                    Ok(length) => taken += length,
+                    Err(stop) => return (stop, taken),
                 }
-                // The connection is paused while it waits for the authenticator.
-                Phase::Authenticating => return (ReadProgress::Paused, taken),
-                Phase::Exchanging => {
-                    match auth_exchange::continue_exchange(now, id, rest, &mut self.lifecycle()) {
-                        None => return (ReadProgress::All, taken),
-                        Some((Flow::Continue, length)) => {
-                            self.core.counters.packets_received.count(PacketType::Auth);
-                            taken += length;
-                            continue;
-                        }
-                        Some((Flow::Wait, _)) => return (ReadProgress::Paused, taken),
-                        Some(_) => return (ReadProgress::Closed, taken),
-                    }
-                }
-                Phase::Closing { .. } => return (ReadProgress::Closed, taken),
-            };
+                continue;
+            }
+            let limit = self.core.settings.packet_size(connection.listener);
+            let decoded = codec::decode_next(rest, connection.wire.version, limit, topic);
             if connection.wire.is_traced()
                 && let Ok(Decoded::Packet { packet, .. }) = &decoded
             {
@@ -219,39 +205,62 @@ impl Shard {
                     return (ReadProgress::Closed, taken);
                 }
             };
-            if let Some(stop) = self.after_packet(now, id, rest.get(..length).unwrap_or_default(), flow) {
+            if let Some(stop) = flow.stop() {
                 return (stop, taken);
+            }
+            if !self.core.settings.rates.is_empty() {
+                rates::meter(now, id, rest.get(..length).unwrap_or_default(), &mut self.core);
             }
             taken += length;
         }
         (ReadProgress::All, taken)
     }
 
-    /// Does the work that follows a handled packet. Returns the reason to stop reading, if there is
-    /// one; the packet then counts as not handled.
-    #[inline]
-    fn after_packet(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        packet: &[u8],
-        flow: Flow,
-    ) -> Option<ReadProgress> {
-        match flow {
-            Flow::Continue => {
-                if !self.core.settings.rates.is_empty() {
-                    rates::meter(now, id, packet, &mut self.core);
-                }
-                None
+    /// Handles a packet of a connection whose CONNECT is not accepted yet, or which closes. Returns
+    /// the length of the packet.
+    ///
+    /// # Errors
+    /// Returns the reason to stop reading. The packet then counts as not handled.
+    #[cold]
+    #[inline(never)]
+    fn take_early(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) -> Result<usize, ReadProgress> {
+        let Some(connection) = self.core.connections.get(id) else { return Err(ReadProgress::Closed) };
+        match connection.phase {
+            Phase::AwaitingConnect | Phase::Established => {}
+            // The connection is paused while it waits for the authenticator.
+            Phase::Authenticating => return Err(ReadProgress::Paused),
+            Phase::Exchanging => {
+                let result = auth_exchange::continue_exchange(now, id, rest, &mut self.lifecycle());
+                let length = handled_exchange(result)?;
+                self.core.counters.packets_received.count(PacketType::Auth);
+                return Ok(length);
             }
-            Flow::Challenged => {
-                self.core.connections.keep_connect(id, Zeroizing::new(packet.to_vec()));
-                None
-            }
-            Flow::Wait => Some(ReadProgress::Paused),
-            Flow::Closed => Some(ReadProgress::Closed),
-            Flow::Home(shard) => Some(ReadProgress::Home { shard, unread: Vec::new() }),
+            Phase::Closing { .. } => return Err(ReadProgress::Closed),
         }
+        let limit = self.core.settings.connect_size(connection.listener);
+        let (packet, length) = match codec::decode_connect(rest, limit) {
+            Ok(Decoded::Packet { packet, length }) => (packet, length),
+            Ok(Decoded::Incomplete { .. }) => return Err(ReadProgress::All),
+            Err(error) => {
+                self.undecodable(now, id, &error, rest);
+                return Err(ReadProgress::Closed);
+            }
+        };
+        if connection.wire.is_traced() {
+            self.core.recorder().add_packet(now, id, &packet);
+        }
+        let flow = self.dispatch(now, id, packet);
+        let bytes = rest.get(..length).unwrap_or_default();
+        if let Flow::Challenged = flow {
+            self.core.connections.keep_connect(id, Zeroizing::new(bytes.to_vec()));
+        }
+        if let Some(stop) = flow.stop() {
+            return Err(stop);
+        }
+        if !self.core.settings.rates.is_empty() {
+            rates::meter(now, id, bytes, &mut self.core);
+        }
+        Ok(length)
     }
 
     /// Handles any packet but PUBLISH.
@@ -329,5 +338,31 @@ impl Shard {
             let why = DisconnectCause::Violation(reason, error.to_string().into());
             self.lifecycle().disconnect(now, id, Some(reason), why);
         }
+    }
+}
+
+impl Flow {
+    /// Returns the reason to stop reading, if there is one. The packet then counts as not handled.
+    #[inline]
+    fn stop(self) -> Option<ReadProgress> {
+        match self {
+            Flow::Continue | Flow::Challenged => None,
+            Flow::Wait => Some(ReadProgress::Paused),
+            Flow::Closed => Some(ReadProgress::Closed),
+            Flow::Home(shard) => Some(ReadProgress::Home { shard, unread: Vec::new() }),
+        }
+    }
+}
+
+/// Returns the length of a packet between a challenge and CONNACK.
+///
+/// # Errors
+/// Returns the reason to stop reading.
+fn handled_exchange(result: Option<(Flow, usize)>) -> Result<usize, ReadProgress> {
+    match result {
+        None => Err(ReadProgress::All),
+        Some((Flow::Continue, length)) => Ok(length),
+        Some((Flow::Wait, _)) => Err(ReadProgress::Paused),
+        Some(_) => Err(ReadProgress::Closed),
     }
 }

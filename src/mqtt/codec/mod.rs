@@ -68,7 +68,7 @@ pub enum Decoded<'a> {
 /// # Errors
 /// Returns the first rule of the standard that the packet breaks, or
 /// [`DecodeError::PacketTooLarge`].
-#[inline]
+#[inline(never)]
 pub fn decode(
     buf: &[u8],
     version: ProtocolVersion,
@@ -82,8 +82,12 @@ pub fn decode(
 ///
 /// `known` must be a checked Topic Name. A PUBLISH with the same topic skips the checks of the
 /// topic, which are a third of the decoding cost in a burst to one topic.
+///
 /// # Errors
 /// As [`decode`].
+// Inlined into the loop over the packets of a connection: a packet is large, and would be copied
+// out of a call. Every other caller takes `decode`.
+#[inline(always)]
 pub fn decode_next<'a>(
     buf: &'a [u8],
     version: ProtocolVersion,
