@@ -192,7 +192,7 @@ impl Handover<'_, '_> {
             None => Eligibility::Queue,
             Some((_, connection)) if self.qos == QoS::AtMostOnce => {
                 let waiting = connection.wire.outbox.len();
-                if sender.holds_at_most_once() {
+                if sender.backlog.has_at_most_once() {
                     Eligibility::Queue
                 } else if waiting >= policy.outbox || waiting >= SLOW && budget.is_exceeded_with(unflushed) {
                     Eligibility::OutboxFull
@@ -339,7 +339,7 @@ impl Handover<'_, '_> {
         let head = session_entry.head();
         let mark = delivery.mark;
         let drops = &mut self.counters.drops;
-        if passes || session_entry.session.sender.enqueue(now, delivery, head, limits, drops).is_err() {
+        if passes || session_entry.session.sender.backlog.push(now, delivery, head, limits, drops).is_err() {
             match self.share {
                 Some(_) => self.counters.objectives.passed_on(mark),
                 None => self.counters.objectives.dropped(mark),

@@ -175,7 +175,7 @@ impl Lifecycle<'_> {
             self.core.clients.session_ended(cause);
             let SessionEntry { session, ends, .. } = &*session_entry;
             if *ends <= now && session.expiry > 0 {
-                let unfinished = session.sender.in_flight() + session.sender.queued();
+                let unfinished = session.sender.in_flight() + session.sender.backlog.len();
                 self.core.note(ClientEvent {
                     connection: None,
                     client_id: Some(session.client_id.clone()),
@@ -312,7 +312,7 @@ impl Lifecycle<'_> {
             self.hand_on_unfinished(now, unfinished, ended);
         } else if ended.sender.pop_release() {
             self.core.turn.charge(1);
-        } else if let Some(queued) = ended.sender.pop_queued() {
+        } else if let Some(queued) = ended.sender.backlog.pop() {
             self.core.turn.charge(steps);
             self.hand_on_queued(now, queued, ended);
         } else {
@@ -357,13 +357,13 @@ impl Lifecycle<'_> {
     /// and returns true, or returns false if none is left. Otherwise moves all of them to an
     /// orphaned queue and returns false.
     fn hand_on_unread(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
-        let reads = ended.sender.has_shared_unread() || ended.redelivery.keep_what_waits();
-        if !reads && let Some(_ends) = ended.sender.pop_unread() {
+        let reads = ended.sender.backlog.has_shared_unread() || ended.redelivery.keep_what_waits();
+        if !reads && let Some(_ends) = ended.sender.backlog.pop_unread() {
             self.core.turn.charge(2);
             self.drop_with_end(ended, Dropped::new(DropReason::SessionEnded, None));
             return true;
         }
-        let (parked, unread) = (std::mem::take(&mut ended.parked), ended.sender.take_unread());
+        let (parked, unread) = (std::mem::take(&mut ended.parked), ended.sender.backlog.take_unread());
         self.core.turn.charge_bytes((parked.len() + unread.len()) * size_of::<Parked>());
         self.routing().leave_unread(now, ended.id, &ended.client_id, &ended.redelivery, parked, unread);
         false

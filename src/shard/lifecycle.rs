@@ -262,7 +262,7 @@ impl Lifecycle<'_> {
         for _ in 0..self.core.durability.waiting_to_fetch() {
             let Some(id) = self.core.durability.next_to_fetch() else { return };
             let Some(session_entry) = self.core.sessions.get_mut(id) else { continue };
-            session_entry.session.sender.page_waited_for();
+            session_entry.session.sender.backlog.page_waited_for();
             self.core.fetch(id);
             if self.core.durability.is_reading() && self.core.shared.budget.is_exceeded() {
                 return;
@@ -276,7 +276,7 @@ impl Lifecycle<'_> {
         let Some(session_entry) = sessions.get_mut(request.session) else {
             return self.routing().take_page_of_orphaned_queue(now, request, read);
         };
-        session_entry.session.sender.take_page(&request.wanted, read, &mut counters.drops);
+        session_entry.session.sender.backlog.take_page(&request.wanted, read, &mut counters.drops);
         self.core.report_drops(request.session);
         // The rules and the user of the session may have changed since the messages were stored.
         self.drop_unreadable(now, request.session);

@@ -110,7 +110,7 @@ impl SessionEntry {
         let size = delivery.size();
         limits.policy == QueuePolicy::Hold
             && size <= limits.bytes
-            && (self.holds() || !self.session.sender.make_room(now, size, limits, drops))
+            && (self.holds() || !self.session.sender.backlog.make_room(now, size, limits, drops))
     }
 
     /// Returns the user of the client; `None` for an anonymous client.
@@ -167,7 +167,7 @@ impl SessionEntry {
     /// with held messages, or with messages that are only in the store, stays guarded: they may
     /// have come by filters that it has no more.
     pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> u32 {
-        if self.holds() || self.session.sender.has_unread() {
+        if self.holds() || self.session.sender.backlog.has_unread() {
             return 0;
         }
         let steps = 1 + self.subscribe_steps(rules);
@@ -196,7 +196,7 @@ impl SessionEntry {
             Some(_) => Vec::new(),
             None => sender.take_unfinished_where(&mut is_denied),
         };
-        (in_flight, sender.take_queued_where(is_denied))
+        (in_flight, sender.backlog.take_where(is_denied))
     }
 
     fn access(&mut self, rules: &AccessRules) -> (&mut SessionAccess, ClientNames<'_>) {
@@ -288,14 +288,14 @@ impl SessionEntry {
 
     /// Returns true if the number of queued messages is below its limit. Ignores their bytes.
     pub(crate) fn has_place(&self, policy: &SendPolicy) -> bool {
-        self.session.sender.queued() < self.session.queue_limits(policy).messages
+        self.session.sender.backlog.len() < self.session.queue_limits(policy).messages
     }
 
     /// Returns true if the queue takes a message of `size` bytes that an ended session left. Held
     /// messages come before such a message, so the result is false if there are any.
     pub(crate) fn has_room_for_owed(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
         let limits = self.session.queue_limits(policy);
-        !self.holds() && self.session.sender.may_have_room(now, size, limits)
+        !self.holds() && self.session.sender.backlog.may_have_room(now, size, limits)
     }
 
     /// Returns how many messages of a long queue stay in memory. The others are parked.

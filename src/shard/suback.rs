@@ -153,7 +153,7 @@ impl RetainedDelivery {
         // A client may subscribe again and again without acknowledging anything. This bound lets it
         // queue each retained message only once.
         let most = session_entry.session.queue_limits(&settings.session.send).messages + all;
-        let room = most.saturating_sub(session_entry.session.sender.queued());
+        let room = most.saturating_sub(session_entry.session.sender.backlog.len());
         let beyond = found.split_off(room.min(found.len()));
         for message in beyond {
             counters.drops.lose(Dropped::unsent(DropReason::QueueRefused, message));
@@ -173,7 +173,7 @@ impl RetainedDelivery {
             if qos != QoS::AtMostOnce {
                 delivery.stored = record_delivery(session_entry.session.row(), &mut None, &delivery, None);
             }
-            session_entry.session.sender.enqueue_retained(delivery);
+            session_entry.session.sender.backlog.append_retained(delivery);
         }
         core.report_drops(self.session);
     }

@@ -4,6 +4,7 @@
 //! | file | concern |
 //! |---|---|
 //! | `queue` | messages that wait for a place in the window; bounds and policy |
+//! | `backlog` | the queue of a session, which takes memory only from its first message on |
 //! | `window` | the in-flight window: Packet Identifiers, PUBLISH and PUBREL in their orders |
 //! | `parked` | queued entries whose messages are in the store alone; pages of them |
 //! | `in_flight_packet` | one packet of the window: PUBLISH or PUBREL |
@@ -15,6 +16,7 @@
 //! | `one_message` | one unfinished message: where it is, and its removal |
 //! | `stall` | one packet without its acknowledgement, and who holds it |
 
+pub mod backlog;
 pub mod in_flight_packet;
 pub mod one_message;
 pub mod overdue;

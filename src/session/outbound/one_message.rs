@@ -48,7 +48,7 @@ impl Sender {
     /// # Errors
     /// The message is gone, or its receiver has it.
     pub fn place_of(&self, name: MessageName) -> Result<MessagePlace<'_>, NoMessage> {
-        let (window, queue) = (self.window.as_deref(), self.queue.as_deref());
+        let (window, queue) = (self.window.as_deref(), self.backlog.queue());
         let number = match name {
             MessageName::InFlight(number) => Some(number),
             MessageName::Stored(entry) => window.and_then(|window| window.number_of(entry)),
@@ -93,11 +93,11 @@ impl Sender {
                 removed.map(|publish| publish.into_drop(cause, None))
             }
             Found::Queued(queued) => {
-                let removed = self.queue.as_mut().and_then(|queue| queue.remove(&queued));
+                let removed = self.backlog.queue_mut().and_then(|queue| queue.remove(&queued));
                 removed.map(|delivery| delivery.to_drop(cause))
             }
             Found::Parked(entry) => {
-                let is_removed = self.queue.as_mut().is_some_and(|queue| queue.remove_parked(entry));
+                let is_removed = self.backlog.queue_mut().is_some_and(|queue| queue.remove_parked(entry));
                 is_removed.then(|| Dropped::new(cause, None))
             }
         };

@@ -4,20 +4,23 @@ use crate::mqtt::charge::{Recount, Recounted};
 use crate::mqtt::codec::{AckKind, PacketType};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
-use crate::mqtt::subscription_ids::SubscriptionIds;
-use crate::persistence::records::{BodyNumber, EntryNumber, Flight, ReadEntry};
-use crate::persistence::rows::{Entry, Parked};
+use crate::persistence::records::Flight;
+use crate::persistence::rows::Entry;
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, Drops};
+use crate::session::outbound::backlog::Backlog;
 use crate::session::outbound::in_flight_packet::{InFlightView, Unacked};
-use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
+use crate::session::outbound::overdue::OverdueAck;
+use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::retry::Outlives;
+use crate::session::outbound::stall::{SocketView, Stall, StallCause};
+use crate::session::outbound::transmission::Look;
 use crate::session::outbound::window::{InFlight, Quota, Received};
 use crate::session::packet_notes::AuditedAck;
 use crate::session::policy::SendPolicy;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::wire::{Sending, Wire};
 use crate::time::Instant;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Number of full windows that a session may leave unfinished over all its connections.
@@ -31,8 +34,8 @@ const MOST_UNFINISHED: usize = 60_000;
 pub struct Sender {
     /// `None` until a QoS 1 or 2 message is sent: 8 bytes for a session that only publishes.
     pub(super) window: Option<Box<InFlight>>,
-    /// `None` until a message is queued.
-    pub(super) queue: Option<Box<Queue>>,
+    /// The messages that wait for a place in the window.
+    pub backlog: Backlog,
     /// The redelivery settings of the session.
     pub(super) redelivery: Arc<SessionRedelivery>,
 }
@@ -40,23 +43,12 @@ pub struct Sender {
 impl Sender {
     /// Creates an empty sending half.
     pub fn new(redelivery: Arc<SessionRedelivery>) -> Sender {
-        Sender { window: None, queue: None, redelivery }
+        Sender { window: None, backlog: Backlog::default(), redelivery }
     }
 
     /// Iterates over all unfinished packets: PUBLISHes oldest first, then PUBRELs.
     pub fn view_in_flight(&self) -> impl Iterator<Item = InFlightView<'_>> {
         self.window.iter().flat_map(|window| window.view())
-    }
-
-    /// Iterates over the queued deliveries that are in memory, in their order, each with the number
-    /// of its place.
-    pub fn view_queue(&self) -> impl Iterator<Item = (u64, &Delivery)> {
-        self.queue.iter().flat_map(|queue| queue.view_from(0))
-    }
-
-    /// Iterates over the queued deliveries whose messages are in the store alone, in their order.
-    pub fn view_parked(&self) -> impl Iterator<Item = &Parked> {
-        self.queue.iter().flat_map(|queue| queue.view_parked())
     }
 
     /// Returns the session's redelivery settings.
@@ -78,15 +70,10 @@ impl Sender {
     /// True if a new QoS 1 or 2 message can be sent at once: nothing older waits, and window and
     /// outbox have room.
     pub fn is_clear(&self, wire: &Wire, policy: &SendPolicy) -> bool {
-        self.queue.as_deref().is_none_or(Queue::is_empty)
+        self.backlog.is_empty()
             && !self.has_unsent()
             && self.has_quota(wire, policy)
             && wire.outbox.len() < policy.outbox
-    }
-
-    /// True if a new QoS 0 message must go behind others in the queue, to keep its order.
-    pub fn holds_at_most_once(&self) -> bool {
-        self.queue.as_deref().is_some_and(Queue::has_at_most_once)
     }
 
     /// Moves a message into the window; the caller writes its packet now. Returns its place there.
@@ -110,53 +97,9 @@ impl Sender {
         undone.map(|p| p.delivery)
     }
 
-    /// Appends a delivery to the queue.
-    ///
-    /// # Errors
-    /// [`QueueFull`], under the conditions of [`Queue::push`].
-    pub fn enqueue(
-        &mut self,
-        now: Instant,
-        delivery: Delivery,
-        head: Head,
-        limits: &QueueLimits,
-        drops: &mut Drops,
-    ) -> Result<(), QueueFull> {
-        self.queue.get_or_insert_default().push(now, delivery, head, limits, drops)
-    }
-
-    /// Returns true if the queue takes a message of this size, after expired deliveries were
-    /// dropped.
-    pub fn make_room(&mut self, now: Instant, size: usize, limits: &QueueLimits, drops: &mut Drops) -> bool {
-        match &mut self.queue {
-            Some(queue) => queue.make_room(now, size, limits, drops),
-            None => limits.admit(0, size),
-        }
-    }
-
-    /// Estimates [`Self::make_room`] without a change. Also true if some delivery may have expired,
-    /// which could make room.
-    pub fn may_have_room(&self, now: Instant, size: usize, limits: &QueueLimits) -> bool {
-        match &self.queue {
-            Some(queue) => queue.has_room(size, limits) || queue.may_have_expired(now),
-            None => limits.admit(0, size),
-        }
-    }
-
     /// True if [`Self::pump`] has something to send.
     pub fn has_waiting(&self) -> bool {
-        self.queue.as_deref().is_some_and(|q| !q.is_empty()) || self.has_unsent()
-    }
-
-    /// Appends a delivery whatever the limits say: for retained messages at a SUBSCRIBE.
-    pub fn enqueue_retained(&mut self, delivery: Delivery) {
-        self.queue.get_or_insert_default().append(delivery, Head::Online);
-    }
-
-    /// Restores a queued delivery from the store. All restores come in the order of the entry
-    /// numbers.
-    pub fn restore_queued(&mut self, entry: Parked, shared: bool, ids: u32) {
-        self.queue.get_or_insert_default().restore(entry, shared, SubscriptionIds::size_of(ids));
+        !self.backlog.is_empty() || self.has_unsent()
     }
 
     /// Restores a delivery that was sent and not acknowledged.
@@ -167,51 +110,6 @@ impl Sender {
     /// Restores a delivery whose PUBREC came and whose PUBCOMP is pending.
     pub fn restore_release(&mut self, now: Instant, entry: Box<Entry>, flight: Flight) {
         self.window.get_or_insert_default().restore_release(now, entry, flight);
-    }
-
-    /// True if it is time to read a page from the store.
-    pub fn wants_page(&self) -> bool {
-        self.queue.as_deref().is_some_and(Queue::wants_page)
-    }
-
-    /// Records that the queue waits for its turn to read a page. Returns true if it did not wait
-    /// before.
-    pub fn wait_for_page(&mut self) -> bool {
-        self.queue.get_or_insert_default().wait_for_page()
-    }
-
-    /// Records that the queue's turn has come.
-    pub fn page_waited_for(&mut self) {
-        if let Some(queue) = &mut self.queue {
-            queue.page_waited_for();
-        }
-    }
-
-    /// Returns the entries to read from the store, or `None` if it is not time.
-    pub fn next_page(&mut self) -> Option<Vec<(EntryNumber, BodyNumber)>> {
-        self.queue.as_mut()?.next_page()
-    }
-
-    /// Takes a page that was read from the store, as [`Queue::take_page`].
-    pub fn take_page(
-        &mut self,
-        wanted: &[(EntryNumber, BodyNumber)],
-        read: Vec<ReadEntry>,
-        drops: &mut Drops,
-    ) {
-        if let Some(queue) = &mut self.queue {
-            queue.take_page(wanted, read, drops);
-        }
-    }
-
-    /// Returns the number of queued deliveries.
-    pub fn queued(&self) -> usize {
-        self.queue.as_deref().map_or(0, Queue::len)
-    }
-
-    /// Returns the bytes of the queued messages, each in full.
-    pub fn queued_bytes(&self) -> usize {
-        self.queue.as_deref().map_or(0, Queue::bytes)
     }
 
     /// Returns the number of messages in the in-flight window.
@@ -256,13 +154,13 @@ impl Sender {
             }
             self.resend_carried_over(now, wire, counters);
         }
-        while let Some(front) = self.queue.as_deref().and_then(Queue::front) {
+        while let Some(front) = self.backlog.front() {
             if wire.outbox.len() >= policy.outbox {
                 return;
             }
             if front.message.is_expired(now) {
                 // 5.0 [MQTT-3.3.2-5]
-                if let Some(expired) = self.pop_queued() {
+                if let Some(expired) = self.backlog.pop() {
                     counters.drops.lose(expired.to_drop(DropReason::Expired));
                 }
                 continue;
@@ -270,7 +168,7 @@ impl Sender {
             if front.qos != QoS::AtMostOnce && !self.has_quota(wire, policy) {
                 return;
             }
-            if let Some(delivery) = self.pop_queued() {
+            if let Some(delivery) = self.backlog.pop() {
                 self.send(now, delivery, wire, counters);
             }
         }
@@ -370,6 +268,51 @@ impl Sender {
         self.window.as_deref().map_or(Instant::NEVER, InFlight::newest_due)
     }
 
+    /// Finds the overdue acknowledgements of a 5.0 connection. Each packet is due again one ack
+    /// timeout from now. A message that was sent as often as allowed is dropped instead.
+    // 5.0 [MQTT-4.4.0-1]: nothing is written.
+    pub fn overdue(
+        &mut self,
+        now: Instant,
+        view: SocketView,
+        outlives: Outlives,
+        wire: &Wire,
+        drops: &mut Drops,
+    ) -> OverdueAck {
+        let Sender { window: Some(window), redelivery, .. } = self else { return OverdueAck::default() };
+        let look = Look::new(now, view, wire);
+        let (found, exhausted) = OverdueAck::find(&look, outlives, wire, window, redelivery);
+        let quota = if found.disconnect.is_some() { Quota::Free } else { Quota::Forfeited };
+        for number in exhausted {
+            self.drop_exhausted(number, quota, drops);
+        }
+        found
+    }
+
+    /// Returns the unacknowledged packet that was sent first. The state of the socket is not known
+    /// here, so the cause is always the application.
+    pub fn oldest_unacknowledged(&self, now: Instant) -> Option<Stall> {
+        self.window.as_ref()?.oldest(now, |_| StallCause::Application)
+    }
+
+    /// Returns the unacknowledged packet that was sent first on a live connection, with its cause.
+    pub fn oldest_diagnosed(&self, now: Instant, view: SocketView, wire: &Wire) -> Option<Stall> {
+        let peer_has = view.peer_has(wire);
+        let cause = |end_offset| StallCause::of(end_offset, peer_has, view);
+        let oldest = self.window.as_ref()?.oldest(now, cause)?;
+        Some(Stall { view, ..oldest })
+    }
+
+    /// Returns the delivery with this running number while it waits for PUBACK or PUBREC.
+    pub fn unacknowledged(&self, number: u64) -> Option<&Delivery> {
+        self.window.as_ref()?.delivery(number)
+    }
+
+    /// True if the message with this running number is not finished.
+    pub fn is_unfinished(&self, number: u64) -> bool {
+        self.window.as_ref().is_some_and(|window| window.holds(number))
+    }
+
     /// Drops a message that its receiver has and does not acknowledge. Returns true if the message
     /// was in flight.
     pub(super) fn drop_exhausted(&mut self, number: u64, quota: Quota, drops: &mut Drops) -> bool {
@@ -377,12 +320,6 @@ impl Sender {
         let Some(p) = removed else { return false };
         drops.lose(p.into_drop(DropReason::Exhausted, None));
         true
-    }
-
-    /// Removes the queued deliveries in memory for which `is_taken` returns true, and returns them
-    /// in their order. Parked entries stay, because their messages are not known.
-    pub fn take_queued_where(&mut self, is_taken: impl FnMut(&Message) -> bool) -> Vec<Delivery> {
-        self.queue.as_mut().map_or_else(Vec::new, |queue| queue.take_where(is_taken))
     }
 
     /// Removes the unfinished PUBLISHes for which `is_taken` returns true, and returns them in
@@ -399,31 +336,6 @@ impl Sender {
     /// Removes the oldest PUBREL of a session that has ended. Returns true if there was one.
     pub fn pop_release(&mut self) -> bool {
         self.window.as_mut().is_some_and(|window| window.pop_release())
-    }
-
-    /// Removes the oldest queued delivery in memory of a session that has ended.
-    pub fn pop_queued(&mut self) -> Option<Delivery> {
-        self.queue.as_mut()?.pop()
-    }
-
-    /// Returns true if some entry is parked, so that its message is only in the store.
-    pub fn has_unread(&self) -> bool {
-        self.queue.as_deref().is_some_and(Queue::has_unread)
-    }
-
-    /// True if some parked entry came by a shared subscription.
-    pub fn has_shared_unread(&self) -> bool {
-        self.queue.as_deref().is_some_and(Queue::has_shared_unread)
-    }
-
-    /// Removes the oldest parked entry of a session that has ended.
-    pub fn pop_unread(&mut self) -> Option<Parked> {
-        self.queue.as_mut()?.pop_unread()
-    }
-
-    /// Removes all parked entries of a session that has ended.
-    pub fn take_unread(&mut self) -> VecDeque<Parked> {
-        self.queue.as_mut().map_or_else(VecDeque::new, |queue| queue.take_unread())
     }
 
     /// True if another PUBLISH may be sent. Two bounds hold: the client's Receive Maximum, and the
@@ -501,7 +413,7 @@ impl Sender {
 
 impl Recount for Sender {
     fn recount(&self) -> Recounted {
-        let queue = self.queue.as_deref().map_or_else(Recounted::default, Recount::recount);
+        let queue = self.backlog.recount();
         let window = self.window.as_deref().map_or_else(Recounted::default, Recount::recount);
         Recounted { held: queue.held + window.held, charged: queue.charged + window.charged }
     }

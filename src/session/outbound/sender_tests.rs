@@ -8,7 +8,7 @@ use crate::session::drops::ReceiverState;
 use crate::session::objectives::{DeliveryMark, Objective, Objectives};
 use crate::session::outbound::one_message::MessageName;
 use crate::session::outbound::overdue::OverdueAck;
-use crate::session::outbound::queue::QueuePolicy;
+use crate::session::outbound::queue::{Head, QueueLimits, QueuePolicy};
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Outlives, RetryPolicy};
 use crate::session::outbound::sender::*;
@@ -103,7 +103,7 @@ impl Bench {
         let delivery = Delivery { message, ids, qos, retain: false, mark, share: None, stored: None };
         let limits = self.policy.queue.clone();
         let drops = &mut self.counters.drops;
-        assert_eq!(self.sender.enqueue(now, delivery, Head::Online, &limits, drops), Ok(()));
+        assert_eq!(self.sender.backlog.push(now, delivery, Head::Online, &limits, drops), Ok(()));
     }
 
     /// What is written, as `id text`, `DUP id text` or `PUBREL id`; the socket takes it all.

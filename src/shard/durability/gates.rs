@@ -295,14 +295,14 @@ impl Durability {
         effects: &mut Effects,
     ) {
         let Some(stored) = &mut self.stored else { return };
-        if !sender.wants_page() {
+        if !sender.backlog.wants_page() {
             return;
         }
         if stored.pages_requested > 0 && budget.is_exceeded() {
             // While the budget is exceeded, one page is read at a time, which bounds the memory of
             // the pages. The session waits in a queue. So a returning client, whose
             // acknowledgements make room, surely gets its page.
-            if sender.wait_for_page() {
+            if sender.backlog.wait_for_page() {
                 stored.to_fetch.push_back(id);
             }
             return;
@@ -312,7 +312,7 @@ impl Durability {
             // client that reads but never acknowledges would bring page after page into memory.
             return;
         }
-        let Some(wanted) = sender.next_page() else { return };
+        let Some(wanted) = sender.backlog.next_page() else { return };
         self.read_back(PageRequest { session: id, wanted }, effects);
     }
 

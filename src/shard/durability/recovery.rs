@@ -180,7 +180,7 @@ fn restore(
     let has_body = body.is_some();
     let stored = write_buffer.known_entry(entry.number, body);
     match (entry.flight, has_body) {
-        (None, _) => session.sender.restore_queued(stored.park()?, entry.shared, entry.ids),
+        (None, _) => session.sender.backlog.restore(stored.park()?, entry.shared, entry.ids),
         (Some(flight), false) if entry.qos == QoS::ExactlyOnce => {
             session.sender.restore_release(now, stored, flight);
         }

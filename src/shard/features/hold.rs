@@ -33,7 +33,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
         let Some(front) = session_entry.first_held() else { return };
         let size = front.delivery.size();
         let limits = session_entry.session.queue_limits(policy);
-        if !session_entry.session.sender.make_room(now, size, limits, &mut counters.drops) {
+        if !session_entry.session.sender.backlog.make_room(now, size, limits, &mut counters.drops) {
             return life.core.report_drops(id);
         }
         let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
@@ -43,7 +43,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
         }
         let head = session_entry.head();
         let sender = &mut session_entry.session.sender;
-        let taken = sender.enqueue(now, delivery, head, limits, &mut counters.drops).is_ok();
+        let taken = sender.backlog.push(now, delivery, head, limits, &mut counters.drops).is_ok();
         if let Some((connection_id, connection)) =
             session_entry.connection.and_then(|c| Some((c, connections.get_mut(c)?)))
         {

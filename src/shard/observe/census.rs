@@ -63,8 +63,8 @@ impl CensusWalk {
             if let Some((_, entry)) = sessions.at(slot) {
                 let sender = &entry.session.sender;
                 self.running.in_flight += sender.in_flight() as u64;
-                self.running.queued += sender.queued() as u64;
-                self.running.queued_bytes += sender.queued_bytes() as u64;
+                self.running.queued += sender.backlog.len() as u64;
+                self.running.queued_bytes += sender.backlog.bytes() as u64;
                 self.running.held += entry.held_messages() as u64;
             }
             if let Some(connection) = connections.at(slot).filter(|c| c.pauses.any()) {

@@ -339,7 +339,7 @@ impl EventDetail {
             late,
             silent: None,
             in_flight: sender.in_flight(),
-            queued: sender.queued(),
+            queued: sender.backlog.len(),
         }
     }
 }

@@ -73,7 +73,7 @@ impl LongestWait {
             message: sender.unacknowledged(stall.number).map(addressed),
             due: if connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
             in_flight: sender.in_flight(),
-            queued: sender.queued(),
+            queued: sender.backlog.len(),
         })
     }
 }

@@ -133,7 +133,7 @@ impl SessionFilter {
         self.connected.is_none_or(|connected| connected == entry.connection.is_some())
             && session.client_id.starts_with(&*self.prefix)
             && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
-            && sender.queued() >= self.min_queued
+            && sender.backlog.len() >= self.min_queued
             && sender.in_flight() >= self.min_in_flight
             && (self.min_unacked_age.is_zero()
                 || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))
@@ -364,8 +364,8 @@ fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Sessio
         ends: entry.ends,
         expiry: session.expiry,
         in_flight: sender.in_flight(),
-        queued: sender.queued(),
-        queued_bytes: sender.queued_bytes(),
+        queued: sender.backlog.len(),
+        queued_bytes: sender.backlog.bytes(),
         held: entry.held_messages(),
         unanswered: session.receiver.unanswered(),
         waits_for_peer: connection.is_some_and(|connection| connection.pauses.has(Pause::Peer)),
@@ -388,7 +388,7 @@ fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Ses
     SessionDetail {
         row: row(now, id, entry, core),
         in_flight: sender.view_in_flight().take(ROWS).map(in_flight).collect(),
-        queue: sender.view_queue().take(ROWS).map(|(_, delivery)| MessageSummary::of(delivery)).collect(),
+        queue: sender.backlog.view().take(ROWS).map(|(_, delivery)| MessageSummary::of(delivery)).collect(),
         filters: entry.session.subscriptions.iter().take(ROWS).map(cut).collect(),
     }
 }

@@ -177,12 +177,12 @@ fn name_of(delivery: &Delivery, otherwise: MessageName) -> MessageName {
 
 fn queue(entry: &SessionEntry, waiting: &Waiting<'_>, page: &mut PageBuilder) {
     let sender = &entry.session.sender;
-    for (ahead, (number, delivery)) in sender.view_queue().enumerate() {
+    for (ahead, (number, delivery)) in sender.backlog.view().enumerate() {
         if page.wants(place(0, number)) {
             page.rows.push(queued_row(delivery, Some(number), waiting.queued(delivery.qos, ahead)));
         }
     }
-    for parked in sender.view_parked() {
+    for parked in sender.backlog.view_parked() {
         if page.wants(place(1, parked.number().0)) {
             page.rows.push(UnfinishedMessage {
                 name: Some(MessageName::Stored(parked.number())),

@@ -197,7 +197,7 @@ fn messages_of(
         older += usize::from(!view.sent_here);
         looked += 1;
     }
-    for (ahead, (place, delivery)) in sender.view_queue().enumerate().take(STEPS) {
+    for (ahead, (place, delivery)) in sender.backlog.view().enumerate().take(STEPS) {
         if wanted.is(&delivery.message) {
             rows.push(queued_row(delivery, Some(place), waiting.queued(delivery.qos, ahead)));
         }
@@ -206,11 +206,11 @@ fn messages_of(
     for held in entry.view_held().filter(|held| wanted.is(&held.delivery.message)) {
         rows.push(queued_row(&held.delivery, None, WaitReason::Held(held.until)));
     }
-    let parked = sender.view_parked().count();
+    let parked = sender.backlog.view_parked().count();
     if parked > 0 && found.in_store.len() < ROWS {
         found.in_store.push((client_id.clone(), parked, waiting.parked()));
     }
-    found.more |= looked < sender.in_flight() + sender.queued() - parked;
+    found.more |= looked < sender.in_flight() + sender.backlog.len() - parked;
     let room = ROWS.saturating_sub(found.messages.len());
     found.more |= rows.len() > room;
     let connection = entry.connection.and_then(|id| core.connections.get(id));
