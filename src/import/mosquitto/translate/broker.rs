@@ -1,6 +1,6 @@
 //! The options that are not about a listener or about users.
 
-use super::{Note, Translator};
+use super::output::{Keys, Note, place_of};
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{
     RefusedValue, boolean, bounded, bytes, expiration, number, quoted, quoted_seconds, text,
@@ -9,61 +9,92 @@ use crate::import::mosquitto::value::{
 /// mosquitto's sessions never expire unless told. This is the longest that Homing takes.
 const FOREVER: &str = "49710d";
 
-impl Translator {
-    pub(super) fn of_broker(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
+/// The options of the broker that are translated together, when all lines are read.
+#[derive(Debug, Default)]
+pub(super) struct BrokerOptions {
+    persistence: bool,
+    location: Option<String>,
+    has_expiry: bool,
+    has_packet_size: bool,
+    /// The most verbose `log_type`.
+    level: Option<&'static str>,
+}
+
+/// Tells if a line was an option of the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// The line is translated.
+    Here,
+    /// The line is no option of the broker.
+    Not,
+}
+
+impl BrokerOptions {
+    /// Translates a line, if it is an option of the broker.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    pub(super) fn take(
+        &mut self,
+        line: &ConfLine,
+        keys: &mut Keys,
+        notes: &mut Vec<Note>,
+    ) -> Result<Taken, RefusedValue> {
         match line.name.as_str() {
             "max_inflight_messages" => {
                 let messages = bounded(&line.value, 65_535)?;
-                self.keys.push(("limits.in_flight", messages.to_string()));
+                keys.push(("limits.in_flight", messages.to_string()));
             }
             "max_queued_messages" => {
                 let messages = bounded(&line.value, 1_000_000_000)?.to_string();
-                self.keys.push(("limits.queue_messages", messages.clone()));
-                self.keys.push(("store.queue_messages", messages));
+                keys.push(("limits.queue_messages", messages.clone()));
+                keys.push(("store.queue_messages", messages));
             }
             "max_queued_bytes" => {
                 let bytes = bytes(line)?;
-                self.keys.extend(bytes.clone().map(|bytes| ("limits.queue_bytes", bytes)));
-                self.keys.extend(bytes.map(|bytes| ("store.queue_bytes", bytes)));
+                keys.extend(bytes.clone().map(|bytes| ("limits.queue_bytes", bytes)));
+                keys.extend(bytes.map(|bytes| ("store.queue_bytes", bytes)));
             }
             "max_packet_size" | "message_size_limit" => {
-                self.keys.extend(bytes(line)?.map(|bytes| ("limits.packet_size", bytes)));
+                keys.extend(bytes(line)?.map(|bytes| ("limits.packet_size", bytes)));
                 self.has_packet_size = true;
             }
-            "memory_limit" => self.keys.extend(bytes(line)?.map(|bytes| ("limits.memory", bytes))),
+            "memory_limit" => keys.extend(bytes(line)?.map(|bytes| ("limits.memory", bytes))),
             "max_keepalive" if line.value == "0" => {}
             "max_keepalive" => {
-                self.keys.push(("keep_alive.maximum", quoted_seconds(number(&line.value)?)));
-                self.keys.push(("keep_alive.allow_never", "false".to_owned()));
+                keys.push(("keep_alive.maximum", quoted_seconds(number(&line.value)?)));
+                keys.push(("keep_alive.allow_never", "false".to_owned()));
             }
             "max_topic_alias" => {
-                self.keys.push(("limits.topic_alias_maximum", number::<u16>(&line.value)?.to_string()));
+                keys.push(("limits.topic_alias_maximum", number::<u16>(&line.value)?.to_string()));
             }
             "global_max_connections" | "global_max_clients" if line.value == "-1" => {}
             "global_max_connections" => {
-                self.keys.push(("limits.connections", number::<u32>(&line.value)?.to_string()));
+                keys.push(("limits.connections", number::<u32>(&line.value)?.to_string()));
             }
             "global_max_clients" => {
-                self.keys.push(("limits.sessions", number::<u32>(&line.value)?.to_string()));
+                keys.push(("limits.sessions", number::<u32>(&line.value)?.to_string()));
             }
             "persistent_client_expiration" => {
-                self.keys.push(("limits.session_expiry", expiration(&line.value)?));
+                keys.push(("limits.session_expiry", expiration(&line.value)?));
                 self.has_expiry = true;
             }
-            "retry_interval" => self.keys.push(("redelivery.interval", quoted_seconds(number(&line.value)?))),
-            "sys_interval" if line.value == "0" => self.keys.push(("sys.publish_interval", quoted("off"))),
-            "sys_interval" => self.keys.push(("sys.publish_interval", quoted_seconds(number(&line.value)?))),
+            "retry_interval" => keys.push(("redelivery.interval", quoted_seconds(number(&line.value)?))),
+            "sys_interval" if line.value == "0" => keys.push(("sys.publish_interval", quoted("off"))),
+            "sys_interval" => keys.push(("sys.publish_interval", quoted_seconds(number(&line.value)?))),
             "persistence" => self.persistence = boolean(line)?,
             "persistence_location" => self.location = Some(text(line)?),
             "log_type" => self.log_type(&line.value),
             "log_dest" if line.value == "stderr" => {}
-            "log_dest" => self
-                .differs(line, "Homing logs to standard error; let systemd or the shell write it elsewhere"),
+            "log_dest" => {
+                let text = "Homing logs to standard error; let systemd or the shell write it elsewhere";
+                notes.push(Note::differs(Some(place_of(line)), text));
+            }
             // It was read before all other lines.
             "per_listener_settings" => {}
-            _ => return self.of_listener(line),
+            _ => return Ok(Taken::Not),
         }
-        Ok(())
+        Ok(Taken::Here)
     }
 
     fn log_type(&mut self, value: &str) {
@@ -81,29 +112,30 @@ impl Translator {
         }
     }
 
-    pub(super) fn broker_defaults(&mut self) {
+    /// Adds the keys that depend on several lines, or on an option that is missing.
+    pub(super) fn finish(&mut self, keys: &mut Keys, notes: &mut Vec<Note>) {
         match (self.persistence, self.location.take()) {
             (true, Some(location)) => {
                 // mosquitto's directory has files of mosquitto's.
                 let directory = format!("{}/homing", location.trim_end_matches('/'));
-                self.keys.push(("store.path", quoted(&directory)));
+                keys.push(("store.path", quoted(&directory)));
             }
             (true, None) => {}
-            (false, _) => self.keys.push(("store.durability", quoted("none"))),
+            (false, _) => keys.push(("store.durability", quoted("none"))),
         }
         if self.persistence {
             let text = "persistence: the sessions and retained messages of mosquitto.db are not carried over";
-            self.notes.push(Note { place: None, text: text.to_owned(), is_loss: false });
+            notes.push(Note::differs(None, text));
         }
         if !self.has_expiry {
-            self.keys.push(("limits.session_expiry", quoted(FOREVER)));
+            keys.push(("limits.session_expiry", quoted(FOREVER)));
         }
         if !self.has_packet_size {
             let text = "max_packet_size is not set: mosquitto has no limit, Homing refuses packets above limits.packet_size, 2 MiB";
-            self.notes.push(Note { place: None, text: text.to_owned(), is_loss: false });
+            notes.push(Note::differs(None, text));
         }
         if let Some(level) = self.level {
-            self.keys.push(("log.level", quoted(level)));
+            keys.push(("log.level", quoted(level)));
         }
     }
 }

@@ -1,17 +1,10 @@
 //! Users and permissions: for all listeners, or for each with `per_listener_settings true`.
 
 use super::Translator;
-use super::listener::ConfListener;
+use super::conf_listener::{ConfListener, DefaultReach, EntranceSettings};
+use super::output::Note;
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{RefusedValue, boolean, quoted, text};
-
-/// Who may enter by a listener, as mosquitto's options have it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct EntranceSettings {
-    anonymous: Option<bool>,
-    password_file: Option<String>,
-    acl_file: Option<String>,
-}
 
 /// Who may enter by a listener, in Homing's words.
 #[derive(Debug, PartialEq)]
@@ -26,10 +19,10 @@ impl TranslatedEntrance {
     fn new(
         settings: &EntranceSettings,
         has_certificate_user: bool,
-        is_local_only: bool,
+        reach: DefaultReach,
     ) -> TranslatedEntrance {
         // mosquitto 2 lets anonymous clients in only where it listens on loopback by default.
-        let anonymous = settings.anonymous.or((!is_local_only).then_some(false));
+        let anonymous = settings.anonymous.or((reach == DefaultReach::All).then_some(false));
         let certificate = has_certificate_user.then_some("certificate");
         TranslatedEntrance {
             anonymous: anonymous.map(|all| if all { "always" } else { "never" }),
@@ -61,9 +54,9 @@ impl Translator {
         Ok(())
     }
 
-    /// Translates users and permissions. Where all listeners have the same ones, they are keys of the
-    /// broker; else each listener has its own.
-    pub(super) fn entrances(&mut self, listeners: &mut [ConfListener], is_local_only: bool) {
+    /// Translates users and permissions. Where all listeners have the same ones, they are keys of
+    /// the broker; else each listener has its own.
+    pub(super) fn entrances(&mut self, listeners: &mut [ConfListener], reach: DefaultReach) {
         let settings: Vec<EntranceSettings> =
             listeners.iter().map(|listener| self.entrance_of(listener)).collect();
         let settings = if settings.is_empty() { vec![self.entrance.clone()] } else { settings };
@@ -72,7 +65,7 @@ impl Translator {
         };
         let mut entrances: Vec<TranslatedEntrance> = (0..)
             .zip(&settings)
-            .map(|(at, settings)| TranslatedEntrance::new(settings, by_certificate(at), is_local_only))
+            .map(|(at, settings)| TranslatedEntrance::new(settings, by_certificate(at), reach))
             .collect();
         self.password_file(&settings);
         let has_acl = entrances.iter().any(|entrance| entrance.acl_file.is_some());
@@ -119,7 +112,7 @@ impl Translator {
             self.keys.push(("auth.password_file", quoted(file)));
         }
         if files.iter().any(|file| *file != files[0]) {
-            self.loss(None, "per_listener_settings: Homing has one password file for all listeners; put the users into one file, or run one broker for each");
+            self.notes.push(Note::loss(None, "per_listener_settings: Homing has one password file for all listeners; put the users into one file, or run one broker for each"));
         }
     }
 }

@@ -1,29 +1,13 @@
 //! The options of one listener.
 
-use super::entrance::EntranceSettings;
-use super::{ListenerSettings, Note, Translator};
+use super::Translator;
+use super::conf_listener::{ConfListener, DefaultReach};
+use super::output::{ListenerSettings, Note, place_of};
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{RefusedValue, boolean, number, text};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const MQTT_PORT: u16 = 1883;
-
-/// One `listener` with its options, as mosquitto has them.
-#[derive(Debug, Default)]
-pub(super) struct ConfListener {
-    /// The place of its line; `None` for the default listener.
-    pub(super) place: Option<String>,
-    pub(super) port: Option<u16>,
-    pub(super) host: Option<String>,
-    /// The path of a Unix socket.
-    pub(super) path: Option<String>,
-    pub(super) is_ipv6: bool,
-    pub(super) settings: ListenerSettings,
-    pub(super) ca_file: Option<String>,
-    /// True if an option of the default listener was given.
-    pub(super) is_used: bool,
-    pub(super) entrance: EntranceSettings,
-}
 
 impl Translator {
     pub(super) fn listener(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
@@ -84,7 +68,8 @@ impl Translator {
                 "tlsv1.3" => settings.minimum = Some("1.3"),
                 "tlsv1.2" => settings.minimum = Some("1.2"),
                 _ => {
-                    self.differs(line, "Homing offers TLS 1.2 and 1.3 only, so older clients cannot connect")
+                    let text = "Homing offers TLS 1.2 and 1.3 only, so older clients cannot connect";
+                    self.notes.push(Note::differs(Some(place_of(line)), text));
                 }
             },
             _ => return Err("is not translated".to_owned()),
@@ -93,27 +78,25 @@ impl Translator {
     }
 
     /// Returns the address of a listener for Homing, and true if only this machine can reach it.
-    fn address(&mut self, listener: &ConfListener, is_local_only: bool) -> Option<(String, bool)> {
+    fn address(&mut self, listener: &ConfListener, reach: DefaultReach) -> Option<(String, bool)> {
         if let Some(path) = &listener.path {
             return Some((format!("unix:{path}"), true));
         }
         let place = listener.place.clone();
         let address = match listener.host.as_deref() {
-            None if is_local_only => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            None if reach == DefaultReach::ThisMachine => IpAddr::V4(Ipv4Addr::LOCALHOST),
             None if listener.is_ipv6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             None => {
                 let text = "mosquitto also listens on IPv6; for that, repeat the listener in Homing's file with [::]";
-                self.notes.push(Note { place, text: text.to_owned(), is_loss: false });
+                self.notes.push(Note::differs(place, text));
                 IpAddr::V4(Ipv4Addr::UNSPECIFIED)
             }
             Some("localhost") => IpAddr::V4(Ipv4Addr::LOCALHOST),
             Some(host) => match host.parse() {
                 Ok(address) => address,
                 Err(_) => {
-                    self.loss(
-                        place,
-                        &format!("{host} is not an IP address; Homing listens on addresses only"),
-                    );
+                    let text = format!("{host} is not an IP address; Homing listens on addresses only");
+                    self.notes.push(Note::loss(place, &text));
                     return None;
                 }
             },
@@ -125,29 +108,29 @@ impl Translator {
     pub(super) fn translated(
         &mut self,
         listener: ConfListener,
-        is_local_only: bool,
+        reach: DefaultReach,
     ) -> Option<ListenerSettings> {
-        let (address, is_local) = self.address(&listener, is_local_only)?;
+        let (address, is_local) = self.address(&listener, reach)?;
         let ConfListener { place, mut settings, ca_file, .. } = listener;
         settings.address = address;
         if settings.proxy.is_some() && !is_local {
             let text =
                 "mosquitto believes the PROXY header of every address; put your proxies into trusted_proxies";
-            self.notes.push(Note { place: place.clone(), text: text.to_owned(), is_loss: false });
+            self.notes.push(Note::differs(place.clone(), text));
             settings.trusts_all_proxies = true;
         }
         match (&settings.certificate, &settings.key) {
             (Some(_), Some(_)) => {}
             (None, None) if ca_file.is_none() && !settings.needs_certificate => {}
-            _ => self.loss(place.clone(), "TLS needs both certfile and keyfile"),
+            _ => self.notes.push(Note::loss(place.clone(), "TLS needs both certfile and keyfile")),
         }
         if settings.needs_certificate {
             if ca_file.is_none() {
-                self.loss(place.clone(), "require_certificate needs a cafile");
+                self.notes.push(Note::loss(place.clone(), "require_certificate needs a cafile"));
             }
             settings.client_ca = ca_file;
         } else if settings.certificate_user.is_some() {
-            self.loss(place, "use_identity_as_username needs require_certificate true");
+            self.notes.push(Note::loss(place, "use_identity_as_username needs require_certificate true"));
         } else {
             // mosquitto asks for no certificate then, so neither file has an effect.
             settings.crl = None;

@@ -1,0 +1,36 @@
+//! The options of a listener, as mosquitto has them.
+
+use super::output::ListenerSettings;
+
+/// One `listener` with its options, as mosquitto has them.
+#[derive(Debug, Default)]
+pub(super) struct ConfListener {
+    /// The place of its line; `None` for the default listener.
+    pub(super) place: Option<String>,
+    pub(super) port: Option<u16>,
+    pub(super) host: Option<String>,
+    /// The path of a Unix socket.
+    pub(super) path: Option<String>,
+    pub(super) is_ipv6: bool,
+    pub(super) settings: ListenerSettings,
+    pub(super) ca_file: Option<String>,
+    /// True if an option of the default listener was given.
+    pub(super) is_used: bool,
+    pub(super) entrance: EntranceSettings,
+}
+
+/// The addresses of a listener without an address: as in mosquitto 2, where a configuration without
+/// any listener is for this machine alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DefaultReach {
+    ThisMachine,
+    All,
+}
+
+/// Who may enter by a listener, as mosquitto's options have it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct EntranceSettings {
+    pub(super) anonymous: Option<bool>,
+    pub(super) password_file: Option<String>,
+    pub(super) acl_file: Option<String>,
+}
