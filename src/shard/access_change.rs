@@ -69,7 +69,7 @@ impl Lifecycle<'_> {
         for Delivery { message, mark, share, stored, .. } in shared {
             self.core.counters.objectives.passed_on(mark);
             if let Some(share) = share {
-                self.routing().share_again_or_keep(now, message, &share, stored.is_some());
+                self.routing().sharing().share_again_or_keep(now, message, &share, stored.is_some());
             }
         }
     }

@@ -175,7 +175,7 @@ impl Fan {
         while let Some(group) = self.matches.groups.get(self.groups_served) {
             self.groups_served += 1;
             routing.core.turn.charge(1);
-            routing.share(now, *group, publication, gate, routed);
+            routing.sharing().share(now, *group, publication, gate, routed);
             if routing.core.turn.is_over() {
                 break;
             }

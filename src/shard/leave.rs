@@ -329,7 +329,7 @@ impl Lifecycle<'_> {
             // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
             Some(share) if *qos == QoS::AtLeastOnce => {
                 self.core.counters.objectives.passed_on(*mark);
-                self.routing().share_again_or_keep(now, message.clone(), share, stored.is_some());
+                self.routing().sharing().share_again_or_keep(now, message.clone(), share, stored.is_some());
             }
             _ => self.drop_with_end(ended, unfinished.into_drop(DropReason::SessionEnded, None)),
         }
@@ -345,10 +345,12 @@ impl Lifecycle<'_> {
         match queued.stored {
             // The stored entry stays as it is, because no member of the group has room now. It
             // becomes part of an orphaned queue.
-            Some(entry) if self.routing().must_wait(now, &queued.message, share) => {
+            Some(entry) if self.routing().sharing().members().must_wait(now, &queued.message, share) => {
                 ended.parked.extend(entry.park());
             }
-            entry => self.routing().share_again_or_keep(now, queued.message, share, entry.is_some()),
+            entry => {
+                self.routing().sharing().share_again_or_keep(now, queued.message, share, entry.is_some())
+            }
         }
     }
 

@@ -19,7 +19,8 @@
 //! | a packet, a portion | `connect`, `publish`, `subscribe`, `suback`, `fan_out`, [`deadlines`] |
 //! | one batch of a peer | [`exchange`] |
 //! | upper: `Lifecycle` | `lifecycle`, `leave`, `access_change`; `auth_exchange`, `features/hold` |
-//! | middle: `Routing` | `route`, `share`, `features/orphaned_queues` |
+//! | middle: `Routing` | `route`, `features/orphaned_queues/settling` |
+//! | shared groups: `Sharing`, `GroupMembers` | `share` |
 //! | lowest: `Core` | `core`, `deliver`, `observe/notes` |
 //! | owners | see below |
 //!
@@ -102,6 +103,7 @@ pub mod receive;
 mod reconfigure;
 mod route;
 mod router;
+mod routes;
 mod scratch;
 pub mod session_entry;
 mod sessions;
@@ -122,7 +124,7 @@ use fans::Fans;
 use features::delayed::Delayed;
 pub use observe::snapshot::ShardSnapshot;
 pub use receive::ReadProgress;
-use route::Routes;
+use routes::Routes;
 pub use session_entry::SessionEntry;
 pub use settings::{DelayedLimits, OWN_HOUSEKEEPING, ShardSettings};
 pub use shared_state::{PartialShare, SharedState};

@@ -10,32 +10,18 @@ use crate::routing::subscription_tree::Interest;
 use crate::routing::subscription_tree::PackedOptions;
 use crate::routing::subscription_tree::Subscribed;
 use crate::routing::subscription_tree::Unsubscribed;
-use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Subscriber};
+use crate::routing::subscription_tree::{Matches, SessionSlot, ShardSet, Subscriber};
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Gate, Item};
 use crate::shard::fans::MatchedReceivers;
-use crate::shard::features::orphaned_queues::OrphanedQueues;
 use crate::shard::publication::Publication;
 use crate::shard::publication::Routed;
 use crate::shard::publication::Target;
 use crate::shard::publication::merge;
-use crate::shard::router::Router;
+use crate::shard::routes::Routes;
+use crate::shard::share::Sharing;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
-
-/// The subscriptions, the shared groups, and the messages that wait for a member of a group.
-#[derive(Debug)]
-pub(crate) struct Routes {
-    pub router: Router,
-    pub orphaned_queues: OrphanedQueues,
-}
-
-impl Routes {
-    /// Returns the routes of the shard `here`, without subscriptions.
-    pub(crate) fn new(here: ShardId) -> Routes {
-        Routes { router: Router::new(here), orphaned_queues: OrphanedQueues::default() }
-    }
-}
 
 /// The middle layer of a shard: [`Core`] with the routes, borrowed for one call.
 #[derive(Debug)]
@@ -45,6 +31,12 @@ pub(crate) struct Routing<'a> {
 }
 
 impl Routing<'_> {
+    /// Returns the shared groups.
+    #[inline]
+    pub(crate) fn sharing(&mut self) -> Sharing<'_> {
+        Sharing { core: self.core, routes: self.routes }
+    }
+
     /// Delivers a publication to every receiver in `matches`: to the sessions of this shard, to the
     /// peers, and to one member of each shared group. `publication.gate` is the gate of the
     /// publisher. Returns the outcome so far, and the number of answers that are pending.
@@ -77,7 +69,7 @@ impl Routing<'_> {
             self.forward(publication, matches, gate, routed);
         }
         for group in &matches.groups {
-            self.share(now, *group, publication, gate, routed);
+            self.sharing().share(now, *group, publication, gate, routed);
         }
     }
 

@@ -59,7 +59,7 @@ impl Underway {
         let mut publication = Publication::of(&share.message, None);
         life.core.durability.begin_participation(&mut publication, share.transaction);
         let gate = self.gate();
-        let (outcome, held) = match life.routing().take_share(now, share, &mut publication, gate) {
+        let (outcome, held) = match life.routing().sharing().take_share(now, share, &mut publication, gate) {
             SharedDelivery::Settled(outcome) => (outcome, 0),
             // The shard of the next member answers later, or the member that holds the message
             // does.

@@ -21,7 +21,7 @@ use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::query::SessionName;
 use crate::shard::publication::Publication;
-use crate::shard::route::Routes;
+use crate::shard::routes::Routes;
 use crate::shard::settings::is_reserved;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;

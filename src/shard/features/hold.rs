@@ -98,7 +98,7 @@ fn pass_on(now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate, lif
     let mut publication = Publication::of(&held.message, None);
     publication.atomic = held.stored.is_some();
     let nobody = (Offered::InTurn(Vec::new()), DropReason::SessionEnded);
-    match life.routing().share_by_name(now, share, &mut publication, nobody, Some(gate)) {
+    match life.routing().sharing().share_by_name(now, share, &mut publication, nobody, Some(gate)) {
         SharedDelivery::Held | SharedDelivery::Underway { .. } => {}
         SharedDelivery::Settled(Outcome::Taken) => life.answer_when_committed(now, gate, Outcome::Taken),
         SharedDelivery::Settled(outcome) => {

@@ -17,7 +17,7 @@ use crate::shard::features::delayed::Delayed;
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::unfinished::{self, UnfinishedPage, UnfinishedPart};
 use crate::shard::observe::whereabouts::{self, FoundMessages, MatchedReceivers, Wanted};
-use crate::shard::route::Routes;
+use crate::shard::routes::Routes;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;

@@ -4,7 +4,7 @@ use crate::session::counters::Counters;
 use crate::shard::core::Core;
 use crate::shard::observe::census::Census;
 use crate::shard::observe::client_counts::ClientCounts;
-use crate::shard::route::Routes;
+use crate::shard::routes::Routes;
 use std::time::Duration;
 
 /// Figures of one shard. Housekeeping copies them out once a second.

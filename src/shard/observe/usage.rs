@@ -8,7 +8,7 @@ use crate::mqtt::charge::{Recount, Recounted};
 use crate::shard::core::Core;
 use crate::shard::fans::Fans;
 use crate::shard::features::delayed::Delayed;
-use crate::shard::route::Routes;
+use crate::shard::routes::Routes;
 use crate::shard::work::Work;
 
 /// The numbers of resources that a shard holds. When every client has left and every session has

@@ -12,7 +12,7 @@ use crate::shard::core::Core;
 use crate::shard::observe::query::{ROWS, cut};
 use crate::shard::observe::unfinished::{UnfinishedMessage, queued_row, sent_row};
 use crate::shard::observe::wait_reason::{WaitReason, Waiting};
-use crate::shard::route::Routes;
+use crate::shard::routes::Routes;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;

@@ -5,11 +5,10 @@ use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
 use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::publication::Publication;
-use crate::shard::route::Routing;
-use crate::shard::share::SharedDelivery;
+use crate::shard::share::{SharedDelivery, Sharing};
 use crate::time::Instant;
 
-impl Routing<'_> {
+impl Sharing<'_> {
     /// Takes in a shared message that a peer sent here. Offers the message to the chosen member
     /// first, then to other members of the group. If all members refused the message before
     /// ([`Offered::ToAll`]), a member of this shard holds it instead, or it waits here if an ended
@@ -36,14 +35,14 @@ impl Routing<'_> {
             if share.owed {
                 return self.take_share_to_keep(now, share, publication);
             }
-            return self.take_share_to_hold(now, share, publication, gate);
+            return self.members().take_share_to_hold(now, share, publication, gate);
         }
         let mut offered = share.offered.clone();
         let mut cause = DropReason::QueueRefused;
         if let Some(chosen) = &share.chosen {
             let current = self.core.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
             if current == Some(chosen.generation) {
-                match self.offer_chosen(now, chosen, publication, &share.filter) {
+                match self.members().offer_chosen(now, chosen, publication, &share.filter) {
                     Outcome::Taken => return SharedDelivery::Settled(Outcome::Taken),
                     Outcome::Unmatched => cause = DropReason::SessionEnded,
                     _ => {}

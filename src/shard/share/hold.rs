@@ -12,16 +12,23 @@ use crate::shard::exchange::outbound::Readers;
 use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::publication::Publication;
 use crate::shard::publication::Target;
-use crate::shard::route::Routing;
-use crate::shard::share::DENIED;
-use crate::shard::share::{HolderIn, SharedDelivery};
+use crate::shard::share::offer::{DENIED, GroupMembers, SharedDelivery};
 use crate::time::Instant;
 use std::sync::Arc;
 
 /// Maximum number of members of this shard that are considered as the holder of a message.
 const HOLDERS_LOOKED_AT: usize = 64;
 
-impl Routing<'_> {
+/// The shards in which a member may hold a shared message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HolderIn {
+    /// This shard first, then another shard.
+    AnyShard,
+    /// Only this shard, because a peer sent the message here to be held.
+    ThisShard,
+}
+
+impl GroupMembers<'_> {
     /// Lets a member of a group hold a message that every member refused. The queue policy must be
     /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. Looks at
     /// [`HOLDERS_LOOKED_AT`] members of this shard at most. Those that hold the fewest messages are
@@ -48,7 +55,7 @@ impl Routing<'_> {
         }
         let mut own = ShardSet::EMPTY;
         own.insert(self.core.here);
-        let members = self.routes.router.group(group)?;
+        let members = self.router.group(group)?;
         let elsewhere = match holder_in {
             HolderIn::AnyShard => [Presence::Online, Presence::Offline]
                 .into_iter()
@@ -94,10 +101,10 @@ impl Routing<'_> {
     fn holders(&mut self, group: GroupId, topic: &str) -> Vec<Member> {
         let mut holders = Vec::new();
         for presence in [Presence::Online, Presence::Offline] {
-            let Some(members) = self.routes.router.group(group) else { break };
+            let Some(members) = self.router.group(group) else { break };
             let (own, _) = members.of_shard(presence, self.core.here);
             for place in own.take(DENIED) {
-                let member = self.routes.router.group(group).and_then(|group| group.at(presence, place));
+                let member = self.router.group(group).and_then(|group| group.at(presence, place));
                 let Some(member) = member.filter(|_| holders.len() < HOLDERS_LOOKED_AT) else { break };
                 if self.core.may_read(member.session, topic) {
                     holders.push(member);
@@ -118,7 +125,7 @@ impl Routing<'_> {
         publication: &mut Publication<'_>,
         gate: Gate,
     ) -> SharedDelivery {
-        let group = self.routes.router.group_of(&share.filter);
+        let group = self.router.group_of(&share.filter);
         let held = group.and_then(|group| {
             self.hold_in_group(now, (group, &share.filter), publication, gate, HolderIn::ThisShard)
         });

@@ -34,9 +34,9 @@
 //! shard. In each of these rounds the message is sent to each shard once at most. Under the queue
 //! policy `hold`, one more send asks another shard to hold the message.
 //!
-//! Each choice of one member looks at [`LOOKED_AT`] members at most in each round. When a shard
-//! goes through its own members, it looks in each round at [`LOOKED_AT`] members at most that may
-//! read the message, and at [`DENIED`] that may not. Among the former, it offers the message to 64
+//! Each choice of one member looks at [`offer::LOOKED_AT`] members at most in each round. When a shard
+//! goes through its own members, it looks in each round at [`offer::LOOKED_AT`] members at most that may
+//! read the message, and at [`offer::DENIED`] that may not. Among the former, it offers the message to 64
 //! members at most that seem to have no room. The shard does not offer this message to its other
 //! members without room. If a shard has more members, the turn passes to the first member that the
 //! shard did not look at. So the next message begins there.
@@ -48,49 +48,36 @@ mod owed;
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
-use crate::routing::shared_group::{Member, Presence};
-use crate::routing::subscription_tree::{GroupId, ShardId, ShardSet};
+use crate::routing::subscription_tree::{GroupId, ShardSet};
 use crate::session::drops::DropReason;
-use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
-use crate::shard::publication::Publication;
-use crate::shard::publication::Routed;
-use crate::shard::route::Routing;
+use crate::shard::core::Core;
+use crate::shard::exchange::outbound::{Gate, Offered, Readers, Round};
+use crate::shard::publication::{Publication, Routed};
+use crate::shard::routes::Routes;
 use crate::time::Instant;
+use hold::HolderIn;
+use offer::{chosen, presence_in};
 use std::sync::Arc;
+
+pub(crate) use offer::{GroupMembers, Peers, SharedDelivery, WantedRoom};
 
 /// Maximum number of members, in any shard, to which one message is offered one by one. The shards
 /// go through all members after that.
 const IN_TURN: usize = 16;
 
-/// Maximum number of members that one call looks at in one round. Later calls for the same message
-/// may look at as many again.
-const LOOKED_AT: usize = 2_048;
-
-/// Maximum number of members that one round passes over in this shard because they may not read the
-/// message. A check of a rule takes 20 to 400 ns.
-const DENIED: usize = 8_192;
-
-/// The shards in which a member may hold a shared message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HolderIn {
-    /// This shard first, then another shard.
-    AnyShard,
-    /// Only this shard, because a peer sent the message here to be held.
-    ThisShard,
+/// Shared groups and the messages that wait for a member, borrowed for one message.
+#[derive(Debug)]
+pub(crate) struct Sharing<'a> {
+    pub core: &'a mut Core,
+    pub routes: &'a mut Routes,
 }
 
-/// The state of a shared delivery.
-pub(crate) enum SharedDelivery {
-    /// The outcome is known.
-    Settled(Outcome),
-    /// A member of this shard holds the message. The gate is answered later.
-    Held,
-    /// The message is sent to another shard. The ticket of that shard, or its deferred answer, has
-    /// the outcome. `full` holds that shard if too many publications to it have no ticket.
-    Underway { full: ShardSet },
-}
+impl Sharing<'_> {
+    /// Returns the members of the groups.
+    pub(crate) fn members(&mut self) -> GroupMembers<'_> {
+        GroupMembers { core: self.core, router: &mut self.routes.router }
+    }
 
-impl Routing<'_> {
     /// Delivers a publication to one member of a shared group whose filter matched. Adds the
     /// outcome, the pending gates and the full peers to `routed`.
     pub(crate) fn share(
@@ -135,7 +122,8 @@ impl Routing<'_> {
             Offered::InTurn(mut refused) => {
                 let mut choice_round = Round::Ready;
                 while refused.len() < IN_TURN {
-                    let Some(member) = self.choose(group, publication.parts.qos, &refused, &mut choice_round)
+                    let Some(member) =
+                        self.members().choose(group, publication.parts.qos, &refused, &mut choice_round)
                     else {
                         if refused.is_empty() {
                             return SharedDelivery::Settled(Outcome::Unmatched);
@@ -144,27 +132,27 @@ impl Routing<'_> {
                     };
                     refused.push(member.address());
                     if member.shard == self.core.here {
-                        if self.offer(now, &member, publication, &share) == Outcome::Taken {
+                        if self.members().offer(now, &member, publication, &share) == Outcome::Taken {
                             return SharedDelivery::Settled(Outcome::Taken);
                         }
                         continue;
                     }
                     let chosen = chosen(&member, publication);
                     let to = (member.shard, Some(chosen));
-                    return self.send_share(to, share, Offered::InTurn(refused), publication, gate);
+                    return self.members().send_share(to, share, Offered::InTurn(refused), publication, gate);
                 }
             }
         }
         loop {
             if seen.insert(self.core.here)
-                && self.offer_here(now, group, round, publication, &share) == Outcome::Taken
+                && self.members().offer_here(now, group, round, publication, &share) == Outcome::Taken
             {
                 return SharedDelivery::Settled(Outcome::Taken);
             }
             let elsewhere =
                 self.routes.router.group(group).and_then(|g| g.shard_beside(presence_in(round), seen));
             if let Some(shard) = elsewhere {
-                return self.send_share(
+                return self.members().send_share(
                     (shard, None),
                     share,
                     Offered::ByShard { round, seen },
@@ -205,33 +193,6 @@ impl Routing<'_> {
         went
     }
 
-    /// Adds the message to the peer batch of another shard, for the chosen member or for a member
-    /// of that shard's choice. If the publication is atomic, that shard becomes a participant of
-    /// its transaction. If there is a `gate`, the other shard answers it later.
-    pub(crate) fn send_share(
-        &mut self,
-        (shard, chosen): (ShardId, Option<Chosen>),
-        filter: Arc<Box<str>>,
-        offered: Offered,
-        publication: &mut Publication<'_>,
-        gate: Option<Gate>,
-    ) -> SharedDelivery {
-        let transaction = self.core.durability.next_participant(publication);
-        let message = publication.message(&mut self.core.scratch.bytes).clone();
-        let size = message.size();
-        let Some(peer) = self.core.exchange.peer(shard) else {
-            return SharedDelivery::Settled(Outcome::Refused);
-        };
-        let (owed, readers) = (publication.owed, publication.readers);
-        let share = SharedMessage { message, filter, offered, owed, readers, chosen, transaction };
-        peer.publish(Item::Share(share), size, gate);
-        let mut full = ShardSet::EMPTY;
-        if peer.is_full() {
-            full.insert(shard);
-        }
-        SharedDelivery::Underway { full }
-    }
-
     /// Ends a message that all members refused. A message that a member had before is kept until a
     /// member has room, unless it is QoS 0 or too large for every queue. Any other message is held
     /// if there is a `gate`, the queue policy is `hold`, and a member can hold it. Every message
@@ -250,7 +211,7 @@ impl Routing<'_> {
                 Readers::NotFound | Readers::NotAllAsked => return self.end_unreadable(share, publication),
                 // The members of this shard would never report room for the message.
                 Readers::In(shard) if publication.owed => {
-                    return self.send_share(
+                    return self.members().send_share(
                         (shard, None),
                         Arc::clone(share),
                         Offered::ToAll,
@@ -266,9 +227,9 @@ impl Routing<'_> {
             if self.keep_owed(now, &message, share, publication) {
                 return SharedDelivery::Settled(Outcome::Refused);
             }
-        } else if let Some(held) = gate
-            .and_then(|gate| self.hold_in_group(now, (group, share), publication, gate, HolderIn::AnyShard))
-        {
+        } else if let Some(held) = gate.and_then(|gate| {
+            self.members().hold_in_group(now, (group, share), publication, gate, HolderIn::AnyShard)
+        }) {
             return held;
         }
         // The drop reason of QoS 0 is the full outbox, because QoS 0 waits in no queue.
@@ -294,21 +255,5 @@ impl Routing<'_> {
         let stored = self.core.durability.is_on();
         self.core.drop_of_group(share, DropReason::NotAuthorized, Some(message), stored);
         SharedDelivery::Settled(Outcome::Refused)
-    }
-}
-
-/// Returns the presence of the members to which a round offers the message.
-fn presence_in(round: Round) -> Presence {
-    if round == Round::Offline { Presence::Offline } else { Presence::Online }
-}
-
-/// Returns the values that the member's own shard needs to deliver this publication.
-fn chosen(member: &Member, publication: &Publication<'_>) -> Chosen {
-    Chosen {
-        session: member.session,
-        generation: member.generation,
-        qos: publication.parts.qos.min(member.options.qos()),
-        retain: publication.parts.retain && member.options.retain_as_published(),
-        subscription_id: member.subscription_id,
     }
 }

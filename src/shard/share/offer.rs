@@ -1,24 +1,89 @@
 //! The choice of a member, and the offer of a message to it.
 
+use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
-use crate::routing::subscription_tree::{GroupId, SessionSlot};
+use crate::routing::subscription_tree::{GroupId, SessionSlot, ShardId, ShardSet};
 use crate::shard::core::Core;
-use crate::shard::exchange::outbound::{Chosen, Readers, Round};
-use crate::shard::publication::Publication;
-use crate::shard::publication::Target;
-use crate::shard::route::Routing;
-use crate::shard::share::{DENIED, LOOKED_AT, chosen, presence_in};
+use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
+use crate::shard::publication::{Publication, Target};
+use crate::shard::router::Router;
 use crate::time::Instant;
 use std::sync::Arc;
+
+/// Maximum number of members that one call looks at in one round. Later calls for the same message
+/// may look at as many again.
+pub(super) const LOOKED_AT: usize = 2_048;
+
+/// Maximum number of members that one round passes over in this shard because they may not read the
+/// message. A check of a rule takes 20 to 400 ns.
+pub(super) const DENIED: usize = 8_192;
 
 /// Maximum number of members without apparent room to which a shard offers a message in one round.
 /// Such a member may still take the message, because another message in its queue may have expired
 /// or may be dropped in favour of this one.
 const OFFERED_REGARDLESS: usize = 64;
 
-impl Routing<'_> {
+/// The state of a shared delivery.
+pub(crate) enum SharedDelivery {
+    /// The outcome is known.
+    Settled(Outcome),
+    /// A member of this shard holds the message. The gate is answered later.
+    Held,
+    /// The message is sent to another shard. The ticket of that shard, or its deferred answer, has
+    /// the outcome. `full` holds that shard if too many publications to it have no ticket.
+    Underway { full: ShardSet },
+}
+
+/// Room for one message in a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedRoom<'a> {
+    /// The full filter, `$share/...`.
+    pub share: &'a str,
+    /// The Topic Name of the message.
+    pub topic: &'a str,
+    /// The size of the message in bytes.
+    pub size: usize,
+}
+
+/// The offers that an orphaned queue makes to members in other shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peers {
+    /// Any number of messages, because no other shard refused the last ones.
+    Freely,
+    /// One message, to find out if another shard has room.
+    Once,
+    /// None until the next housekeeping or until a member leaves, because another shard refused a
+    /// message or has not answered. A group without members in this shard is an exception (see
+    /// [`GroupMembers::may_offer`]).
+    No,
+}
+
+/// The room for one message in a group, as far as this shard knows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GroupRoom {
+    /// True if a member of this shard that may read the message has room.
+    pub here: bool,
+    /// True if this shard has too many members to look at all of them.
+    pub is_unsure: bool,
+    /// True if some of the members that were looked at are in this shard and may read the message.
+    pub members_here: bool,
+    /// True if some of the members that were looked at are in this shard and may not read the
+    /// message.
+    pub denied_here: bool,
+    /// True if some members are in other shards. Their room is not known.
+    pub elsewhere: bool,
+}
+
+/// The members of shared groups and the sessions of this shard, borrowed for one choice or offer.
+#[derive(Debug)]
+pub(crate) struct GroupMembers<'a> {
+    pub core: &'a mut Core,
+    pub router: &'a mut Router,
+}
+
+impl GroupMembers<'_> {
     /// Returns the next member to which the message is offered. `refused` are the members that are
     /// left out. `round` advances when the members of a round are used up, and never returns to an
     /// earlier round for the same message. Each call looks at [`LOOKED_AT`] members at most in each
@@ -31,7 +96,7 @@ impl Routing<'_> {
         round: &mut Round,
     ) -> Option<Member> {
         let Core { sessions, connections, settings, here, turn, .. } = &mut *self.core;
-        let router = &mut self.routes.router;
+        let router = &mut self.router;
         let policy = &settings.session.send;
         let (members, caught_up) = router.group_caught_up(group)?;
         turn.charge(caught_up as u32);
@@ -118,7 +183,7 @@ impl Routing<'_> {
         share: &Arc<Box<str>>,
     ) -> Outcome {
         let (presence, here) = (presence_in(round), self.core.here);
-        let Some(members) = self.routes.router.group_mut(group) else { return Outcome::Unmatched };
+        let Some(members) = self.router.group_mut(group) else { return Outcome::Unmatched };
         let (own, turn) = members.of_shard(presence, here);
         let mut regardless = if round == Round::Ready { 0 } else { OFFERED_REGARDLESS };
         let (mut next, mut readers, mut denied) = (turn, 0, 0);
@@ -129,7 +194,7 @@ impl Routing<'_> {
             }
             next = if place + 1 == own.end { own.start } else { place + 1 };
             self.core.turn.charge(1);
-            let Some(member) = self.routes.router.group(group).and_then(|g| g.at(presence, place)) else {
+            let Some(member) = self.router.group(group).and_then(|g| g.at(presence, place)) else {
                 break;
             };
             if !self.core.may_read(member.session, publication.parts.topic) {
@@ -159,7 +224,7 @@ impl Routing<'_> {
 
     /// Gives the turn of the group to the member at this place.
     fn set_turn_in_group(&mut self, group: GroupId, presence: Presence, place: usize) {
-        if let Some(members) = self.routes.router.group_mut(group) {
+        if let Some(members) = self.router.group_mut(group) {
             members.set_turn(presence, place);
         }
     }
@@ -190,5 +255,114 @@ impl Routing<'_> {
         let session_entry = self.core.sessions.at(member.0).map(|(_, session_entry)| session_entry);
         publication.parts.qos == QoS::AtMostOnce
             || session_entry.is_some_and(|r| r.has_room_for_owed(now, size, policy))
+    }
+
+    /// Returns where members of a group may have room for a QoS 1 or 2 message, or `None` if there
+    /// is no such group. Members of this shard that may not read the message do not count. Looks at
+    /// [`LOOKED_AT`] members at most that may read the message, and at [`DENIED`] that may not.
+    /// Stops at the first member of this shard that has room.
+    pub(crate) fn room_in_group(&mut self, now: Instant, wanted: WantedRoom<'_>) -> Option<GroupRoom> {
+        let WantedRoom { share, topic, size } = wanted;
+        let group = self.router.group_of(share).and_then(|id| self.router.group(id))?;
+        let Core { sessions, access, settings, turn, here, .. } = &mut *self.core;
+        let own = [Presence::Online, Presence::Offline]
+            .map(|presence| (presence, group.of_shard(presence, *here).0));
+        let elsewhere = group.len() > own.iter().map(|(_, places)| places.len()).sum::<usize>();
+        let mut room = GroupRoom { elsewhere, ..GroupRoom::default() };
+        let (mut readers, mut denied) = (0, 0);
+        for (presence, places) in own {
+            for member in places.filter_map(|place| group.at(presence, place)) {
+                if readers == LOOKED_AT || denied == DENIED {
+                    room.is_unsure = true;
+                    return Some(room);
+                }
+                turn.charge(1);
+                // The session of a member may have ended before the member leaves the group.
+                let Some((_, session_entry)) = sessions.at_mut(member.session.0) else { continue };
+                if access.are_on() && !session_entry.may_read(access, topic) {
+                    (room.denied_here, denied) = (true, denied + 1);
+                    continue;
+                }
+                (room.members_here, readers) = (true, readers + 1);
+                if session_entry.has_room_for_owed(now, size, &settings.session.send) {
+                    room.here = true;
+                    return Some(room);
+                }
+            }
+        }
+        Some(room)
+    }
+
+    /// Returns true if the message must wait because no member of the group has room for it now. An
+    /// expired message does not wait, nor does one that is too large for every queue.
+    pub(crate) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
+        let size = message.size();
+        size <= self.core.durability.largest_queue_bytes(&self.core.settings.session.send)
+            && !message.is_expired(now)
+            && !self.may_offer(now, WantedRoom { share, topic: message.topic(), size }, Peers::Freely)
+    }
+
+    /// Returns true if a shared message may be offered: a member of this shard has room, or a
+    /// member in another shard may have room and `peers` allows the offer. Also true if this shard
+    /// has too many members to look at, or if the group is gone or no member may read the message,
+    /// because there is nothing to wait for.
+    pub(crate) fn may_offer(&mut self, now: Instant, wanted: WantedRoom<'_>, peers: Peers) -> bool {
+        match self.room_in_group(now, wanted) {
+            // If the group has no member in this shard that may read the message, this shard never
+            // learns of room. A shard with such a member does, so the message is sent there even
+            // after a refusal.
+            Some(GroupRoom { here, is_unsure, members_here, denied_here, elsewhere }) => {
+                let may = if elsewhere {
+                    peers != Peers::No || !members_here
+                } else {
+                    !members_here && denied_here
+                };
+                here || is_unsure || may
+            }
+            None => true,
+        }
+    }
+
+    /// Adds the message to the peer batch of another shard, for the chosen member or for a member
+    /// of that shard's choice. If the publication is atomic, that shard becomes a participant of
+    /// its transaction. If there is a `gate`, the other shard answers it later.
+    pub(crate) fn send_share(
+        &mut self,
+        (shard, chosen): (ShardId, Option<Chosen>),
+        filter: Arc<Box<str>>,
+        offered: Offered,
+        publication: &mut Publication<'_>,
+        gate: Option<Gate>,
+    ) -> SharedDelivery {
+        let transaction = self.core.durability.next_participant(publication);
+        let message = publication.message(&mut self.core.scratch.bytes).clone();
+        let size = message.size();
+        let Some(peer) = self.core.exchange.peer(shard) else {
+            return SharedDelivery::Settled(Outcome::Refused);
+        };
+        let (owed, readers) = (publication.owed, publication.readers);
+        let share = SharedMessage { message, filter, offered, owed, readers, chosen, transaction };
+        peer.publish(Item::Share(share), size, gate);
+        let mut full = ShardSet::EMPTY;
+        if peer.is_full() {
+            full.insert(shard);
+        }
+        SharedDelivery::Underway { full }
+    }
+}
+
+/// Returns the presence of the members to which a round offers the message.
+pub(super) fn presence_in(round: Round) -> Presence {
+    if round == Round::Offline { Presence::Offline } else { Presence::Online }
+}
+
+/// Returns the values that the member's own shard needs to deliver this publication.
+pub(super) fn chosen(member: &Member, publication: &Publication<'_>) -> Chosen {
+    Chosen {
+        session: member.session,
+        generation: member.generation,
+        qos: publication.parts.qos.min(member.options.qos()),
+        retain: publication.parts.retain && member.options.retain_as_published(),
+        subscription_id: member.subscription_id,
     }
 }

@@ -2,19 +2,16 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
-use crate::routing::shared_group::Presence;
+use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
-use crate::shard::core::Core;
-use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
-use crate::shard::features::orphaned_queues::{GroupRoom, Peers, Wanted};
+use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
 use crate::shard::publication::Publication;
-use crate::shard::route::Routing;
-use crate::shard::share::DENIED;
-use crate::shard::share::{LOOKED_AT, SharedDelivery};
+use crate::shard::share::Sharing;
+use crate::shard::share::offer::{Peers, SharedDelivery, WantedRoom};
 use crate::time::Instant;
 use std::sync::Arc;
 
-impl Routing<'_> {
+impl Sharing<'_> {
     /// Offers a message to another member of its group, because the session of a member ended
     /// before that session acknowledged the message. `stored` is true if the message was stored for
     /// that session. The batch that records the end of the old delivery then records the new owner
@@ -50,8 +47,8 @@ impl Routing<'_> {
         share: &Arc<Box<str>>,
         stored: bool,
     ) {
-        let wanted = Wanted { share, topic: message.topic(), size: message.size() };
-        let waits = !message.is_expired(now) && !self.may_offer(now, wanted, Peers::Freely);
+        let wanted = WantedRoom { share, topic: message.topic(), size: message.size() };
+        let waits = !message.is_expired(now) && !self.members().may_offer(now, wanted, Peers::Freely);
         let mut publication = Publication::of(&message, None);
         publication.atomic = stored;
         if !waits || !self.keep_owed(now, &message, share, &mut publication) {
@@ -59,40 +56,35 @@ impl Routing<'_> {
         }
     }
 
-    /// Returns where members of a group may have room for a QoS 1 or 2 message, or `None` if there
-    /// is no such group. Members of this shard that may not read the message do not count. Looks at
-    /// [`LOOKED_AT`] members at most that may read the message, and at [`DENIED`] that may not.
-    /// Stops at the first member of this shard that has room.
-    pub(crate) fn room_in_group(&mut self, now: Instant, wanted: Wanted<'_>) -> Option<GroupRoom> {
-        let Wanted { share, topic, size } = wanted;
-        let group = self.routes.router.group_of(share).and_then(|id| self.routes.router.group(id))?;
-        let Core { sessions, access, settings, turn, here, .. } = &mut *self.core;
-        let own = [Presence::Online, Presence::Offline]
-            .map(|presence| (presence, group.of_shard(presence, *here).0));
-        let elsewhere = group.len() > own.iter().map(|(_, places)| places.len()).sum::<usize>();
-        let mut room = GroupRoom { elsewhere, ..GroupRoom::default() };
-        let (mut readers, mut denied) = (0, 0);
-        for (presence, places) in own {
-            for member in places.filter_map(|place| group.at(presence, place)) {
-                if readers == LOOKED_AT || denied == DENIED {
-                    room.is_unsure = true;
-                    return Some(room);
-                }
-                turn.charge(1);
-                // The session of a member may have ended before the member leaves the group.
-                let Some((_, session_entry)) = sessions.at_mut(member.session.0) else { continue };
-                if access.are_on() && !session_entry.may_read(access, topic) {
-                    (room.denied_here, denied) = (true, denied + 1);
-                    continue;
-                }
-                (room.members_here, readers) = (true, readers + 1);
-                if session_entry.has_room_for_owed(now, size, &settings.session.send) {
-                    room.here = true;
-                    return Some(room);
-                }
-            }
+    /// Keeps a message until a member of its group takes it, because no member has room now. If the
+    /// publication is atomic, the message was in the store and stays there: the batch or part that
+    /// records the end of its old entry records the new entry too. The publication has the stored
+    /// body that all entries of the message in this shard share. It is made if there is none.
+    /// Returns false if no queue can ever take the message, because it is too large or QoS 0. The
+    /// caller then drops the message.
+    pub(crate) fn keep_owed(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        share: &Arc<Box<str>>,
+        publication: &mut Publication<'_>,
+    ) -> bool {
+        let (size, qos) = (message.size(), message.header().qos);
+        let most = self.core.durability.largest_queue_bytes(&self.core.settings.session.send);
+        if qos == QoS::AtMostOnce || size > most {
+            return false;
         }
-        Some(room)
+        // A member of this shard that refused the message reports when it has room. If the group
+        // has no member in this shard, no report would come. The queue is then looked at when the
+        // turn ends.
+        let wanted = WantedRoom { share, topic: message.topic(), size };
+        let has_member_here = publication.readers == Readers::In(self.core.here)
+            || self.members().room_in_group(now, wanted).is_some_and(|room| room.members_here);
+        self.routes.orphaned_queues.keep(message, share, publication, self.core);
+        if !has_member_here {
+            self.routes.orphaned_queues.nudge();
+        }
+        true
     }
 
     /// Keeps a message that an ended session left and that all members refused. A peer without a
@@ -109,8 +101,8 @@ impl Routing<'_> {
             // A member may have reported room while the message was on its way. In a group that is
             // too large to look at whole, the message would be offered and refused again and again.
             // There the next report of room leads to an offer, or the next housekeeping.
-            let wanted = Wanted { share: filter, topic: message.topic(), size: message.size() };
-            if self.room_in_group(now, wanted).is_none_or(|room| !room.is_unsure) {
+            let wanted = WantedRoom { share: filter, topic: message.topic(), size: message.size() };
+            if self.members().room_in_group(now, wanted).is_none_or(|room| !room.is_unsure) {
                 self.routes.orphaned_queues.nudge();
             }
         } else {

@@ -1,0 +1,312 @@
+//! Settles the orphaned queues: takes in what ended sessions left, and offers it to the groups.
+
+use super::{Blocked, OrphanedMessage, OrphanedQueue, OrphanedQueues};
+use crate::mqtt::message::Message;
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::QoS;
+use crate::persistence::records::ReadEntry;
+use crate::persistence::rows::Parked;
+use crate::session::drops::{DropReason, Dropped};
+use crate::session::outbound::parked::page_of;
+use crate::session::session_redelivery::SessionRedelivery;
+use crate::shard::core::Core;
+use crate::shard::durability::gates::PageRequest;
+use crate::shard::exchange::barrier::AfterBarrier;
+use crate::shard::exchange::outbound::Gate;
+use crate::shard::route::Routing;
+use crate::shard::share::{Peers, SharedDelivery, WantedRoom};
+use crate::shard::slots::{Id, SessionId};
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The session of the queue whose messages were left before the broker started. No session has this
+/// slot.
+const BEFORE_THE_START: SessionId = Id::new(u32::MAX, u32::MAX);
+
+/// Maximum number of messages in memory that one turn offers from one queue.
+const OFFERED_AT_ONCE: usize = 256;
+
+/// Maximum number of orphaned queues that are compared with a session each time its client has
+/// acknowledged a packet.
+const COMPARED: usize = 8;
+
+impl Routing<'_> {
+    /// Takes in the messages that an ended session left in the store. `parked` are shared messages
+    /// from the head of its queue for which no member has room now. `unread` is the tail of the
+    /// queue, with newer messages. A message in `unread` that did not come by a shared subscription
+    /// is dropped and counted when it is read.
+    pub(crate) fn leave_unread(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        client_id: &str,
+        redelivery: &Arc<SessionRedelivery>,
+        parked: VecDeque<Parked>,
+        mut unread: VecDeque<Parked>,
+    ) {
+        if parked.is_empty() && unread.is_empty() {
+            return;
+        }
+        let orphaned_queue = self.routes.orphaned_queues.last_of(session, redelivery, Peers::Freely);
+        orphaned_queue.client_id.get_or_insert_with(|| client_id.into());
+        if orphaned_queue.left.is_empty() && parked.is_empty() {
+            orphaned_queue.left = unread;
+        } else {
+            orphaned_queue.left.extend(parked);
+            orphaned_queue.left.append(&mut unread);
+        }
+        orphaned_queue.account();
+        self.settle_orphaned_queues(now);
+    }
+
+    /// Takes in, at the start of the broker, the messages that sessions left in an earlier run. The
+    /// messages are read when the members of every group are known.
+    pub(crate) fn leave_orphans(&mut self, now: Instant, left: VecDeque<Parked>) {
+        if left.is_empty() {
+            return;
+        }
+        let nobody = Arc::clone(self.core.sessions.rules().nobody());
+        let orphaned_queue = self.routes.orphaned_queues.last_of(BEFORE_THE_START, &nobody, Peers::Freely);
+        orphaned_queue.left.extend(left);
+        orphaned_queue.account();
+        self.routes.orphaned_queues.members_are_unknown = self.core.exchange.shards() > 1;
+        if self.routes.orphaned_queues.members_are_unknown {
+            self.core.exchange.raise_barrier(AfterBarrier::ReadOrphanedQueues);
+        }
+        self.settle_orphaned_queues(now);
+    }
+
+    /// Notes that the members of every group are known.
+    pub(crate) fn members_are_known(&mut self, now: Instant) {
+        self.routes.orphaned_queues.members_are_unknown = false;
+        self.settle_orphaned_queues(now);
+    }
+
+    /// Offers messages to members in other shards again. Part of the housekeeping.
+    pub(crate) fn ask_for_orphaned_queues(&mut self, now: Instant) {
+        self.routes.orphaned_queues.ask_peers();
+        self.settle_orphaned_queues(now);
+    }
+
+    /// Notes that a session of this shard may have room. If the first message of one of the first
+    /// [`COMPARED`] queues waits for this room, the queues are looked at when the turn ends.
+    pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId) {
+        let Core { sessions, access, settings, .. } = &mut *self.core;
+        let Some(session_entry) = sessions.get_mut(id) else { return };
+        let policy = &settings.session.send;
+        let mut blocked =
+            self.routes.orphaned_queues.waiting.iter().take(COMPARED).filter_map(|e| e.blocked.as_ref());
+        let may = blocked.any(|Blocked { share, topic, size, .. }| {
+            session_entry.session.subscriptions.contains(share)
+                && session_entry.has_room_for_owed(now, *size, policy)
+                && (!access.are_on() || session_entry.may_read(access, topic))
+        });
+        if may {
+            self.routes.orphaned_queues.nudge();
+        }
+    }
+
+    /// Offers messages to groups that may have room, as many as this turn allows. Looks at
+    /// [`LOOKED_AT`] queues at most. Requests a page if the next messages of a queue are only in
+    /// the store. Does nothing while a page is being read, an answer of another shard is pending,
+    /// the members of the groups are unknown, or the broker stops.
+    pub(crate) fn settle_orphaned_queues(&mut self, now: Instant) {
+        self.routes.orphaned_queues.begin_pass();
+        self.go_on_settling(now);
+    }
+
+    /// Goes on with the present pass, as [`Self::settle_orphaned_queues`] does.
+    pub(crate) fn go_on_settling(&mut self, now: Instant) {
+        self.routes.orphaned_queues.nudged = false;
+        let mut is_first = true;
+        while self.routes.orphaned_queues.pass > 0 {
+            if !std::mem::take(&mut is_first) && self.core.turn.is_over() {
+                // A later turn looks at the other queues of this pass. A new pass would look at the
+                // same queues again, without an end.
+                self.routes.orphaned_queues.nudged = true;
+                return;
+            }
+            self.routes.orphaned_queues.pass -= 1;
+            let OrphanedQueues { waiting, is_reading, members_are_unknown, underway, .. } =
+                &mut self.routes.orphaned_queues;
+            if *is_reading || *members_are_unknown || self.core.durability.is_stopping() || *underway > 0 {
+                return;
+            }
+            let Some(mut orphaned_queue) = waiting.pop_front() else { return };
+            if let Some(blocked) = &orphaned_queue.blocked
+                && blocked.expires > now
+                && !self.sharing().members().may_offer(now, blocked.wanted(), orphaned_queue.peers)
+            {
+                self.routes.orphaned_queues.waiting.push_back(orphaned_queue);
+                continue;
+            }
+            orphaned_queue.blocked = None;
+            self.offer_kept(now, &mut orphaned_queue);
+            if self.routes.orphaned_queues.underway > 0 {
+                // The queue stays first even if it is empty, because the answers to come are
+                // for the first queue.
+                return self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
+            }
+            if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
+                continue;
+            }
+            if orphaned_queue.blocked.is_some() {
+                self.routes.orphaned_queues.waiting.push_back(orphaned_queue);
+                continue;
+            }
+            if !orphaned_queue.kept.is_empty() {
+                // A later turn offers the rest.
+                self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
+                return self.routes.orphaned_queues.nudge();
+            }
+            let (wanted, bytes) = page_of(&orphaned_queue.left);
+            let request = PageRequest { session: orphaned_queue.session, wanted };
+            self.routes.orphaned_queues.reserved.set(bytes);
+            self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
+            self.routes.orphaned_queues.is_reading = true;
+            return self.core.durability.read_back(request, &mut self.core.effects);
+        }
+    }
+
+    /// Offers the messages in memory of a queue until no member has room, [`OFFERED_AT_ONCE`] of
+    /// them at most.
+    fn offer_kept(&mut self, now: Instant, orphaned_queue: &mut OrphanedQueue) {
+        for at in 0..OFFERED_AT_ONCE {
+            if at > 0 && self.core.turn.is_over() {
+                return;
+            }
+            let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.front() else { return };
+            if !self.is_to_be_offered(now, message, share, &mut orphaned_queue.blocked, orphaned_queue.peers)
+            {
+                return;
+            }
+            let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.pop_front() else { return };
+            self.core.turn.charge(1);
+            self.offer_owed(now, message, &share, false, &mut orphaned_queue.peers);
+        }
+    }
+
+    /// Returns true if the message can be offered now, or has expired. Otherwise sets `blocked` to
+    /// the room that the message waits for.
+    fn is_to_be_offered(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        share: &Arc<Box<str>>,
+        blocked: &mut Option<Blocked>,
+        peers: Peers,
+    ) -> bool {
+        let wanted = WantedRoom { share, topic: message.topic(), size: message.size() };
+        if message.header().expires <= now || self.sharing().members().may_offer(now, wanted, peers) {
+            return true;
+        }
+        *blocked = Some(Blocked::new(message, share, &self.core.access));
+        false
+    }
+
+    /// Offers a message to its group. Counts it as underway if another shard will answer for it.
+    fn offer_owed(
+        &mut self,
+        now: Instant,
+        message: Message,
+        share: &Arc<Box<str>>,
+        stored: bool,
+        peers: &mut Peers,
+    ) {
+        // No shard answers for a QoS 0 message.
+        let gate = (message.header().qos != QoS::AtMostOnce).then_some(Gate::OrphanedQueue);
+        if let SharedDelivery::Underway { .. } = self.sharing().share_again(now, message, share, stored, gate)
+            && gate.is_some()
+        {
+            self.routes.orphaned_queues.underway += 1;
+            if *peers == Peers::Once {
+                *peers = Peers::No;
+            }
+        }
+    }
+
+    /// Takes in another shard's answer for a message of the first queue. With the last answer, the
+    /// queues are settled again.
+    pub(crate) fn orphaned_queue_answered(&mut self, now: Instant, outcome: Outcome) {
+        let OrphanedQueues { waiting, underway, refused, .. } = &mut self.routes.orphaned_queues;
+        *underway = underway.saturating_sub(1);
+        *refused |= outcome != Outcome::Taken;
+        if *underway > 0 {
+            return;
+        }
+        let peers = if std::mem::take(refused) { Peers::No } else { Peers::Freely };
+        if let Some(first) = waiting.front_mut() {
+            first.peers = peers;
+        }
+        self.settle_orphaned_queues(now);
+    }
+
+    /// Takes in a page that was read for a session that does not exist any more. Either the first
+    /// queue requested the page, or its session did so before it ended.
+    pub(crate) fn take_page_of_orphaned_queue(
+        &mut self,
+        now: Instant,
+        request: &PageRequest,
+        read: Vec<ReadEntry>,
+    ) {
+        if self.core.durability.is_stopping() {
+            return;
+        }
+        let wanted = request.wanted.first().map(|(number, _)| *number);
+        let is_reading = self.routes.orphaned_queues.is_reading;
+        // While a page is being read, messages that no member had room for may join the first queue
+        // in memory. Nothing was in memory when this queue requested the page. So these messages
+        // are newer, and the page goes first. If the session requested the page before it ended,
+        // its queue has no messages in memory.
+        let is_its = |e: &mut OrphanedQueue| {
+            e.session == request.session
+                && (is_reading || e.kept.is_empty())
+                && e.left.front().map(Parked::number) == wanted
+        };
+        let Some(mut orphaned_queue) = self.routes.orphaned_queues.waiting.pop_front_if(is_its) else {
+            return;
+        };
+        self.routes.orphaned_queues.is_reading = false;
+        self.routes.orphaned_queues.reserved.set(0);
+        if let Some(write_buffer) = self.core.durability.write_buffer() {
+            // The batch is begun, so that no packet leaves before the new owner of its message is
+            // recorded.
+            write_buffer.begin();
+        }
+        let mut read = read.into_iter().peekable();
+        for (number, _) in &request.wanted {
+            let found = read.next_if(|r| r.number == *number);
+            if let Some(ReadEntry { message, share: Some(share), .. }) = &found
+                && !self.is_to_be_offered(
+                    now,
+                    message,
+                    share,
+                    &mut orphaned_queue.blocked,
+                    orphaned_queue.peers,
+                )
+            {
+                break;
+            }
+            // The old entry ends when `_ends` is dropped. That is recorded in the same batch as the
+            // new owner of the message.
+            let Some(_ends) = orphaned_queue.left.pop_front_if(|e| e.number() == *number) else { continue };
+            let lost = match found {
+                Some(ReadEntry { message, share: Some(share), .. }) => {
+                    self.offer_owed(now, message, &share, true, &mut orphaned_queue.peers);
+                    continue;
+                }
+                Some(ReadEntry { message, .. }) => Dropped::unsent(DropReason::SessionEnded, message),
+                None => Dropped::new(DropReason::Unreadable, None),
+            };
+            match &orphaned_queue.client_id {
+                Some(client_id) => {
+                    self.core.drop_with_session(client_id, &orphaned_queue.redelivery, lost, true)
+                }
+                None => self.core.drop_of_unknown(lost.cause),
+            }
+        }
+        self.routes.orphaned_queues.put_back(orphaned_queue);
+        self.settle_orphaned_queues(now);
+    }
+}
