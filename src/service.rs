@@ -1,8 +1,8 @@
 //! The messages to the service manager: systemd's `sd_notify` protocol, one datagram each.
 //!
-//! Without `NOTIFY_SOCKET` in the environment nothing is sent. A thread of its own asks for more time
-//! while the store is recovered, and sends `WATCHDOG=1` afterwards, but only while the broker is
-//! alive. So a broker that hangs is started again.
+//! Without `NOTIFY_SOCKET` in the environment nothing is sent. A thread of its own asks for more
+//! time while the store is recovered, and sends `WATCHDOG=1` afterwards, but only while the broker
+//! is alive. So a broker that hangs is started again.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -96,8 +96,8 @@ fn manager() -> Option<&'static Manager> {
     MANAGER.get()?.as_ref()
 }
 
-/// Returns the time between two signs of life: a third of what the manager waits. A `WATCHDOG_PID` of
-/// another process means that none are wanted of this one.
+/// Returns the time between two signs of life: a third of what the manager waits. A `WATCHDOG_PID`
+/// of another process means that none are wanted of this one.
 fn sign_of_life(usec: Option<OsString>, pid: Option<OsString>) -> Option<Duration> {
     let number = |text: OsString| text.to_str().and_then(|text| text.parse::<u64>().ok());
     let is_mine = pid.is_none_or(|pid| number(pid) == Some(std::process::id().into()));

@@ -31,8 +31,8 @@ struct RuleIndex {
 }
 
 impl RuleSet {
-    /// Returns the set of the filters, which all have this effect. A filter that stands twice counts
-    /// once.
+    /// Returns the set of the filters, which all have this effect. A filter that stands twice
+    /// counts once.
     pub fn new(effect: Effect, filters: impl IntoIterator<Item = RuleFilter>) -> RuleSet {
         let mut unique: Vec<RuleFilter> = Vec::new();
         let mut seen: HashSet<RuleFilter, Keyed> = HashSet::default();

@@ -5,8 +5,8 @@
 //! So a changed line, a changed password and another user each miss. Failures are not remembered: a
 //! wrong password costs its hash each time.
 //!
-//! Each thread has a cache of its own, because a client always returns to the same thread. A cache is
-//! bounded in entries and in bytes, because names and rules may be long.
+//! Each thread has a cache of its own, because a client always returns to the same thread. A cache
+//! is bounded in entries and in bytes, because names and rules may be long.
 
 use super::password::file::Fingerprint;
 use crate::access::grant::Grant;
@@ -59,8 +59,8 @@ const ENTRY: usize = 256;
 /// bytes and takes about 100.
 const RULES: usize = 25;
 
-/// Returns the bytes of an entry. `text` is the number of bytes that the login was made of. The rules
-/// of a token are a part of them.
+/// Returns the bytes of an entry. `text` is the number of bytes that the login was made of. The
+/// rules of a token are a part of them.
 fn entry_bytes(grant: &Grant, text: usize) -> usize {
     let rules = if grant.rules.is_some() { text.saturating_mul(RULES) } else { 0 };
     rules.saturating_add(ENTRY + grant.identity.user().len())
@@ -104,9 +104,9 @@ impl LoginCache {
     }
 
     /// Remembers a login that succeeded now. Drops expired entries, and the oldest ones while there
-    /// is no room. A grant is forgotten at its end, too. A login that is remembered already keeps its
-    /// time, so that its hash is computed again after the lifetime. A login that would take more than
-    /// an eighth of the bytes is not remembered.
+    /// is no room. A grant is forgotten at its end, too. A login that is remembered already keeps
+    /// its time, so that its hash is computed again after the lifetime. A login that would take
+    /// more than an eighth of the bytes is not remembered.
     ///
     /// `text` is the number of bytes that the client sent: names, and password or token.
     pub fn remember(&mut self, now: Instant, key: LoginKey, grant: Grant, text: usize) {

@@ -1,5 +1,5 @@
-//! The state that the clients of a run share: the deliveries, the record, the flows of the publishers,
-//! and the request to stop.
+//! The state that the clients of a run share: the deliveries, the record, the flows of the
+//! publishers, and the request to stop.
 //!
 //! There is one thread, so cells suffice. No cell is borrowed across an await.
 

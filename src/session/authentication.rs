@@ -136,7 +136,7 @@ impl OwnerPolicy {
 
 /// The first decision about a CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry<'a> {
+pub enum FirstDecision<'a> {
     /// The client may enter without a name.
     Anonymous,
     /// The client may enter with this name.
@@ -164,10 +164,12 @@ impl AuthPolicy {
         connect: &Connect<'a>,
         reach: Reach,
         certificate_user: Option<&'a str>,
-    ) -> Result<Entry<'a>, ConnectRefusal> {
+    ) -> Result<FirstDecision<'a>, ConnectRefusal> {
         if let Some(name) = connect.properties.authentication_method {
             return match EnhancedMethod::of_name(name) {
-                Some(method) if self.methods.contains(&AuthMethod::Scram) => Ok(Entry::Exchanges(method)),
+                Some(method) if self.methods.contains(&AuthMethod::Scram) => {
+                    Ok(FirstDecision::Exchanges(method))
+                }
                 // 5.0 [MQTT-4.12.0-1]
                 _ => Err(ConnectRefusal::new(
                     ReasonCode::BAD_AUTHENTICATION_METHOD,
@@ -179,16 +181,16 @@ impl AuthPolicy {
             match method {
                 AuthMethod::Certificate => {
                     if let Some(name) = certificate_user {
-                        return Ok(Entry::Named(name, IdentitySource::Certificate));
+                        return Ok(FirstDecision::Named(name, IdentitySource::Certificate));
                     }
                 }
-                AuthMethod::Password if connect.user_name.is_some() => return Ok(Entry::Asks),
+                AuthMethod::Password if connect.user_name.is_some() => return Ok(FirstDecision::Asks),
                 // An empty name is none that a session or a rule could have.
                 AuthMethod::Http if connect.user_name.is_some_and(|name| !name.is_empty()) => {
-                    return Ok(Entry::Asks);
+                    return Ok(FirstDecision::Asks);
                 }
                 AuthMethod::Jwt if connect.user_name.is_some() || connect.password.is_some() => {
-                    return Ok(Entry::Asks);
+                    return Ok(FirstDecision::Asks);
                 }
                 AuthMethod::Password | AuthMethod::Scram | AuthMethod::Jwt | AuthMethod::Http => {}
             }
@@ -196,7 +198,7 @@ impl AuthPolicy {
         if self.methods.is_empty()
             && let Some(name) = certificate_user
         {
-            return Ok(Entry::Named(name, IdentitySource::Certificate));
+            return Ok(FirstDecision::Named(name, IdentitySource::Certificate));
         }
         let admits = match self.anonymous {
             Anonymous::Never => false,
@@ -205,10 +207,10 @@ impl AuthPolicy {
         };
         match (connect.user_name, connect.password) {
             (Some(name), _) if admits && self.methods.is_empty() => {
-                Ok(Entry::Named(name, IdentitySource::Claim))
+                Ok(FirstDecision::Named(name, IdentitySource::Claim))
             }
-            (None, None) if admits => Ok(Entry::Anonymous),
-            (None, Some(_)) if admits && self.methods.is_empty() => Ok(Entry::Anonymous),
+            (None, None) if admits => Ok(FirstDecision::Anonymous),
+            (None, Some(_)) if admits && self.methods.is_empty() => Ok(FirstDecision::Anonymous),
             _ => Err(self.refusal()),
         }
     }
@@ -256,7 +258,7 @@ mod tests {
         credentials: (Option<&'a str>, Option<&'a [u8]>),
         reach: Reach,
         certificate: Option<&'a str>,
-    ) -> Result<Entry<'a>, u8> {
+    ) -> Result<FirstDecision<'a>, u8> {
         let policy = AuthPolicy { anonymous, methods: methods.to_vec() };
         let mut connect = connect(crate::mqtt::packet::ProtocolVersion::V5);
         (connect.user_name, connect.password) = credentials;
@@ -283,14 +285,14 @@ mod tests {
         ];
         for (rule, reach, enters) in cases {
             for methods in [&[][..], &[Password], &[Certificate, Password]] {
-                let expected = if enters { Ok(Entry::Anonymous) } else { Err(0x87) };
+                let expected = if enters { Ok(FirstDecision::Anonymous) } else { Err(0x87) };
                 assert_eq!(
                     entry(rule, methods, NOBODY, reach, None),
                     expected,
                     "{rule:?} {reach:?} {methods:?}"
                 );
             }
-            let claimed = if enters { Ok(Entry::Named("ann", Claim)) } else { Err(0x87) };
+            let claimed = if enters { Ok(FirstDecision::Named("ann", Claim)) } else { Err(0x87) };
             assert_eq!(entry(rule, &[], ANN, reach, None), claimed, "{rule:?} {reach:?}");
         }
     }
@@ -299,8 +301,8 @@ mod tests {
     fn credentials_never_become_anonymous() {
         let always =
             |methods, credentials| entry(Anonymous::Always, methods, credentials, Reach::Local, None);
-        assert_eq!(always(&[Password], ANN), Ok(Entry::Asks));
-        assert_eq!(always(&[Password], (Some("ann"), None)), Ok(Entry::Asks));
+        assert_eq!(always(&[Password], ANN), Ok(FirstDecision::Asks));
+        assert_eq!(always(&[Password], (Some("ann"), None)), Ok(FirstDecision::Asks));
         assert_eq!(always(&[Password], (None, Some(b"token"))), Err(0x87));
         assert_eq!(always(&[Certificate], ANN), Err(0x86));
     }
@@ -315,7 +317,7 @@ mod tests {
             let policy = AuthPolicy { anonymous: Anonymous::Always, methods: methods.to_vec() };
             policy.entry(&connect, Reach::Local, Some("cert")).map_err(|refusal| refusal.reason.byte())
         };
-        let exchanges = Ok(Entry::Exchanges(EnhancedMethod::ScramSha256));
+        let exchanges = Ok(FirstDecision::Exchanges(EnhancedMethod::ScramSha256));
         assert_eq!(entry("SCRAM-SHA-256", &[Certificate, Password, Scram]), exchanges);
         assert_eq!(entry("SCRAM-SHA-256", &[Certificate, Password]), Err(0x8C));
         for name in ["SCRAM-SHA-1", "SCRAM-SHA-256-PLUS", "scram-sha-256", ""] {
@@ -351,15 +353,15 @@ mod tests {
     #[test]
     fn without_a_method_a_certificate_counts_and_a_claim_does_not_beat_it() {
         let named = entry(Anonymous::Never, &[], ANN, Reach::Network, Some("cert"));
-        assert_eq!(named, Ok(Entry::Named("cert", IdentitySource::Certificate)));
+        assert_eq!(named, Ok(FirstDecision::Named("cert", IdentitySource::Certificate)));
     }
 
     #[test]
     fn the_first_method_that_fits_decides() {
         let ask = |methods| entry(Anonymous::Never, methods, ANN, Reach::Network, Some("cert"));
-        let certified = Ok(Entry::Named("cert", IdentitySource::Certificate));
+        let certified = Ok(FirstDecision::Named("cert", IdentitySource::Certificate));
         assert_eq!(ask(&[Certificate, Password]), certified);
-        assert_eq!(ask(&[Password, Certificate]), Ok(Entry::Asks));
+        assert_eq!(ask(&[Password, Certificate]), Ok(FirstDecision::Asks));
         let unnamed = entry(Anonymous::Never, &[Password, Certificate], NOBODY, Reach::Network, Some("cert"));
         assert_eq!(unnamed, certified);
     }

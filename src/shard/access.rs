@@ -61,10 +61,10 @@ pub struct ListenerAcl {
 
 /// The ACL file that holds for a session: that of the listener by which its client came last.
 ///
-/// The value is the name of a listener with a file of its own, or `None` for the file of the broker.
-/// A listener that is gone, or has no file any more, has the rules of the broker. If the broker has
-/// no file, a session of a listener that is gone may do nothing: it was never meant to be without
-/// rules.
+/// The value is the name of a listener with a file of its own, or `None` for the file of the
+/// broker. A listener that is gone, or has no file any more, has the rules of the broker. If the
+/// broker has no file, a session of a listener that is gone may do nothing: it was never meant to
+/// be without rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleSource(Option<Arc<str>>);
 

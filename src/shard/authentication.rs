@@ -205,8 +205,8 @@ impl Authentication {
         Authentication { since: now, timeout, unheard: None, waits: Arc::new(()), decision: None }
     }
 
-    /// Returns the latest time of the decision, or [`Instant::NEVER`] while the client is not heard.
-    /// The time before `awake_since`, when the machine woke from a suspend, does not count.
+    /// Returns the latest time of the decision, or [`Instant::NEVER`] while the client is not
+    /// heard. The time before `awake_since`, when the machine woke from a suspend, does not count.
     pub(crate) fn deadline(&self, awake_since: Instant) -> Instant {
         match self.unheard {
             Some(_) => Instant::NEVER,

@@ -8,7 +8,7 @@ use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::Session;
-use crate::session::authentication::{EnhancedMethod, Entry, Ownership};
+use crate::session::authentication::{EnhancedMethod, FirstDecision, Ownership};
 use crate::session::connect::{self, ConnectRefusal, Negotiated};
 use crate::session::outbound::retry::Outlives;
 use crate::session::packet_counts::RedeliveryCounts;
@@ -198,16 +198,16 @@ impl<'a> ConnectRequest<'a> {
         }
         let certificate_user = connection.rare().and_then(|rare| rare.certificate_user.as_deref());
         match settings.auth_of(connection.listener).entry(connect, connection.reach, certificate_user)? {
-            Entry::Anonymous => Ok(EntryVerdict::Enters(Entered::ANONYMOUS)),
-            Entry::Named(name, source) => {
+            FirstDecision::Anonymous => Ok(EntryVerdict::Enters(Entered::ANONYMOUS)),
+            FirstDecision::Named(name, source) => {
                 let grant = Grant::from(Arc::new(Identity::new(name, source)));
                 Ok(EntryVerdict::Enters(grant.into()))
             }
-            entry @ (Entry::Asks | Entry::Exchanges(_)) => {
+            entry @ (FirstDecision::Asks | FirstDecision::Exchanges(_)) => {
                 let authentication = Authentication::begin(now, settings.auth_timeout);
                 let listener = connection.listener;
                 effects.auth_requests.push(match entry {
-                    Entry::Exchanges(method) => {
+                    FirstDecision::Exchanges(method) => {
                         let data = connect.properties.authentication_data.unwrap_or_default();
                         authentication.exchange_request(id, listener, connect.client_id, method, data)
                     }

@@ -416,8 +416,8 @@ impl Connection {
         metered.filter(|_| self.pauses.has(Pause::Rate)).map_or(Instant::NEVER, |metered| metered.until)
     }
 
-    /// Returns the earlier of the end of the pause for the rate and the next look whether the client
-    /// is gone, or [`Instant::NEVER`] if there is no such pause.
+    /// Returns the earlier of the end of the pause for the rate and the next look whether the
+    /// client is gone, or [`Instant::NEVER`] if there is no such pause.
     fn rate_pause_look(&self) -> Instant {
         let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
         let metered = metered.filter(|_| self.pauses.has(Pause::Rate));

@@ -241,7 +241,7 @@ pub(crate) struct Published {
 
 /// The result of matching a publication within one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MatchedReceivers {
+pub(crate) enum MatchExtent {
     /// All receivers are known.
     All,
     /// All receivers are known, but this turn cannot deliver to all of them.

@@ -9,7 +9,7 @@ use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet,
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::Publisher;
-use crate::shard::fans::{Fan, Fans, MatchedReceivers, OwnPublication, PublicationOrigin};
+use crate::shard::fans::{Fan, Fans, MatchExtent, OwnPublication, PublicationOrigin};
 use crate::shard::publication::Publication;
 use crate::shard::route::Routing;
 use crate::shard::slots::SessionId;
@@ -70,7 +70,7 @@ impl Fans {
     ) -> bool {
         let mut matches = routing.routes.router.take_matches();
         let matched = routing.match_at_once(publication.parts.topic, &mut matches);
-        if matched == MatchedReceivers::All {
+        if matched == MatchExtent::All {
             routing.route_matched(now, publication, &mut matches);
         } else if self.is_fanning() {
             matches.clear();
@@ -79,7 +79,7 @@ impl Fans {
             return true;
         }
         routing.routes.router.give_back_matches(matches);
-        matched == MatchedReceivers::All
+        matched == MatchExtent::All
     }
 
     /// Begins a large publication, which continues in later turns. `matched` and `matches` tell how
@@ -87,7 +87,7 @@ impl Fans {
     pub(crate) fn fan_out(
         &mut self,
         publication: &mut Publication<'_>,
-        matched: MatchedReceivers,
+        matched: MatchExtent,
         matches: Box<Matches>,
         origin: PublicationOrigin,
         core: &mut Core,
@@ -99,7 +99,7 @@ impl Fans {
             body: publication.body.take(),
             atomic: publication.atomic,
             transaction: publication.transaction,
-            walk: (matched == MatchedReceivers::InPart).then(Walk::default),
+            walk: (matched == MatchExtent::InPart).then(Walk::default),
             matches,
             at: 0,
             ordered: 0,

@@ -16,7 +16,7 @@ use crate::shard::connection::{Connection, Pause};
 use crate::shard::core::Core;
 use crate::shard::durability::gates::{Early, early};
 use crate::shard::exchange::outbound::Gate;
-use crate::shard::fans::{MatchedReceivers, PublicationOrigin, Published};
+use crate::shard::fans::{MatchExtent, PublicationOrigin, Published};
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
 use crate::shard::flow::Flow;
@@ -144,7 +144,7 @@ impl<'a> ClientPublish<'a> {
         publication.gate = token.map(|(session, token)| Gate::Here { session, token });
         let mut matches = life.routes.router.take_matches();
         let matched = life.routing().match_at_once(publication.parts.topic, &mut matches);
-        if matched == MatchedReceivers::All && matches.is_empty() {
+        if matched == MatchExtent::All && matches.is_empty() {
             life.core.counters.unmatched += 1;
         }
         if publication.audit.is_some() {
@@ -153,7 +153,7 @@ impl<'a> ClientPublish<'a> {
         // Built where it is used: for nearly every PUBLISH it is not.
         let qos = publish.qos;
         let of = || Published { connection: id, token, incoming, waits, qos, dead_letters: false };
-        if matched != MatchedReceivers::All {
+        if matched != MatchExtent::All {
             life.fans.fan_out(publication, matched, matches, PublicationOrigin::Client(of()), life.core);
             self.publish_on(life, refused);
             return Flow::Continue;

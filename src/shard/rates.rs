@@ -1,8 +1,8 @@
 //! The rates of a client: what it sends is charged, and the socket is not read while it is in debt.
 //!
 //! Nothing is dropped: the bytes wait in the client's buffers and in the kernel's. The pause ends
-//! with the connection's read-idle deadline, which is registered for the end of the debt. Until then
-//! the deadline passes once a second, to look whether the client is gone.
+//! with the connection's read-idle deadline, which is registered for the end of the debt. Until
+//! then the deadline passes once a second, to look whether the client is gone.
 
 use crate::shard::connection::{MeteredTraffic, Pause, Phase};
 use crate::shard::core::Core;

@@ -13,7 +13,7 @@ use crate::routing::subscription_tree::Unsubscribed;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardSet, Subscriber};
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Gate, Item};
-use crate::shard::fans::MatchedReceivers;
+use crate::shard::fans::MatchExtent;
 use crate::shard::publication::Publication;
 use crate::shard::publication::Routed;
 use crate::shard::publication::Target;
@@ -248,17 +248,15 @@ impl Routing<'_> {
     /// that the caller can deliver to the receivers now. For `Many` and `InPart` the publication
     /// continues in later turns, as a [`Fan`](crate::shard::fans::Fan). `matches` is complete for
     /// `All` and `Many`, and empty for `InPart`.
-    pub(crate) fn match_at_once(&mut self, topic: &str, matches: &mut Matches) -> MatchedReceivers {
+    pub(crate) fn match_at_once(&mut self, topic: &str, matches: &mut Matches) -> MatchExtent {
         let most = self.core.turn.at_once();
         // A visit of two nodes costs one step.
         let all = self.routes.router.tree().matches_within(topic, most.saturating_mul(2), matches);
         self.core.turn.charge(matches.visited / 2);
         match all {
-            false => MatchedReceivers::InPart,
-            true if matches.subscribers.len() + matches.groups.len() > most as usize => {
-                MatchedReceivers::Many
-            }
-            true => MatchedReceivers::All,
+            false => MatchExtent::InPart,
+            true if matches.subscribers.len() + matches.groups.len() > most as usize => MatchExtent::Many,
+            true => MatchExtent::All,
         }
     }
 }

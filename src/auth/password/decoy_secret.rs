@@ -1,7 +1,7 @@
 //! The secret behind the salts of names that a password file does not have.
 //!
-//! It is kept in the data directory. Otherwise the salts of unknown names would change while those of
-//! users stay, and would tell which names exist.
+//! It is kept in the data directory. Otherwise the salts of unknown names would change while those
+//! of users stay, and would tell which names exist.
 
 use super::scram::KEY;
 use aws_lc_rs::rand;

@@ -80,8 +80,8 @@ impl PasswordFile {
         errors.or(file, PasswordFile { users, common, decoys })
     }
 
-    /// Makes the salts of unknown names from this secret. Otherwise they come from some lines of the
-    /// file, and change with these lines.
+    /// Makes the salts of unknown names from this secret. Otherwise they come from some lines of
+    /// the file, and change with these lines.
     pub fn with_decoys(mut self, secret: &DecoySecret) -> PasswordFile {
         self.decoys.rekey(secret.bytes());
         self

@@ -1,5 +1,5 @@
-//! The log of deliveries of a run: every message sent, every message received, and the cases that the QoS
-//! forbids.
+//! The log of deliveries of a run: every message sent, every message received, and the cases that
+//! the QoS forbids.
 //!
 //! A *redelivered* message comes again while its handshake is open, or at QoS 1 marked DUP. The
 //! standard allows it. It is counted apart, because rumqttc reports a QoS 2 message at each

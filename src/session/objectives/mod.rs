@@ -18,7 +18,7 @@ use crate::access::glob::Pattern;
 use crate::mqtt::topic;
 use crate::session::drops::ReceiverState;
 use crate::time::Instant;
-use ring::Ring;
+use ring::SpanRing;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,8 +106,8 @@ impl ObjectiveCounts {
         (self.decided() > 0).then(|| self.in_time as f64 / self.decided() as f64)
     }
 
-    /// Returns the share of the error budget that is left: 1 if every delivery was in time, 0 at the
-    /// target, negative below it. `None` if no delivery is decided, or if the target is 1.
+    /// Returns the share of the error budget that is left: 1 if every delivery was in time, 0 at
+    /// the target, negative below it. `None` if no delivery is decided, or if the target is 1.
     pub fn budget_left(&self, target: f64) -> Option<f64> {
         let budget = 1.0 - target;
         let bad = 1.0 - self.share_in_time()?;
@@ -131,7 +131,7 @@ pub struct Objectives(Option<Box<Rings>>);
 #[derive(Clone, Debug)]
 struct Rings {
     objectives: Arc<[Objective]>,
-    rings: Vec<Ring>,
+    rings: Vec<SpanRing>,
     /// The latest time that a call named.
     now: Instant,
 }
@@ -139,7 +139,7 @@ struct Rings {
 impl Objectives {
     /// Returns objectives without counts. Of more than [`MOST`], the first ones count.
     pub fn new(objectives: &Arc<[Objective]>) -> Objectives {
-        let rings: Vec<Ring> = objectives.iter().take(MOST).map(|o| Ring::new(o.within)).collect();
+        let rings: Vec<SpanRing> = objectives.iter().take(MOST).map(|o| SpanRing::new(o.within)).collect();
         let objectives = Arc::clone(objectives);
         let some = !rings.is_empty();
         Objectives(some.then(|| Box::new(Rings { objectives, rings, now: Instant::ZERO })))
@@ -167,7 +167,7 @@ impl Objectives {
     #[inline]
     pub fn acknowledged(&mut self, now: Instant, mark: DeliveryMark) {
         if !mark.is_none() {
-            self.end(now, mark, End::Acknowledged);
+            self.end(now, mark, DeliveryEnd::Acknowledged);
         }
     }
 
@@ -176,7 +176,7 @@ impl Objectives {
     #[inline]
     pub fn dropped(&mut self, mark: DeliveryMark) {
         if !mark.is_none() {
-            self.end(Instant::ZERO, mark, End::Dropped);
+            self.end(Instant::ZERO, mark, DeliveryEnd::Dropped);
         }
     }
 
@@ -185,12 +185,12 @@ impl Objectives {
     #[inline]
     pub fn passed_on(&mut self, mark: DeliveryMark) {
         if !mark.is_none() {
-            self.end(Instant::ZERO, mark, End::PassedOn);
+            self.end(Instant::ZERO, mark, DeliveryEnd::PassedOn);
         }
     }
 
     #[cold]
-    fn end(&mut self, now: Instant, mark: DeliveryMark, end: End) {
+    fn end(&mut self, now: Instant, mark: DeliveryMark, end: DeliveryEnd) {
         let Some(rings) = &mut self.0 else { return };
         rings.now = rings.now.max(now);
         let now = rings.now;
@@ -227,7 +227,7 @@ impl Objectives {
 
 /// The end of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum DeliveryEnd {
     Acknowledged,
     Dropped,
     PassedOn,

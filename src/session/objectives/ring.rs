@@ -1,6 +1,6 @@
 //! The open deliveries of one objective, by the time at which they began.
 
-use super::{End, ObjectiveCounts};
+use super::{DeliveryEnd, ObjectiveCounts};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const WITHIN: u64 = PLACES - 2;
 /// The counts of one objective. Time is cut into spans of equal width, and the place of a span is
 /// its number modulo [`PLACES`]. 64 spans are enough for all deliveries that are not decided.
 #[derive(Clone, Debug)]
-pub(super) struct Ring {
+pub(super) struct SpanRing {
     /// The time that a receiver has, in milliseconds.
     within: u64,
     /// The width of a span, in milliseconds.
@@ -25,11 +25,11 @@ pub(super) struct Ring {
     counts: ObjectiveCounts,
 }
 
-impl Ring {
-    pub(super) fn new(within: Duration) -> Ring {
+impl SpanRing {
+    pub(super) fn new(within: Duration) -> SpanRing {
         let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX).clamp(1, u64::from(u32::MAX));
         let counts = ObjectiveCounts::default();
-        Ring { within, width: within.div_ceil(WITHIN), first: 0, open: [0; PLACES as usize], counts }
+        SpanRing { within, width: within.div_ceil(WITHIN), first: 0, open: [0; PLACES as usize], counts }
     }
 
     /// Counts the deliveries of each span that is over as late. Usually this is one comparison.
@@ -62,7 +62,7 @@ impl Ring {
     }
 
     /// Ends a delivery, unless it is decided already.
-    pub(super) fn end(&mut self, now: Instant, began: Instant, end: End) {
+    pub(super) fn end(&mut self, now: Instant, began: Instant, end: DeliveryEnd) {
         self.advance(now);
         let span = began.as_millis() / self.width;
         if span < self.first {
@@ -73,10 +73,10 @@ impl Ring {
         *open = open.saturating_sub(1);
         let is_over = now.as_millis().saturating_sub(began.as_millis()) > self.within;
         let count = match end {
-            End::PassedOn => return,
+            DeliveryEnd::PassedOn => return,
             _ if is_over => &mut self.counts.late,
-            End::Acknowledged => &mut self.counts.in_time,
-            End::Dropped => &mut self.counts.dropped,
+            DeliveryEnd::Acknowledged => &mut self.counts.in_time,
+            DeliveryEnd::Dropped => &mut self.counts.dropped,
         };
         *count += 1;
     }
@@ -87,7 +87,7 @@ impl Ring {
 
     /// Adds the counts of another ring. The sum is only for [`Self::counts`], because the spans of
     /// the two need not be the same.
-    pub(super) fn add(&mut self, other: &Ring) {
+    pub(super) fn add(&mut self, other: &SpanRing) {
         self.counts.add(&other.counts);
         self.open.iter_mut().zip(&other.open).for_each(|(here, there)| *here += there);
     }

@@ -36,8 +36,8 @@ type Marks = VecDeque<(EntryNumber, DeliveryMark, AuditTag)>;
 #[derive(Debug)]
 pub(super) struct ParkedEntries {
     entries: VecDeque<Parked>,
-    /// The marks of entries that a delivery objective counts or a trace follows, in their order. `None`
-    /// if there was none.
+    /// The marks of entries that a delivery objective counts or a trace follows, in their order.
+    /// `None` if there was none.
     marks: Option<Box<Marks>>,
     /// True while the first page is being read.
     is_reading: bool,
@@ -92,8 +92,8 @@ impl ParkedEntries {
         }
     }
 
-    /// Returns the mark of an entry that has just left the front. Forgets the marks of entries before
-    /// it, which left by another way: their deliveries count as late.
+    /// Returns the mark of an entry that has just left the front. Forgets the marks of entries
+    /// before it, which left by another way: their deliveries count as late.
     pub(super) fn take_mark(&mut self, number: EntryNumber) -> (DeliveryMark, AuditTag) {
         let nothing = (DeliveryMark::NONE, AuditTag::NONE);
         let Some(marks) = &mut self.marks else { return nothing };

@@ -169,8 +169,8 @@ impl Sender {
         }
     }
 
-    /// Resends the packets that are due on a 3.x connection, in order and in a bounded number. Counts them
-    /// in `counters`.
+    /// Resends the packets that are due on a 3.x connection, in order and in a bounded number.
+    /// Counts them in `counters`.
     ///
     /// `view` is the state of the socket. `outlives` says if the session outlives the connection,
     /// so that closing the connection leads to a redelivery. Costs a pass over the packets in

@@ -8,7 +8,7 @@ use crate::shard::core::Core;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::{Gate, Item, SharedMessage};
 use crate::shard::exchange::underway::Underway;
-use crate::shard::fans::{MatchedReceivers, PublicationOrigin};
+use crate::shard::fans::{MatchExtent, PublicationOrigin};
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::publication::Publication;
 use crate::shard::share::SharedDelivery;
@@ -27,7 +27,7 @@ impl Underway {
                     let mut matches = life.routes.router.take_matches();
                     let matched = life.routing().match_at_once(message.topic(), &mut matches);
                     life.core.durability.begin_participation(&mut publication, transaction);
-                    if matched != MatchedReceivers::All {
+                    if matched != MatchExtent::All {
                         if let Some(write_buffer) = life.core.durability.write_buffer() {
                             write_buffer.suspend_participation();
                         }

@@ -9,7 +9,7 @@
 //! | 1 | |
 //! | 2 | heartbeats: `heartbeat_ms` (file time), `wall_ms`, `boot_id`, `boot_ms` |
 //! | 3 | `session.user_name`: the verified user who owns the session |
-//! | 4 | `session.claimed_name`: a user name that nothing verified; `session.rules`: the rules of the session alone |
+//! | 4 | `session.claimed_name`: a name that nothing verified; `session.rules`: its own rules |
 //! | 5 | `session.listener`: the listener whose ACL file counts |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
