@@ -2,6 +2,7 @@
 //! looked at.
 
 use super::*;
+use crate::mqtt::packet::QoS;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 
 fn redelivery() -> Arc<SessionRedelivery> {
