@@ -1,6 +1,7 @@
 //! One request through the Unix socket of the broker.
 
-use super::CtlError;
+use super::error::CtlError;
+use crate::admin::segment::segment;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,6 +16,11 @@ const ANSWER: u64 = 16 << 20;
 
 /// Headers of an answer at most.
 const HEADERS: usize = 32;
+
+/// Returns the path of a client in the interface. `rest` follows the client identifier.
+pub(super) fn client_path(id: &str, rest: &str) -> String {
+    format!("/api/v1/clients/{}{rest}", segment(id))
+}
 
 /// Sends one request without a body, and returns the JSON of the answer; null without a body.
 ///

@@ -1,8 +1,8 @@
 //! The listings of `homing ctl`, over as many pages as they take.
 
-use super::CtlError;
-use super::http::request;
-use super::text::{left, right, safe, table};
+use super::error::CtlError;
+use super::http::{client_path, request};
+use super::text::{items, left, right, safe, table};
 use crate::admin::segment::segment;
 use crate::time::duration;
 use serde_json::Value;
@@ -22,8 +22,7 @@ pub(super) fn clients(
 
 /// Returns up to `limit` messages of a part of a client: `inflight` or `queue`.
 pub(super) fn messages(socket: &Path, id: &str, part: &str, limit: usize) -> Result<Vec<Value>, CtlError> {
-    let path = format!("/api/v1/clients/{}/{part}?", segment(id));
-    pages(socket, &path, "messages", (limit, 256))
+    pages(socket, &client_path(id, &format!("/{part}?")), "messages", (limit, 256))
 }
 
 /// Returns up to `limit` rows of a listing, over as many pages of `page` rows as it takes. `path`
@@ -38,7 +37,7 @@ pub(super) fn pages(
     while rows.len() < limit {
         let most = (limit - rows.len()).min(page);
         let body = request(socket, "GET", &format!("{path}&limit={most}{cursor}"))?;
-        rows.extend(body[field].as_array().cloned().unwrap_or_default());
+        rows.extend(items(&body, field).iter().cloned());
         match body["next"].as_str() {
             Some(next) => cursor = format!("&cursor={}", segment(next)),
             None => break,
@@ -124,7 +123,7 @@ pub(super) fn where_path(parameters: &[(&str, &Option<String>)]) -> String {
 
 /// Returns the verdicts of a search, one on each line.
 pub(super) fn verdicts(body: &Value) -> String {
-    let verdicts: Vec<String> = body["verdicts"].as_array().into_iter().flatten().map(text).collect();
+    let verdicts: Vec<String> = items(body, "verdicts").iter().map(text).collect();
     if verdicts.is_empty() {
         "no message and no subscription was found".to_owned()
     } else {
@@ -138,8 +137,7 @@ pub(super) fn retained_table(body: &Value) -> String {
         [text(&row["topic"]), text(&row["qos"]), text(&row["payload_bytes"]), seconds(&row["expires_in"])]
     };
     let columns = [left("topic"), right("QoS"), right("bytes"), right("expires in")];
-    let rows = body["retained"].as_array();
-    let out = table(columns, &rows.into_iter().flatten().map(cells).collect::<Vec<_>>());
+    let out = table(columns, &items(body, "retained").iter().map(cells).collect::<Vec<_>>());
     let is_complete = body["complete"] == Value::Bool(true);
     if is_complete { out } else { format!("{out}\nthere are more; narrow the filter, or raise --limit") }
 }
@@ -158,13 +156,12 @@ pub(super) fn audit_table(body: &Value) -> String {
     };
     let columns =
         [right("unix ms"), left("who"), left("action"), left("on"), left("result"), left("arguments")];
-    let rows = body["actions"].as_array();
-    table(columns, &rows.into_iter().flatten().map(cells).collect::<Vec<_>>())
+    table(columns, &items(body, "actions").iter().map(cells).collect::<Vec<_>>())
 }
 
 /// Returns delivery objectives as a table.
 pub(super) fn objectives_table(body: &Value) -> String {
-    let rows = body["objectives"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let rows = items(body, "objectives");
     if rows.is_empty() {
         return "no objectives; [[slo]] of the configuration sets them".to_owned();
     }

@@ -1,5 +1,6 @@
 //! `homing ctl`: asks a running broker through its Unix socket, and acts on clients.
 
+mod error;
 mod http;
 mod listings;
 mod settings;
@@ -9,13 +10,13 @@ mod wheel;
 
 use super::segment::segment;
 use clap::{Args, Subcommand};
-use http::request;
+pub use error::CtlError;
+use http::{client_path, request};
 use listings::{clients, clients_table, messages, messages_table};
 use serde_json::Value;
 use settings::SettingsCommand;
-use std::io;
 use std::path::{Path, PathBuf};
-use text::{flat, pretty};
+use text::{Print, flat, pretty};
 
 /// Flags of `homing ctl`.
 #[derive(Args, Clone, Debug)]
@@ -157,129 +158,93 @@ enum CtlCommand {
     Settings(SettingsCommand),
 }
 
-/// The reasons why a command has no result.
-#[derive(Debug, thiserror::Error)]
-pub enum CtlError {
-    /// Nobody answers.
-    #[error("{}: {cause}; does the broker run, with this admin.socket?", .socket.display())]
-    NotReachable {
-        /// The Unix socket.
-        socket: PathBuf,
-        /// The system's answer.
-        cause: io::Error,
-    },
-    /// The broker refused.
-    #[error("{0}")]
-    Refused(String),
-    /// The configuration has mistakes, one on a line. Nothing changed.
-    #[error("nothing is changed:\n{0}")]
-    Configuration(String),
-    /// The answer is not HTTP or JSON.
-    #[error("the answer cannot be read: {0}")]
-    Answer(String),
-}
-
 /// Runs a command, and returns what to print.
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
 pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> {
-    match &arguments.command {
-        CtlCommand::Status => {
-            let body = request(socket, "GET", "/api/v1/overview")?;
-            Ok(if arguments.json { pretty(&body) } else { flat(&body) })
-        }
+    let print = if arguments.json { Print::Json } else { Print::Text };
+    let get = |path: &str| request(socket, "GET", path);
+    Ok(match &arguments.command {
+        CtlCommand::Status => print.answer(&get("/api/v1/overview")?, flat),
         CtlCommand::Clients { prefix, state, stuck, limit } => {
-            let rows = clients(socket, (prefix, state, stuck.as_deref()), *limit)?;
-            Ok(if arguments.json { pretty(&Value::Array(rows)) } else { clients_table(&rows) })
+            print.rows(clients(socket, (prefix, state, stuck.as_deref()), *limit)?, clients_table)
         }
-        CtlCommand::Client { id } => {
-            let body = request(socket, "GET", &format!("/api/v1/clients/{}", segment(id)))?;
-            Ok(if arguments.json { pretty(&body) } else { flat(&body) })
-        }
+        CtlCommand::Client { id } => print.answer(&get(&client_path(id, ""))?, flat),
         CtlCommand::Inflight { id, limit } => {
-            let rows = messages(socket, id, "inflight", *limit)?;
-            Ok(if arguments.json { pretty(&Value::Array(rows)) } else { messages_table(&rows) })
+            print.rows(messages(socket, id, "inflight", *limit)?, messages_table)
         }
-        CtlCommand::Queue { id, limit } => {
-            let rows = messages(socket, id, "queue", *limit)?;
-            Ok(if arguments.json { pretty(&Value::Array(rows)) } else { messages_table(&rows) })
-        }
+        CtlCommand::Queue { id, limit } => print.rows(messages(socket, id, "queue", *limit)?, messages_table),
         CtlCommand::Redeliver { id, by } => {
-            let path = format!("/api/v1/clients/{}/redeliver?by={}", segment(id), segment(by));
-            let body = request(socket, "POST", &path)?;
-            Ok(match (arguments.json, body["packets"].as_u64()) {
-                (true, _) => pretty(&body),
-                (false, Some(packets)) => format!("{packets} packets were sent again"),
-                (false, None) => {
-                    "disconnected; the messages are sent again when the client returns".to_owned()
-                }
-            })
+            let path = client_path(id, &format!("/redeliver?by={}", segment(by)));
+            print.answer(&request(socket, "POST", &path)?, redelivered)
         }
         CtlCommand::Skip { id, message, note } => {
             on_message(socket, id, message, "skip", note.as_deref())?;
-            Ok("the message was dropped".to_owned())
+            "the message was dropped".to_owned()
         }
         CtlCommand::Park { id, message, note } => {
             on_message(socket, id, message, "park", note.as_deref())?;
-            Ok("the message is a dead letter now".to_owned())
+            "the message is a dead letter now".to_owned()
         }
         CtlCommand::Where { topic, publisher, receiver } => {
             let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
-            let body = request(socket, "GET", &listings::where_path(&parameters))?;
-            Ok(if arguments.json { pretty(&body) } else { listings::verdicts(&body) })
+            print.answer(&get(&listings::where_path(&parameters))?, listings::verdicts)
         }
         CtlCommand::Subscriptions { topic, client } => {
-            let path = match (topic, client) {
-                (Some(topic), _) => format!("/api/v1/subscriptions?matches={}", segment(topic)),
-                (None, client) => {
-                    let client = client.as_deref().unwrap_or_default();
-                    format!("/api/v1/subscriptions?client={}", segment(client))
-                }
-            };
-            let body = request(socket, "GET", &path)?;
-            Ok(if arguments.json { pretty(&body) } else { flat(&body) })
+            print.answer(&get(&subscriptions_path(topic.as_deref(), client.as_deref()))?, flat)
         }
         CtlCommand::Retained { delete: Some(topic), .. } => {
             request(socket, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)))?;
-            Ok("the retained message is deleted".to_owned())
+            "the retained message is deleted".to_owned()
         }
         CtlCommand::Retained { filter, limit, delete: None } => {
             let path = format!("/api/v1/retained?filter={}&limit={limit}", segment(filter));
-            let body = request(socket, "GET", &path)?;
-            Ok(if arguments.json { pretty(&body) } else { listings::retained_table(&body) })
+            print.answer(&get(&path)?, listings::retained_table)
         }
         CtlCommand::Audit { limit } => {
-            let body = request(socket, "GET", &format!("/api/v1/audit?limit={limit}"))?;
-            Ok(if arguments.json { pretty(&body) } else { listings::audit_table(&body) })
+            print.answer(&get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)
         }
-        CtlCommand::Dashboard => {
-            let body = request(socket, "POST", "/api/v1/login/code")?;
-            if arguments.json {
-                return Ok(pretty(&body));
-            }
-            let none = || CtlError::Refused("admin.addresses is off, so there are no pages".to_owned());
-            let url = body["urls"].get(0).and_then(Value::as_str).ok_or_else(none)?;
-            Ok(format!("{url}login#code={}", body["code"].as_str().unwrap_or_default()))
-        }
-        CtlCommand::Wheel => {
-            let body = request(socket, "GET", "/api/v1/expiry")?;
-            Ok(if arguments.json { pretty(&body) } else { wheel::text(&body) })
-        }
-        CtlCommand::Slo => {
-            let body = request(socket, "GET", "/api/v1/slo")?;
-            Ok(if arguments.json { pretty(&body) } else { listings::objectives_table(&body) })
-        }
+        CtlCommand::Dashboard => return dashboard(socket, print),
+        CtlCommand::Wheel => print.answer(&get("/api/v1/expiry")?, wheel::text),
+        CtlCommand::Slo => print.answer(&get("/api/v1/slo")?, listings::objectives_table),
         CtlCommand::Disconnect { id } => {
-            request(socket, "POST", &format!("/api/v1/clients/{}/disconnect", segment(id)))?;
-            Ok("disconnected".to_owned())
+            request(socket, "POST", &client_path(id, "/disconnect"))?;
+            "disconnected".to_owned()
         }
         CtlCommand::End { id } => {
-            request(socket, "DELETE", &format!("/api/v1/clients/{}", segment(id)))?;
-            Ok("the session has ended".to_owned())
+            request(socket, "DELETE", &client_path(id, ""))?;
+            "the session has ended".to_owned()
         }
-        CtlCommand::Settings(command) => settings::run(command, socket, arguments.json),
+        CtlCommand::Settings(command) => return settings::run(command, socket, print),
+    })
+}
+
+/// Returns the text of a redelivery.
+fn redelivered(body: &Value) -> String {
+    match body["packets"].as_u64() {
+        Some(packets) => format!("{packets} packets were sent again"),
+        None => "disconnected; the messages are sent again when the client returns".to_owned(),
     }
+}
+
+/// Returns the path of the subscriptions to a topic, or else of those of a client.
+fn subscriptions_path(topic: Option<&str>, client: Option<&str>) -> String {
+    match (topic, client) {
+        (Some(topic), _) => format!("/api/v1/subscriptions?matches={}", segment(topic)),
+        (None, client) => format!("/api/v1/subscriptions?client={}", segment(client.unwrap_or_default())),
+    }
+}
+
+/// Asks for a code, and returns the link that logs a browser in.
+fn dashboard(socket: &Path, print: Print) -> Result<String, CtlError> {
+    let body = request(socket, "POST", "/api/v1/login/code")?;
+    if print == Print::Json {
+        return Ok(pretty(&body));
+    }
+    let none = || CtlError::Refused("admin.addresses is off, so there are no pages".to_owned());
+    let url = body["urls"].get(0).and_then(Value::as_str).ok_or_else(none)?;
+    Ok(format!("{url}login#code={}", body["code"].as_str().unwrap_or_default()))
 }
 
 /// Acts on one message of a client.
@@ -291,6 +256,5 @@ fn on_message(
     note: Option<&str>,
 ) -> Result<Value, CtlError> {
     let note = note.map(|note| format!("?note={}", segment(note))).unwrap_or_default();
-    let path = format!("/api/v1/clients/{}/messages/{}/{verb}{note}", segment(id), segment(message));
-    request(socket, "POST", &path)
+    request(socket, "POST", &client_path(id, &format!("/messages/{}/{verb}{note}", segment(message))))
 }

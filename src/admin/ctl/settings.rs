@@ -1,8 +1,8 @@
 //! The commands of `homing ctl` that change how the broker works.
 
-use super::CtlError;
+use super::error::CtlError;
 use super::http::{done, request, send};
-use super::text::{pretty, short};
+use super::text::{Print, items, short};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -29,13 +29,10 @@ pub(super) enum SettingsCommand {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub(super) fn run(command: &SettingsCommand, socket: &Path, json: bool) -> Result<String, CtlError> {
+pub(super) fn run(command: &SettingsCommand, socket: &Path, print: Print) -> Result<String, CtlError> {
     match command {
         SettingsCommand::LogLevel { level, hold } => log_level(socket, level.as_deref(), hold.as_deref()),
-        SettingsCommand::Reload { dry_run } => {
-            let body = reload(socket, *dry_run)?;
-            Ok(if json { pretty(&body) } else { changes(&body) })
-        }
+        SettingsCommand::Reload { dry_run } => Ok(print.answer(&reload(socket, *dry_run)?, changes)),
     }
 }
 
@@ -52,21 +49,20 @@ fn reload(socket: &Path, dry_run: bool) -> Result<Value, CtlError> {
 
 /// Returns a line for each change, for each value that does not count, and for each file.
 fn changes(body: &Value) -> String {
-    let items = |name: &str| body[name].as_array().cloned().unwrap_or_default();
     let mut lines = Vec::new();
-    for change in items("changes") {
+    for change in items(body, "changes") {
         let [effect, key, from, to] = ["effect", "key", "from", "to"].map(|name| short(&change[name]));
         let pending = if effect == "restart" { " (pending)" } else { "" };
         lines.push(format!("{effect:<8} {key} {from} -> {to}{pending}"));
     }
-    for shadowed in items("shadowed") {
+    for shadowed in items(body, "shadowed") {
         lines.push(format!(
             "shadowed {}: {} wins over the file",
             short(&shadowed["key"]),
             short(&shadowed["by"])
         ));
     }
-    lines.extend(items("files").iter().map(|what| format!("files    {}", short(what))));
+    lines.extend(items(body, "files").iter().map(|what| format!("files    {}", short(what))));
     match (lines.is_empty(), body["dry_run"].as_bool()) {
         (true, Some(true)) => "nothing would change".to_owned(),
         (true, _) => "nothing changed".to_owned(),

@@ -3,10 +3,47 @@
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Returns the JSON in lines. Characters that act on a terminal are escaped, which JSON allows.
+/// The form in which a command prints its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Print {
+    /// The JSON of the interface.
+    Json,
+    /// Text for people.
+    Text,
+}
+
+impl Print {
+    /// Returns an answer as JSON, or as `text` makes it.
+    pub(super) fn answer(self, body: &Value, text: impl FnOnce(&Value) -> String) -> String {
+        match self {
+            Print::Json => pretty(body),
+            Print::Text => text(body),
+        }
+    }
+
+    /// Returns the rows of a listing as JSON, or as `table` makes them.
+    pub(super) fn rows(self, rows: Vec<Value>, table: impl FnOnce(&[Value]) -> String) -> String {
+        match self {
+            Print::Json => pretty(&Value::Array(rows)),
+            Print::Text => table(&rows),
+        }
+    }
+}
+
+/// Returns the items of a list in an answer; none if there is no list.
+pub(super) fn items<'a>(body: &'a Value, field: &str) -> &'a [Value] {
+    body[field].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Returns the JSON in lines.
 pub(super) fn pretty(value: &Value) -> String {
-    let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    text.chars().fold(String::new(), |mut out, c| {
+    escaped(&serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// Returns a text of JSON whose characters that act on a terminal are escaped, which JSON allows.
+/// Only line breaks stay: they stand between the values.
+pub(super) fn escaped(json: &str) -> String {
+    json.chars().fold(String::new(), |mut out, c| {
         if acts_on_terminal(c) && c != '\n' {
             // Writing to a string cannot fail.
             let _ = write!(out, "\\u{:04x}", u32::from(c));
@@ -18,7 +55,7 @@ pub(super) fn pretty(value: &Value) -> String {
 }
 
 /// True for control characters, and for those that change the direction of text.
-pub(super) fn acts_on_terminal(c: char) -> bool {
+fn acts_on_terminal(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

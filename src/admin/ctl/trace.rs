@@ -1,11 +1,10 @@
 //! `homing trace`: begins a trace in a running broker, and prints its steps as they come.
 
-use super::CtlError;
+use super::error::CtlError;
 use super::http::{done, request, send};
-use super::text::{acts_on_terminal, safe};
+use super::text::{escaped, items, safe};
 use clap::Args;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +44,7 @@ pub fn run(arguments: &TraceArguments, socket: &Path) -> Result<(), CtlError> {
     let (number, mut after) = (begun["trace"].as_u64().unwrap_or_default(), 0);
     loop {
         let page = request(socket, "GET", &format!("/api/v1/traces/{number}?after={after}&wait=5s"))?;
-        let steps = page["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let steps = items(&page, "steps");
         for step in steps {
             let text = if arguments.json { as_json(step) } else { line(step) };
             let mut out = std::io::stdout().lock();
@@ -63,15 +62,7 @@ pub fn run(arguments: &TraceArguments, socket: &Path) -> Result<(), CtlError> {
 
 /// Returns a step as JSON on one line. Characters that act on a terminal are escaped.
 fn as_json(step: &Value) -> String {
-    step.to_string().chars().fold(String::new(), |mut out, c| {
-        if acts_on_terminal(c) {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "\\u{:04x}", u32::from(c));
-        } else {
-            out.push(c);
-        }
-        out
-    })
+    escaped(&step.to_string())
 }
 
 /// Returns a step as one line for people.
