@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 25] = [
+const ORDER: [(&str, bool); 24] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -34,8 +34,7 @@ const ORDER: [(&str, bool); 25] = [
     ("health", false),
     ("import", false),
     ("load", false),
-    ("administration", false),
-    ("banner", false),
+    ("program", false),
     ("main", false),
 ];
 

@@ -1,0 +1,100 @@
+//! The data directory: its store, its Unix socket, and the commands that inspect it.
+
+use super::output::{complain, failed, say};
+use clap::Subcommand;
+use homing::config::{Config, Durability, duration};
+use homing::store::sqlite::inspect::StoreInspection;
+use homing::store::sqlite::{self, Sqlite};
+use homing::store::{Moment, Store, StoreError};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Opens the store that the configuration names. Returns `None` with `store.durability = "none"`.
+///
+/// # Errors
+/// The directory or the database cannot be used.
+pub(crate) fn open_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
+    let Some(directory) = data_directory(config) else { return Ok(None) };
+    let limit = config.store.size_limit.bytes();
+    let size_limit = (limit > 0).then_some(limit);
+    let options = sqlite::SqliteOptions { durability: config.store.durability, size_limit };
+    Ok(Some(Box::new(Sqlite::open(&directory, options)?)))
+}
+
+/// Returns the directory of the store; `None` with `store.durability = "none"`.
+pub(crate) fn data_directory(config: &Config) -> Option<PathBuf> {
+    config.store.directory(std::env::var_os("STATE_DIRECTORY").as_deref())
+}
+
+/// Returns the path of the Unix socket of the HTTP interface; `None` for none.
+#[cfg(feature = "admin")]
+pub(crate) fn socket_path(config: &Config) -> Option<PathBuf> {
+    let data = data_directory(config);
+    config.admin.socket_path(std::env::var_os("RUNTIME_DIRECTORY").as_deref(), data.as_deref())
+}
+
+/// Returns the line of the banner that says where the store is, and what an acknowledgement
+/// promises.
+pub(crate) fn storage_line(config: &Config) -> String {
+    let Some(directory) = data_directory(config) else {
+        return "memory: sessions, queued and retained messages end with this process".to_owned();
+    };
+    let promise = match config.store.durability {
+        Durability::Commit => "an acknowledged message is on the disk".to_owned(),
+        Durability::Interval => {
+            format!(
+                "an acknowledged message is on the disk within {}",
+                duration::format(config.store.sync_interval)
+            )
+        }
+        Durability::Os | Durability::None => {
+            "an acknowledged message survives a crash of the process, not of the machine".to_owned()
+        }
+    };
+    format!("{}: {promise}", directory.display())
+}
+
+/// The commands on a data directory.
+#[derive(Subcommand)]
+pub(crate) enum StoreQuery {
+    /// Check that the store is sound; reads all of it; exit code 0 or 1
+    Check,
+    /// List totals, then for each session its state, queue, messages in flight and the oldest one
+    Dump,
+    /// Copy the store, as it is at one moment, into a new file
+    Backup {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+/// Carries out a command on the data directory.
+pub(crate) fn inspect_store(query: &StoreQuery, config: &Config) -> ExitCode {
+    inspected(query, config).unwrap_or_else(|error| failed(&error))
+}
+
+fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError> {
+    let Some(directory) = data_directory(config) else {
+        return Err(StoreError::Failed(
+            "store.durability is none, so there is no store; name one with --data-dir".to_owned(),
+        ));
+    };
+    let inspection = StoreInspection::open(&directory)?;
+    match query {
+        StoreQuery::Check => {
+            let faults = inspection.check()?;
+            if faults.is_empty() {
+                say(&format!("the store in {} is sound", directory.display()));
+                return Ok(ExitCode::SUCCESS);
+            }
+            faults.iter().for_each(|fault| complain(fault));
+            return Ok(ExitCode::FAILURE);
+        }
+        StoreQuery::Dump => inspection.dump(Moment::now(), say)?,
+        StoreQuery::Backup { file } => {
+            inspection.backup(file)?;
+            say(&format!("copied {} to {}", directory.display(), file.display()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,24 @@
+//! The parts of the program: everything but the arguments, which stand in `main.rs`.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `output` | standard output, standard error and the exit codes |
+//! | `settings` | the flags for the configuration, and its layers |
+//! | `data` | the data directory |
+//! | `banner`, `administration` | the message of the start, and the start of the HTTP interface |
+//! | `serve` | the run of the broker |
+//! | `control` | `homing ctl` and `homing trace` |
+//! | `manual` | the manual page, and the completions of shells |
+//! | `commands` | the other commands |
+
+#[cfg(feature = "admin")]
+pub(crate) mod administration;
+pub(crate) mod banner;
+pub(crate) mod commands;
+#[cfg(feature = "admin")]
+pub(crate) mod control;
+pub(crate) mod data;
+pub(crate) mod manual;
+pub(crate) mod output;
+pub(crate) mod serve;
+pub(crate) mod settings;

@@ -1,0 +1,111 @@
+//! The run of the broker: its start, its files and its end.
+
+#[cfg(feature = "admin")]
+use super::administration::{AdminPart, StoreOpened};
+use super::banner::{banner, plain_addresses, warn_of_entrances};
+#[cfg(feature = "admin")]
+use super::data::socket_path;
+use super::data::{open_store, storage_line};
+use super::output::{complain, failed, say};
+use super::settings::{Settings, configuration_line, read_configuration};
+use homing::broker::{Broker, Signals};
+use homing::clock;
+use homing::config::{Config, Loaded};
+use homing::log::{self, stderr};
+use homing::service;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Runs the broker until it is stopped.
+pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
+    log::start(&loaded.config.log);
+    raise_descriptor_limit();
+    service::starts();
+    let configuration = configuration_line(&loaded);
+    let signals = match Signals::catch() {
+        Ok(signals) => signals,
+        Err(error) => {
+            complain(&format!("cannot wait for signals: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let storage = storage_line(&loaded.config);
+    let addresses_file = addresses_file(&loaded.config);
+    // Before the store is opened, so that a probe learns that the broker is starting. The socket of
+    // a new data directory comes with the directory.
+    #[cfg(feature = "admin")]
+    let (mut admin, socket) = (AdminPart::Waits, socket_path(&loaded.config));
+    #[cfg(feature = "admin")]
+    if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::No) {
+        return failed(&error);
+    }
+    let store = match open_store(&loaded.config) {
+        Ok(store) => store,
+        Err(error) => return failed(&error),
+    };
+    #[cfg(feature = "admin")]
+    if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
+        return failed(&error);
+    }
+    let broker = match Broker::start_with(loaded.config, store) {
+        Ok(broker) => broker,
+        Err(error) => return failed(&error),
+    };
+    broker.read_again_by(Box::new(move || read_configuration(&settings)));
+    warn_of_entrances(&broker);
+    if let Some(file) = &addresses_file {
+        write_addresses(file, &broker);
+    }
+    #[cfg(feature = "admin")]
+    let administration = admin.started(&broker);
+    #[cfg(not(feature = "admin"))]
+    let administration: Option<String> = None;
+    say(&banner(&broker, &configuration, &storage, administration.as_deref()));
+    let observer = broker.observer();
+    service::is_ready(move || observer.statistics().is_alive(clock::now()));
+    let code = broker.run(signals);
+    if let Some(file) = &addresses_file {
+        // The file may not exist, if it could not be written.
+        drop(std::fs::remove_file(file));
+    }
+    stderr::flush();
+    code
+}
+
+/// Writes the addresses of the broker to a file, those for plain MQTT first.
+fn write_addresses(file: &Path, broker: &Broker) {
+    // `homing health` asks the first address, and speaks plain MQTT.
+    let is_plain = |address: &&SocketAddr| plain_addresses(broker).any(|plain| plain == **address);
+    let others = broker.addresses().iter().filter(|address| !is_plain(address)).copied();
+    let addresses: String =
+        plain_addresses(broker).chain(others).map(|address| format!("{address}\n")).collect();
+    if let Err(error) = std::fs::write(file, addresses) {
+        let file = file.display();
+        tracing::warn!(event = "broker.addresses_file_failed", %file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");
+    }
+}
+
+fn addresses_file(config: &Config) -> Option<PathBuf> {
+    let file = &config.network.addresses_file;
+    (!file.is_empty()).then(|| PathBuf::from(file))
+}
+
+/// Returns the first address in `network.addresses_file`, or `None` without such a file.
+pub(crate) fn running_address(config: &Config) -> Option<SocketAddr> {
+    let text = std::fs::read_to_string(addresses_file(config)?).ok()?;
+    text.lines().next()?.parse().ok()
+}
+
+/// Raises the soft limit of descriptors to the hard limit, because each connection takes one
+/// descriptor.
+///
+/// The usual soft limit of 1,024 protects programs that use `select`.
+pub(crate) fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(event = "broker.descriptors_limited", %error, soft = ?limit.current, hard = ?limit.maximum, "the descriptor limit cannot be raised: it bounds the number of connections");
+    }
+}
