@@ -2,7 +2,8 @@
 
 use crate::http::{LOCAL, request};
 use crate::support::process::Process;
-use crate::support::{Connect, Message, PATIENCE, RawClient, Version, now};
+use crate::support::{Connect, Message, RawClient, Version, until};
+use serde_json::Value;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -50,16 +51,23 @@ impl Administered {
         ctl(&self.directory.path().join("s"), arguments)
     }
 
+    /// Waits until the broker knows that a client is away.
+    pub fn await_away(&self, client_id: &str) {
+        until("the end of the connection", || {
+            self.ctl(&["client", client_id]).1.contains("state: away").then_some(())
+        });
+    }
+
     /// Runs `homing trace` on the Unix socket until it ends. Calls `meanwhile` once the trace runs.
     /// Returns its exit code and its output.
     pub fn trace_command(&self, arguments: &[&str], meanwhile: impl FnOnce()) -> (Option<i32>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
         command.arg("trace").arg("--socket").arg(self.directory.path().join("s")).args(arguments);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
-        let started = now();
-        while !self.ask("GET", "/api/v1/traces", &self.operator).1.contains(r#""trace":1"#) {
-            assert!(now() - started < PATIENCE, "no trace begins");
-        }
+        until("a trace", || {
+            let (_, answer) = self.ask("GET", "/api/v1/traces", &self.operator);
+            answer.contains(r#""trace":1"#).then_some(())
+        });
         meanwhile();
         let output = child.wait_with_output().expect("it ends");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
@@ -92,7 +100,14 @@ fn serve_in(directory: &tempfile::TempDir, arguments: &[&str]) -> (Process, Sock
     crate::http::serve_with(&mut command)
 }
 
-fn ctl(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+/// Returns the JSON of an answer; null if its body is none.
+pub fn json_of(answer: &str) -> Value {
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    serde_json::from_str(body).unwrap_or(Value::Null)
+}
+
+/// Runs `homing ctl` on a socket. Returns its exit code and both outputs.
+pub fn ctl(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
     let output = command.arg("ctl").arg("--socket").arg(socket).args(arguments).output().expect("it runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
@@ -263,15 +278,11 @@ fn an_objective_counts_a_delivery_in_the_metrics_the_interface_and_ctl() {
     publisher.deliver(&Message::new("pumps/7/set", "on").qos(1));
     client.expect_publish();
     // The client acknowledges nothing. The shards report their figures once a second.
-    let started = now();
-    let answer = loop {
+    let answer = until("a late delivery", || {
         let (status, answer) = broker.ask("GET", "/api/v1/slo", &broker.viewer);
         assert_eq!(status, 200, "{answer}");
-        if answer.contains(r#""late":1"#) {
-            break answer;
-        }
-        assert!(now() - started < PATIENCE, "{answer}");
-    };
+        answer.contains(r#""late":1"#).then_some(answer)
+    });
     assert!(answer.contains(r#""name":"pumps""#) && answer.contains(r#""ratio":0.0"#), "{answer}");
     let (_, metrics) = request(broker.admin, "GET", "/metrics", LOCAL);
     assert!(metrics.contains("homing_slo_deliveries_total{slo=\"pumps\",result=\"late\"} 1\n"), "{metrics}");

@@ -1,7 +1,7 @@
 //! The HTTP interface of a running broker: health, metrics, and requests that it refuses.
 
 use crate::support::process::Process;
-use crate::support::{Connect, PATIENCE, RawClient, Version, now};
+use crate::support::{Connect, RawClient, Version, until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -69,15 +69,11 @@ fn metrics_show_a_connected_client_and_each_family_once() {
     let (_broker, mqtt, admin) = serve();
     let _client = RawClient::connect(mqtt, &Connect::new(Version::V311, "metered"));
     // The shards report their figures once a second.
-    let started = now();
-    let metrics = loop {
+    let metrics = until("a connected session", || {
         let (status, metrics) = request(admin, "GET", "/metrics", LOCAL);
         assert_eq!(status, 200);
-        if metrics.contains("homing_sessions{state=\"connected\"} 1\n") {
-            break metrics;
-        }
-        assert!(now() - started < PATIENCE, "no connected session: {metrics}");
-    };
+        metrics.contains("homing_sessions{state=\"connected\"} 1\n").then_some(metrics)
+    });
     assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{metrics}");
     assert!(!metrics.contains("metered"), "a client identifier has no place in a metric");
     let mut families: Vec<&str> = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();

@@ -2,8 +2,8 @@
 
 use crate::api::Administered;
 use crate::http::{LOCAL, request_with_body};
-use crate::pages::{get, log_in, post};
-use crate::support::{Connect, PATIENCE, RawClient, Version, now};
+use crate::pages::{cookie_of, get, log_in, post};
+use crate::support::{Connect, PATIENCE, RawClient, Version, now, until};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
@@ -93,10 +93,9 @@ fn streams_beyond_32_are_refused_until_one_ends() {
         .collect();
     assert_eq!(Live::open(&broker, "/api/v1/events", &headers).1, 503);
     streams.pop();
-    let started = now();
-    while Live::open(&broker, "/api/v1/events", &headers).1 != 200 {
-        assert!(now() - started < PATIENCE, "the place of an ended stream is not free");
-    }
+    until("the place of an ended stream", || {
+        (Live::open(&broker, "/api/v1/events", &headers).1 == 200).then_some(())
+    });
 }
 
 #[test]
@@ -138,8 +137,7 @@ fn a_link_of_ctl_logs_in_once() {
     assert_eq!(url, format!("http://{}/", broker.admin));
     let (status, answer) = post(&broker, "/login/code", "", &format!("code={login}"));
     assert!(status == 303 && answer.contains("set-cookie: homing_login="), "{answer}");
-    let (_, rest) = answer.split_once("set-cookie: ").expect("a cookie");
-    let cookie = rest.split(';').next().expect("a value");
+    let cookie = &cookie_of(&answer);
     let (status, page) = get(&broker, "/", cookie);
     assert!(status == 200 && page.contains("(admin)"), "{page}");
     let (status, page) = get(&broker, "/audit", cookie);

@@ -1,9 +1,9 @@
 //! The messages of one client: why each waits, and what an operator does with it.
 
-use crate::api::Administered;
+use crate::api::{Administered, json_of};
 use crate::support::packet::Kind;
 use crate::support::property::Property;
-use crate::support::{Connect, Message, RawClient, Version};
+use crate::support::{Connect, Message, RawClient, Version, until};
 use serde_json::Value;
 
 const STORED: [&str; 0] = [];
@@ -50,7 +50,7 @@ fn each_message_of_a_client_has_the_reason_why_it_waits() {
     assert_eq!(in_flight[0]["wait"]["then"], "resend");
     assert_eq!(queue[0]["wait"]["oldest_packet_id"], 1);
     client.vanish();
-    while broker.ctl(&["client", "pump"]).1.contains("state: connected") {}
+    broker.await_away("pump");
     for part in ["inflight", "queue"] {
         assert_eq!(reasons(&messages(&broker, part, "pump")), ["receiver_away", "receiver_away"]);
     }
@@ -67,8 +67,7 @@ fn a_page_of_messages_begins_behind_the_one_before_it() {
         let path = format!("/api/v1/clients/pump/queue?limit=2{cursor}");
         let (status, answer) = broker.ask("GET", &path, &broker.viewer);
         assert_eq!(status, 200, "{answer}");
-        let body: Value =
-            serde_json::from_str(answer.split("\r\n\r\n").nth(1).expect("a body")).expect("JSON");
+        let body = json_of(&answer);
         seen.extend(body["messages"].as_array().expect("rows").iter().map(|row| word(row, "mid").to_owned()));
         match body["next"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
@@ -272,7 +271,7 @@ fn where_names_the_receiver_the_packet_and_what_ends_its_wait() {
     assert!(verdicts(&broker, &["--topic", "pumps/8/set"]).contains("nothing waits for it"));
     assert!(verdicts(&broker, &["--topic", "lamps/8"]).contains("nobody that this is about is subscribed"));
     client.vanish();
-    while broker.ctl(&["client", "pump"]).1.contains("state: connected") {}
+    broker.await_away("pump");
     assert!(verdicts(&broker, &["--receiver", "pump"]).contains("receiver_away"));
     assert_eq!(broker.ask("GET", "/api/v1/messages/where", &broker.viewer).0, 400);
 }
@@ -310,7 +309,9 @@ fn where_says_that_a_held_message_defers_the_acknowledgement_of_its_publisher() 
     publish(&broker, &["1"], 1);
     let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));
     publisher.publish(&Message::new("pumps/7/set", "2").qos(1));
-    while reasons(&messages(&broker, "queue", "pump")) != ["receiver_away", "held"] {}
+    until("a held message", || {
+        (reasons(&messages(&broker, "queue", "pump")) == ["receiver_away", "held"]).then_some(())
+    });
     let text = verdicts(&broker, &["--topic", "pumps/7/set", "--publisher", "app"]);
     assert!(text.contains("ack_deferred: 1 of its messages"), "{text}");
 }

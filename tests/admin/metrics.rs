@@ -2,7 +2,7 @@
 
 use crate::http::{LOCAL, request, serve_with};
 use crate::support::process::Process;
-use crate::support::{Connect, Kind, Message, PATIENCE, RawClient, Version, now};
+use crate::support::{Connect, Kind, Message, RawClient, Version, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -36,15 +36,10 @@ fn scrape(admin: SocketAddr) -> Vec<String> {
 
 /// Scrapes until a sample has this value, and returns that scrape. The shards report once a second.
 fn scrape_until(admin: SocketAddr, sample: &str) -> Vec<String> {
-    let started = now();
-    loop {
+    until(&format!("the line {sample}"), || {
         let lines = scrape(admin);
-        if lines.iter().any(|line| line == sample) {
-            return lines;
-        }
-        assert!(now() - started < PATIENCE, "no line {sample} in {lines:#?}");
-        std::thread::yield_now();
-    }
+        lines.iter().any(|line| line == sample).then_some(lines)
+    })
 }
 
 /// Returns the families of a scrape, by name.

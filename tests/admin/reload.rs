@@ -1,5 +1,6 @@
 //! The configuration read again while the broker runs.
 
+use crate::api::ctl;
 use crate::http::{LOCAL, request, serve_with};
 use crate::support::process::Process;
 use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, Version, now};
@@ -7,7 +8,7 @@ use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A broker with a file of its own.
@@ -40,9 +41,10 @@ impl Configured {
         std::fs::write(self.file(), text).expect("a file");
     }
 
-    /// Runs `homing ctl`. Returns its exit code, and both outputs.
+    /// Runs `homing ctl`. Returns its exit code, and both outputs without the last line break.
     fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        ctl(&self.directory.path().join("s"), arguments)
+        let (code, text) = ctl(&self.directory.path().join("s"), arguments);
+        (code, text.trim().to_owned())
     }
 
     fn connect(&self, version: Version, client_id: &str) -> RawClient {
@@ -54,14 +56,6 @@ impl Configured {
         let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         line.rsplit(' ').next().unwrap_or_default().to_owned()
     }
-}
-
-/// Runs `homing ctl` on a socket. Returns its exit code, and both outputs.
-fn ctl(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-    let output = command.arg("ctl").arg("--socket").arg(socket).args(arguments).output().expect("it runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    (output.status.code(), (text(output.stdout) + &text(output.stderr)).trim().to_owned())
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Traces of a running broker: messages and clients as an operator follows them.
 
-use crate::api::Administered;
+use crate::api::{Administered, json_of};
 use crate::http::{LOCAL, request_with_body};
-use crate::support::{Connect, Message, PATIENCE, Property, RawClient, Version, now};
+use crate::support::{Connect, Message, Property, RawClient, Version, until};
 use serde_json::{Value, json};
 
 impl Administered {
@@ -22,22 +22,13 @@ impl Administered {
 
     /// Returns a trace with its steps, once it has a step that `is_last` accepts.
     fn steps_until(&self, path: &str, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
-        let started = now();
-        loop {
+        until("the last step", || {
             let (status, answer) = self.ask("GET", path, &self.operator);
             assert_eq!(status, 200, "{answer}");
             let steps = json_of(&answer)["steps"].as_array().cloned().unwrap_or_default();
-            if steps.iter().any(&is_last) {
-                return steps;
-            }
-            assert!(now() - started < PATIENCE, "{steps:?}");
-        }
+            steps.iter().any(&is_last).then_some(steps)
+        })
     }
-}
-
-fn json_of(answer: &str) -> Value {
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    serde_json::from_str(body).unwrap_or(Value::Null)
 }
 
 /// Returns the steps of a client, by their names.

@@ -43,3 +43,18 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 pub fn now() -> Instant {
     Instant::now()
 }
+
+/// Looks again and again until `look` returns something. Returns that.
+///
+/// # Panics
+/// Nothing came within [`PATIENCE`]. `what` says in the failure what was awaited.
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(now() - started < PATIENCE, "{what} did not come");
+        std::thread::yield_now();
+    }
+}
