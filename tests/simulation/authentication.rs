@@ -11,7 +11,7 @@
 //! | no challenged client waits for longer than the time of CONNECT | the sweep |
 
 use crate::client::Offer;
-use crate::permissions::Permissions;
+use crate::permissions::{Permissions, RuleStream};
 use crate::plan::{LONG, Plan, Sessions};
 use crate::rng::Rng;
 use crate::trace::trace;
@@ -147,7 +147,7 @@ impl Authenticator {
 
 impl Authenticator {
     /// Draws the rules about topics.
-    pub fn permissions(&mut self, seed: u64, plan: &mut Plan) -> Permissions {
+    pub fn permissions(&mut self, seed: (u64, RuleStream), plan: &mut Plan) -> Permissions {
         Permissions::new(seed, plan, &mut self.users, self.script.is_some())
     }
 }

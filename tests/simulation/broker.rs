@@ -644,9 +644,13 @@ impl World {
 
     fn retransmit(&mut self, shard: usize, id: ConnectionId) {
         let now = self.instant();
-        let Some(link) = self.nodes[shard].link(id) else { return };
-        let unsent = self.sockets[link.socket].send_queue.len();
+        let Some(socket) = self.socket_of(shard, id) else { return };
+        let unsent = self.sockets[socket].send_queue.len();
         let view = SocketView { unsent, ..SocketView::default() };
+        // The acknowledgement may be among what is not read, because its client is over its rate.
+        if self.nodes[shard].core.connection(id).is_held_back(now) {
+            self.sockets[socket].held_back = self.now;
+        }
         self.nodes[shard].core.acknowledgement_due(now, id, view);
         self.after_core(shard);
     }

@@ -45,6 +45,8 @@ pub struct Socket {
     pub severed: bool,
     /// When an operator had packets sent again on it.
     pub hastened: Vec<u64>,
+    /// When something was due again on it last and waited, because its client is over its rate.
+    pub held_back: u64,
     /// Where the broker's stream ended when; each time it grew.
     pub appended: Vec<(u64, u64)>,
     /// Where it ended in the client's kernel when.
@@ -86,6 +88,7 @@ impl Socket {
             broken: None,
             severed: false,
             hastened: Vec::new(),
+            held_back: 0,
             appended: Vec::new(),
             arrived: Vec::new(),
             accepted: now,

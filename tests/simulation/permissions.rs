@@ -19,6 +19,15 @@ use std::sync::Arc;
 /// The seeds that failed before there were rules (`FOUND`) play without them.
 const PERMISSIONS: u64 = 0x40D_0000_0000;
 
+/// The random numbers from which the rules of a seed are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleStream {
+    /// A fifth of the seeds has rules.
+    Common,
+    /// Every seed has rules, from the numbers of this stream.
+    Own(u64),
+}
+
 /// Filters of rules.
 const FILTERS: [&str; 11] = ["#", "t/#", "t/+", "t/0", "t/1", "t/2", "s/#", "s/0", "s/1", "w/#", "w/0"];
 
@@ -126,10 +135,18 @@ pub struct Permissions {
 
 impl Permissions {
     /// Draws rules, and users for clients that have none because nothing authenticates.
-    pub fn new(seed: u64, plan: &mut Plan, users: &mut [Option<String>], authenticates: bool) -> Permissions {
-        let mut rng = Rng::new(seed ^ PERMISSIONS);
+    pub fn new(
+        (seed, stream): (u64, RuleStream),
+        plan: &mut Plan,
+        users: &mut [Option<String>],
+        authenticates: bool,
+    ) -> Permissions {
+        let (mut rng, percent) = match stream {
+            RuleStream::Common => (Rng::new(seed ^ PERMISSIONS), 20),
+            RuleStream::Own(stream) => (Rng::new(seed ^ stream), 100),
+        };
         // A work queue has an account of its own.
-        if !rng.percent(20) || plan.work.is_some() {
+        if !rng.percent(percent) || plan.work.is_some() {
             return Permissions::default();
         }
         for (client, user) in users.iter_mut().enumerate().filter(|_| !authenticates) {

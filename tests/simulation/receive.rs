@@ -353,8 +353,10 @@ impl World {
         // Acknowledgements of QoS 1 are stored lazily, and so are the identifiers of what is sent:
         // after a crash the broker may not know of it. What is finished at QoS 2 may be so to the
         // broker, which counts on from what is left.
+        let is_operated = self.oracle.sessions[session].skipped > 0;
         let is_stale = |i: &Incoming| {
-            let lazy = i.qos == QoS::AtLeastOnce || i.released;
+            // The identifier of a message that an operator took away counts no more after a crash.
+            let lazy = i.qos == QoS::AtLeastOnce || i.released || is_operated;
             lazy && self.oracle.crashes.iter().any(|crash| (i.appended..appended).contains(crash))
         };
         // A retained message that was asked for again is another delivery, which may have the
@@ -579,7 +581,8 @@ impl World {
             let forgotten = waiting.clone().find(|i| {
                 let due = (self.resend_ms(i.receptions - 1) as f64 * jitter) as u64;
                 let due = i.received.max(c.stalled_until) + due;
-                self.now > due + ack_wait && self.now > older(i) + ack_wait
+                let held_back = self.sockets[connection.socket].held_back;
+                self.now > due + ack_wait && self.now > older(i).max(held_back) + ack_wait
             });
             if let Some(forgotten) = forgotten.filter(|_| !self.sockets[connection.socket].severed) {
                 let what = format!("client {client} waits in vain for another copy of {forgotten:?}");

@@ -7,6 +7,7 @@ use crate::clocks::Clocks;
 use crate::network::Socket;
 use crate::operator;
 use crate::oracle::Oracle;
+use crate::permissions::RuleStream;
 use crate::plan::Plan;
 use crate::rng::Rng;
 use crate::shortage::{Short, Shortage};
@@ -246,11 +247,16 @@ const OVER_MS: u64 = 4_000_000;
 
 impl World {
     pub fn new(seed: u64, trace: Trace) -> World {
+        World::with_rules(seed, RuleStream::Common, trace)
+    }
+
+    /// As [`World::new`], with rules about topics from a stream of their own.
+    pub fn with_rules(seed: u64, rules: RuleStream, trace: Trace) -> World {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng, seed);
         let operator = operator::of_seed(seed, plan.work.is_some());
         let mut authenticator = Authenticator::new(seed, &mut plan);
-        let permissions = authenticator.permissions(seed, &mut plan);
+        let permissions = authenticator.permissions((seed, rules), &mut plan);
         let disk = plan.store.map(|_| Disk::new(plan.shards));
         // A work queue has an account of its own, which knows of no refusal.
         let shortage = Shortage::new(seed, plan.work.is_none());
