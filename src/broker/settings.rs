@@ -17,7 +17,7 @@ use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rule::Rule;
 use crate::shard::DelayedLimits;
 use crate::shard::ShardSettings;
-use crate::shard::access::{AccessSettings, AclFiles, DeniedPublish, DeniedSubscribe};
+use crate::shard::access::{AccessSettings, AclFiles, DeniedPublish, DeniedSubscribe, RetainSourceCheck};
 use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
@@ -214,6 +214,10 @@ fn access_settings(config: &Config) -> AccessSettings {
         on_denied_publish: match config.acl.on_denied_publish {
             config::DeniedPublish::Drop => DeniedPublish::Drop,
             config::DeniedPublish::Disconnect => DeniedPublish::Disconnect,
+        },
+        retain_source: match config.acl.check_retain_source {
+            true => RetainSourceCheck::Check,
+            false => RetainSourceCheck::Ignore,
         },
     }
 }

@@ -4,7 +4,7 @@
 use super::message::{DelayedPage, Page};
 use super::start_error::StartError;
 use crate::broker::shard_actor::ShardActor;
-use crate::mqtt::message::Message;
+use crate::mqtt::retained_message::RetainedMessage;
 use crate::shard::SharedState;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::durability::placement::{RecoveredShard, repartition, share_out};
@@ -27,7 +27,7 @@ pub(super) struct Opened {
     /// The recovered sessions and messages, one share for each shard.
     pub shares: Vec<RecoveredShard>,
     /// The recovered retained messages of the whole broker.
-    pub retained: Vec<Message>,
+    pub retained: Vec<RetainedMessage>,
 }
 
 /// Reads the store and shares its contents out among this number of shards.

@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::Inspect;
 use crate::mqtt::charge::Budget;
-use crate::mqtt::message::Message;
+use crate::mqtt::retained_message::RetainedMessage;
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::ShardId;
 use crate::shard::durability::placement::RecoveredShard;
@@ -399,10 +399,10 @@ fn start_acceptors(
 
 /// Sets the retained messages of the store. From here on, changes to retained messages are
 /// recorded.
-fn take_up_retained(shared: &SharedState, messages: Vec<Message>) {
+fn take_up_retained(shared: &SharedState, messages: Vec<RetainedMessage>) {
     let mut retained = shared.retained();
     let now = clock::now();
-    let left_out = messages.into_iter().filter(|m| retained.set(m.clone(), now).is_err()).count();
+    let left_out = messages.into_iter().filter(|message| retained.set(message.clone(), now).is_err()).count();
     if left_out > 0 {
         warn!(
             event = "store.retained_left_out",

@@ -9,6 +9,7 @@
 //! | [`packet`] | the control packets as values |
 //! | [`topic`] | Topic Names and Topic Filters |
 //! | [`message`] | one application message, as the broker stores it |
+//! | [`retained_message`] | a retained message with the client that published it |
 //! | [`will`] | the Will Message of a CONNECT |
 //! | [`outcome`] | the result of a publication |
 //! | [`subscription_ids`] | the Subscription Identifiers of one delivery |
@@ -23,6 +24,7 @@ pub mod keyed;
 pub mod message;
 pub mod outcome;
 pub mod packet;
+pub mod retained_message;
 pub mod subscription_ids;
 pub mod topic;
 pub mod will;

@@ -8,6 +8,7 @@ use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::mqtt::retained_message::RetainedMessage;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
 use crate::time::Instant;
@@ -284,7 +285,7 @@ pub struct StoredDelayed {
 #[derive(Clone, Debug)]
 pub enum RetainedRecord {
     /// The topic has this retained message now.
-    Set(Message),
+    Set(RetainedMessage),
     /// The topic has no retained message any more.
     Removed(Removed),
 }
@@ -384,7 +385,7 @@ pub struct Recovered {
     /// such a delivery ended with its session, 5.0 [MQTT-4.8.2-5].
     pub orphaned: Vec<RecoveredEntry>,
     /// The retained messages.
-    pub retained: Vec<Message>,
+    pub retained: Vec<RetainedMessage>,
     /// Delayed messages that are due before the requested horizon. The others stay in the store.
     pub delayed: Vec<StoredDelayed>,
     /// Every delayed message with its approximate size, as in [`Message::size`].

@@ -11,6 +11,7 @@ use crate::access::grant::SessionRules;
 use crate::access::identity::Identity;
 use crate::access::permit::{Coverage, Permit};
 use crate::access::rule::ClientNames;
+use crate::mqtt::retained_message::RetainedSource;
 use crate::shard::arrival::ListenerNumber;
 use std::sync::Arc;
 
@@ -38,6 +39,16 @@ pub enum DeniedPublish {
     Drop,
     /// The message is dropped, and the client is disconnected.
     Disconnect,
+}
+
+/// The treatment of a retained message whose source may no longer publish to its topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RetainSourceCheck {
+    /// The message is not delivered to new subscriptions.
+    Check,
+    /// The message is delivered. No source is stored.
+    #[default]
+    Ignore,
 }
 
 /// The rules of the ACL files: that of the broker, and those of listeners.
@@ -94,8 +105,8 @@ impl AclFiles {
     }
 
     /// Returns the permit of a user. Costs a comparison for each listener.
-    fn permit_of(&self, source: &RuleSource, user: Option<&str>) -> Permit {
-        let found = source.name().map(|name| self.listeners.iter().find(|listener| *listener.name == *name));
+    fn permit_of(&self, source: Option<&str>, user: Option<&str>) -> Permit {
+        let found = source.map(|name| self.listeners.iter().find(|listener| *listener.name == *name));
         let own = found.flatten().and_then(|listener| listener.acl.as_ref());
         match own.or(self.broker.as_ref()) {
             Some(acl) => acl.permit_of(user),
@@ -120,6 +131,8 @@ pub struct AccessSettings {
     pub on_denied_subscribe: DeniedSubscribe,
     /// The treatment of a PUBLISH to a topic that the client may not write.
     pub on_denied_publish: DeniedPublish,
+    /// The treatment of a retained message whose source may no longer publish to its topic.
+    pub retain_source: RetainSourceCheck,
 }
 
 /// The rules in force, and their generation.
@@ -196,12 +209,25 @@ impl AccessRules {
         self.permit_of(own, source, names.user).may_write(topic, names)
     }
 
+    /// Returns true if sources of retained messages are stored and checked.
+    pub(crate) fn checks_retain_source(&self) -> bool {
+        self.settings.retain_source == RetainSourceCheck::Check && self.are_on()
+    }
+
+    /// Returns true if the source of a retained message may still publish to its topic, by the ACL
+    /// file that counted for it. Costs a look-up of the user, and a check as for a PUBLISH.
+    pub(crate) fn admits_source(&self, source: &RetainedSource, topic: &str) -> bool {
+        let (user, client_id) = (source.user.as_deref(), &*source.client_id);
+        let permit = self.settings.files.permit_of(source.listener.as_deref(), user);
+        permit.may_write(topic, ClientNames { user, client_id })
+    }
+
     /// Returns the permit of a session: its own rules, else those of the ACL file.
     fn permit_of(&self, own: Option<&SessionRules>, source: &RuleSource, user: Option<&str>) -> Permit {
         match own {
             Some(SessionRules::Superuser) => Permit::All,
             Some(SessionRules::Permit(permit)) => permit.clone(),
-            None => self.settings.files.permit_of(source, user),
+            None => self.settings.files.permit_of(source.name(), user),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::expiry::deadline::DeadlineKind;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
+use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::stored_bytes;
 use crate::routing::retained;
@@ -177,13 +178,29 @@ impl Core {
         name
     }
 
+    /// Returns the client of a session as the source of a retained message. Returns `None` if nobody
+    /// asks for sources, or if the session is gone.
+    pub(crate) fn retained_source(&self, session: SessionId) -> Option<Arc<RetainedSource>> {
+        if !self.access.checks_retain_source() {
+            return None;
+        }
+        self.sessions.get(session)?.retained_source(&self.access)
+    }
+
     /// Sets, replaces or erases the retained message of a topic.
     ///
     /// If there is no room for the message, the old retained message is erased all the same. A
     /// subscriber is better served with no value than with a value that is known to be old.
+    ///
+    /// `source` is the client that published the message, from [`Self::retained_source`].
     // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
     // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
-    pub(crate) fn retain(&mut self, now: Instant, publication: &mut Publication<'_>) -> RetainedUpdate {
+    pub(crate) fn retain(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        source: Option<Arc<RetainedSource>>,
+    ) -> RetainedUpdate {
         let topic = publication.parts.topic;
         let stored = self.durability.is_on() && retained::is_kept(topic);
         let refused = if publication.parts.payload.is_empty() {
@@ -203,7 +220,10 @@ impl Core {
                     retained.remove(topic);
                     Some(want.cause())
                 }
-                None => retained.set(message, now).err().map(|_| DropReason::RetainedFull),
+                None => {
+                    let set = retained.set(RetainedMessage { message, source }, now);
+                    set.err().map(|_| DropReason::RetainedFull)
+                }
             }
         };
         if let Some(cause) = refused {

@@ -3,6 +3,7 @@
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::packet::{Disconnect, ReasonCode};
+use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::will::Will;
 use crate::persistence::records;
 use crate::persistence::rows::Parked;
@@ -161,6 +162,7 @@ impl Lifecycle<'_> {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
         let will = self.admitted_will(id, will);
+        let source = self.core.retained_source(id).filter(|_| will.is_some());
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let stored = session_entry.session.row().is_some();
         if let Some(row) = session_entry.session.row() {
@@ -184,7 +186,8 @@ impl Lifecycle<'_> {
                     detail: None,
                 });
             }
-            self.publish_will_of(now, id, &publisher, stored, will);
+            let of = WillOf { session: id, publisher: &publisher, stored, source };
+            self.publish_will_of(now, of, will);
             self.hand_on(now, EndedSession::new(id, *session_entry));
         }
         self.core.scratch.publisher = publisher;
@@ -209,22 +212,17 @@ impl Lifecycle<'_> {
         let will = self.admitted_will(id, will);
         if will.is_some() {
             let (publisher, stored) = (self.core.publisher_name(id), self.core.sessions.is_stored(id));
-            self.publish_will_of(now, id, &publisher, stored, will);
+            let source = self.core.retained_source(id);
+            let of = WillOf { session: id, publisher: &publisher, stored, source };
+            self.publish_will_of(now, of, will);
             self.core.scratch.publisher = publisher;
         }
     }
 
-    /// Publishes the will of a session that may have ended. `publisher` is the client identifier
-    /// for dead letters. `stored` is true if the session was stored: then the end of the will is
-    /// committed together with its deliveries. A will that is not admitted is dropped and counted.
-    fn publish_will_of(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        publisher: &str,
-        stored: bool,
-        will: Option<Arc<Will>>,
-    ) {
+    /// Publishes the will of a session that may have ended. A will that is not admitted is dropped
+    /// and counted.
+    fn publish_will_of(&mut self, now: Instant, of: WillOf<'_>, will: Option<Arc<Will>>) {
+        let WillOf { session: id, publisher, stored, source } = of;
         let Some(will) = will else { return };
         let frees =
             if will.retain && will.payload.is_empty() { self.core.shared.frees(&will.topic) } else { 0 };
@@ -253,11 +251,23 @@ impl Lifecycle<'_> {
             write_buffer.begin();
         }
         if will.retain {
-            self.core.retain(now, &mut publication);
+            self.core.retain(now, &mut publication, source);
         }
         let mut routing = Routing { core: self.core, routes: self.routes };
         self.fans.route_own(now, &mut publication, Some(id), &mut routing);
     }
+}
+
+/// The session of a will. The session may have ended.
+struct WillOf<'a> {
+    session: SessionId,
+    /// The client identifier, for dead letters.
+    publisher: &'a str,
+    /// True if the session was stored. Then the end of the will is committed together with its
+    /// deliveries.
+    stored: bool,
+    /// The client as the source of a retained message.
+    source: Option<Arc<RetainedSource>>,
 }
 
 /// The remains of ended sessions.

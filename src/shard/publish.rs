@@ -125,7 +125,8 @@ impl<'a> ClientPublish<'a> {
         publication.atomic = waits;
         let mut refused = None;
         if publish.retain {
-            let retaining = life.core.retain(now, publication);
+            let source = life.core.retained_source(session);
+            let retaining = life.core.retain(now, publication, source);
             waits |= retaining.waits;
             if publication.audit.is_some() && retaining.kept {
                 life.core.recorder().add(now, StepKind::Retained, publication.audit, "");

@@ -7,6 +7,7 @@ use crate::access::rule::ClientNames;
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
+use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
@@ -134,6 +135,21 @@ impl SessionEntry {
     pub(crate) fn may_write(&mut self, rules: &AccessRules, topic: &str) -> bool {
         let (access, names) = self.access(rules);
         access.may_write(rules, names, topic)
+    }
+
+    /// Returns the client as the source of a retained message. Returns `None` if the session has rules
+    /// of its own: no file says later if they would still allow the message.
+    pub(crate) fn retained_source(&self, rules: &AccessRules) -> Option<Arc<RetainedSource>> {
+        let (user, access) = self.rare.as_ref().map(|rare| (rare.user.as_deref(), &rare.access)).unzip();
+        if access.is_some_and(|access| access.own_rules().is_some()) {
+            return None;
+        }
+        let names = rules.names(user.flatten(), &self.session.client_id);
+        Some(Arc::new(RetainedSource {
+            client_id: names.client_id.into(),
+            user: names.user.map(Into::into),
+            listener: access.and_then(|access| access.source().name()).map(Into::into),
+        }))
     }
 
     /// Returns true if a message of a topic may be delivered to the client.

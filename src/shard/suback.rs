@@ -9,6 +9,7 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
+use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::routing::retained::{Cursor, SearchProgress};
 use crate::session::drops::{DropReason, Dropped};
@@ -23,6 +24,7 @@ use crate::shard::lifecycle::Lifecycle;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::work::Job;
 use crate::time::Instant;
+use std::sync::Arc;
 
 /// Maximum number of retained messages that are searched under one lock.
 const AT_ONCE: usize = 1_000;
@@ -119,13 +121,12 @@ impl RetainedDelivery {
         let mut left = most;
         // All shards share the lock. Portions keep the time short for which other shards wait for
         // it.
-        let progress = core.shared.retained().matching_from(
-            &mut self.cursor,
-            &request.filter,
-            now,
-            &mut left,
-            &mut found,
-        );
+        let retained = core.shared.retained();
+        let (filter, cursor) = (&request.filter, &mut self.cursor);
+        let progress = retained.matching_from(cursor, filter, now, &mut left, &mut found);
+        let sources = core.access.checks_retain_source().then(|| retained.sources(&found));
+        drop(retained);
+        drop_without_source(&mut found, sources.unwrap_or_default(), core);
         core.turn.charge(1 + (most - left) as u32);
         if progress == SearchProgress::Done {
             let connection = core.sessions.get(self.session).and_then(|r| r.connection);
@@ -192,6 +193,22 @@ impl RetainedDelivery {
         turn.charge((appended / SENT_BYTES) as u32);
         life.after_session_change(now, self.session);
     }
+}
+
+/// Drops the messages in `found` whose source may no longer publish to their topic. `sources` has the
+/// source of each message, or is empty. The messages stay retained: the rules may change again.
+fn drop_without_source(found: &mut Vec<Message>, sources: Vec<Option<Arc<RetainedSource>>>, core: &mut Core) {
+    if sources.iter().all(Option::is_none) {
+        return;
+    }
+    let Core { access, turn, .. } = core;
+    // A check costs as much as the walk to the message.
+    turn.charge(sources.len() as u32);
+    let mut sources = sources.into_iter();
+    found.retain(|message| {
+        let source = sources.next().flatten();
+        source.is_none_or(|source| access.admits_source(&source, message.topic()))
+    });
 }
 
 /// Drops and counts the messages in `found` for which there is no memory or disk. Each message

@@ -112,8 +112,8 @@ impl CommitGroup {
     /// from the batches.
     pub fn retain(&mut self, record: RetainedRecord) {
         self.recorded += 1;
-        if let RetainedRecord::Set(message) = &record {
-            self.bytes += message.size();
+        if let RetainedRecord::Set(retained) = &record {
+            self.bytes += retained.message.size();
         }
         let hash = Keyed.hash_one(topic(&record));
         let retained = &mut self.retained;
@@ -317,7 +317,7 @@ fn hash(subject: Subject<'_>) -> u64 {
 
 fn topic(record: &RetainedRecord) -> &str {
     match record {
-        RetainedRecord::Set(message) => message.topic(),
+        RetainedRecord::Set(retained) => retained.message.topic(),
         RetainedRecord::Removed(removed) => removed.topic(),
     }
 }

@@ -6,6 +6,7 @@ use super::{Moment, Store, StoreError, StoreReader};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
 use crate::mqtt::packet::QoS;
+use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody, RecoveredEntry,
     RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
@@ -53,6 +54,8 @@ struct KeptSession {
 struct Kept {
     message: Message,
     expires: u64,
+    /// The source of a retained message.
+    source: Option<Arc<RetainedSource>>,
 }
 
 #[derive(Clone, Debug)]
@@ -114,8 +117,9 @@ impl Store for Memory {
         image.highest_number = image.highest_number.max(group.highest_number());
         for record in group.retained() {
             match record {
-                RetainedRecord::Set(message) => {
-                    image.retained.insert(message.topic().into(), Kept::new(message, now));
+                RetainedRecord::Set(RetainedMessage { message, source }) => {
+                    let kept = Kept { source: source.clone(), ..Kept::new(message, now) };
+                    image.retained.insert(message.topic().into(), kept);
                 }
                 RetainedRecord::Removed(removed) => drop(image.retained.remove(removed.topic())),
             }
@@ -290,11 +294,15 @@ impl KeptEntry {
 
 impl Kept {
     fn new(message: &Message, now: FileTime) -> Kept {
-        Kept { message: message.clone(), expires: now.to_file(message.header().expires) }
+        Kept { message: message.clone(), expires: now.to_file(message.header().expires), source: None }
     }
 
     fn at(&self, now: FileTime, scratch: &mut Vec<u8>) -> Message {
         with_expiry(&self.message, now.instant(self.expires), scratch)
+    }
+
+    fn retained_at(&self, now: FileTime, scratch: &mut Vec<u8>) -> RetainedMessage {
+        RetainedMessage { message: self.at(now, scratch), source: self.source.clone() }
     }
 }
 
@@ -416,7 +424,7 @@ impl Image {
             down,
             sessions: sessions.into_values().collect(),
             orphaned,
-            retained: self.retained.values().map(|kept| kept.at(now, &mut scratch)).collect(),
+            retained: self.retained.values().map(|kept| kept.retained_at(now, &mut scratch)).collect(),
             delayed: self.due(now, (0, DelayedNumber(0)), now.to_file(until), usize::MAX),
             delayed_in_all: self
                 .delayed

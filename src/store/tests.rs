@@ -7,6 +7,7 @@ use crate::config::Durability;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
 use crate::persistence::records::{
@@ -320,7 +321,7 @@ fn the_last_retained_message_of_a_topic_comes_back(kind: &mut dyn Reopen) {
     let mut store = kind.open();
     recover(&mut *store, first());
     let mut group = CommitGroup::default();
-    let set = |topic, payload| RetainedRecord::Set(message(topic, MS(21_000), payload));
+    let set = |topic, payload| RetainedRecord::Set(message(topic, MS(21_000), payload).into());
     for record in [set("a", b"1"), set("b", b"2")] {
         group.retain(record);
     }
@@ -333,7 +334,32 @@ fn the_last_retained_message_of_a_topic_comes_back(kind: &mut dyn Reopen) {
     drop(store);
     let recovered = recover(&mut *kind.open(), second());
     let [only] = &recovered.retained[..] else { panic!("{:?}", recovered.retained) };
+    let only = &only.message;
     assert_eq!((only.topic(), only.payload(), only.header().expires), ("a", &b"3"[..], MS(18_010)));
+}
+
+fn the_source_of_a_retained_message_comes_back(kind: &mut dyn Reopen) {
+    let mut store = kind.open();
+    recover(&mut *store, first());
+    let named = RetainedSource {
+        client_id: "pump-7".into(),
+        user: Some("pumps".into()),
+        listener: Some("field".into()),
+    };
+    let anonymous = RetainedSource { client_id: "c".into(), user: None, listener: None };
+    let sources = [("a", Some(named)), ("b", Some(anonymous)), ("c", None)];
+    let mut group = CommitGroup::default();
+    for (topic, source) in &sources {
+        let message = message(topic, Instant::NEVER, b"1");
+        group.retain(RetainedRecord::Set(RetainedMessage { message, source: source.clone().map(Arc::new) }));
+    }
+    store.commit(&group).unwrap();
+    drop(store);
+    let recovered = recover(&mut *kind.open(), second());
+    let mut found: Vec<_> =
+        recovered.retained.iter().map(|r| (r.message.topic(), r.source.as_deref().cloned())).collect();
+    found.sort_by_key(|(topic, _)| *topic);
+    assert_eq!(found, sources);
 }
 
 fn delayed_messages_come_back_in_the_order_they_are_due(kind: &mut dyn Reopen) {
@@ -503,6 +529,7 @@ stores! {
     what_refers_to_nothing_is_mended,
     what_a_session_left_is_heirless_but_for_qos_2_that_was_sent,
     the_last_retained_message_of_a_topic_comes_back,
+    the_source_of_a_retained_message_comes_back,
     delayed_messages_come_back_in_the_order_they_are_due,
     time_while_it_was_down_counts_from_the_last_heartbeat,
     within_a_boot_what_is_promised_keeps_its_time_whatever_the_wall_clock_says,

@@ -1,19 +1,20 @@
 //! The rules of an ACL over whole shards: shared messages that some members may not read, sessions
 //! that get another user, and rules that change.
 
-use crate::client::{connect, encoded, enter, named_at, publish, send, subscribe, take};
+use crate::client::{connect, encoded, enter, named_at, publication, publish, send, subscribe, take, will};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::acl::Acl;
 use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, QoS,
-    Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
+    Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, WillMessage,
 };
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::session::drops::DropReason;
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ShardSettings;
+use homing::shard::access::RetainSourceCheck;
 use homing::shard::authentication::AuthDecision;
 use homing::shard::listener_terms::ListenerTerms;
 use homing::shard::turn::STEPS_PER_TURN;
@@ -424,5 +425,69 @@ fn a_client_identifier_with_a_slash_reaches_no_topics_of_another_client() {
         driver.links[client].received.clear();
         subscribe(&mut driver, client, &[filter], QoS::AtLeastOnce);
         assert!(driver.links[client].received.ends_with(&[code]), "{client_id}");
+    }
+}
+
+fn publish_retained(driver: &mut MemoryDriver, link: LinkId, topic: &str) {
+    let (qos, packet_id) = (QoS::AtLeastOnce, Some(FIRST));
+    let publish = Publish { qos, packet_id, retain: true, ..publication(topic, b"x") };
+    send(driver, link, &Packet::Publish(publish));
+}
+
+/// The topics of retained messages that a new client of the user `reader` gets.
+fn retained_topics(driver: &mut MemoryDriver, client_id: &str) -> Vec<String> {
+    let reader = user(driver, "reader", client_id, 0);
+    subscribe(driver, reader, &["#"], QoS::AtLeastOnce);
+    take(driver, reader, true)
+}
+
+#[test]
+fn a_retained_message_is_kept_back_while_its_publisher_may_not_write() {
+    for (check, expected) in
+        [(RetainSourceCheck::Check, &["pumps/b"][..]), (RetainSourceCheck::Ignore, &["pumps/a", "pumps/b"])]
+    {
+        let mut settings = settings(10);
+        settings.access.retain_source = check;
+        let mut driver = MemoryDriver::new(&settings, 2);
+        for name in ["a", "b"] {
+            let publisher = user(&mut driver, name, name, 0);
+            publish_retained(&mut driver, publisher, &format!("pumps/{name}"));
+        }
+        assert_eq!(retained_topics(&mut driver, "first"), ["pumps/a", "pumps/b"]);
+        change_rules(&mut driver, "user reader\ntopic read #\nuser b\ntopic write #\n");
+        assert_eq!(retained_topics(&mut driver, "second"), expected, "{check:?}");
+        // The message is still there, for rules that allow it again.
+        change_rules(&mut driver, RULES);
+        assert_eq!(retained_topics(&mut driver, "third"), ["pumps/a", "pumps/b"]);
+    }
+}
+
+#[test]
+fn a_rule_with_the_client_identifier_counts_for_the_publisher_of_a_retained_message() {
+    let mut settings = settings(10);
+    settings.access.retain_source = RetainSourceCheck::Check;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    for (name, topic) in [("a", "own/a"), ("b", "own/a/b")] {
+        let publisher = user(&mut driver, "pumps", name, 0);
+        publish_retained(&mut driver, publisher, topic);
+    }
+    change_rules(&mut driver, "user reader\ntopic read #\npattern write own/%c\n");
+    assert_eq!(retained_topics(&mut driver, "reader"), ["own/a"]);
+}
+
+#[test]
+fn a_retained_will_has_its_client_as_source() {
+    let mut settings = settings(10);
+    settings.access.retain_source = RetainSourceCheck::Check;
+    for session_expiry in [0, 3_600] {
+        let mut driver = MemoryDriver::new(&settings, 1);
+        let will = WillMessage { retain: true, ..will("gone", b"x", 0) };
+        let properties = ConnectProperties { session_expiry: Some(session_expiry), ..Default::default() };
+        let connect = Connect { will: Some(will), properties, user_name: Some("pumps"), ..connect("pump") };
+        let pump = enter(&mut driver, connect);
+        driver.close(pump);
+        assert_eq!(retained_topics(&mut driver, "first"), ["gone"]);
+        change_rules(&mut driver, "user reader\ntopic read #\n");
+        assert!(retained_topics(&mut driver, "second").is_empty(), "{session_expiry}");
     }
 }

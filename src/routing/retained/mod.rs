@@ -1,12 +1,14 @@
 //! Retained messages: one for each topic.
 //!
-//! Three structures hold them:
+//! Four structures hold them:
 //!
 //! - A hash table of the messages, keyed by topic. The most frequent operation is a replacement,
 //!   which is one look-up under the lock that all shards share.
 //! - An ordered set of the topics, with `/` written as U+0000, which no topic contains. So byte
 //!   order is the order of the topic tree, and a topic stands directly before all topics below it.
 //! - An ordered set of deadlines, for messages with a Message Expiry Interval only.
+//! - A hash table of the sources, for messages that have one. It is empty without rules about
+//!   topics.
 //!
 //! A filter with wildcards walks the ordered set of topics by seeks. At a topic that does not
 //! match, the walk knows a prefix of the next topic that can match, and seeks to it. So a search
@@ -22,6 +24,7 @@ mod filter_walk;
 mod tests;
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic;
 use crate::persistence::records::RetainedRecord;
 use crate::routing::message::Message;
@@ -34,6 +37,7 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::mem;
 use std::ops::Bound;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// The largest number of expired messages that a `set` without room evicts. The lock is held
@@ -43,6 +47,10 @@ const EVICTED_FOR_ROOM: usize = 32;
 /// Bytes of a retained message beside the message and its topic in the ordered set: its places in
 /// the table and in both sets, which are half full at worst, and the allocator's rounding.
 const TOPIC: usize = 80;
+
+/// Bytes of a source beside its names: its place in the table of sources, which is half full at
+/// worst.
+const SOURCE: usize = 40;
 
 /// The limits of what is retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +82,11 @@ pub struct Retained {
     topics: BTreeSet<Box<[u8]>>,
     /// The messages that expire.
     deadlines: BTreeSet<Deadline>,
+    /// The sources of the messages that have one.
+    sources: SplitTable<Sourced>,
     /// The sum of [`Message::size`].
     bytes: usize,
-    /// The bytes of the table and the two sets, without the messages.
+    /// The bytes of the tables and the two sets, without the messages.
     charge: Charge,
     /// Changes that the store does not know yet, in order. `None` without a store.
     changes: Option<Vec<RetainedRecord>>,
@@ -104,6 +114,7 @@ impl Retained {
             hasher: RandomState::default(),
             topics: BTreeSet::new(),
             deadlines: BTreeSet::new(),
+            sources: SplitTable::default(),
             bytes: 0,
             charge: Charge::NONE,
             changes: None,
@@ -130,7 +141,12 @@ impl Retained {
     ///
     /// # Errors
     /// [`RetainedFull`] if a limit is reached. Then neither message is retained.
-    pub fn set(&mut self, message: Message, now: Instant) -> Result<Option<Message>, RetainedFull> {
+    pub fn set(
+        &mut self,
+        retained: impl Into<RetainedMessage>,
+        now: Instant,
+    ) -> Result<Option<Message>, RetainedFull> {
+        let RetainedMessage { message, source } = retained.into();
         if !self.has_room(&message) {
             // Expired messages make room before a new one is refused.
             self.expire(now, EVICTED_FOR_ROOM);
@@ -142,8 +158,12 @@ impl Retained {
         }
         let deadline = Deadline::of(&message);
         if let Some(changes) = self.changes.as_mut().filter(|_| is_kept(message.topic())) {
-            changes.push(RetainedRecord::Set(message.clone()));
+            changes.push(RetainedRecord::Set(RetainedMessage {
+                message: message.clone(),
+                source: source.clone(),
+            }));
         }
+        self.set_source(&message, source);
         self.bytes += message.size();
         let replaced = self.put(message);
         if let Some(old) = &replaced {
@@ -166,6 +186,7 @@ impl Retained {
         };
         self.topics.remove(&*ordered(topic));
         self.charge.sub(topic.len() + TOPIC);
+        self.remove_source(topic);
         self.forget(&removed);
         self.record_removed(topic);
         Some(removed)
@@ -242,6 +263,17 @@ impl Retained {
         }
     }
 
+    /// Returns the source of each message; `None` for a message that has none, or that is no longer
+    /// retained. Costs a look-up for each message.
+    pub fn sources(&self, messages: &[Message]) -> Vec<Option<Arc<RetainedSource>>> {
+        let source = |message: &Message| {
+            let hash = self.hasher.hash_one(message.topic());
+            let found = self.sources.find(hash, |s| s.message.topic() == message.topic());
+            found.map(|sourced| Arc::clone(&sourced.source))
+        };
+        messages.iter().map(source).collect()
+    }
+
     /// Removes at most `budget` expired messages, the earliest first, and returns their number. If
     /// it is less than `budget`, no expired message is left.
     pub fn expire(&mut self, now: Instant, budget: usize) -> usize {
@@ -310,6 +342,30 @@ impl Retained {
         None
     }
 
+    /// Notes the source of a message that is retained now, in place of that of the message before.
+    fn set_source(&mut self, message: &Message, source: Option<Arc<RetainedSource>>) {
+        self.remove_source(message.topic());
+        let Some(source) = source else { return };
+        self.charge.add(source.size() + SOURCE);
+        let hasher = &self.hasher;
+        let hash = |s: &Sourced| hasher.hash_one(s.message.topic());
+        let sourced = Sourced { message: message.clone(), source };
+        self.sources.insert_unique(hash(&sourced), sourced, hash);
+    }
+
+    /// Removes the source of the message of a topic, if it has one.
+    fn remove_source(&mut self, topic: &str) {
+        if self.sources.is_empty() {
+            return;
+        }
+        let hasher = &self.hasher;
+        let hash = |s: &Sourced| hasher.hash_one(s.message.topic());
+        let removed = self.sources.remove(hasher.hash_one(topic), |s| s.message.topic() == topic, hash);
+        if let Some(Sourced { source, .. }) = removed {
+            self.charge.sub(source.size() + SOURCE);
+        }
+    }
+
     /// Updates the sum and the deadlines for a message that is no longer retained.
     fn forget(&mut self, message: &Message) {
         self.bytes -= message.size();
@@ -333,8 +389,9 @@ impl Retained {
 
 impl Recount for Retained {
     fn recount(&self) -> Recounted {
-        let held = self.topics.iter().map(|topic| topic.len() + TOPIC).sum();
-        Recounted { held, charged: self.charge.bytes() }
+        let topics: usize = self.topics.iter().map(|topic| topic.len() + TOPIC).sum();
+        let sources: usize = self.sources.iter().map(|s| s.source.size() + SOURCE).sum();
+        Recounted { held: topics + sources, charged: self.charge.bytes() }
     }
 }
 
@@ -362,6 +419,13 @@ fn ordered(topic: &str) -> Box<[u8]> {
 
 fn is_expired(message: &Message, now: Instant) -> bool {
     message.header().expires <= now
+}
+
+/// The source of a retained message. The message has the topic, which is the key.
+#[derive(Debug)]
+struct Sourced {
+    message: Message,
+    source: Arc<RetainedSource>,
 }
 
 /// A message that expires, ordered by deadline, then by topic.

@@ -237,3 +237,32 @@ fn what_had_no_room_at_the_start_is_erased_in_the_store_by_a_publish_to_its_topi
         .collect();
     assert_eq!(removed, ["b", "c"]);
 }
+
+#[test]
+fn a_source_stays_with_its_message_and_ends_with_it() {
+    let mut retained = store();
+    let source = |client: &str| {
+        Some(Arc::new(RetainedSource { client_id: client.into(), user: None, listener: None }))
+    };
+    let clients = |retained: &Retained| -> Vec<Option<String>> {
+        let found = retained.sources(&matching(retained, "#", NOW));
+        found.into_iter().map(|source| source.map(|source| source.client_id.to_string())).collect()
+    };
+    let set = |retained: &mut Retained, topic: &str, client: Option<&str>| {
+        let source = client.and_then(source);
+        retained.set(RetainedMessage { message: message(topic, "1"), source }, NOW).unwrap();
+    };
+    set(&mut retained, "a", Some("one"));
+    set(&mut retained, "b", None);
+    assert_eq!(clients(&retained), [Some("one".to_owned()), None]);
+    set(&mut retained, "a", Some("another"));
+    set(&mut retained, "b", Some("two"));
+    assert_eq!(clients(&retained), [Some("another".to_owned()), Some("two".to_owned())]);
+    let recounted = retained.recount();
+    assert_eq!(recounted.held, recounted.charged);
+    set(&mut retained, "a", None);
+    assert_eq!(clients(&retained), [None, Some("two".to_owned())]);
+    retained.remove("a");
+    retained.remove("b");
+    assert_eq!((retained.charged(), retained.sources.len()), (0, 0));
+}

@@ -144,7 +144,7 @@ pub(crate) fn delete_retained(now: Instant, topic: &str, core: &mut Core) -> Car
     }
     let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
     let parts = Parts { qos, retain: true, expires, topic, forwarded: &[], payload: &[] };
-    core.retain(now, &mut Publication::new(parts, None, core.here));
+    core.retain(now, &mut Publication::new(parts, None, core.here), None);
     CarriedOut { outcome: CommandOutcome::Done, commit: core.durability.pending() }
 }
 

@@ -350,7 +350,7 @@ fn publish_one(
     let mut publication = Publication::of(message, None);
     publication.atomic = true;
     if message.header().retain {
-        routing.core.retain(now, &mut publication);
+        routing.core.retain(now, &mut publication, None);
     }
     fans.route_own_now(now, &mut publication, routing);
 }

@@ -161,13 +161,13 @@ fn after_an_identifier_was_refused_the_last_word_on_it_stands() {
 #[test]
 fn the_last_change_to_a_retained_message_counts_and_a_removal_is_never_left_out() {
     let mut group = CommitGroup::default();
-    group.retain(RetainedRecord::Set(message("a")));
-    group.retain(RetainedRecord::Set(message("b")));
+    group.retain(RetainedRecord::Set(message("a").into()));
+    group.retain(RetainedRecord::Set(message("b").into()));
     group.retain(RetainedRecord::Removed("a".into()));
     assert!(matches!(group.retained(), [RetainedRecord::Removed(_), RetainedRecord::Set(_)]));
     assert_eq!((group.recorded(), group.cancelled(), group.is_empty()), (3, 1, false));
     group.clear();
-    group.retain(RetainedRecord::Set(message("a")));
+    group.retain(RetainedRecord::Set(message("a").into()));
     assert_eq!(group.len(), 1);
 }
 

@@ -6,8 +6,8 @@
 //! them.
 
 use super::{read, row};
-use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
+use crate::mqtt::retained_message::RetainedMessage;
 use crate::persistence::records::{
     BodyNumber, DelayedNumber, EntryNumber, Recovered, RecoveredBody, RecoveredEntry, RecoveredSession,
     SessionKey, StoredSubscription,
@@ -191,10 +191,13 @@ impl<'c> Recovery<'c> {
         Ok(())
     }
 
-    fn retained(&self) -> Result<Vec<Message>> {
+    fn retained(&self) -> Result<Vec<RetainedMessage>> {
         let (mut retained, mut scratch) = (Vec::new(), Vec::new());
-        self.each("SELECT topic, expires_ms, qos, retain, properties, payload FROM retained", |row| {
-            retained.push(row::message(row, 1, self.opened, [0, 4, 5], &mut scratch)?);
+        let columns = "topic, expires_ms, qos, retain, properties, payload, \
+             source_client, source_user, source_listener";
+        self.each(&format!("SELECT {columns} FROM retained"), |row| {
+            let message = row::message(row, 1, self.opened, [0, 4, 5], &mut scratch)?;
+            retained.push(RetainedMessage { message, source: row::source(row, 6)? });
             Ok(())
         })?;
         Ok(retained)

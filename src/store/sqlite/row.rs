@@ -4,6 +4,7 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{ProtocolVersion, QoS};
+use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
 use crate::persistence::records::{Flight, SessionKey, StoredAccess, StoredSession};
@@ -12,6 +13,7 @@ use crate::time::Instant;
 use rusqlite::types::Type;
 use rusqlite::{Error, Result, Row};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A value that the broker never writes into its column.
@@ -100,6 +102,16 @@ pub(super) fn message_by(
         payload: row.get_ref(payload)?.as_blob()?,
     };
     Ok(Message::published_by(publisher.unwrap_or_default(), parts, scratch))
+}
+
+/// Returns the source of a retained message, if it has one. Three columns from `first`.
+///
+/// # Errors
+/// Returns an error if a column is of another type.
+pub(super) fn source(row: &Row<'_>, first: usize) -> Result<Option<Arc<RetainedSource>>> {
+    let text = |column| row.get::<_, Option<Box<str>>>(column);
+    let (user, listener) = (text(first + 1)?, text(first + 2)?);
+    Ok(text(first)?.map(|client_id| Arc::new(RetainedSource { client_id, user, listener })))
 }
 
 /// Returns the transmission state of an entry; `None` if it was never sent. Two columns from

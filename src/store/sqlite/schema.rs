@@ -11,6 +11,7 @@
 //! | 3 | `session.user_name`: the verified user who owns the session |
 //! | 4 | `session.claimed_name`: a name that nothing verified; `session.rules`: its own rules |
 //! | 5 | `session.listener`: the listener whose ACL file counts |
+//! | 6 | `retained.source_client`, `source_user`, `source_listener`: the client that published the message |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
@@ -23,7 +24,7 @@ use rusqlite::Connection;
 ///
 /// A change of the tables raises the version. The change needs a step in [`prepare`] for older
 /// files, and a file of the version before among the tests.
-pub const VERSION: i32 = 5;
+pub const VERSION: i32 = 6;
 
 /// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
 /// refuses the database of another program.
@@ -105,7 +106,10 @@ CREATE TABLE retained (
     qos INTEGER NOT NULL,
     retain INTEGER NOT NULL,
     properties BLOB NOT NULL,
-    payload BLOB NOT NULL
+    payload BLOB NOT NULL,
+    source_client TEXT,
+    source_user TEXT,
+    source_listener TEXT
 ) STRICT;
 
 CREATE TABLE delayed (
@@ -155,7 +159,16 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
             4,
             &["session ADD COLUMN claimed_name TEXT", "session ADD COLUMN rules TEXT"],
         ),
-        _ => add_columns(connection, 5, &["session ADD COLUMN listener TEXT"]),
+        4 => add_columns(connection, 5, &["session ADD COLUMN listener TEXT"]),
+        _ => add_columns(
+            connection,
+            6,
+            &[
+                "retained ADD COLUMN source_client TEXT",
+                "retained ADD COLUMN source_user TEXT",
+                "retained ADD COLUMN source_listener TEXT",
+            ],
+        ),
     }
 }
 

@@ -85,7 +85,7 @@ fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
     let newer = tempfile::tempdir().unwrap();
     open(newer.path()).unwrap().connection.pragma_update(None, "user_version", schema::VERSION + 1).unwrap();
     let refusal = why(open(newer.path()));
-    assert!(refusal.contains("of version 6, and this program knows version 5"), "{refusal}");
+    assert!(refusal.contains("of version 7, and this program knows version 6"), "{refusal}");
 
     let foreign = tempfile::tempdir().unwrap();
     let other = Connection::open(directory::database_in(foreign.path())).unwrap();
@@ -159,6 +159,18 @@ fn sessions_of_version_4_keep_their_rules_and_have_no_listener() {
 }
 
 #[test]
+fn retained_messages_of_version_5_have_no_source() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory::database_in(directory.path())).unwrap();
+    old.execute_batch(include_str!("tests/version_5.sql")).unwrap();
+    drop(old);
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000, boot: None };
+    let recovered = open(directory.path()).unwrap().recover(now, Duration::from_secs(60)).unwrap();
+    let [only] = &recovered.retained[..] else { panic!("{:?}", recovered.retained) };
+    assert_eq!((only.message.topic(), only.source.as_deref()), ("grain/price", None));
+}
+
+#[test]
 fn a_store_of_version_1_opens_with_all_that_it_holds() {
     let directory = tempfile::tempdir().unwrap();
     let old = Connection::open(directory::database_in(directory.path())).unwrap();
@@ -184,7 +196,7 @@ fn a_store_of_version_1_opens_with_all_that_it_holds() {
     let expected = RecoveredBody { number: BodyNumber(10), size: 120, expires: Instant::from_millis(50_005) };
     assert_eq!(old.entries[0].body, Some(expected));
     assert_eq!((old.entries[1].body, old.entries[1].flight.unwrap().running), (None, 1));
-    assert_eq!(recovered.retained[0].payload(), b"42");
+    assert_eq!(recovered.retained[0].message.payload(), b"42");
     assert_eq!(recovered.delayed[0].due, Instant::from_millis(20_005));
     let read = store.reader().unwrap().entries(&[(EntryNumber(20), BodyNumber(10))]).unwrap();
     assert_eq!(read[0].ids.as_slice(), [7, 9]);
@@ -241,7 +253,7 @@ fn a_value_that_no_broker_wrote_is_refused_by_its_column() {
     let mut file = InFile::default();
     let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
     let mut group = CommitGroup::default();
-    group.retain(RetainedRecord::Set(message("t", Instant::NEVER, b"")));
+    group.retain(RetainedRecord::Set(message("t", Instant::NEVER, b"").into()));
     store.commit(&group).unwrap();
     store.connection.execute("UPDATE retained SET qos = 9", []).unwrap();
     drop(store);
@@ -364,7 +376,7 @@ fn in_a_full_file_what_is_deleted_makes_room_for_the_rest_of_its_group() {
     let (_directory, mut store, next) = full();
     let retained = message("r", Instant::NEVER, &vec![b'x'; 500_000]);
     let mut both = group((10..next).flat_map(done).chain(sixty(next)));
-    both.retain(RetainedRecord::Set(retained));
+    both.retain(RetainedRecord::Set(retained.into()));
     store.commit(&both).expect("it ends with less than was there before");
     assert_eq!(store.recover(Moment::now(), Duration::ZERO).unwrap().retained.len(), 1);
 }

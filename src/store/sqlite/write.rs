@@ -2,6 +2,7 @@
 //! from the statement cache once for a group.
 
 use crate::mqtt::message::Message;
+use crate::mqtt::retained_message::RetainedMessage;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{BodyNumber, RetainedRecord, StoredDelayed, StoredEntry, StoredSession};
 use crate::store::coalesce::CommitGroup;
@@ -70,7 +71,7 @@ impl<'c> Statements<'c> {
             entry_done: prepare("DELETE FROM entry WHERE number = ?")?,
             incoming: prepare("INSERT OR REPLACE INTO incoming VALUES (?, ?)")?,
             incoming_done: prepare("DELETE FROM incoming WHERE session = ? AND packet_id = ?")?,
-            retained: prepare("INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?)")?,
+            retained: prepare("INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
             retained_removed: prepare("DELETE FROM retained WHERE topic = ?")?,
             delayed: prepare("INSERT INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?,
             delayed_done: prepare("DELETE FROM delayed WHERE number = ?")?,
@@ -107,13 +108,16 @@ impl<'c> Statements<'c> {
 
     fn retain(&mut self, record: &RetainedRecord) -> Result<()> {
         match record {
-            RetainedRecord::Set(m) => self.retained.execute(params![
+            RetainedRecord::Set(RetainedMessage { message: m, source }) => self.retained.execute(params![
                 m.topic(),
                 self.opened.expiry(m),
                 m.header().qos.bits(),
                 m.header().retain,
                 m.forwarded(),
                 m.payload(),
+                source.as_ref().map(|source| &*source.client_id),
+                source.as_ref().and_then(|source| source.user.as_deref()),
+                source.as_ref().and_then(|source| source.listener.as_deref()),
             ])?,
             RetainedRecord::Removed(removed) => self.retained_removed.execute([removed.topic()])?,
         };

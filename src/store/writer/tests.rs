@@ -118,7 +118,7 @@ fn a_stop_commits_all_that_was_sent() {
         more: 0,
         outcome: Outcome::Taken,
     });
-    writer.to_store().retained(vec![RetainedRecord::Set(message("r", Instant::NEVER, b"x"))]);
+    writer.to_store().retained(vec![RetainedRecord::Set(message("r", Instant::NEVER, b"x").into())]);
     writer.to_store().send(participant);
     writer.stop();
     let recovered = Memory::from_image(memory.image()).recover(Moment::now(), Duration::ZERO).unwrap();

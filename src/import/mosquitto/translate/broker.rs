@@ -82,6 +82,9 @@ impl BrokerOptions {
             "retry_interval" => keys.push(("redelivery.interval", quoted_seconds(number(&line.value)?))),
             "sys_interval" if line.value == "0" => keys.push(("sys.publish_interval", quoted("off"))),
             "sys_interval" => keys.push(("sys.publish_interval", quoted_seconds(number(&line.value)?))),
+            "check_retain_source" => {
+                keys.push(("acl.check_retain_source", boolean(line)?.to_string()));
+            }
             "persistence" => self.persistence = boolean(line)?,
             "persistence_location" => self.location = Some(text(line)?),
             "log_type" => self.log_type(&line.value),
