@@ -127,7 +127,6 @@ class Client {
     const [host, port] = broker.mqtt.split(':')
     client.socket = net.connect(Number(port), host)
     client.socket.on('error', () => {})
-    client.socket.on('close', () => client.wake())
     client.socket.on('data', (bytes) => client.read(bytes))
     const properties = level === 5 ? Buffer.from([5, 0x11, 0, 0, 14, 16]) : Buffer.alloc(0)
     client.socket.write(packet(0x10, text('MQTT'), Buffer.from([level, 0, 0, 0]), properties, text(id)))
@@ -152,12 +151,8 @@ class Client {
       this.bytes = this.bytes.subarray(at + length)
       this.received.push(whole)
       if (whole[0] >> 4 === 3 && this.acknowledges) this.acknowledge(whole)
-      this.wake()
+      for (const check of this.waiting) check()
     }
-  }
-
-  wake() {
-    for (const check of this.waiting) check()
   }
 
   // Waits for a packet, and returns it.

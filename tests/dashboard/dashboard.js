@@ -87,10 +87,10 @@ async function viewerSeesNoAction(run) {
 }
 
 async function deafClient(run) {
-  await withPage(run, {}, async (page) => {
+  await withPage(run, {}, async (page, opened) => {
     await page.goto(`${run.broker.url}/timeline`)
     const client = await deaf(run.broker, 'deaf-1', 5, 'deaf/1')
-    const other = await page.context().newPage()
+    const other = await opened.newPage()
     await other.goto(`${run.broker.url}/clients/deaf-1`)
     await other.getByRole('alert').getByText("the client's host has it").waitFor({ timeout: 3000 })
     await client.closed()
@@ -174,9 +174,9 @@ async function hostileIds(run) {
   const ids = ['<img src=x onerror=alert(1)>', '\u202egnp.7-pmup', `long-${'x'.repeat(60_000)}`, '"\'&</script>']
   const clients = []
   for (const id of ids) clients.push(await deaf(run.broker, id, 5, `hostile/${clients.length}`))
-  await withPage(run, {}, async (page) => {
+  await withPage(run, {}, async (page, opened) => {
     let dialogs = 0
-    page.context().on('dialog', (dialog) => {
+    opened.on('dialog', (dialog) => {
       dialogs += 1
       dialog.dismiss()
     })
@@ -185,7 +185,7 @@ async function hostileIds(run) {
     for (const id of ids) {
       const link = page.locator('td.id a', { hasText: id.slice(0, 200) }).first()
       const target = await link.getAttribute('href')
-      const one = await page.context().newPage()
+      const one = await opened.newPage()
       await one.goto(run.broker.url + target)
       assert.strictEqual(await one.locator('h1').textContent(), id.slice(0, 256))
       await fits(one, target.slice(0, 60))
