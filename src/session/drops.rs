@@ -2,7 +2,7 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
-use crate::session::objectives::DeliveryMark;
+use crate::session::objectives::mark::DeliveryMark;
 use crate::time::Instant;
 
 /// The reason why a message, or one copy of it, never reaches its receiver.

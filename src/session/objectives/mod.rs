@@ -12,15 +12,19 @@
 //!
 //! A path that loses a mark does no harm: its delivery counts as late when its time is over.
 
+pub mod mark;
 mod ring;
 
 use crate::access::glob::Pattern;
 use crate::mqtt::topic;
 use crate::session::drops::ReceiverState;
 use crate::time::Instant;
-use ring::SpanRing;
+use ring::{DeliveryEnd, SpanRing};
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use mark::DeliveryMark;
+pub use ring::ObjectiveCounts;
 
 /// Maximum number of objectives.
 pub const MOST: usize = 16;
@@ -44,83 +48,6 @@ impl Objective {
     fn concerns(&self, topic: &str, client_id: &str) -> bool {
         topic::matches(&self.topic, topic)
             && self.client_id.as_ref().is_none_or(|pattern| pattern.matches(client_id))
-    }
-}
-
-/// The objective of one delivery and the time at which the delivery began. 6 bytes, which fit into
-/// the padding of a delivery.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeliveryMark {
-    /// 1 more than the place of the objective in the list; 0 for none.
-    objective: u8,
-    /// Milliseconds: 34 years.
-    began: [u8; 5],
-}
-
-impl DeliveryMark {
-    /// The mark of a delivery that no objective counts.
-    pub const NONE: DeliveryMark = DeliveryMark { objective: 0, began: [0; 5] };
-
-    fn new(objective: usize, began: Instant) -> DeliveryMark {
-        let mut bytes = [0; 5];
-        bytes.copy_from_slice(&began.as_millis().to_le_bytes()[..5]);
-        DeliveryMark { objective: objective as u8 + 1, began: bytes }
-    }
-
-    /// True if no objective counts the delivery.
-    #[inline]
-    pub fn is_none(self) -> bool {
-        self.objective == 0
-    }
-
-    fn began(self) -> Instant {
-        let [a, b, c, d, e] = self.began;
-        Instant::from_millis(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
-    }
-}
-
-/// The counts of one objective since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ObjectiveCounts {
-    /// Deliveries that were acknowledged in time.
-    pub in_time: u64,
-    /// Deliveries that were open when their time was over.
-    pub late: u64,
-    /// Deliveries that were dropped before their time was over.
-    pub dropped: u64,
-    /// Deliveries to receivers that were away.
-    pub excluded: u64,
-    /// Deliveries that are not decided yet.
-    pub open: u64,
-}
-
-impl ObjectiveCounts {
-    /// Returns the number of decided deliveries.
-    pub fn decided(&self) -> u64 {
-        self.in_time + self.late + self.dropped
-    }
-
-    /// Returns the share of decided deliveries that were in time; `None` if none is decided.
-    #[expect(clippy::cast_precision_loss, reason = "counts of deliveries are below 2^52")]
-    pub fn share_in_time(&self) -> Option<f64> {
-        (self.decided() > 0).then(|| self.in_time as f64 / self.decided() as f64)
-    }
-
-    /// Returns the share of the error budget that is left: 1 if every delivery was in time, 0 at
-    /// the target, negative below it. `None` if no delivery is decided, or if the target is 1.
-    pub fn budget_left(&self, target: f64) -> Option<f64> {
-        let budget = 1.0 - target;
-        let bad = 1.0 - self.share_in_time()?;
-        (budget > 0.0).then(|| 1.0 - bad / budget)
-    }
-
-    fn add(&mut self, other: &ObjectiveCounts) {
-        let ObjectiveCounts { in_time, late, dropped, excluded, open } = other;
-        self.in_time += in_time;
-        self.late += late;
-        self.dropped += dropped;
-        self.excluded += excluded;
-        self.open += open;
     }
 }
 
@@ -223,14 +150,6 @@ impl Objectives {
             }
         }
     }
-}
-
-/// The end of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DeliveryEnd {
-    Acknowledged,
-    Dropped,
-    PassedOn,
 }
 
 impl Rings {

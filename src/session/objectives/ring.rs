@@ -1,6 +1,5 @@
 //! The open deliveries of one objective, by the time at which they began.
 
-use super::{DeliveryEnd, ObjectiveCounts};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -10,6 +9,59 @@ const PLACES: u64 = 64;
 /// Places that the time of an objective takes. The present place and the place that is partly over
 /// are the other two.
 const WITHIN: u64 = PLACES - 2;
+
+/// The counts of one objective since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectiveCounts {
+    /// Deliveries that were acknowledged in time.
+    pub in_time: u64,
+    /// Deliveries that were open when their time was over.
+    pub late: u64,
+    /// Deliveries that were dropped before their time was over.
+    pub dropped: u64,
+    /// Deliveries to receivers that were away.
+    pub excluded: u64,
+    /// Deliveries that are not decided yet.
+    pub open: u64,
+}
+
+impl ObjectiveCounts {
+    /// Returns the number of decided deliveries.
+    pub fn decided(&self) -> u64 {
+        self.in_time + self.late + self.dropped
+    }
+
+    /// Returns the share of decided deliveries that were in time; `None` if none is decided.
+    #[expect(clippy::cast_precision_loss, reason = "counts of deliveries are below 2^52")]
+    pub fn share_in_time(&self) -> Option<f64> {
+        (self.decided() > 0).then(|| self.in_time as f64 / self.decided() as f64)
+    }
+
+    /// Returns the share of the error budget that is left: 1 if every delivery was in time, 0 at
+    /// the target, negative below it. `None` if no delivery is decided, or if the target is 1.
+    pub fn budget_left(&self, target: f64) -> Option<f64> {
+        let budget = 1.0 - target;
+        let bad = 1.0 - self.share_in_time()?;
+        (budget > 0.0).then(|| 1.0 - bad / budget)
+    }
+
+    fn add(&mut self, other: &ObjectiveCounts) {
+        let ObjectiveCounts { in_time, late, dropped, excluded, open } = other;
+        self.in_time += in_time;
+        self.late += late;
+        self.dropped += dropped;
+        self.excluded += excluded;
+        self.open += open;
+    }
+}
+
+/// The end of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeliveryEnd {
+    Acknowledged,
+    Dropped,
+    PassedOn,
+}
 
 /// The counts of one objective. Time is cut into spans of equal width, and the place of a span is
 /// its number modulo [`PLACES`]. 64 spans are enough for all deliveries that are not decided.
