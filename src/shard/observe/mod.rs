@@ -8,6 +8,7 @@
 //! | [`query`] | answers the questions of operators about sessions |
 //! | [`trace`] | what an operator follows, and the steps of messages and of clients' packets |
 //! | `tracer` | adds the steps of traces where they happen |
+//! | `message_summary` | a message in such an answer |
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
 //! | [`whereabouts`] | where a message is: receivers, windows and queues |
 //! | [`recent_drops`] | the last dropped messages |
@@ -26,6 +27,7 @@ pub mod client_events;
 pub(crate) mod gauges;
 pub mod last_disconnect;
 pub mod longest_wait;
+mod message_summary;
 mod notes;
 pub mod query;
 pub mod recent_drops;

@@ -5,10 +5,8 @@
 //! shard does its work.
 
 use crate::access::identity::shown_name;
-use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::session::outbound::in_flight_packet::InFlightView;
-use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::Pause;
@@ -23,23 +21,14 @@ use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
 
+pub(crate) use crate::shard::observe::message_summary::cut;
+pub use crate::shard::observe::message_summary::{MessageSummary, ROWS};
+
 /// Slots of sessions that one question visits at most: 0.1 ms at 100 ns each.
 pub const SLOTS: u32 = 1_024;
 
-/// Sessions, messages or filters in one answer at most.
-pub const ROWS: usize = 256;
-
 /// Bytes of client identifiers after which an answer ends.
 const BYTES: usize = 256 << 10;
-
-/// Characters of a topic or filter in an answer at most.
-const TEXT: usize = 256;
-
-/// Returns a text of a client, the first [`TEXT`] characters of a longer one.
-pub(crate) fn cut(text: &str) -> Box<str> {
-    let end = text.char_indices().nth(TEXT).map_or(text.len(), |(end, _)| end);
-    text.get(..end).unwrap_or_default().into()
-}
 
 /// A question.
 #[derive(Clone, Debug)]
@@ -241,47 +230,6 @@ impl InFlightSummary {
             None => "PUBCOMP",
             Some(message) if message.qos == QoS::ExactlyOnce => "PUBREC",
             Some(_) => "PUBACK",
-        }
-    }
-}
-
-/// A message that waits for its receiver.
-#[derive(Clone, Debug)]
-pub struct MessageSummary {
-    /// The Topic Name, or the first 256 characters of a longer one.
-    pub topic: Box<str>,
-    /// The QoS of the delivery.
-    pub qos: QoS,
-    /// Bytes of the payload.
-    pub payload: usize,
-    /// The RETAIN flag.
-    pub retain: bool,
-    /// The time at which the message expires; [`Instant::NEVER`] without an interval.
-    pub expires: Instant,
-}
-
-impl MessageSummary {
-    /// Returns the summary of a message that is no delivery yet.
-    fn of_message(message: &Message) -> MessageSummary {
-        let header = message.header();
-        MessageSummary {
-            topic: cut(message.topic()),
-            qos: header.qos,
-            payload: message.payload().len(),
-            retain: header.retain,
-            expires: header.expires,
-        }
-    }
-
-    /// Returns the summary of a delivery.
-    pub(crate) fn of(delivery: &Delivery) -> MessageSummary {
-        let message = &delivery.message;
-        MessageSummary {
-            topic: cut(message.topic()),
-            qos: delivery.qos,
-            payload: message.payload().len(),
-            retain: delivery.retain,
-            expires: message.header().expires,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::session::outbound::one_message::MessageName;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::core::Core;
-use crate::shard::observe::query::{MessageSummary, ROWS};
+use crate::shard::observe::message_summary::{MessageSummary, ROWS};
 use crate::shard::observe::wait_reason::{WaitReason, Waiting};
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};

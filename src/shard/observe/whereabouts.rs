@@ -9,7 +9,7 @@ use crate::mqtt::topic::matches;
 use crate::routing::subscription_tree::Matches;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::core::Core;
-use crate::shard::observe::query::{ROWS, cut};
+use crate::shard::observe::message_summary::{ROWS, cut};
 use crate::shard::observe::unfinished::{UnfinishedMessage, queued_row, sent_row};
 use crate::shard::observe::wait_reason::{WaitReason, Waiting};
 use crate::shard::routes::Routes;

@@ -1,0 +1,59 @@
+//! A message in an answer to an operator.
+
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::QoS;
+use crate::session::outbound::queue::Delivery;
+use crate::time::Instant;
+
+/// Sessions, messages or filters in one answer at most.
+pub const ROWS: usize = 256;
+
+/// Characters of a topic or filter in an answer at most.
+const TEXT: usize = 256;
+
+/// Returns a text of a client, the first [`TEXT`] characters of a longer one.
+pub(crate) fn cut(text: &str) -> Box<str> {
+    let end = text.char_indices().nth(TEXT).map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or_default().into()
+}
+
+/// A message that waits for its receiver.
+#[derive(Clone, Debug)]
+pub struct MessageSummary {
+    /// The Topic Name, or the first 256 characters of a longer one.
+    pub topic: Box<str>,
+    /// The QoS of the delivery.
+    pub qos: QoS,
+    /// Bytes of the payload.
+    pub payload: usize,
+    /// The RETAIN flag.
+    pub retain: bool,
+    /// The time at which the message expires; [`Instant::NEVER`] without an interval.
+    pub expires: Instant,
+}
+
+impl MessageSummary {
+    /// Returns the summary of a message that is no delivery yet.
+    pub(super) fn of_message(message: &Message) -> MessageSummary {
+        let header = message.header();
+        MessageSummary {
+            topic: cut(message.topic()),
+            qos: header.qos,
+            payload: message.payload().len(),
+            retain: header.retain,
+            expires: header.expires,
+        }
+    }
+
+    /// Returns the summary of a delivery.
+    pub(crate) fn of(delivery: &Delivery) -> MessageSummary {
+        let message = &delivery.message;
+        MessageSummary {
+            topic: cut(message.topic()),
+            qos: delivery.qos,
+            payload: message.payload().len(),
+            retain: delivery.retain,
+            expires: message.header().expires,
+        }
+    }
+}
