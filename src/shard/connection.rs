@@ -22,6 +22,8 @@ use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
 
+pub use crate::shard::pause::{Pause, Pauses};
+
 /// Most bytes that are read at once from a client that is not connected yet.
 pub const FIRST_READ_SIZE: usize = 4096;
 
@@ -200,90 +202,6 @@ pub enum Leaves {
     Client,
     /// The broker. The client gets time to read the reason.
     Broker,
-}
-
-/// The causes of a pause, as a set of bits. The connection is read when the set is empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pauses(u8);
-
-/// A cause of a pause: the broker does not read the connection while it lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Pause {
-    /// The outbox is full, because the client requests more answers than it reads.
-    Outbox = 1,
-    /// The client has as many unacknowledged PUBLISH packets as it may have.
-    Unanswered = 2,
-    /// A peer has too many unanswered messages of this shard.
-    Peer = 4,
-    /// The client's SUBSCRIBE or UNSUBSCRIBE is not in force in every shard yet. The packets behind
-    /// it wait.
-    PeerBarrier = 8,
-    /// The client's packets used up a turn. Reading continues in a later one.
-    Turn = 16,
-    /// The last packet needs more work than one turn. Reading continues when the work is complete.
-    Work = 32,
-    /// The authenticator has not decided about CONNECT yet.
-    Authentication = 64,
-    /// The client has sent more than its rate allows.
-    Rate = 128,
-}
-
-impl Pause {
-    /// Every cause, in the order of its number.
-    pub const ALL: [Pause; 8] = [
-        Pause::Outbox,
-        Pause::Unanswered,
-        Pause::Peer,
-        Pause::PeerBarrier,
-        Pause::Turn,
-        Pause::Work,
-        Pause::Authentication,
-        Pause::Rate,
-    ];
-
-    /// Returns the place in [`Pause::ALL`].
-    pub const fn number(self) -> usize {
-        (self as u8).trailing_zeros() as usize
-    }
-
-    /// Returns the label in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Pause::Outbox => "outbox",
-            Pause::Unanswered => "unanswered",
-            Pause::Peer => "peer",
-            Pause::PeerBarrier => "peer_barrier",
-            Pause::Turn => "turn",
-            Pause::Work => "work",
-            Pause::Authentication => "authentication",
-            Pause::Rate => "rate",
-        }
-    }
-}
-
-impl Pauses {
-    /// Adds a cause.
-    pub fn set(&mut self, cause: Pause) {
-        self.0 |= cause as u8;
-    }
-
-    /// Removes a cause. Returns true if this was the last one.
-    pub fn clear(&mut self, cause: Pause) -> bool {
-        let had = self.0 & cause as u8 != 0;
-        self.0 &= !(cause as u8);
-        had && self.0 == 0
-    }
-
-    /// Returns true if this cause holds.
-    pub fn has(self, cause: Pause) -> bool {
-        self.0 & cause as u8 != 0
-    }
-
-    /// Returns true if any cause holds.
-    pub fn any(self) -> bool {
-        self.0 != 0
-    }
 }
 
 impl Connection {

@@ -44,6 +44,7 @@
 //! | data | of |
 //! |---|---|
 //! | [`connection`], [`session_entry`] | one connection, one session |
+//! | `pause` | the causes for which a connection is not read |
 //! | [`connection_view`] | one connection as its driver sees it |
 //! | [`access_control`] | changes of who may do what |
 //! | [`arrival`] | what is known of a connection before its first packet |
@@ -95,6 +96,7 @@ mod lifecycle;
 pub mod listener_terms;
 pub mod observe;
 mod own_publications;
+mod pause;
 mod pending_exchange;
 mod publication;
 mod publish;

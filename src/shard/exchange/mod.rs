@@ -6,7 +6,8 @@
 //!
 //! | file | concern |
 //! |---|---|
-//! | `outbound` | the items of a peer batch, the unanswered batches, and the bound on them |
+//! | `peer_batch` | a peer batch as data |
+//! | `outbound` | the next batch, the unanswered batches, and the bound on them |
 //! | `underway` | a peer batch that is being taken apart, as data |
 //! | `inbound` | the code that takes a peer batch apart |
 //! | `barrier` | points in the order between shards, for SUBACK |
@@ -15,6 +16,7 @@
 pub(crate) mod barrier;
 mod inbound;
 pub mod outbound;
+mod peer_batch;
 mod transaction;
 pub(crate) mod underway;
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::mqtt::charge::unreported;
+use crate::routing::subscription_tree::Interest;
 
 fn balanced(peer: &Peer) -> usize {
     let Recounted { held, charged } = peer.recount();
