@@ -1,111 +1,39 @@
 //! The checks of `[[listeners]]`. A problem in a listener is reported with the number of the
 //! listener.
 
-use super::Config;
-use super::choices::has;
 use super::listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 use super::problem::Problem;
-use super::rule::ValueRule;
-use super::value::{self, Field, origin, written};
+use super::table_list::{ListedTable, Problems, TableList};
+use super::value::{self, Field};
 use config::{Map, Value, ValueKind};
 
-/// Maximum number of listeners.
-const MOST: usize = 256;
-
-/// Collects the problems of one source.
-pub(super) struct Problems {
-    pub(super) source: String,
-    pub(super) found: Vec<Problem>,
-}
-
-impl Problems {
-    pub(super) fn refuse(&mut self, key: &str, value: &Value, allowed: &str) {
-        self.found.push(Problem::NotAllowed {
-            source_name: self.source.clone(),
-            key: key.to_owned(),
-            value: written(value),
-            allowed: allowed.to_owned(),
-        });
-    }
-
-    /// Checks each field of a table by itself.
-    pub(super) fn check(
-        &mut self,
-        name: &str,
-        table: &Map<String, Value>,
-        known: &[(&str, ValueRule)],
-        what: &str,
-    ) {
-        let mut present: Vec<&String> = table.keys().collect();
-        present.sort();
-        for key in present {
-            let value = &table[key];
-            match known.iter().find(|(field, _)| field == key) {
-                Some((_, rule)) if rule.admits(value) => {}
-                Some((_, rule)) => self.refuse(&format!("{name}: {key}"), value, &rule.instead_of(value)),
-                None => self.found.push(Problem::UnknownKey {
-                    source_name: self.source.clone(),
-                    key: format!("{name}: {key}"),
-                    hint: format!(
-                        "{what} holds {}",
-                        known.iter().map(|(field, _)| *field).collect::<Vec<_>>().join(", ")
-                    ),
-                }),
-            }
-        }
-    }
-}
+const LIST: TableList = TableList { key: "listeners", item: "listener", most: 256 };
 
 /// Returns every problem with the value of `listeners`.
 pub(super) fn problems(value: &Value) -> Vec<Problem> {
-    let mut problems = Problems { source: origin(value), found: Vec::new() };
-    let ValueKind::Array(items) = &value.kind else {
-        problems.refuse("listeners", value, "tables in a file, each [[listeners]]");
-        return problems.found;
-    };
-    if items.len() > MOST {
-        let allowed = format!("{MOST} listeners at most; here are {}", items.len());
-        problems.refuse("listeners", value, &allowed);
-    }
-    for (at, item) in items.iter().enumerate() {
-        let name = format!("listeners, listener {}", at + 1);
-        match &item.kind {
-            ValueKind::Table(fields) => {
-                check_listener(&mut problems, &name, item, fields);
-                check_unique(&mut problems, &name, fields, &items[..at]);
-            }
-            _ => problems.refuse(&name, item, "a table, [[listeners]] with its keys below it"),
-        }
-    }
-    problems.found
+    LIST.problems(value, |problems, table| {
+        check_listener(problems, &table.name, table.value, table.fields);
+        check_unique(problems, table);
+    })
 }
 
-/// Refuses an address or name that an earlier listener has. Port 0 may stand twice, because each
-/// takes a free port of its own.
-fn check_unique(problems: &mut Problems, name: &str, fields: &Map<String, Value>, earlier: &[Value]) {
-    for key in ["address", "name"] {
-        let Some(value) = fields.get(key) else { continue };
-        let Some(text) = value::text(value) else { continue };
-        // Port 0 takes a free port each time.
-        if key == "address" && text.ends_with(":0") {
-            continue;
-        }
-        let number = text.strip_prefix("listener-").and_then(|number| number.parse::<usize>().ok());
-        if key == "name" && number.is_some_and(|number| number != earlier.len() + 1) {
-            let allowed = format!(
-                "another name: \"{text}\" is that of the listener at this place of the list, if it has none"
-            );
-            problems.refuse(&format!("{name}: {key}"), value, &allowed);
-        }
-        let same = earlier.iter().position(|other| match &other.kind {
-            ValueKind::Table(other) => other.get(key).and_then(value::text) == Some(text),
-            _ => false,
-        });
-        if let Some(at) = same {
-            let allowed = format!("another {key} than that of listener {}", at + 1);
-            problems.refuse(&format!("{name}: {key}"), value, &allowed);
-        }
+/// Refuses an address or name that an earlier listener has.
+fn check_unique(problems: &mut Problems, table: &ListedTable<'_>) {
+    let text = |key: &str| table.fields.get(key).and_then(value::text);
+    // Port 0 takes a free port each time.
+    if text("address").is_some_and(|address| !address.ends_with(":0")) {
+        LIST.refuse_repeated("address", table, problems);
     }
+    let number = |text: &str| text.strip_prefix("listener-")?.parse::<usize>().ok();
+    if let Some(name) = text("name")
+        && number(name).is_some_and(|number| number != table.earlier.len() + 1)
+    {
+        let allowed = format!(
+            "another name: \"{name}\" is that of the listener at this place of the list, if it has none"
+        );
+        problems.refuse(&format!("{}: name", table.name), &table.fields["name"], &allowed);
+    }
+    LIST.refuse_repeated("name", table, problems);
 }
 
 fn check_listener(problems: &mut Problems, name: &str, item: &Value, fields: &Map<String, Value>) {
@@ -201,41 +129,4 @@ fn check_tls(problems: &mut Problems, name: &str, item: &Value, fields: &Map<Str
     if fields.get("crl_check").is_some() && !fields.contains_key("crl") {
         problems.refuse(&format!("{name}: crl_check"), &fields["crl_check"], "beside crl = [\"ca.crl\"]");
     }
-}
-
-/// Returns the problems of listeners with keys of other sections. `value` is the value of
-/// `listeners` as the operator wrote it.
-pub(super) fn contradictions(config: &Config, value: &Value) -> Vec<Problem> {
-    let mut problems = Problems { source: origin(value), found: Vec::new() };
-    let ValueKind::Array(items) = &value.kind else { return Vec::new() };
-    for (at, (listener, item)) in config.listeners.iter().zip(items).enumerate() {
-        let ValueKind::Table(fields) = &item.kind else { continue };
-        let mut refuse = |key: &str, allowed: &str| {
-            if let Some(value) = fields.get(key) {
-                problems.refuse(&format!("listeners, listener {}: {key}", at + 1), value, allowed);
-            }
-        };
-        let asks = |method| listener.auth.as_ref().is_some_and(|methods| has(methods, method));
-        let needed = [
-            ("password", config.auth.password_path().is_some(), "auth.password_file", "a password file"),
-            ("scram", config.auth.password_path().is_some(), "auth.password_file", "a password file"),
-            ("jwt", config.auth.jwt_keys_path().is_some(), "auth.jwt_keys", "a file of keys"),
-            ("http", config.auth.http_service().is_some(), "auth.http_url", "the address of a service"),
-        ];
-        for (method, _, key, what) in needed.into_iter().filter(|(method, has, ..)| asks(method) && !has) {
-            refuse("auth", &format!("beside {key}: the method \"{method}\" needs {what}"));
-        }
-        if listener.keep_alive_maximum.is_some_and(|maximum| maximum.is_zero())
-            && !config.keep_alive.allow_never
-        {
-            refuse(
-                "keep_alive_maximum",
-                "a duration beside keep_alive.allow_never = false: clients that may not ask for \"never\" need one to be held to",
-            );
-        }
-        if listener.packet_size.is_some_and(|size| size > config.limits.memory) {
-            refuse("packet_size", "at most limits.memory, which must hold one packet at least");
-        }
-    }
-    problems.found
 }

@@ -15,6 +15,7 @@ mod keys;
 mod layer;
 mod listener;
 mod listener_checks;
+mod listener_contradictions;
 mod problem;
 mod redelivery_rule;
 mod reload;
@@ -25,6 +26,7 @@ mod size;
 mod slo;
 mod sources;
 mod table;
+mod table_list;
 mod value;
 
 pub use crate::time::duration;
@@ -38,12 +40,12 @@ pub use keys::{
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
+pub use reload::KeyChange;
 #[cfg(test)]
 pub(crate) use reload::every_key_changed;
-pub use reload::{KeyChange, Shadowed};
 pub use rule::is_log_level;
 pub use service_url::ServiceUrl;
 pub use size::{ByteSize, InvalidSize};
 pub use slo::Slo;
-pub use sources::{DEFAULT_FILES, Loaded, Sources};
+pub use sources::{DEFAULT_FILES, Loaded, Shadowed, Sources};
 pub use table::ReloadEffect;

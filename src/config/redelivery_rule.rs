@@ -7,7 +7,8 @@ use super::choices::{OnAckTimeout, OnExhausted};
 use super::keys::redelivery;
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType};
-use super::value::{self, Field, origin, written};
+use super::table_list::{ListedTable, Problems, TableList};
+use super::value::{self, Field};
 use crate::access::glob::Pattern;
 use crate::session::redelivery_rule;
 use config::{Map, Value, ValueKind};
@@ -169,54 +170,29 @@ const OF_SESSIONS: [&str; 2] = ["min_requested", "resends_per_tick"];
 /// Pairs of a first duration and the duration to which it grows at most.
 const GROWTH: [(&str, &str); 2] = [("interval", "max_backoff"), ("ack_timeout", "max_ack_timeout")];
 
+const LIST: TableList = TableList { key: "redelivery.rules", item: "rule", most: redelivery_rule::MOST };
+
 /// Returns every problem with the value of `redelivery.rules`.
 pub(super) fn problems(value: &Value) -> Vec<Problem> {
-    let source = || origin(value);
-    let ValueKind::Array(items) = &value.kind else {
-        return vec![not_allowed(
-            source(),
-            "redelivery.rules",
-            value,
-            "tables in a file, each [[redelivery.rules]]",
-        )];
-    };
-    let mut problems = Vec::new();
-    if items.len() > redelivery_rule::MOST {
-        let allowed = format!("{} rules at most; here are {}", redelivery_rule::MOST, items.len());
-        problems.push(not_allowed(source(), "redelivery.rules", value, &allowed));
-    }
-    for (at, item) in items.iter().enumerate() {
-        let name = format!("redelivery.rules, rule {}", at + 1);
-        match &item.kind {
-            ValueKind::Table(fields) => problems.extend(problems_of(&name, &source(), item, fields)),
-            _ => problems.push(not_allowed(
-                source(),
-                &name,
-                item,
-                "a table, [[redelivery.rules]] with its keys below it",
-            )),
-        }
-    }
-    problems
+    LIST.problems(value, check_rule)
 }
 
-fn problems_of(name: &str, source: &str, item: &Value, fields: &Map<String, Value>) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut refuse = |key: &str, value: &Value, allowed: &str| {
-        problems.push(not_allowed(source.to_owned(), &format!("{name}: {key}"), value, allowed));
-    };
+fn check_rule(problems: &mut Problems, table: &ListedTable<'_>) {
+    let ListedTable { name, fields, .. } = table;
+    let mut refuse =
+        |key: &str, value: &Value, allowed: &str| problems.refuse(&format!("{name}: {key}"), value, allowed);
     let mut present: Vec<&String> = fields.keys().collect();
     present.sort();
     let has = |key: &str| fields.contains_key(key);
-    for key in present {
-        let value = &fields[key];
+    for key in &present {
+        let value = &fields[*key];
         match takes(key) {
             None => {}
             Some(rule) if !rule.admits(value) => refuse(key, value, &rule.instead_of(value)),
             Some(_) if has("topic") && OF_SESSIONS.contains(&key.as_str()) => {
                 refuse(key, value, "in a rule without topic: it is a session's as a whole");
             }
-            Some(_) if key == OVERRIDE && !(has("topic") && (has("interval") || has("ack_timeout"))) => {
+            Some(_) if *key == OVERRIDE && !(has("topic") && (has("interval") || has("ack_timeout"))) => {
                 refuse(
                     key,
                     value,
@@ -235,31 +211,10 @@ fn problems_of(name: &str, source: &str, item: &Value, fields: &Map<String, Valu
         }
     }
     if !SETTINGS.iter().any(|key| has(key)) {
-        problems.push(not_allowed(
-            source.to_owned(),
-            name,
-            item,
-            &format!("one that sets something: {}", SETTINGS.join(", ")),
-        ));
+        problems.refuse(name, table.value, &format!("one that sets something: {}", SETTINGS.join(", ")));
     }
-    let mut unknown: Vec<&String> = fields.keys().filter(|key| takes(key).is_none()).collect();
-    unknown.sort();
-    for key in unknown {
-        problems.push(Problem::UnknownKey {
-            source_name: source.to_owned(),
-            key: format!("{name}: {key}"),
-            hint: format!("a rule holds {}", names().collect::<Vec<_>>().join(", ")),
-        });
-    }
-    problems
-}
-
-fn not_allowed(source_name: String, key: &str, value: &Value, allowed: &str) -> Problem {
-    Problem::NotAllowed {
-        source_name,
-        key: key.to_owned(),
-        value: written(value),
-        allowed: allowed.to_owned(),
+    for key in present.into_iter().filter(|key| takes(key).is_none()) {
+        problems.refuse_unknown(format!("{name}: {key}"), "a rule", names());
     }
 }
 

@@ -5,7 +5,6 @@ use super::sources::Loaded;
 use super::table::{Key, ReloadEffect};
 use super::value::written;
 use super::{Config, Setting};
-use std::fmt;
 
 /// The largest value, in characters, that a change is shown with.
 const SHOWN: usize = 120;
@@ -23,28 +22,6 @@ pub struct KeyChange {
     pub effect: ReloadEffect,
     /// The file, variable or flag of the new value, or `built-in default`.
     pub source: String,
-}
-
-impl fmt::Display for KeyChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let KeyChange { key, from, to, effect, .. } = self;
-        write!(f, "{:<8} {key} {from} -> {to}", effect.name())
-    }
-}
-
-/// A value of the file that a variable or a flag overrides.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shadowed {
-    /// The key, as `section.name`.
-    pub key: &'static str,
-    /// The variable or flag that wins.
-    pub by: String,
-}
-
-impl fmt::Display for Shadowed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "shadowed {}: {} wins over the file", self.key, self.by)
-    }
 }
 
 impl Loaded {
@@ -185,7 +162,11 @@ mod tests {
         let running = Config::default();
         assert_eq!(load(&[]).changes_from(&running), []);
         let loaded = load(&["redelivery.interval=5s", "runtime.threads=8", "keep_alive.maximum=1m"]);
-        let lines: Vec<String> = loaded.changes_from(&running).iter().map(ToString::to_string).collect();
+        let line = |change: KeyChange| {
+            let KeyChange { key, from, to, effect, .. } = change;
+            format!("{:<8} {key} {from} -> {to}", effect.name())
+        };
+        let lines: Vec<String> = loaded.changes_from(&running).into_iter().map(line).collect();
         let expected = [
             "restart  runtime.threads \"auto\" -> 8",
             "new      keep_alive.maximum \"unlimited\" -> \"1m\"",

@@ -2,11 +2,11 @@
 //! objective.
 
 use super::listener::{fields, is_name};
-use super::listener_checks::Problems;
 use super::problem::Problem;
 use super::redelivery_rule::Glob;
 use super::rule::{ValueRule, ValueType, days};
-use super::value::{self, Field, origin};
+use super::table_list::TableList;
+use super::value::{self, Field};
 use crate::session::objectives;
 use config::{Map, Value, ValueKind};
 use std::time::Duration;
@@ -30,45 +30,19 @@ fields! {
 /// The fields that each objective has.
 const NEEDED: [&str; 4] = ["name", "topic", "within", "target"];
 
+const LIST: TableList = TableList { key: "slo", item: "objective", most: objectives::MOST };
+
 /// Returns every problem with the value of `slo`.
 pub(super) fn problems(value: &Value) -> Vec<Problem> {
-    let mut problems = Problems { source: origin(value), found: Vec::new() };
-    let ValueKind::Array(items) = &value.kind else {
-        problems.refuse("slo", value, "tables in a file, each [[slo]]");
-        return problems.found;
-    };
-    if items.len() > objectives::MOST {
-        let allowed = format!("{} objectives at most; here are {}", objectives::MOST, items.len());
-        problems.refuse("slo", value, &allowed);
-    }
-    for (at, item) in items.iter().enumerate() {
-        let name = format!("slo, objective {}", at + 1);
-        let ValueKind::Table(fields) = &item.kind else {
-            problems.refuse(&name, item, "a table, [[slo]] with its keys below it");
-            continue;
-        };
-        problems.check(&name, fields, Slo::FIELDS, "an objective");
-        let missing: Vec<&str> = NEEDED.into_iter().filter(|key| !fields.contains_key(*key)).collect();
+    LIST.problems(value, |problems, table| {
+        problems.check(&table.name, table.fields, Slo::FIELDS, "an objective");
+        let missing: Vec<&str> = NEEDED.into_iter().filter(|key| !table.fields.contains_key(*key)).collect();
         if !missing.is_empty() {
             let allowed = format!("an objective with {}", missing.join(" and "));
-            problems.refuse(&name, item, &allowed);
+            problems.refuse(&table.name, table.value, &allowed);
         }
-        check_name(&mut problems, &name, fields, &items[..at]);
-    }
-    problems.found
-}
-
-/// Refuses a name that an earlier objective has.
-fn check_name(problems: &mut Problems, name: &str, fields: &Map<String, Value>, earlier: &[Value]) {
-    let Some(value) = fields.get("name") else { return };
-    let same = earlier.iter().position(|other| match &other.kind {
-        ValueKind::Table(other) => other.get("name").and_then(value::text) == value::text(value),
-        _ => false,
-    });
-    if let Some(at) = same {
-        let allowed = format!("another name than that of objective {}", at + 1);
-        problems.refuse(&format!("{name}: name"), value, &allowed);
-    }
+        LIST.refuse_repeated("name", table, problems);
+    })
 }
 
 #[cfg(test)]

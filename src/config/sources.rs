@@ -4,9 +4,8 @@
 use super::choices::has;
 use super::layer::Layer;
 use super::problem::{Problem, Refusal, Setting};
-use super::reload::Shadowed;
 use super::table::Key;
-use super::{Config, keys, listener_checks, value};
+use super::{Config, keys, listener_contradictions, value};
 use config::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -39,6 +38,15 @@ pub struct Loaded {
     pub changed: Vec<Setting>,
     /// The values of the file that a variable or a flag overrides.
     pub shadowed: Vec<Shadowed>,
+}
+
+/// A value of the file that a variable or a flag overrides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shadowed {
+    /// The key, as `section.name`.
+    pub key: &'static str,
+    /// The variable or flag that wins.
+    pub by: String,
 }
 
 impl Sources {
@@ -255,6 +263,7 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
         let keys = Box::new((setting(layers, one)?, setting(layers, other)?));
         Some(Problem::Contradiction { keys, rule })
     });
-    let listeners = winner(layers, "listeners").map(|value| listener_checks::contradictions(config, value));
+    let listeners =
+        winner(layers, "listeners").map(|value| listener_contradictions::contradictions(config, value));
     found.chain(listeners.unwrap_or_default()).collect()
 }
