@@ -137,8 +137,7 @@ impl Tokens {
     /// # Errors
     /// The file cannot be read, or lines are not valid.
     pub fn load(file: &Path) -> Result<Tokens, FileError> {
-        let content = std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))?;
-        Tokens::parse(file, &content)
+        Tokens::parse(file, &FileError::read(file)?)
     }
 
     /// Reads the content of a file of tokens.

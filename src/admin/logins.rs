@@ -4,7 +4,7 @@
 //! hours, at a logout, and with the process.
 
 use super::access::Caller;
-use crate::auth::passwd::secret::random_text;
+use crate::auth::random::random_text;
 use crate::time::Instant;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -2,9 +2,8 @@
 
 use super::access::{Scope, TOKEN_PREFIX, Tokens, line_of};
 use crate::auth::file_error::FileError;
-use crate::auth::passwd::PasswdError;
-use crate::auth::passwd::replace::Replacement;
-use crate::auth::passwd::secret::random_text;
+use crate::auth::random::{NoRandomness, random_text};
+use crate::auth::replacement::{Replacement, ReplacementError};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -44,7 +43,10 @@ pub enum TokenError {
     File(#[from] FileError),
     /// The system refuses a step.
     #[error("{0}")]
-    System(#[from] PasswdError),
+    System(#[from] ReplacementError),
+    /// There is no token without randomness.
+    #[error("{0}")]
+    Randomness(#[from] NoRandomness),
 }
 
 /// Makes or deletes a token. Returns the new token. A token of the same name is replaced.

@@ -27,8 +27,7 @@ const BLANK: [char; 2] = [' ', '\t'];
 /// # Errors
 /// The file cannot be read, or has mistakes: all of them, with their lines.
 pub fn load(file: &Path) -> Result<Acl, FileError> {
-    let content = std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))?;
-    parse(file, &content)
+    parse(file, &FileError::read(file)?)
 }
 
 /// Compiles the content of an ACL file. `file` is its name in errors.

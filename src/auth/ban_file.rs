@@ -21,8 +21,7 @@ use x509_cert::der::DateTime;
 /// # Errors
 /// The file cannot be read, or has mistakes: all of them, with their lines.
 pub fn load(file: &Path) -> Result<BanList, FileError> {
-    let content = std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))?;
-    parse(file, &content)
+    parse(file, &FileError::read(file)?)
 }
 
 /// Reads the content of a file of bans. `file` is its name in errors.

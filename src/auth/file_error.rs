@@ -46,6 +46,14 @@ pub struct LineErrors {
 }
 
 impl FileError {
+    /// Returns the content of a file.
+    ///
+    /// # Errors
+    /// The system refuses the file.
+    pub fn read(file: &Path) -> Result<Vec<u8>, FileError> {
+        std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))
+    }
+
     /// Returns the error for a file that the system refuses.
     pub fn unreadable(file: &Path, cause: io::Error) -> FileError {
         FileError { file: file.to_owned(), cause: Cause::Unreadable(cause) }

@@ -9,6 +9,8 @@
 //! - [`passwd`]: the command `homing passwd`.
 //! - [`jwt`]: signed tokens and their keys.
 //! - [`http`]: the HTTP service of the operator that decides logins.
+//! - [`replacement`]: a file that is replaced at once.
+//! - [`random`]: the randomness of the system.
 //! - [`session_rules`]: the rules of one session, from a token or a service.
 //! - [`cache`]: successful logins, remembered for a time.
 //! - [`guessing`]: failed logins, counted for each address.
@@ -26,5 +28,7 @@ pub mod http;
 pub mod jwt;
 pub mod passwd;
 pub mod password;
+pub mod random;
+pub mod replacement;
 pub mod scram;
 pub mod session_rules;

@@ -5,7 +5,6 @@
 
 use crate::auth::file_error::{FileError, LineErrors, entries};
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -23,8 +22,7 @@ impl HttpHeaders {
     /// # Errors
     /// The file cannot be read, or has lines that are no headers: then all of them are named.
     pub fn load(file: &Path) -> Result<HttpHeaders, FileError> {
-        let content = fs::read(file).map_err(|cause| FileError::unreadable(file, cause))?;
-        HttpHeaders::parse(file, &Zeroizing::new(content))
+        HttpHeaders::parse(file, &Zeroizing::new(FileError::read(file)?))
     }
 
     /// Reads the content of a file. Empty lines and lines that begin with `#` are skipped.

@@ -38,11 +38,11 @@ impl TokenKeys {
     /// # Errors
     /// The file cannot be read, or has mistakes: all of them, each with the number of its key.
     pub fn load(file: &Path) -> Result<TokenKeys, FileError> {
-        let unreadable = |cause| FileError::unreadable(file, cause);
-        if std::fs::metadata(file).map_err(unreadable)?.len() > FILE {
+        let size = std::fs::metadata(file).map_err(|cause| FileError::unreadable(file, cause))?.len();
+        if size > FILE {
             return Err(FileError::whole(file, "is larger than 1 MiB: this is no JWK Set"));
         }
-        TokenKeys::parse(file, &std::fs::read(file).map_err(unreadable)?)
+        TokenKeys::parse(file, &FileError::read(file)?)
     }
 
     /// Reads the content of such a file. `file` is its name in errors.

@@ -1,11 +1,9 @@
 //! `homing passwd`: makes and changes a password file, as `mosquitto_passwd` does.
 //!
 //! - [`edit`]: the lines of the file.
-//! - [`replace`]: lock, temporary file, rename.
 //! - [`secret`]: the password, from a terminal, a pipe, an argument or the system's randomness.
 
 pub mod edit;
-pub mod replace;
 pub mod secret;
 
 use super::file_error::FileError;
@@ -14,9 +12,10 @@ use super::password::hash::{HashKind, PasswordHash};
 use super::password::pbkdf2::Pbkdf2Hash;
 use super::password::scram::ScramHash;
 use super::password::{PasswordFile, Verdict};
+use super::random::{NoRandomness, random};
+use super::replacement::{Replacement, ReplacementError};
 use clap::{Args, ValueEnum};
 use edit::PasswordLines;
-use replace::Replacement;
 use secret::SecretSource;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -130,24 +129,12 @@ pub enum PasswdError {
     /// The file does not exist.
     #[error("{} does not exist; -c creates it", .0.display())]
     NoSuchFile(PathBuf),
-    /// The file is not a plain file.
-    #[error("{}: {what}", .file.display())]
-    NotAFile {
-        /// The path as given.
-        file: PathBuf,
-        /// What it is instead.
-        what: &'static str,
-    },
-    /// The system refuses.
-    #[error("{}: cannot {action}: {cause}", .file.display())]
-    System {
-        /// The path as given.
-        file: PathBuf,
-        /// The step that failed.
-        action: &'static str,
-        /// The reason.
-        cause: io::Error,
-    },
+    /// The file cannot be replaced.
+    #[error(transparent)]
+    File(#[from] ReplacementError),
+    /// There is no salt, or no secret for a device.
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
     /// The content is not text.
     #[error(transparent)]
     Content(#[from] FileError),
@@ -209,12 +196,12 @@ impl PasswdArguments {
     fn hash(&self, password: &str) -> Result<PasswordHash, PasswdError> {
         let password = password.as_bytes();
         match self.hash_choice() {
-            HashChoice::Argon2id => Argon2Hash::create(password, secret::random::<SALT>()?.as_slice())
+            HashChoice::Argon2id => Argon2Hash::create(password, random::<SALT>()?.as_slice())
                 .map(PasswordHash::Argon2)
                 .map_err(|_| PasswdError::Password("argon2 cannot hash this password")),
             HashChoice::Pbkdf2 => {
                 let iterations = self.iterations.unwrap_or(PBKDF2_ITERATIONS);
-                let salt = secret::random::<PBKDF2_SALT>()?;
+                let salt = random::<PBKDF2_SALT>()?;
                 Ok(PasswordHash::Pbkdf2(Pbkdf2Hash::create(password, iterations, salt.as_slice())))
             }
             HashChoice::Scram if !password.is_ascii() => Err(PasswdError::Password(
@@ -222,7 +209,7 @@ impl PasswdArguments {
                  take another password, or -H argon2id",
             )),
             HashChoice::Scram => {
-                Ok(PasswordHash::Scram(ScramHash::create(password, secret::random::<SALT>()?.as_slice())))
+                Ok(PasswordHash::Scram(ScramHash::create(password, random::<SALT>()?.as_slice())))
             }
         }
     }

@@ -1,16 +1,13 @@
 //! The password that the command stores, and where it comes from.
 
 use super::PasswdError;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crate::auth::random::random_text;
 use std::io::{self, BufRead};
 use zeroize::Zeroizing;
 
 /// A password. Its memory is overwritten when it is dropped.
 pub type NewPassword = Zeroizing<String>;
 
-/// The bytes of a device's secret: 256 bits.
-const RANDOM: usize = 32;
 /// A CONNECT has at most 65,535 bytes of password.
 const LONGEST: usize = 65_535;
 
@@ -52,25 +49,6 @@ pub fn read(source: SecretSource<'_>, repeat: Repeat) -> Result<NewPassword, Pas
     Ok(password)
 }
 
-/// Returns 256 random bits as text for a URL: nobody can guess it.
-///
-/// # Errors
-/// The system has no randomness.
-pub fn random_text() -> Result<NewPassword, PasswdError> {
-    Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(random::<RANDOM>()?)))
-}
-
-/// Returns bytes of the system's randomness.
-///
-/// # Errors
-/// The system has none.
-pub fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>, PasswdError> {
-    let mut bytes = Zeroizing::new([0; N]);
-    aws_lc_rs::rand::fill(bytes.as_mut_slice())
-        .map_err(|_| PasswdError::Password("the system has no randomness"))?;
-    Ok(bytes)
-}
-
 fn ask(repeat: Repeat) -> Result<NewPassword, PasswdError> {
     let ask = |prompt| rpassword::prompt_password(prompt).map(Zeroizing::new).map_err(PasswdError::Terminal);
     let password = ask("Password: ")?;
@@ -106,6 +84,8 @@ fn check(password: &str) -> Result<(), PasswdError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
     #[test]
     fn the_first_line_is_the_password() {

@@ -4,11 +4,11 @@
 //! of users stay, and would tell which names exist.
 
 use super::scram::KEY;
-use aws_lc_rs::rand;
+use crate::auth::random::random;
+use crate::auth::replacement::Replacement;
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -28,7 +28,7 @@ impl DecoySecret {
         let file = directory.join(FILE);
         match fs::read(&file) {
             Ok(bytes) => DecoySecret::read(&Zeroizing::new(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => DecoySecret::create(directory, &file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => DecoySecret::create(&file),
             Err(error) => Err(error),
         }
     }
@@ -43,16 +43,14 @@ impl DecoySecret {
         Ok(DecoySecret(Zeroizing::new(bytes)))
     }
 
-    /// Writes a new secret. The rename puts a whole file in its place, also after a crash.
-    fn create(directory: &Path, file: &Path) -> io::Result<DecoySecret> {
-        let mut bytes = Zeroizing::new([0; KEY]);
-        rand::fill(bytes.as_mut_slice()).map_err(|_| io::Error::other("the system has no random numbers"))?;
-        let new = directory.join(format!("{FILE}.new"));
-        let mut written =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        written.write_all(bytes.as_slice())?;
-        written.sync_all()?;
-        fs::rename(&new, file)?;
+    /// Writes a new secret, unless another process has written one meanwhile.
+    fn create(file: &Path) -> io::Result<DecoySecret> {
+        let new = Replacement::begin(file).map_err(io::Error::other)?;
+        if let Some(present) = new.content() {
+            return DecoySecret::read(present);
+        }
+        let bytes = random::<KEY>().map_err(io::Error::other)?;
+        new.commit(bytes.as_slice()).map_err(io::Error::other)?;
         Ok(DecoySecret(bytes))
     }
 }

@@ -50,8 +50,7 @@ impl PasswordFile {
     /// The file cannot be read, or has mistakes: all of them, with their lines. Plain passwords and
     /// a second line for a user are mistakes.
     pub fn load(file: &Path) -> Result<PasswordFile, FileError> {
-        let content = std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))?;
-        PasswordFile::parse(file, &content)
+        PasswordFile::parse(file, &FileError::read(file)?)
     }
 
     /// Reads the content of a password file. `file` is its name in errors.

@@ -3,7 +3,6 @@
 //! The directory is locked meanwhile, so that two commands do not lose each other's change. A
 //! symbolic link is refused, because a link in a directory of another user could lead anywhere.
 
-use super::PasswdError;
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, fchown, flock, fstat, fsync, openat,
     renameat, unlinkat,
@@ -12,10 +11,33 @@ use rustix::fs::{CWD, Gid, Uid};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
+
+/// The reason why a file cannot be replaced.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplacementError {
+    /// The file is not a plain file.
+    #[error("{}: {what}", .file.display())]
+    NotAFile {
+        /// The path as given.
+        file: PathBuf,
+        /// The kind of file that it is.
+        what: &'static str,
+    },
+    /// The system refuses.
+    #[error("{}: cannot {action}: {cause}", .file.display())]
+    System {
+        /// The path as given.
+        file: PathBuf,
+        /// The step that failed.
+        action: &'static str,
+        /// The reason.
+        cause: io::Error,
+    },
+}
 
 /// The permissions of a new file.
 const OWNER_ONLY: u32 = 0o600;
@@ -43,10 +65,11 @@ impl Replacement {
     ///
     /// # Errors
     /// The path is not a plain file, or the system refuses.
-    pub fn begin(path: &Path) -> Result<Replacement, PasswdError> {
+    pub fn begin(path: &Path) -> Result<Replacement, ReplacementError> {
         let system = |action| move |cause: Errno| failed(path, action, cause);
-        let name =
-            path.file_name().ok_or(PasswdError::NotAFile { file: path.to_owned(), what: "not a file" })?;
+        let name = path
+            .file_name()
+            .ok_or(ReplacementError::NotAFile { file: path.to_owned(), what: "not a file" })?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())
@@ -59,7 +82,7 @@ impl Replacement {
             Err(Errno::NOENT) => None,
             Err(Errno::LOOP) => {
                 let what = "a symbolic link, which is not followed; name the file itself";
-                return Err(PasswdError::NotAFile { file: path.to_owned(), what });
+                return Err(ReplacementError::NotAFile { file: path.to_owned(), what });
             }
             Err(cause) => return Err(failed(path, "open it", cause)),
         };
@@ -78,7 +101,7 @@ impl Replacement {
     ///
     /// # Errors
     /// The system refuses a step. The file is then as it was.
-    pub fn commit(self, content: &[u8]) -> Result<(), PasswdError> {
+    pub fn commit(self, content: &[u8]) -> Result<(), ReplacementError> {
         let mut temporary = OsString::from(".");
         temporary.push(&self.name);
         temporary.push(format!(".{}.tmp", std::process::id()));
@@ -90,11 +113,12 @@ impl Replacement {
         result
     }
 
-    fn write(&self, temporary: &OsString, content: &[u8]) -> Result<(), PasswdError> {
+    fn write(&self, temporary: &OsString, content: &[u8]) -> Result<(), ReplacementError> {
         let system = |action| move |cause: Errno| failed(&self.path, action, cause);
         // The name has the number of this process, so a file with this name is left of a dead one.
         let _ = unlinkat(&self.directory, temporary, AtFlags::empty());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Read and write: the tests of a power loss read what is synced through the same descriptor.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.directory, temporary, flags, Mode::from_raw_mode(OWNER_ONLY))
             .map_err(system("create a temporary file beside it"))?;
         let mut mode = OWNER_ONLY;
@@ -109,7 +133,7 @@ impl Replacement {
         fchmod(&file, Mode::from_raw_mode(mode)).map_err(system("set its permissions"))?;
         let mut file = File::from(file);
         let written = file.write_all(content).and_then(|()| file.sync_all());
-        written.map_err(|cause| PasswdError::System {
+        written.map_err(|cause| ReplacementError::System {
             file: self.path.clone(),
             action: "write a temporary file beside it",
             cause,
@@ -120,20 +144,20 @@ impl Replacement {
 }
 
 impl Present {
-    fn read(path: &Path, file: OwnedFd) -> Result<Present, PasswdError> {
+    fn read(path: &Path, file: OwnedFd) -> Result<Present, ReplacementError> {
         let stat = fstat(&file).map_err(|cause| failed(path, "read its owner", cause))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(PasswdError::NotAFile { file: path.to_owned(), what: "not a plain file" });
+            return Err(ReplacementError::NotAFile { file: path.to_owned(), what: "not a plain file" });
         }
         let mut content = Zeroizing::new(Vec::new());
         let read = File::from(file).read_to_end(&mut content);
-        read.map_err(|cause| PasswdError::System { file: path.to_owned(), action: "read it", cause })?;
+        read.map_err(|cause| ReplacementError::System { file: path.to_owned(), action: "read it", cause })?;
         Ok(Present { stat, content })
     }
 }
 
-fn failed(path: &Path, action: &'static str, cause: Errno) -> PasswdError {
-    PasswdError::System { file: path.to_owned(), action, cause: cause.into() }
+fn failed(path: &Path, action: &'static str, cause: Errno) -> ReplacementError {
+    ReplacementError::System { file: path.to_owned(), action, cause: cause.into() }
 }
 
 #[cfg(test)]
