@@ -11,7 +11,7 @@ use crate::access::bans::BanList;
 use crate::auth::ban_file;
 use crate::clock;
 use crate::shard::access::AclFiles;
-use actix::Addr;
+use actix::{Addr, Handler, Message};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tracing::{error, info};
@@ -74,15 +74,11 @@ impl LiveFiles {
             what.extend(self.put_logins_in_force(logins, files));
         }
         if !self.rules.is_empty() {
-            for shard in &self.shards {
-                shard.do_send(AclChanged(acls.clone()));
-            }
+            self.send_to_shards(|| AclChanged(acls.clone()));
             what.extend(rule_files::changes(&acls));
         }
         if let Some(bans) = bans.map(Arc::new) {
-            for shard in &self.shards {
-                shard.do_send(BansChanged { bans: Arc::clone(&bans), from: 0 });
-            }
+            self.send_to_shards(|| BansChanged { bans: Arc::clone(&bans), from: 0 });
             what.push(format!("{} bans are in force", bans.len()));
         }
         what
@@ -119,11 +115,18 @@ impl LiveFiles {
         self.statistics.set_tls_days(self.tls.days_left(now));
     }
 
+    fn send_to_shards<M>(&self, message: impl Fn() -> M)
+    where
+        M: Message<Result = ()> + Send + 'static,
+        ShardActor: Handler<M>,
+    {
+        self.shards.iter().for_each(|shard| shard.do_send(message()));
+    }
+
     fn put_tls_in_force(&mut self, new: NewTls) {
         for (entrance, server) in self.tls.put_in_force(new, &self.entrances) {
-            for shard in &self.shards {
-                shard.do_send(TlsChanged { listener: entrance.number, server: Arc::clone(&server), from: 0 });
-            }
+            let listener = entrance.number;
+            self.send_to_shards(|| TlsChanged { listener, server: Arc::clone(&server), from: 0 });
         }
         self.statistics.set_tls_days(self.tls.days_left(clock::unix_millis()));
     }
@@ -132,9 +135,11 @@ impl LiveFiles {
     fn put_logins_in_force(&self, logins: &Logins, files: LoginFiles) -> Vec<String> {
         let (changed, what) = logins.replace(files);
         if let Some((old, new)) = changed {
-            for shard in &self.shards {
-                shard.do_send(PasswordsChanged { old: Arc::clone(&old), new: Arc::clone(&new), from: 0 });
-            }
+            self.send_to_shards(|| PasswordsChanged {
+                old: Arc::clone(&old),
+                new: Arc::clone(&new),
+                from: 0,
+            });
         }
         what
     }

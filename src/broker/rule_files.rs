@@ -4,6 +4,7 @@ use super::handshake::entrance::listener_name;
 use super::start_error::StartError;
 use crate::access::acl::Acl;
 use crate::auth::acl_file;
+use crate::auth::file_error::FileError;
 use crate::config::{Config, Listener};
 use crate::shard::access::{AclFiles, ListenerAcl};
 use std::collections::HashMap;
@@ -35,28 +36,28 @@ impl RuleFiles {
         self.broker.is_none() && self.listeners.is_empty()
     }
 
-    /// Reads all files. A file that several listeners name is read once.
+    /// Reads all files. A file that stands several times is read once.
     ///
     /// # Errors
     /// The first file that cannot be used.
-    pub(super) fn load(&self) -> Result<AclFiles, StartError> {
-        let broker = self.broker.as_deref().map(acl_file::load).transpose().map_err(StartError::Acl)?;
-        let mut read: HashMap<&Path, Arc<Acl>> = HashMap::new();
+    pub(super) fn load<'a>(&'a self) -> Result<AclFiles, StartError> {
+        let mut known: HashMap<&Path, Arc<Acl>> = HashMap::new();
+        let mut acl_of = |path: Option<&'a Path>, refused: fn(FileError) -> StartError| {
+            let Some(path) = path else { return Ok(None) };
+            if let Some(acl) = known.get(path) {
+                return Ok(Some(Arc::clone(acl)));
+            }
+            let acl = Arc::new(acl_file::load(path).map_err(refused)?);
+            known.insert(path, Arc::clone(&acl));
+            Ok::<_, StartError>(Some(acl))
+        };
+        let broker = acl_of(self.broker.as_deref(), StartError::Acl)?;
         let mut listeners = Vec::new();
         for (name, path) in &self.listeners {
-            let acl = match path.as_deref() {
-                None => None,
-                Some(path) => match read.get(path) {
-                    Some(known) => Some(Arc::clone(known)),
-                    None => {
-                        let found = acl_file::load(path).map_err(StartError::ListenerAcl)?;
-                        Some(Arc::clone(read.entry(path).insert_entry(Arc::new(found)).get()))
-                    }
-                },
-            };
+            let acl = acl_of(path.as_deref(), StartError::ListenerAcl)?;
             listeners.push(ListenerAcl { name: Arc::from(&**name), acl });
         }
-        Ok(AclFiles { broker: broker.map(Arc::new), listeners })
+        Ok(AclFiles { broker, listeners })
     }
 }
 
