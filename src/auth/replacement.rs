@@ -117,7 +117,8 @@ impl Replacement {
         let system = |action| move |cause: Errno| failed(&self.path, action, cause);
         // The name has the number of this process, so a file with this name is left of a dead one.
         let _ = unlinkat(&self.directory, temporary, AtFlags::empty());
-        // Read and write: the tests of a power loss read what is synced through the same descriptor.
+        // Read and write: the tests of a power loss read what is synced through the same
+        // descriptor.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.directory, temporary, flags, Mode::from_raw_mode(OWNER_ONLY))
             .map_err(system("create a temporary file beside it"))?;

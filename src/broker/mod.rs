@@ -31,7 +31,7 @@
 //! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
 //! | `homing-handshake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
 //! | `homing-auth-N` | `auth.workers`, with passwords or tokens | their checks (`authenticator`) |
-//! | `homing-auth-http` | one, with `auth.http_url` | the requests to the HTTP service (`authenticator`) |
+//! | `homing-auth-http` | one, with `auth.http_url` | the requests of the `authenticator` by HTTP |
 //! | `homing-log` | one | writes log lines to standard error ([`crate::log::stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).

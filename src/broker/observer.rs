@@ -85,8 +85,8 @@ impl Observer {
     /// change.
     ///
     /// # Errors
-    /// There is no such shard, it does not answer within two seconds, or the broker stops. The command may be
-    /// carried out all the same.
+    /// There is no such shard, it does not answer within two seconds, or the broker stops. The
+    /// command may be carried out all the same.
     pub async fn command(&self, shard: usize, command: OperatorCommand) -> Result<CommandOutcome, NoAnswer> {
         self.send(shard, CommandShard(command)).await
     }
@@ -123,8 +123,8 @@ impl Observer {
         self.send(shard, TraceShard { watch, feed }).await
     }
 
-    /// Counts the deadlines by bucket and kind. Costs the expiry actor 5 ms for each million keys, in
-    /// stretches; so ask once a second at most.
+    /// Counts the deadlines by bucket and kind. Costs the expiry actor 5 ms for each million keys,
+    /// in stretches; so ask once a second at most.
     ///
     /// # Errors
     /// The actor does not answer within two seconds, or the broker stops.

@@ -1,5 +1,5 @@
-//! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads the configuration again, and
-//! SIGUSR1 requests a dump.
+//! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads the configuration
+//! again, and SIGUSR1 requests a dump.
 
 use super::reload::{ConfigReader, ReloadMode, Reloaded};
 use crate::log::stderr;

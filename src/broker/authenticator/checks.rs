@@ -192,8 +192,8 @@ impl Checks {
         }
     }
 
-    /// Decides a request from a place on. Blocks for the work of [`Checks::costs`]. Reports the time
-    /// of each check to `measured`.
+    /// Decides a request from a place on. Blocks for the work of [`Checks::costs`]. Reports the
+    /// time of each check to `measured`.
     pub(super) fn decide(
         &self,
         secret: &CacheSecret,

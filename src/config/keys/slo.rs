@@ -12,8 +12,8 @@ section! {
     /// A delivery begins when its message reaches a connected receiver, or the receiver's queue. It
     /// is in time if PUBACK (QoS 1) or PUBREC (QoS 2) comes `within` this time (10ms to 1d). It is
     /// late if it is open when the time is over. A delivery that is dropped before is bad, too.
-    /// Deliveries to receivers that are away are counted apart. `target` is the share that has to be
-    /// in time, 0.5 to 1. `name` is the label of the metrics. docs/monitoring.md has them.
+    /// Deliveries to receivers that are away are counted apart. `target` is the share that has to
+    /// be in time, 0.5 to 1. `name` is the label of the metrics. docs/monitoring.md has them.
     ///
     /// Each objective costs one match of its filter for each delivery above QoS 0.
     [[slo]] Slo, ValueType::Tables("slo", slo::problems).only(),
