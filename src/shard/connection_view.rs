@@ -43,8 +43,8 @@ impl<'a> ConnectionView<'a> {
         }
     }
 
-    /// Returns true if nothing is sent to the client again yet. Its acknowledgements may be among the
-    /// bytes that are not read, because the client is or just was paused for its rate.
+    /// Returns true if nothing is sent to the client again yet. Its acknowledgements may be among
+    /// the bytes that are not read, because the client is or just was paused for its rate.
     pub fn is_held_back(self, now: Instant) -> bool {
         let connection = self.core.connections.get(self.id);
         connection.is_some_and(|c| c.is_held_back(now, self.core.settings.expiry_interval))

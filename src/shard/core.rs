@@ -178,8 +178,8 @@ impl Core {
         name
     }
 
-    /// Returns the client of a session as the source of a retained message. Returns `None` if nobody
-    /// asks for sources, or if the session is gone.
+    /// Returns the client of a session as the source of a retained message. Returns `None` if
+    /// nobody asks for sources, or if the session is gone.
     pub(crate) fn retained_source(&self, session: SessionId) -> Option<Arc<RetainedSource>> {
         if !self.access.checks_retain_source() {
             return None;

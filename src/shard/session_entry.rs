@@ -137,8 +137,8 @@ impl SessionEntry {
         access.may_write(rules, names, topic)
     }
 
-    /// Returns the client as the source of a retained message. Returns `None` if the session has rules
-    /// of its own: no file says later if they would still allow the message.
+    /// Returns the client as the source of a retained message. Returns `None` if the session has
+    /// rules of its own: no file says later if they would still allow the message.
     pub(crate) fn retained_source(&self, rules: &AccessRules) -> Option<Arc<RetainedSource>> {
         let (user, access) = self.rare.as_ref().map(|rare| (rare.user.as_deref(), &rare.access)).unzip();
         if access.is_some_and(|access| access.own_rules().is_some()) {

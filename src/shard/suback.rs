@@ -195,8 +195,8 @@ impl RetainedDelivery {
     }
 }
 
-/// Drops the messages in `found` whose source may no longer publish to their topic. `sources` has the
-/// source of each message, or is empty. The messages stay retained: the rules may change again.
+/// Drops the messages in `found` whose source may no longer publish to their topic. `sources` has
+/// the source of each message, or is empty. The messages stay retained: the rules may change again.
 fn drop_without_source(found: &mut Vec<Message>, sources: Vec<Option<Arc<RetainedSource>>>, core: &mut Core) {
     if sources.iter().all(Option::is_none) {
         return;

@@ -11,7 +11,7 @@
 //! | 3 | `session.user_name`: the verified user who owns the session |
 //! | 4 | `session.claimed_name`: a name that nothing verified; `session.rules`: its own rules |
 //! | 5 | `session.listener`: the listener whose ACL file counts |
-//! | 6 | `retained.source_client`, `source_user`, `source_listener`: the client that published the message |
+//! | 6 | `retained.source_client`, `source_user`, `source_listener`: the client that published it |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
