@@ -491,3 +491,34 @@ fn a_retained_will_has_its_client_as_source() {
         assert!(retained_topics(&mut driver, "second").is_empty(), "{session_expiry}");
     }
 }
+
+#[test]
+fn a_retained_message_has_the_source_of_its_last_publisher() {
+    let mut settings = settings(10);
+    settings.access.retain_source = RetainSourceCheck::Check;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let topics: Vec<String> = (0..8).map(|n| format!("pumps/{n}")).collect();
+    for name in ["a", "b"] {
+        let publisher = user(&mut driver, name, name, 0);
+        topics.iter().for_each(|topic| publish_retained(&mut driver, publisher, topic));
+    }
+    change_rules(&mut driver, "user reader\ntopic read #\nuser b\ntopic write #\n");
+    assert_eq!(retained_topics(&mut driver, "reader"), topics);
+}
+
+#[test]
+fn a_will_that_a_change_of_the_rules_forbids_is_dropped_and_counted() {
+    for session_expiry in [0, 3_600] {
+        let mut driver = MemoryDriver::new(&settings(10), 1);
+        let reader = user(&mut driver, "reader", "reader", 0);
+        subscribe(&mut driver, reader, &["#"], QoS::AtLeastOnce);
+        let properties = ConnectProperties { session_expiry: Some(session_expiry), ..Default::default() };
+        let will = Some(will("gone", b"x", 0));
+        let pump =
+            enter(&mut driver, Connect { will, properties, user_name: Some("pumps"), ..connect("pump") });
+        change_rules(&mut driver, "user reader\ntopic read #\n");
+        driver.close(pump);
+        assert!(take(&mut driver, reader, true).is_empty(), "{session_expiry}");
+        assert_eq!(dropped(&driver, DropReason::NotAuthorized), 1, "{session_expiry}");
+    }
+}
