@@ -10,7 +10,7 @@ use crate::mqtt::packet::{Packet, PacketId, QoS, ReasonCode};
 /// Notes that a connection keeps until they are collected.
 const MOST: usize = 256;
 
-/// Characters of a topic in a note at most.
+/// Characters of a text of a client that operators are shown at most.
 const TEXT: usize = 256;
 
 /// One packet.

@@ -297,7 +297,7 @@ impl Sender {
 
     /// Returns the unacknowledged packet that was sent first on a live connection, with its cause.
     pub fn oldest_diagnosed(&self, now: Instant, view: SocketView, wire: &Wire) -> Option<Stall> {
-        let peer_has = view.peer_has(wire);
+        let peer_has = view.peer_has(wire.outbox.written());
         let cause = |end_offset| StallCause::of(end_offset, peer_has, view);
         let oldest = self.window.as_ref()?.oldest(now, cause)?;
         Some(Stall { view, ..oldest })

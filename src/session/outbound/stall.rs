@@ -5,7 +5,6 @@
 //! connection.
 
 use crate::mqtt::packet::PacketId;
-use crate::session::wire::Wire;
 use std::fmt;
 use std::time::Duration;
 
@@ -22,9 +21,9 @@ pub struct SocketView {
 
 impl SocketView {
     /// Returns the stream offset up to which the peer's kernel has acknowledged the connection's
-    /// bytes.
-    pub fn peer_has(self, wire: &Wire) -> u64 {
-        wire.outbox.written().saturating_sub(self.unsent as u64)
+    /// bytes. `written` is the number of bytes that the socket took since the connection began.
+    pub fn peer_has(self, written: u64) -> u64 {
+        written.saturating_sub(self.unsent as u64)
     }
 }
 

@@ -107,7 +107,7 @@ pub struct Look {
 impl Look {
     /// Looks at a connection whose socket is in this state.
     pub fn new(now: Instant, view: SocketView, wire: &Wire) -> Look {
-        Look { now, view, peer_has: view.peer_has(wire) }
+        Look { now, view, peer_has: view.peer_has(wire.outbox.written()) }
     }
 }
 

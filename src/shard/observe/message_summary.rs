@@ -3,19 +3,11 @@
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::session::outbound::queue::Delivery;
+use crate::session::packet_notes::cut;
 use crate::time::Instant;
 
 /// Sessions, messages or filters in one answer at most.
 pub const ROWS: usize = 256;
-
-/// Characters of a topic or filter in an answer at most.
-const TEXT: usize = 256;
-
-/// Returns a text of a client, the first [`TEXT`] characters of a longer one.
-pub(crate) fn cut(text: &str) -> Box<str> {
-    let end = text.char_indices().nth(TEXT).map_or(text.len(), |(end, _)| end);
-    text.get(..end).unwrap_or_default().into()
-}
 
 /// A message that waits for its receiver.
 #[derive(Clone, Debug)]
@@ -47,13 +39,7 @@ impl MessageSummary {
 
     /// Returns the summary of a delivery.
     pub(crate) fn of(delivery: &Delivery) -> MessageSummary {
-        let message = &delivery.message;
-        MessageSummary {
-            topic: cut(message.topic()),
-            qos: delivery.qos,
-            payload: message.payload().len(),
-            retain: delivery.retain,
-            expires: message.header().expires,
-        }
+        let of_message = MessageSummary::of_message(&delivery.message);
+        MessageSummary { qos: delivery.qos, retain: delivery.retain, ..of_message }
     }
 }

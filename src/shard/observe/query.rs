@@ -8,6 +8,7 @@ use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
+use crate::session::packet_notes::cut;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::Pause;
 use crate::shard::core::Core;
@@ -21,7 +22,6 @@ use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
 
-pub(crate) use crate::shard::observe::message_summary::cut;
 pub use crate::shard::observe::message_summary::{MessageSummary, ROWS};
 
 /// Slots of sessions that one question visits at most: 0.1 ms at 100 ns each.

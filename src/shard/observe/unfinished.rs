@@ -44,7 +44,7 @@ impl UnfinishedPage {
     /// Finds the holder of each sent packet. `view` is the socket's view of the bytes that were
     /// written to it.
     pub fn diagnose(&mut self, view: SocketView) {
-        let peer_has = self.written.saturating_sub(view.unsent as u64);
+        let peer_has = view.peer_has(self.written);
         for sent in self.rows.iter_mut().filter_map(|row| row.wait.sent_mut()) {
             sent.diagnose(peer_has, view);
         }

@@ -8,8 +8,9 @@ use crate::mqtt::packet::QoS;
 use crate::mqtt::topic::matches;
 use crate::routing::subscription_tree::Matches;
 use crate::session::outbound::stall::SocketView;
+use crate::session::packet_notes::cut;
 use crate::shard::core::Core;
-use crate::shard::observe::message_summary::{ROWS, cut};
+use crate::shard::observe::message_summary::ROWS;
 use crate::shard::observe::unfinished::{UnfinishedMessage, queued_row, sent_row};
 use crate::shard::observe::wait_reason::{WaitReason, Waiting};
 use crate::shard::routes::Routes;
@@ -126,7 +127,7 @@ impl FoundMessage {
     /// Finds the holder of a sent packet. `view` is the socket's view of the bytes that were
     /// written to it.
     pub fn diagnose(&mut self, view: SocketView) {
-        let peer_has = self.written.saturating_sub(view.unsent as u64);
+        let peer_has = view.peer_has(self.written);
         if let Some(sent) = self.message.wait.sent_mut() {
             sent.diagnose(peer_has, view);
         }
