@@ -18,6 +18,7 @@ use homing::health::command::HealthArguments;
 use homing::load::{self, LoadArguments};
 use program::commands::{ImportArguments, change_passwords, check_health, import};
 use program::data::{StoreQuery, inspect_store};
+use program::examination::{examine, examine_refused};
 use program::manual::{self, CompletedShell};
 use program::output::{printed, refuse, say};
 use program::serve::{running_address, serve};
@@ -43,6 +44,7 @@ Examples:
   homing check-config --config my.toml       check a file, and list what it changes
   homing store dump                          list sessions and queues, also of a running broker
   homing store backup copy.db                a copy of one moment, also while the broker runs
+  homing doctor                              look for trouble before users do
   homing health                              check a running broker; exit code 0 or 1
   homing passwd FILE USER                    set the password of a user
   homing ctl clients --stuck 10s             who has not acknowledged a message for 10 s, and why
@@ -94,6 +96,8 @@ enum BrokerCommand {
     Serve,
     /// Check the configuration and list what differs from the defaults; start nothing
     CheckConfig,
+    /// Look for trouble: the configuration, the machine, the data directory, a running broker
+    Doctor,
     /// Connect to a running broker as a client, and check that it answers
     Health(HealthArguments),
     /// Ask a running broker about its clients, and act on them
@@ -142,10 +146,12 @@ fn main() -> ExitCode {
 fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
     let loaded = match read_configuration(settings) {
         Ok(loaded) => loaded,
+        Err(refusal) if matches!(command, BrokerCommand::Doctor) => return examine_refused(&refusal),
         Err(refusal) => return refuse(&refusal),
     };
     match command {
         BrokerCommand::Serve => serve(loaded, settings.clone()),
+        BrokerCommand::Doctor => examine(&loaded.config),
         BrokerCommand::CheckConfig => {
             say(&check_config(&loaded));
             ExitCode::SUCCESS

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 24] = [
+const ORDER: [(&str, bool); 25] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -32,6 +32,7 @@ const ORDER: [(&str, bool); 24] = [
     ("broker", false),
     ("admin", false),
     ("health", false),
+    ("doctor", false),
     ("import", false),
     ("load", false),
     ("program", false),

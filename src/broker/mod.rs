@@ -92,10 +92,9 @@ mod sys_load;
 use crate::config::{Config, ListenerAddress};
 use crate::log::stderr;
 use crate::mqtt::keyed;
-use crate::net::tls::settings::ClientCertificates;
 use crate::service;
 use crate::store::{Store, StoreError};
-use handshake::entrance::client_certificates;
+pub(crate) use handshake::entrance::all_tls_settings;
 use handshake::reload::TlsReload;
 use observer::Observer;
 pub use open_listener::OpenListener;
@@ -145,18 +144,7 @@ impl Broker {
         for (number, listener) in configured.iter().enumerate() {
             let server = tls.server(number, listener);
             let (bound, address) = listener::open(number, listener, server, config.network.backlog)?;
-            open.push(OpenListener {
-                address: address.clone(),
-                name: listener.name.clone(),
-                auth: config.auth_of(listener),
-                has_tls: listener.tls.is_some(),
-                client_certificates: listener
-                    .tls
-                    .as_ref()
-                    .map_or(ClientCertificates::Off, client_certificates),
-                is_websocket: listener.protocol.as_deref() == Some("websocket"),
-                has_proxy: bound.entrance.proxy.is_some(),
-            });
+            open.push(OpenListener::of(&config, listener, address.clone()));
             listeners.push(bound);
             if let ListenerAddress::Ip(address) = address {
                 addresses.push(address);

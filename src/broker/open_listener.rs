@@ -1,6 +1,7 @@
 //! What is known of a listener of a running broker.
 
-use crate::config::{Auth, ListenerAddress};
+use super::handshake::entrance::{client_certificates, proxy_rules};
+use crate::config::{AnonymousClients, Auth, Config, Listener, ListenerAddress};
 use crate::net::tls::settings::ClientCertificates;
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,6 +26,19 @@ pub struct OpenListener {
 }
 
 impl OpenListener {
+    /// Returns what the configuration says of a listener that has this address.
+    pub fn of(config: &Config, listener: &Listener, address: ListenerAddress) -> OpenListener {
+        OpenListener {
+            address,
+            name: listener.name.clone(),
+            auth: config.auth_of(listener),
+            has_tls: listener.tls.is_some(),
+            client_certificates: listener.tls.as_ref().map_or(ClientCertificates::Off, client_certificates),
+            is_websocket: listener.protocol.as_deref() == Some("websocket"),
+            has_proxy: proxy_rules(listener).is_some(),
+        }
+    }
+
     /// Returns the name, or the address of a listener without one.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
@@ -38,6 +52,48 @@ impl OpenListener {
             }
             _ => None,
         }
+    }
+}
+
+/// Who may connect.
+impl OpenListener {
+    /// Returns true if some method lets clients in by this listener.
+    pub fn verifies(&self) -> bool {
+        self.has_passwords() || self.has_tokens() || self.has_service() || self.has_certificates()
+    }
+
+    /// Returns true if clients without credentials may enter by this listener.
+    pub fn admits_anonymous(&self) -> bool {
+        match self.auth.anonymous {
+            AnonymousClients::Always => true,
+            AnonymousClients::Loopback => self.address.is_local(),
+            AnonymousClients::Never => false,
+        }
+    }
+
+    /// Returns true if users of the password file may connect by this listener.
+    pub fn has_passwords(&self) -> bool {
+        (self.uses("password") || self.uses("scram")) && self.auth.password_path().is_some()
+    }
+
+    /// Returns true if clients with a token may connect by this listener.
+    pub fn has_tokens(&self) -> bool {
+        self.uses("jwt") && self.auth.jwt_keys_path().is_some()
+    }
+
+    /// Returns true if the HTTP service lets clients in by this listener.
+    pub fn has_service(&self) -> bool {
+        self.uses("http") && self.auth.http_service().is_some()
+    }
+
+    /// Returns true if a certificate lets a client in by this listener.
+    pub fn has_certificates(&self) -> bool {
+        self.uses("certificate") && self.client_certificates != ClientCertificates::Off
+    }
+
+    fn uses(&self, method: &str) -> bool {
+        let methods = &self.auth.methods;
+        methods.is_empty() || methods.iter().any(|name| name == method)
     }
 }
 

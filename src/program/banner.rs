@@ -1,7 +1,6 @@
 //! The message of the start: where the broker listens, and who may connect there.
 
 use homing::broker::{Broker, OpenListener};
-use homing::config::AnonymousClients;
 use homing::health;
 use homing::net::tls::settings::ClientCertificates;
 use std::net::SocketAddr;
@@ -29,7 +28,7 @@ pub(crate) fn banner(
     let plain = broker.listeners().iter().find_map(|listener| Some((listener, listener.plain_address()?)));
     if let Some((listener, address)) = plain {
         let (host, port) = (health::reachable(address).ip(), address.port());
-        let user = if admits_anonymous(listener) { "" } else { "-u USER -P PASSWORD " };
+        let user = if listener.admits_anonymous() { "" } else { "-u USER -P PASSWORD " };
         text +=
             &format!("  try it          mosquitto_sub -h {host} -p {port} {user}-q 1 -v -t 'greetings/#'\n");
         text += &format!(
@@ -48,10 +47,10 @@ pub(crate) fn plain_addresses(broker: &Broker) -> impl Iterator<Item = SocketAdd
 pub(crate) fn warn_of_entrances(broker: &Broker) {
     for listener in broker.listeners().iter().filter(|listener| !listener.address.is_local()) {
         let address = &listener.address;
-        if verifies(listener) {
+        if listener.verifies() {
             continue;
         }
-        if admits_anonymous(listener) {
+        if listener.admits_anonymous() {
             tracing::warn!(event = "listener.open_to_all", %address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
         } else {
             tracing::warn!(event = "listener.closed_to_all", %address, "nobody can connect by this listener: set auth.password_file (`homing passwd` makes one), or auth.anonymous = \"always\" to let everybody in");
@@ -59,60 +58,19 @@ pub(crate) fn warn_of_entrances(broker: &Broker) {
     }
 }
 
-/// Returns true if this listener uses a method.
-fn uses(listener: &OpenListener, method: &str) -> bool {
-    let methods = &listener.auth.methods;
-    methods.is_empty() || methods.iter().any(|name| name == method)
-}
-
-/// Returns true if users of the password file may connect by this listener.
-fn has_passwords(listener: &OpenListener) -> bool {
-    let counts = uses(listener, "password") || uses(listener, "scram");
-    counts && listener.auth.password_path().is_some()
-}
-
-/// Returns true if clients with a token may connect by this listener.
-fn has_tokens(listener: &OpenListener) -> bool {
-    uses(listener, "jwt") && listener.auth.jwt_keys_path().is_some()
-}
-
-/// Returns true if the HTTP service lets clients in by this listener.
-fn has_service(listener: &OpenListener) -> bool {
-    uses(listener, "http") && listener.auth.http_service().is_some()
-}
-
-/// Returns true if some method lets clients in by this listener.
-fn verifies(listener: &OpenListener) -> bool {
-    has_passwords(listener) || has_tokens(listener) || has_service(listener) || has_certificates(listener)
-}
-
-/// Returns true if a certificate lets a client in by this listener.
-fn has_certificates(listener: &OpenListener) -> bool {
-    uses(listener, "certificate") && listener.client_certificates != ClientCertificates::Off
-}
-
-/// Returns true if clients without credentials may enter by a listener.
-fn admits_anonymous(listener: &OpenListener) -> bool {
-    match listener.auth.anonymous {
-        AnonymousClients::Always => true,
-        AnonymousClients::Loopback => listener.address.is_local(),
-        AnonymousClients::Never => false,
-    }
-}
-
 /// Returns who may connect to a listener.
 fn entrants(listener: &OpenListener) -> String {
-    let is_open = admits_anonymous(listener);
-    let (has_users, has_tokens) = (has_passwords(listener), has_tokens(listener));
-    let asks_certificates = has_certificates(listener);
-    if is_open && !verifies(listener) {
+    let is_open = listener.admits_anonymous();
+    let (has_users, has_tokens) = (listener.has_passwords(), listener.has_tokens());
+    let asks_certificates = listener.has_certificates();
+    if is_open && !listener.verifies() {
         return "everybody: nothing is authenticated".to_owned();
     }
     let parts = [
         (asks_certificates, "clients whose certificate has a user name"),
         (has_tokens, "clients with a token (JWT)"),
         (has_users, "users of the password file"),
-        (has_service(listener), "users that the HTTP service accepts"),
+        (listener.has_service(), "users that the HTTP service accepts"),
         (is_open, "clients without a user name"),
     ];
     let may: Vec<&str> = parts.iter().filter(|(may, _)| *may).map(|(_, who)| *who).collect();

@@ -3,6 +3,7 @@
 
 mod cli;
 mod config;
+mod doctor;
 mod import;
 mod passwd;
 mod store;

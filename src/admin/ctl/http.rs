@@ -30,6 +30,14 @@ pub(super) fn request(socket: &Path, method: &str, path: &str) -> Result<Value, 
     done(send(socket, method, path, "")?)
 }
 
+/// Returns the totals of a running broker: `GET /api/v1/overview`.
+///
+/// # Errors
+/// Nobody answers, or the broker refuses.
+pub(crate) fn overview(socket: &Path) -> Result<Value, CtlError> {
+    request(socket, "GET", "/api/v1/overview")
+}
+
 /// Returns the body of an answer.
 ///
 /// # Errors

@@ -8,6 +8,9 @@ mod text;
 pub mod trace;
 mod wheel;
 
+pub(crate) use http::overview;
+pub(crate) use settings::pending_restart;
+
 use super::segment::segment;
 use clap::{Args, Subcommand};
 pub use error::CtlError;

@@ -24,6 +24,7 @@ pub(crate) async fn overview(request: HttpRequest, state: Data<AdminState>) -> R
         .collect();
     Ok(HttpResponse::Ok().json(json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "alive": statistics.is_alive(clock::now()),
         "uptime": clock::now().since(Instant::ZERO).as_secs(),
         "clients": { "connected": total.connected, "away": total.away() },
         "subscriptions": total.subscriptions,

@@ -82,7 +82,7 @@ impl Entrance {
     }
 }
 
-fn proxy_rules(listener: &Listener) -> Option<ProxyRules> {
+pub(crate) fn proxy_rules(listener: &Listener) -> Option<ProxyRules> {
     let versions = match listener.proxy_protocol.as_deref() {
         Some("v1") => ProxyVersions::V1,
         Some("v2") => ProxyVersions::V2,

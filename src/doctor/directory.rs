@@ -1,0 +1,240 @@
+//! The data directory: its owner and mode, its file system, its room, and the time of a sync.
+
+use super::{Finding, size};
+use crate::clock;
+use crate::config::{Config, Durability};
+use crate::store::sqlite::directory::RESERVE;
+use crate::store::sqlite::inspect::StoreInspection;
+use rustix::process::geteuid;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+/// Syncs that are timed. The middle one counts.
+const SYNCS: usize = 9;
+
+/// A slower sync is felt: each acknowledgement of a stored message waits for one.
+const SLOW_SYNC: Duration = Duration::from_millis(20);
+
+/// Less room than this is soon gone.
+const LITTLE_ROOM: u64 = 1 << 30;
+
+/// Kinds of file systems on which a store is not safe, by the number that statfs(2) reports.
+const NETWORK: [(u64, &str); 6] = [
+    (0x6969, "NFS"),
+    (0x517B, "SMB"),
+    (0xFF53_4D42, "CIFS"),
+    (0xFE53_4D42, "SMB 2"),
+    (0x0102_1997, "9P"),
+    (0x5346_414F, "AFS"),
+];
+
+/// Kinds of file systems in memory.
+const MEMORY: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58F6, "ramfs")];
+
+pub(super) fn findings(config: &Config, path: &Path) -> Vec<Finding> {
+    let Ok(metadata) = fs::metadata(path) else {
+        return vec![Finding::ok(
+            "store",
+            format!("{} does not exist yet: the broker makes it", path.display()),
+        )];
+    };
+    if !metadata.is_dir() {
+        return vec![Finding::fail("store", format!("{} is not a directory", path.display()))];
+    }
+    let mut findings = vec![owner(path, metadata.uid(), metadata.mode(), geteuid().as_raw())];
+    findings.extend(
+        rustix::fs::statfs(path).ok().map(|kind| file_system(path, u64::try_from(kind.f_type).unwrap_or(0))),
+    );
+    findings.extend(room(config, path));
+    findings.extend(sync(config, path));
+    findings.push(store(path));
+    findings
+}
+
+/// Returns true if a broker holds the lock of this data directory. Takes no lock, because a broker
+/// that starts in this moment would be refused.
+pub(super) fn is_in_use(path: &Path) -> bool {
+    let Ok(lock) = fs::metadata(path.join("homing.lock")) else { return false };
+    let Ok(locks) = fs::read_to_string("/proc/locks") else { return false };
+    locks.lines().any(|line| is_lock_of(line, lock.ino()))
+}
+
+/// A line such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`: device and inode are the sixth
+/// word. The number of the device differs from that of stat(2) on some file systems, so only the
+/// inode counts.
+fn is_lock_of(line: &str, inode: u64) -> bool {
+    let mut words = line.split_whitespace();
+    let kind = words.nth(1);
+    let place = words.nth(3);
+    kind == Some("FLOCK")
+        && place.and_then(|place| place.rsplit(':').next()?.parse::<u64>().ok()) == Some(inode)
+}
+
+fn owner(path: &Path, owner: u32, mode: u32, user: u32) -> Finding {
+    let path = path.display();
+    if owner != user && user != 0 {
+        return Finding::fail(
+            "owner",
+            format!(
+                "{path} belongs to user {owner}, and this user is {user}: chown it, or run the broker as its owner"
+            ),
+        );
+    }
+    if mode & 0o077 != 0 {
+        return Finding::warn(
+            "owner",
+            format!("others may enter {path} (mode {:03o}): chmod 700", mode & 0o777),
+        );
+    }
+    Finding::ok("owner", format!("{path} is private"))
+}
+
+fn file_system(path: &Path, kind: u64) -> Finding {
+    let path = path.display();
+    let named = |kinds: &[(u64, &'static str)]| {
+        kinds.iter().find(|(number, _)| *number == kind).map(|(_, name)| *name)
+    };
+    if let Some(name) = named(&NETWORK) {
+        return Finding::fail(
+            "file system",
+            format!("{path} is on {name}: SQLite's locks and syncs are not safe there. Use a local disk"),
+        );
+    }
+    if let Some(name) = named(&MEMORY) {
+        return Finding::warn(
+            "file system",
+            format!("{path} is on {name}, in memory: the store ends with the machine. Use a disk"),
+        );
+    }
+    Finding::ok("file system", "local")
+}
+
+fn room(config: &Config, path: &Path) -> Option<Finding> {
+    let figures = rustix::fs::statvfs(path).ok()?;
+    let free = figures.f_bavail.saturating_mul(figures.f_frsize);
+    let used = fs::metadata(path.join("homing.db")).map_or(0, |database| database.len());
+    let limit = config.store.size_limit.bytes();
+    Some(match () {
+        () if free < RESERVE => Finding::fail(
+            "room",
+            format!("{} are free: the broker accepts nothing that it must store", size(free)),
+        ),
+        () if limit > free.saturating_add(used) => Finding::warn(
+            "room",
+            format!(
+                "{} are free, and store.size_limit is {}: the disk is full first. Lower the limit, or make room",
+                size(free),
+                size(limit)
+            ),
+        ),
+        () if free < LITTLE_ROOM => Finding::warn("room", format!("{} are free", size(free))),
+        () => Finding::ok("room", format!("{} are free", size(free))),
+    })
+}
+
+/// Times a sync of a file in the directory, if the broker syncs before it acknowledges.
+fn sync(config: &Config, path: &Path) -> Option<Finding> {
+    if config.store.durability != Durability::Commit {
+        return None;
+    }
+    let mut times = match time_of_syncs(path) {
+        Ok(times) => times,
+        Err(error) => {
+            return Some(Finding::fail("sync", format!("{} cannot be written: {error}", path.display())));
+        }
+    };
+    times.sort();
+    let middle = times[SYNCS / 2];
+    let ms = middle.as_secs_f64() * 1000.0;
+    Some(match middle > SLOW_SYNC {
+        true => Finding::warn(
+            "sync",
+            format!(
+                "{ms:.1} ms: each acknowledgement of a stored message waits so long. Use a faster disk, or store.durability = \"interval\""
+            ),
+        ),
+        false => Finding::ok("sync", format!("{ms:.1} ms, the middle of {SYNCS}")),
+    })
+}
+
+fn time_of_syncs(path: &Path) -> io::Result<[Duration; SYNCS]> {
+    let file_path = path.join(format!("doctor-{}", std::process::id()));
+    let timed = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file_path)?;
+        let mut times = [Duration::ZERO; SYNCS];
+        for time in &mut times {
+            file.write_all(&[0; 4096])?;
+            let start = clock::nanos();
+            file.sync_data()?;
+            *time = Duration::from_nanos(clock::nanos().saturating_sub(start));
+        }
+        Ok(times)
+    };
+    let times = timed();
+    // It does not exist where it could not be made.
+    drop(fs::remove_file(&file_path));
+    times
+}
+
+fn store(path: &Path) -> Finding {
+    match fs::metadata(path.join("homing.db")) {
+        Err(_) => return Finding::ok("store", format!("there is none yet in {}", path.display())),
+        Ok(database) if database.len() == 0 && path.join("reserve").exists() => {
+            return Finding::fail(
+                "store",
+                format!(
+                    "{}/homing.db is empty, and there was a store in it. Put a backup in its place, or delete it to begin anew",
+                    path.display()
+                ),
+            );
+        }
+        Ok(_) => {}
+    }
+    match StoreInspection::open(path) {
+        Ok(_) => Finding::ok(
+            "store",
+            format!(
+                "this version reads the store in {}; `homing store check` reads all of it",
+                path.display()
+            ),
+        ),
+        Err(error) => Finding::fail("store", error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn a_network_file_system_is_refused_and_one_in_memory_is_noticed() {
+        let verdict = |kind| file_system(Path::new("/data"), kind).verdict;
+        assert_eq!(verdict(0x6969), Verdict::Fail);
+        assert_eq!(verdict(0xFF53_4D42), Verdict::Fail);
+        assert_eq!(verdict(0x0102_1994), Verdict::Warn);
+        // ext4.
+        assert_eq!(verdict(0xEF53), Verdict::Ok);
+    }
+
+    #[test]
+    fn the_owner_counts_except_for_root_and_so_does_the_mode() {
+        let verdict = |of, mode, user| owner(Path::new("/data"), of, mode, user).verdict;
+        assert_eq!(verdict(1883, 0o40700, 1000), Verdict::Fail);
+        assert_eq!(verdict(1883, 0o40700, 0), Verdict::Ok);
+        assert_eq!(verdict(1883, 0o40700, 1883), Verdict::Ok);
+        assert_eq!(verdict(1883, 0o40755, 1883), Verdict::Warn);
+    }
+
+    #[test]
+    fn a_lock_is_known_by_its_inode() {
+        let line = "1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF";
+        assert!(is_lock_of(line, 1234));
+        assert!(!is_lock_of(line, 234));
+        assert!(!is_lock_of("2: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF", 1234));
+        assert!(!is_lock_of("", 1234));
+    }
+}

@@ -1,0 +1,112 @@
+//! The files that the configuration names.
+
+use super::Finding;
+#[cfg(feature = "admin")]
+use crate::admin::access::Tokens;
+use crate::auth::http::headers::HttpHeaders;
+use crate::auth::jwt::keys::TokenKeys;
+use crate::auth::password::file::PasswordFile;
+use crate::auth::{acl_file, ban_file};
+use crate::broker::all_tls_settings;
+use crate::clock::unix_millis;
+use crate::config::Config;
+use crate::net::tls::config::TlsServer;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A certificate that ends within so many days is reported.
+const DAYS_LEFT: u64 = 14;
+
+pub(super) fn findings(config: &Config) -> Vec<Finding> {
+    let auth = &config.auth;
+    let mut findings = Vec::new();
+    if let Some(path) = auth.password_path() {
+        findings.push(read(
+            "passwords",
+            &path,
+            PasswordFile::load(&path).map(|file| format!("{} users", file.users())),
+        ));
+        findings.extend(secret("passwords", &path));
+    }
+    if let Some(path) = auth.jwt_keys_path() {
+        findings.push(read(
+            "token keys",
+            &path,
+            TokenKeys::load(&path).map(|keys| format!("{} keys", keys.len())),
+        ));
+        findings.extend(secret("token keys", &path));
+    }
+    if let Some(path) = auth.http_headers_path() {
+        findings.push(read(
+            "http headers",
+            &path,
+            HttpHeaders::load(&path).map(|headers| format!("{} headers", headers.iter().count())),
+        ));
+        findings.extend(secret("http headers", &path));
+    }
+    let listeners = config.all_listeners();
+    let acls = listeners.iter().filter_map(|listener| listener.acl_file.as_ref().map(PathBuf::from));
+    let acls: BTreeSet<PathBuf> = config.acl.path().into_iter().chain(acls).collect();
+    for path in acls {
+        findings.push(read("acl", &path, acl_file::load(&path).map(|_| "valid".to_owned())));
+    }
+    if let Some(path) = config.bans.path() {
+        findings.push(read("bans", &path, ban_file::load(&path).map(|_| "valid".to_owned())));
+    }
+    #[cfg(feature = "admin")]
+    if let Some(path) = config.admin.tokens_path() {
+        findings.push(read("admin tokens", &path, Tokens::load(&path).map(|_| "valid".to_owned())));
+        findings.extend(secret("admin tokens", &path));
+    }
+    findings.extend(certificates(config));
+    findings
+}
+
+fn read<E: std::fmt::Display>(subject: &'static str, path: &Path, result: Result<String, E>) -> Finding {
+    match result {
+        Ok(what) => Finding::ok(subject, format!("{}: {what}", path.display())),
+        // The error names the file.
+        Err(error) => Finding::fail(subject, error.to_string()),
+    }
+}
+
+/// Returns a finding if everybody on the machine may read a file with secrets.
+fn secret(subject: &'static str, path: &Path) -> Option<Finding> {
+    let mode = fs::metadata(path).ok()?.permissions().mode();
+    (mode & 0o007 != 0).then(|| {
+        Finding::warn(
+            subject,
+            format!("everybody may read {} (mode {:03o}): chmod o-rwx", path.display(), mode & 0o777),
+        )
+    })
+}
+
+fn certificates(config: &Config) -> Vec<Finding> {
+    let unix_ms = unix_millis();
+    let mut findings = Vec::new();
+    for (listener, settings) in all_tls_settings(&config.all_listeners()) {
+        findings.extend(settings.certificates.iter().filter_map(|files| secret("tls key", &files.key)));
+        let server = match TlsServer::load(&settings) {
+            Ok(server) => server,
+            Err(error) => {
+                findings.push(Finding::fail("tls", format!("{listener}: {error}")));
+                continue;
+            }
+        };
+        let days = server.certificate_days_left(unix_ms).unwrap_or(u64::MAX);
+        findings.push(match days {
+            0 => Finding::fail("tls", format!("{listener}: a certificate has ended, or ends today: clients refuse it. Renew it")),
+            1..=DAYS_LEFT => Finding::warn("tls", format!("{listener}: a certificate ends in {days} days. Renew it; the broker reads it within a minute")),
+            _ => Finding::ok("tls", format!("{listener}: the first certificate ends in {days} days")),
+        });
+        findings.extend(
+            server
+                .warnings(unix_ms)
+                .into_iter()
+                .map(|text| Finding::warn("tls", format!("{listener}: {text}"))),
+        );
+    }
+    findings
+}

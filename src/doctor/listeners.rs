@@ -1,0 +1,106 @@
+//! The ports, and who may connect there.
+
+use super::Finding;
+use crate::broker::OpenListener;
+use crate::config::{Config, Listener, ListenerAddress};
+use std::net::TcpListener;
+use std::path::Path;
+
+/// `is_in_use`: a broker has the data directory, and so most likely the ports.
+pub(super) fn findings(config: &Config, is_in_use: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for listener in config.all_listeners() {
+        let Some(address) = listener.address.clone() else { continue };
+        if is_in_use {
+            findings.push(Finding::ok("port", format!("{address}: not tried, because a broker runs")));
+        } else {
+            findings.push(port(&address));
+        }
+        findings.extend(entrance(config, &listener, address));
+    }
+    findings
+}
+
+fn port(address: &ListenerAddress) -> Finding {
+    match address {
+        ListenerAddress::Ip(ip) if ip.port() == 0 => {
+            Finding::ok("port", format!("{address}: a free one is taken"))
+        }
+        ListenerAddress::Ip(ip) => match TcpListener::bind(ip) {
+            Ok(_) => Finding::ok("port", format!("{address} is free")),
+            Err(error) => {
+                Finding::fail("port", format!("{address}: {error}. `ss -ltnp` names the process that has it"))
+            }
+        },
+        ListenerAddress::Unix(path) => {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            match folder.is_dir() {
+                true => Finding::ok("port", format!("{address}: its folder exists")),
+                false => {
+                    Finding::fail("port", format!("{address}: {} is no directory; make it", folder.display()))
+                }
+            }
+        }
+    }
+}
+
+/// Returns a finding if others can reach a listener and it lets in everybody or nobody, or carries
+/// passwords in the clear.
+fn entrance(config: &Config, listener: &Listener, address: ListenerAddress) -> Option<Finding> {
+    if address.is_local() {
+        return None;
+    }
+    let open = OpenListener::of(config, listener, address);
+    let label = open.label();
+    Some(match (open.verifies(), open.admits_anonymous()) {
+        (false, true) => Finding::warn(
+            "login",
+            format!(
+                "{label}: every client that reaches it may publish and subscribe. Set auth.password_file and auth.anonymous = \"never\""
+            ),
+        ),
+        (false, false) => Finding::warn(
+            "login",
+            format!("{label}: nobody can connect. Set auth.password_file (`homing passwd` makes one)"),
+        ),
+        (true, _) if !open.has_tls && !open.has_proxy => Finding::warn(
+            "login",
+            format!("{label}: passwords and messages can be read on the way. Use a listener with TLS"),
+        ),
+        (true, true) => Finding::warn(
+            "login",
+            format!("{label}: clients without a user name may enter, too. Set auth.anonymous = \"never\""),
+        ),
+        (true, false) => Finding::ok("login", format!("{label}: only clients that are authenticated")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{AnonymousClients, Listener};
+    use crate::doctor::Verdict;
+    use std::net::SocketAddr;
+
+    fn verdict(change: impl FnOnce(&mut Config)) -> Option<Verdict> {
+        let mut config = Config::default();
+        change(&mut config);
+        let address: SocketAddr = "0.0.0.0:1883".parse().expect("an address");
+        let listener = Listener::plain(address);
+        entrance(&config, &listener, ListenerAddress::Ip(address)).map(|finding| finding.verdict)
+    }
+
+    #[test]
+    fn a_listener_that_others_reach_needs_logins_and_tls() {
+        assert_eq!(verdict(|_| {}), Some(Verdict::Warn));
+        assert_eq!(verdict(|config| config.auth.anonymous = AnonymousClients::Always), Some(Verdict::Warn));
+        assert_eq!(verdict(|config| config.auth.password_file = "passwd".into()), Some(Verdict::Warn));
+    }
+
+    #[test]
+    fn a_listener_on_loopback_is_fine_as_it_is() {
+        let address: SocketAddr = "127.0.0.1:1883".parse().expect("an address");
+        let found = entrance(&Config::default(), &Listener::plain(address), ListenerAddress::Ip(address));
+        assert_eq!(found, None);
+    }
+}

@@ -1,0 +1,32 @@
+//! `homing doctor`.
+
+use super::data::data_directory;
+#[cfg(feature = "admin")]
+use super::data::socket_path;
+use super::output::say;
+use homing::config::{Config, Refusal};
+use homing::doctor::{self, Finding, Patient, Verdict};
+use std::process::ExitCode;
+
+/// Examines the broker of this configuration, and prints the findings. Exit code 1 if one of them is
+/// a fail.
+pub(crate) fn examine(config: &Config) -> ExitCode {
+    #[cfg(feature = "admin")]
+    let socket = socket_path(config);
+    #[cfg(not(feature = "admin"))]
+    let socket = None;
+    report(&doctor::examine(&Patient { config, data: data_directory(config), socket }))
+}
+
+/// Prints the problems of a configuration that was refused. Exit code 1.
+pub(crate) fn examine_refused(refusal: &Refusal) -> ExitCode {
+    report(&doctor::refused(refusal))
+}
+
+fn report(findings: &[Finding]) -> ExitCode {
+    findings.iter().for_each(|finding| say(&finding.to_string()));
+    match findings.iter().any(|finding| finding.verdict == Verdict::Fail) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}

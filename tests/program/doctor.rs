@@ -1,0 +1,192 @@
+//! `homing doctor`: each planted fault is found, and a sound host has none.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// An examination in a folder of its own, with a private data directory `data` in it.
+struct Examination {
+    folder: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Examination {
+    fn new(name: &str) -> Examination {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor").join(name);
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(folder.join("data")).expect("the target directory is ours");
+        let examination = Examination { folder, arguments: Vec::new() };
+        examination.mode("data", 0o700);
+        // What a small test machine has.
+        examination
+            .set("limits.memory=64 MiB")
+            .set("network.backlog=16")
+            .set("network.listen=127.0.0.1:0")
+            .set("store.durability=os")
+    }
+
+    fn set(mut self, assignment: &str) -> Examination {
+        self.arguments.extend(["--set".to_owned(), assignment.to_owned()]);
+        self
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.folder.join(file).display().to_string()
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.folder.join(file), text).expect("a file of this test");
+        self.mode(file, 0o600);
+    }
+
+    fn mode(&self, file: &str, mode: u32) {
+        fs::set_permissions(self.folder.join(file), fs::Permissions::from_mode(mode))
+            .expect("a file of this test");
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.arg("doctor").args(["--data-dir", &self.path("data")]).args(&self.arguments);
+        command.current_dir(&self.folder).env_clear();
+        command
+    }
+
+    /// Returns the exit code, and the lines that are not "ok".
+    fn troubles(&self) -> (Option<i32>, Vec<String>) {
+        troubles(&self.command().output().expect("the binary was built"))
+    }
+
+    /// Asserts that one trouble is found, and no other.
+    fn finds(&self, code: i32, trouble: &str) {
+        let (found, lines) = self.troubles();
+        assert!(lines.len() == 1 && lines[0].starts_with(trouble), "{trouble} alone is wanted: {lines:#?}");
+        assert_eq!(found, Some(code), "{lines:#?}");
+    }
+}
+
+fn troubles(output: &Output) -> (Option<i32>, Vec<String>) {
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
+    assert!(text.lines().count() > 0, "{}", String::from_utf8_lossy(&output.stderr));
+    let troubles = text.lines().filter(|line| !line.starts_with("ok ")).map(str::to_owned).collect();
+    (output.status.code(), troubles)
+}
+
+#[test]
+fn nothing_is_found_on_a_sound_host() {
+    let sound = Examination::new("sound");
+    assert_eq!(sound.troubles(), (Some(0), Vec::new()));
+    let left: Vec<_> = fs::read_dir(sound.folder.join("data")).expect("a folder").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_refused_configuration() {
+    let refused = Examination::new("configuration").set("limits.memory=much");
+    refused.finds(1, "fail  configuration  --set: limits.memory");
+}
+
+#[test]
+fn fewer_descriptors_than_connections() {
+    let few = Examination::new("descriptors").set("limits.connections=100000000");
+    few.finds(0, "warn  descriptors ");
+}
+
+#[test]
+fn a_backlog_that_the_system_does_not_allow() {
+    let most: u32 =
+        fs::read_to_string("/proc/sys/net/core/somaxconn").expect("Linux").trim().parse().expect("a number");
+    let wide = Examination::new("backlog").set("network.backlog=65535");
+    if most < 65_535 {
+        wide.finds(0, "warn  backlog ");
+    } else {
+        assert_eq!(wide.troubles(), (Some(0), Vec::new()), "this machine allows any backlog");
+    }
+}
+
+#[test]
+fn more_memory_than_there_is() {
+    Examination::new("memory").set("limits.memory=8 TiB").finds(0, "warn  memory ");
+}
+
+#[test]
+fn a_data_directory_that_others_may_enter() {
+    let open = Examination::new("mode");
+    open.mode("data", 0o755);
+    open.finds(0, "warn  owner ");
+}
+
+#[test]
+fn a_data_directory_that_is_a_file() {
+    let file = Examination::new("file");
+    fs::remove_dir(file.folder.join("data")).expect("a folder");
+    file.write("data", "");
+    file.finds(1, "fail  store ");
+}
+
+#[test]
+fn a_limit_of_the_store_beyond_the_disk() {
+    Examination::new("room").set("store.size_limit=200 TiB").finds(0, "warn  room ");
+}
+
+#[test]
+fn a_store_that_a_power_loss_emptied() {
+    let emptied = Examination::new("emptied");
+    emptied.write("data/homing.db", "");
+    emptied.write("data/reserve", "");
+    emptied.finds(1, "fail  store ");
+}
+
+#[test]
+fn a_store_that_is_none() {
+    let other = Examination::new("other");
+    other.write("data/homing.db", "This is a letter, and no database. It is longer than the head of one, which has 100 bytes of its own.");
+    other.finds(1, "fail  store ");
+}
+
+#[test]
+fn a_password_file_that_is_missing_and_one_that_everybody_reads() {
+    let missing = Examination::new("missing").set("auth.password_file=nowhere");
+    missing.finds(1, "fail  passwords      nowhere");
+    let open = Examination::new("passwords").set("auth.password_file=passwd");
+    open.write("passwd", "");
+    open.mode("passwd", 0o644);
+    open.finds(0, "warn  passwords ");
+}
+
+#[test]
+fn a_mistake_in_an_acl() {
+    let wrong = Examination::new("acl").set("acl.file=acl");
+    wrong.write("acl", "topic everything a/#\n");
+    wrong.finds(1, "fail  acl            acl");
+}
+
+#[test]
+fn a_port_that_another_process_has() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound");
+    Examination::new("port")
+        .set(&format!("network.listen={address}"))
+        .finds(1, &format!("fail  port           {address}"));
+}
+
+#[test]
+fn a_listener_that_lets_everybody_in() {
+    let open = Examination::new("open").set("network.listen=0.0.0.0:0").set("auth.anonymous=always");
+    open.finds(0, "warn  login          0.0.0.0:0: every client");
+}
+
+#[test]
+fn a_certificate_that_is_missing() {
+    let tls = Examination::new("tls");
+    tls.write(
+        "homing.toml",
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\ntls.certificates = [{ certificate = \"cert.pem\", key = \"key.pem\" }]\n",
+    );
+    let mut command = tls.command();
+    let (code, lines) =
+        troubles(&command.args(["--config", "homing.toml"]).output().expect("the binary was built"));
+    assert_eq!((code, lines.len()), (Some(1), 1), "{lines:#?}");
+    assert!(lines[0].starts_with("fail  tls "), "{lines:#?}");
+}
