@@ -31,7 +31,8 @@
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
 //! `time < mqtt < access < persistence < session < routing < expiry (queue) < shard < clock <
-//! config < auth < store < net < expiry (actor) < broker < admin < health < doctor < import < load < main`
+//! config < auth < store < net < expiry (actor) < broker < admin < health < doctor < import < load
+//! < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
 //! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard

@@ -1,6 +1,6 @@
 //! The data directory: its owner and mode, its file system, its room, and the time of a sync.
 
-use super::{Finding, size};
+use super::finding::{Finding, size};
 use crate::clock;
 use crate::config::{Config, Durability};
 use crate::store::sqlite::directory::RESERVE;
@@ -208,25 +208,25 @@ fn store(path: &Path) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
+    use crate::doctor::finding::Severity;
 
     #[test]
     fn a_network_file_system_is_refused_and_one_in_memory_is_noticed() {
-        let verdict = |kind| file_system(Path::new("/data"), kind).verdict;
-        assert_eq!(verdict(0x6969), Verdict::Fail);
-        assert_eq!(verdict(0xFF53_4D42), Verdict::Fail);
-        assert_eq!(verdict(0x0102_1994), Verdict::Warn);
+        let severity = |kind| file_system(Path::new("/data"), kind).severity;
+        assert_eq!(severity(0x6969), Severity::Fail);
+        assert_eq!(severity(0xFF53_4D42), Severity::Fail);
+        assert_eq!(severity(0x0102_1994), Severity::Warn);
         // ext4.
-        assert_eq!(verdict(0xEF53), Verdict::Ok);
+        assert_eq!(severity(0xEF53), Severity::Ok);
     }
 
     #[test]
     fn the_owner_counts_except_for_root_and_so_does_the_mode() {
-        let verdict = |of, mode, user| owner(Path::new("/data"), of, mode, user).verdict;
-        assert_eq!(verdict(1883, 0o40700, 1000), Verdict::Fail);
-        assert_eq!(verdict(1883, 0o40700, 0), Verdict::Ok);
-        assert_eq!(verdict(1883, 0o40700, 1883), Verdict::Ok);
-        assert_eq!(verdict(1883, 0o40755, 1883), Verdict::Warn);
+        let severity = |of, mode, user| owner(Path::new("/data"), of, mode, user).severity;
+        assert_eq!(severity(1883, 0o40700, 1000), Severity::Fail);
+        assert_eq!(severity(1883, 0o40700, 0), Severity::Ok);
+        assert_eq!(severity(1883, 0o40700, 1883), Severity::Ok);
+        assert_eq!(severity(1883, 0o40755, 1883), Severity::Warn);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The files that the configuration names.
 
-use super::Finding;
+use super::finding::Finding;
 #[cfg(feature = "admin")]
 use crate::admin::access::Tokens;
 use crate::auth::http::headers::HttpHeaders;

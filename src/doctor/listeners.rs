@@ -1,6 +1,6 @@
 //! The ports, and who may connect there.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::broker::OpenListener;
 use crate::config::{Config, Listener, ListenerAddress};
 use std::net::TcpListener;
@@ -79,22 +79,22 @@ fn entrance(config: &Config, listener: &Listener, address: ListenerAddress) -> O
 mod tests {
     use super::*;
     use crate::config::{AnonymousClients, Listener};
-    use crate::doctor::Verdict;
+    use crate::doctor::finding::Severity;
     use std::net::SocketAddr;
 
-    fn verdict(change: impl FnOnce(&mut Config)) -> Option<Verdict> {
+    fn severity(change: impl FnOnce(&mut Config)) -> Option<Severity> {
         let mut config = Config::default();
         change(&mut config);
         let address: SocketAddr = "0.0.0.0:1883".parse().expect("an address");
         let listener = Listener::plain(address);
-        entrance(&config, &listener, ListenerAddress::Ip(address)).map(|finding| finding.verdict)
+        entrance(&config, &listener, ListenerAddress::Ip(address)).map(|finding| finding.severity)
     }
 
     #[test]
     fn a_listener_that_others_reach_needs_logins_and_tls() {
-        assert_eq!(verdict(|_| {}), Some(Verdict::Warn));
-        assert_eq!(verdict(|config| config.auth.anonymous = AnonymousClients::Always), Some(Verdict::Warn));
-        assert_eq!(verdict(|config| config.auth.password_file = "passwd".into()), Some(Verdict::Warn));
+        assert_eq!(severity(|_| {}), Some(Severity::Warn));
+        assert_eq!(severity(|config| config.auth.anonymous = AnonymousClients::Always), Some(Severity::Warn));
+        assert_eq!(severity(|config| config.auth.password_file = "passwd".into()), Some(Severity::Warn));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the machine grants the process: descriptors, a backlog, memory, a clock.
 
-use super::{Finding, size};
+use super::finding::{Finding, size};
 use crate::clock::unix_millis;
 use crate::config::Config;
 use rustix::process::{Resource, getrlimit};
@@ -111,32 +111,32 @@ fn number_in(file: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
+    use crate::doctor::finding::Severity;
 
     #[test]
     fn a_limit_of_connections_needs_as_many_descriptors() {
-        assert_eq!(descriptors(50_000, Some(1024)).verdict, Verdict::Warn);
-        assert_eq!(descriptors(50_000, Some(50_064)).verdict, Verdict::Ok);
-        assert_eq!(descriptors(0, Some(1024)).verdict, Verdict::Warn);
-        assert_eq!(descriptors(0, None).verdict, Verdict::Ok);
+        assert_eq!(descriptors(50_000, Some(1024)).severity, Severity::Warn);
+        assert_eq!(descriptors(50_000, Some(50_064)).severity, Severity::Ok);
+        assert_eq!(descriptors(0, Some(1024)).severity, Severity::Warn);
+        assert_eq!(descriptors(0, None).severity, Severity::Ok);
     }
 
     #[test]
     fn memory_counts_with_what_the_process_takes_besides() {
-        assert_eq!(memory(1 << 30, Some(1 << 30)).verdict, Verdict::Warn);
-        assert_eq!(memory(1 << 30, Some(2 << 30)).verdict, Verdict::Ok);
-        assert_eq!(memory(u64::MAX, Some(2 << 30)).verdict, Verdict::Warn);
+        assert_eq!(memory(1 << 30, Some(1 << 30)).severity, Severity::Warn);
+        assert_eq!(memory(1 << 30, Some(2 << 30)).severity, Severity::Ok);
+        assert_eq!(memory(u64::MAX, Some(2 << 30)).severity, Severity::Warn);
     }
 
     #[test]
     fn a_clock_that_was_never_set_is_noticed() {
-        assert_eq!(clock(0).verdict, Verdict::Warn);
-        assert_eq!(clock(EARLIEST_UNIX_MS).verdict, Verdict::Ok);
+        assert_eq!(clock(0).severity, Severity::Warn);
+        assert_eq!(clock(EARLIEST_UNIX_MS).severity, Severity::Ok);
     }
 
     #[test]
     fn a_backlog_beyond_the_limit_of_the_system_is_noticed() {
-        assert_eq!(backlog(4096, Some(128)).verdict, Verdict::Warn);
-        assert_eq!(backlog(4096, Some(4096)).verdict, Verdict::Ok);
+        assert_eq!(backlog(4096, Some(128)).severity, Severity::Warn);
+        assert_eq!(backlog(4096, Some(4096)).severity, Severity::Ok);
     }
 }

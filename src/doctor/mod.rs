@@ -1,9 +1,11 @@
 //! `homing doctor`: looks at the configuration, the machine, the data directory and a running
 //! broker, and says what would make trouble.
 //!
-//! It changes nothing, but for one file of 4 KiB in the data directory, which is deleted at once.
+//! It changes nothing, but for one file of nine pages in the data directory, which is deleted at
+//! once.
 //!
 //! - [`directory`]: the data directory: its owner, its file system, its room, the time of a sync.
+//! - [`finding`]: one result.
 //! - [`files`]: the files that the configuration names: can they be read, and who else can.
 //! - [`machine`]: descriptors, backlog, memory and the clock.
 //! - [`listeners`]: the ports, and who may connect.
@@ -11,73 +13,15 @@
 
 mod directory;
 mod files;
+mod finding;
 mod listeners;
 mod machine;
 #[cfg(feature = "admin")]
 mod running;
 
 use crate::config::{Config, Refusal};
-use bytesize::ByteSize;
-use std::fmt;
+pub use finding::{Finding, Severity};
 use std::path::PathBuf;
-
-/// The weight of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// As it should be.
-    Ok,
-    /// The broker runs, and something will hurt sooner or later.
-    Warn,
-    /// The broker does not start, loses what it promised, or lets the wrong people in.
-    Fail,
-}
-
-impl Verdict {
-    fn name(self) -> &'static str {
-        match self {
-            Verdict::Ok => "ok",
-            Verdict::Warn => "warn",
-            Verdict::Fail => "fail",
-        }
-    }
-}
-
-/// One result of the examination.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Its weight.
-    pub verdict: Verdict,
-    /// The thing that was looked at, in one word.
-    pub subject: &'static str,
-    /// The fact, and for a problem also the remedy.
-    pub text: String,
-}
-
-impl Finding {
-    fn ok(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { verdict: Verdict::Ok, subject, text: text.into() }
-    }
-
-    fn warn(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { verdict: Verdict::Warn, subject, text: text.into() }
-    }
-
-    fn fail(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { verdict: Verdict::Fail, subject, text: text.into() }
-    }
-}
-
-/// One line: the verdict, the subject and the text.
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<6}{:<15}{}", self.verdict.name(), self.subject, self.text)
-    }
-}
-
-/// Returns a number of bytes as an operator reads it, such as `1.5 GiB`.
-fn size(bytes: u64) -> String {
-    ByteSize(bytes).display().iec().to_string()
-}
 
 /// The broker that is examined.
 #[derive(Debug)]

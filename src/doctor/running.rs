@@ -1,6 +1,6 @@
 //! What a running broker reports of itself.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::admin::ctl::{self, CtlError};
 use serde_json::Value;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn number(value: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
+    use crate::doctor::finding::Severity;
     use serde_json::json;
 
     fn overview() -> Value {
@@ -77,8 +77,8 @@ mod tests {
         let findings = described(overview, Ok(pending));
         findings
             .into_iter()
-            .filter(|finding| finding.verdict > Verdict::Ok)
-            .max_by_key(|finding| finding.verdict)
+            .filter(|finding| finding.severity > Severity::Ok)
+            .max_by_key(|finding| finding.severity)
     }
 
     #[test]
@@ -89,19 +89,19 @@ mod tests {
     #[test]
     fn each_trouble_of_a_running_broker_is_found() {
         let cases = [
-            ("version", json!("0.0.1"), "broker", Verdict::Warn),
-            ("alive", json!(false), "threads", Verdict::Fail),
-            ("memory", json!({ "bytes": 81, "limit": 100 }), "held memory", Verdict::Warn),
-            ("dropped", json!(3), "drops", Verdict::Warn),
+            ("version", json!("0.0.1"), "broker", Severity::Warn),
+            ("alive", json!(false), "threads", Severity::Fail),
+            ("memory", json!({ "bytes": 81, "limit": 100 }), "held memory", Severity::Warn),
+            ("dropped", json!(3), "drops", Severity::Warn),
         ];
-        for (field, value, subject, verdict) in cases {
+        for (field, value, subject, severity) in cases {
             let mut sick = overview();
             sick[field] = value;
-            let found = worst(&sick, Vec::new()).map(|finding| (finding.subject, finding.verdict));
-            assert_eq!(found, Some((subject, verdict)), "{field}");
+            let found = worst(&sick, Vec::new()).map(|finding| (finding.subject, finding.severity));
+            assert_eq!(found, Some((subject, severity)), "{field}");
         }
         let found = worst(&overview(), vec!["runtime.threads".to_owned()]).expect("a pending key");
-        assert_eq!((found.subject, found.verdict), ("restart", Verdict::Warn));
+        assert_eq!((found.subject, found.severity), ("restart", Severity::Warn));
         assert!(found.text.contains("runtime.threads"), "{}", found.text);
     }
 }

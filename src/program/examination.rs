@@ -5,11 +5,11 @@ use super::data::data_directory;
 use super::data::socket_path;
 use super::output::say;
 use homing::config::{Config, Refusal};
-use homing::doctor::{self, Finding, Patient, Verdict};
+use homing::doctor::{self, Finding, Patient, Severity};
 use std::process::ExitCode;
 
-/// Examines the broker of this configuration, and prints the findings. Exit code 1 if one of them is
-/// a fail.
+/// Examines the broker of this configuration, and prints the findings. Exit code 1 if one of them
+/// is a fail.
 pub(crate) fn examine(config: &Config) -> ExitCode {
     #[cfg(feature = "admin")]
     let socket = socket_path(config);
@@ -25,7 +25,7 @@ pub(crate) fn examine_refused(refusal: &Refusal) -> ExitCode {
 
 fn report(findings: &[Finding]) -> ExitCode {
     findings.iter().for_each(|finding| say(&finding.to_string()));
-    match findings.iter().any(|finding| finding.verdict == Verdict::Fail) {
+    match findings.iter().any(|finding| finding.severity == Severity::Fail) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }
