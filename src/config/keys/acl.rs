@@ -33,10 +33,10 @@ section! {
             elsewhere: "EMQX `authorization.deny_action`";
         /// True if a retained message is kept back from new subscriptions once the ACL file no
         /// longer lets its publisher write to the topic. The message stays retained, and is
-        /// delivered again when the rules allow it again. The broker remembers the publisher of each
-        /// message that is retained while there is an ACL file. A message that was retained earlier,
-        /// came by `$delayed/`, or came from a client whose rules came with a token or from an HTTP
-        /// service has no known publisher, and is delivered.
+        /// delivered again when the rules allow it again. The broker remembers the publisher of
+        /// each message that is retained while there is an ACL file. A message that was
+        /// retained earlier, came by `$delayed/`, or came from a client whose rules came with a
+        /// token or from an HTTP service has no known publisher, and is delivered.
         check_retain_source: bool = true,
             ValueType::Boolean.only(),
             why: "Otherwise what a client left behind outlives the loss of its rights.",
