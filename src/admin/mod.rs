@@ -61,6 +61,7 @@ use actix_web::web::{Data, route};
 use actix_web::{App, Error, HttpServer};
 use failed::Failed;
 use problem::problem;
+pub use routes::api_paths;
 use state::AdminState;
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -4,12 +4,12 @@
 //! It changes nothing, but for one file of nine pages in the data directory, which is deleted at
 //! once.
 //!
-//! - [`directory`]: the data directory: its owner, its file system, its room, the time of a sync.
-//! - [`finding`]: one result.
-//! - [`files`]: the files that the configuration names: can they be read, and who else can.
-//! - [`machine`]: descriptors, backlog, memory and the clock.
-//! - [`listeners`]: the ports, and who may connect.
-//! - [`running`]: what a running broker reports of itself.
+//! - `directory`: the data directory: its owner, its file system, its room, the time of a sync.
+//! - `finding`: one result.
+//! - `files`: the files that the configuration names: can they be read, and who else can.
+//! - `machine`: descriptors, backlog, memory and the clock.
+//! - `listeners`: the ports, and who may connect.
+//! - `running`: what a running broker reports of itself.
 
 mod directory;
 mod files;

@@ -16,59 +16,91 @@ mod topics;
 mod traces;
 mod whereabouts;
 
+use super::access::Scope;
 use super::problem::problem;
-use actix_web::Resource;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue};
 use actix_web::web::{self, ServiceConfig, route};
+use actix_web::{Resource, Route};
+
+/// One method of one path for programs.
+struct ApiRoute {
+    method: &'static str,
+    path: &'static str,
+    /// The least scope that may ask; `None` for everybody. The handler refuses others, and
+    /// `tests/admin/api.rs` tries it for every row.
+    least: Option<Scope>,
+    route: fn() -> Route,
+}
+
+const fn get(path: &'static str, least: Option<Scope>, route: fn() -> Route) -> ApiRoute {
+    ApiRoute { method: "GET", path, least, route }
+}
+
+const fn put(path: &'static str, least: Option<Scope>, route: fn() -> Route) -> ApiRoute {
+    ApiRoute { method: "PUT", path, least, route }
+}
+
+const fn post(path: &'static str, least: Option<Scope>, route: fn() -> Route) -> ApiRoute {
+    ApiRoute { method: "POST", path, least, route }
+}
+
+const fn delete(path: &'static str, least: Option<Scope>, route: fn() -> Route) -> ApiRoute {
+    ApiRoute { method: "DELETE", path, least, route }
+}
+
+const VIEWER: Option<Scope> = Some(Scope::Viewer);
+const OPERATOR: Option<Scope> = Some(Scope::Operator);
+const ADMIN: Option<Scope> = Some(Scope::Admin);
+
+/// All paths for programs. The methods of one path stand together. `/metrics` is open on loopback
+/// only.
+const ROUTES: &[ApiRoute] = &[
+    get("/healthz", None, || web::get().to(health::healthz)),
+    get("/readyz", None, || web::get().to(health::readyz)),
+    get("/metrics", None, || web::get().to(metrics::metrics)),
+    get("/api/v1/overview", VIEWER, || web::get().to(overview::overview)),
+    post("/api/v1/config/reload", ADMIN, || web::post().to(config::reload)),
+    get("/api/v1/log/level", VIEWER, || web::get().to(log_level::level)),
+    put("/api/v1/log/level", ADMIN, || web::put().to(log_level::set)),
+    post("/api/v1/login/code", VIEWER, || web::post().to(login_code::code)),
+    get("/api/v1/expiry", VIEWER, || web::get().to(expiry::expiry)),
+    get("/api/v1/traces", OPERATOR, || web::get().to(traces::list)),
+    post("/api/v1/traces", OPERATOR, || web::post().to(traces::begin)),
+    get("/api/v1/traces/{number}", OPERATOR, || web::get().to(traces::steps)),
+    delete("/api/v1/traces/{number}", OPERATOR, || web::delete().to(traces::end)),
+    get("/api/v1/slo", VIEWER, || web::get().to(slo::slo)),
+    get("/api/v1/clients", VIEWER, || web::get().to(clients::list)),
+    get("/api/v1/clients/{id}", VIEWER, || web::get().to(clients::one)),
+    delete("/api/v1/clients/{id}", OPERATOR, || web::delete().to(actions::end)),
+    get("/api/v1/clients/{id}/inflight", VIEWER, || web::get().to(messages::in_flight)),
+    get("/api/v1/clients/{id}/queue", VIEWER, || web::get().to(messages::queue)),
+    get("/api/v1/messages/dropped", VIEWER, || web::get().to(topics::dropped)),
+    get("/api/v1/subscriptions", VIEWER, || web::get().to(topics::subscriptions)),
+    get("/api/v1/delayed", VIEWER, || web::get().to(topics::delayed)),
+    get("/api/v1/retained", VIEWER, || web::get().to(topics::retained)),
+    delete("/api/v1/retained", OPERATOR, || web::delete().to(topics::delete_retained)),
+    get("/api/v1/messages/where", VIEWER, || web::get().to(whereabouts::find_messages)),
+    get("/api/v1/audit", ADMIN, || web::get().to(audit::audit)),
+    post("/api/v1/clients/{id}/disconnect", OPERATOR, || web::post().to(actions::disconnect)),
+    post("/api/v1/clients/{id}/redeliver", OPERATOR, || web::post().to(actions::redeliver)),
+    post("/api/v1/clients/{id}/messages/{mid}/skip", OPERATOR, || web::post().to(actions::skip)),
+    post("/api/v1/clients/{id}/messages/{mid}/park", OPERATOR, || web::post().to(actions::park)),
+];
 
 /// Adds the paths for programs.
 pub(super) fn add_routes(app: &mut ServiceConfig) {
-    app.service(read_only("/healthz").route(web::get().to(health::healthz)))
-        .service(read_only("/readyz").route(web::get().to(health::readyz)))
-        .service(read_only("/metrics").route(web::get().to(metrics::metrics)))
-        .service(read_only("/api/v1/overview").route(web::get().to(overview::overview)))
-        .service(resource("/api/v1/config/reload", "POST").route(web::post().to(config::reload)))
-        .service(
-            resource("/api/v1/log/level", "GET, PUT")
-                .route(web::get().to(log_level::level))
-                .route(web::put().to(log_level::set)),
-        )
-        .service(resource("/api/v1/login/code", "POST").route(web::post().to(login_code::code)))
-        .service(read_only("/api/v1/expiry").route(web::get().to(expiry::expiry)))
-        .service(
-            resource("/api/v1/traces", "GET, POST")
-                .route(web::get().to(traces::list))
-                .route(web::post().to(traces::begin)),
-        )
-        .service(
-            resource("/api/v1/traces/{number}", "GET, DELETE")
-                .route(web::get().to(traces::steps))
-                .route(web::delete().to(traces::end)),
-        )
-        .service(read_only("/api/v1/slo").route(web::get().to(slo::slo)))
-        .service(read_only("/api/v1/clients").route(web::get().to(clients::list)))
-        .service(
-            resource("/api/v1/clients/{id}", "GET, DELETE")
-                .route(web::get().to(clients::one))
-                .route(web::delete().to(actions::end)),
-        )
-        .service(read_only("/api/v1/clients/{id}/inflight").route(web::get().to(messages::in_flight)))
-        .service(read_only("/api/v1/clients/{id}/queue").route(web::get().to(messages::queue)))
-        .service(read_only("/api/v1/messages/dropped").route(web::get().to(topics::dropped)))
-        .service(read_only("/api/v1/subscriptions").route(web::get().to(topics::subscriptions)))
-        .service(read_only("/api/v1/delayed").route(web::get().to(topics::delayed)))
-        .service(
-            resource("/api/v1/retained", "GET, DELETE")
-                .route(web::get().to(topics::retained))
-                .route(web::delete().to(topics::delete_retained)),
-        )
-        .service(read_only("/api/v1/messages/where").route(web::get().to(whereabouts::find_messages)))
-        .service(read_only("/api/v1/audit").route(web::get().to(audit::audit)))
-        .service(action("/api/v1/clients/{id}/disconnect").route(web::post().to(actions::disconnect)))
-        .service(action("/api/v1/clients/{id}/redeliver").route(web::post().to(actions::redeliver)))
-        .service(action("/api/v1/clients/{id}/messages/{mid}/skip").route(web::post().to(actions::skip)))
-        .service(action("/api/v1/clients/{id}/messages/{mid}/park").route(web::post().to(actions::park)));
+    for methods in ROUTES.chunk_by(|one, next| one.path == next.path) {
+        let allowed: Vec<&str> = methods.iter().map(|route| route.method).collect();
+        let all = resource(methods[0].path, &allowed.join(", "));
+        app.service(methods.iter().fold(all, |all, one| all.route((one.route)())));
+    }
+}
+
+/// Returns the method and the path of everything that programs may ask, each with the least scope
+/// of the caller; `None` for everybody. A part of a path in braces stands for any text.
+pub fn api_paths() -> impl Iterator<Item = (&'static str, &'static str, Option<Scope>)> {
+    ROUTES.iter().map(|route| (route.method, route.path, route.least))
 }
 
 /// Returns a resource that answers any method but GET with 405.
@@ -76,17 +108,13 @@ pub(super) fn read_only(path: &str) -> Resource {
     resource(path, "GET")
 }
 
-/// Returns a resource that answers any method but POST with 405.
-fn action(path: &str) -> Resource {
-    resource(path, "POST")
-}
-
 /// Returns a resource that answers all methods but `allowed` with 405.
-fn resource(path: &str, allowed: &'static str) -> Resource {
-    web::resource(path).default_service(route().to(move || async move {
-        let detail = format!("this path takes {allowed} only");
+fn resource(path: &str, allowed: &str) -> Resource {
+    let detail = format!("this path takes {allowed} only");
+    let allowed = HeaderValue::from_str(allowed).expect("names of methods are text");
+    web::resource(path).default_service(route().to(move || {
         let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &detail);
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-        response
+        response.headers_mut().insert(ALLOW, allowed.clone());
+        std::future::ready(response)
     }))
 }
