@@ -3,8 +3,10 @@
 //! The publisher's shard chooses a member among the members in all shards, in three rounds
 //! ([`Round`]):
 //!
-//! - First come the online members that can take more, in turn. A shard does not know the room of
-//!   members in other shards, so it assumes that these members can take more.
+//! - First come the online members that can take more, in turn: the outbox and the queue have room.
+//!   A full in-flight window does not count; the message then waits in the queue of the member. A
+//!   shard does not know the room of members in other shards, so it assumes that these members can
+//!   take more.
 //! - Then come the other online members. The queue policy of each member decides.
 //! - Offline members come last, and only for QoS 1 and 2, because an offline session queues no QoS
 //!   0.
