@@ -131,6 +131,24 @@ fn token(file: &PathBuf, scope: &str) -> String {
 }
 
 #[test]
+fn the_documents_have_every_path_for_programs() {
+    let page = include_str!("../../docs/monitoring.md");
+    for (method, path, _) in api_paths() {
+        let documented = page.lines().filter_map(|line| line.strip_prefix("| ")).any(|line| {
+            let (methods, rest) = line.split_once(" `").unwrap_or_default();
+            let named = methods.split(", ").any(|one| one == method);
+            // One row may stand for two paths: "`/api/v1/clients/{id}/inflight`, `.../queue`".
+            let short = path.rsplit_once('/').map(|(_, last)| format!("`.../{last}`"));
+            let end = |behind: &str| behind.starts_with(['`', '?']);
+            let paths = rest.split(" | ").next().unwrap_or_default();
+            let whole = format!("`{paths}").split(&format!("`{path}")).skip(1).any(end);
+            named && (whole || short.is_some_and(|short| paths.contains(&short)))
+        });
+        assert!(documented, "docs/monitoring.md lacks {method} {path}");
+    }
+}
+
+#[test]
 fn every_path_but_health_needs_a_token_of_its_scope() {
     let broker = Administered::start();
     let tokens = [

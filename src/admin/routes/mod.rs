@@ -53,8 +53,8 @@ const VIEWER: Option<Scope> = Some(Scope::Viewer);
 const OPERATOR: Option<Scope> = Some(Scope::Operator);
 const ADMIN: Option<Scope> = Some(Scope::Admin);
 
-/// All paths for programs. The methods of one path stand together. `/metrics` is open on loopback
-/// only.
+/// All paths for programs. The methods of one path stand together. The first row that fits a path
+/// answers, so a fixed name stands before a part in braces. `/metrics` is open on loopback only.
 const ROUTES: &[ApiRoute] = &[
     get("/healthz", None, || web::get().to(health::healthz)),
     get("/readyz", None, || web::get().to(health::readyz)),
