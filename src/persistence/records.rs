@@ -265,8 +265,22 @@ pub struct StoredEntry {
 pub struct Flight {
     /// The running number that determines the Packet Identifier.
     pub running: u64,
-    /// Transmissions over all connections.
+    /// Transmissions over all connections; 0 if the message was dropped and its Packet Identifier
+    /// is withheld.
     pub transmissions: u16,
+}
+
+impl Flight {
+    /// Creates the place of a Packet Identifier that is in use without a message.
+    pub fn withheld(running: u64) -> Flight {
+        Flight { running, transmissions: 0 }
+    }
+
+    /// True if the message was dropped and its Packet Identifier is withheld. A message has at
+    /// least one transmission when its place is recorded.
+    pub fn is_withheld(self) -> bool {
+        self.transmissions == 0
+    }
 }
 
 /// A message that is published later.

@@ -209,6 +209,16 @@ impl Entry {
         self.body = None;
     }
 
+    /// Records that the message was dropped and its Packet Identifier stays in use. The body is
+    /// released, and the message may go on to someone else.
+    pub fn withheld(&mut self, running: u64) {
+        if let (End::PassedOn, Some(body)) = (self.end, &self.body) {
+            body.passed_on();
+        }
+        self.write_buffer.record(Record::Sent { number: self.number, flight: Flight::withheld(running) });
+        self.received();
+    }
+
     /// Returns the commit that must happen before the Packet Identifier or the PUBREL may be sent;
     /// `None` if it has happened.
     ///

@@ -227,6 +227,13 @@ impl Image {
         }
     }
 
+    /// Returns the number of entries without a message whose Packet Identifier is withheld.
+    pub fn withheld_ids(&self) -> usize {
+        let is_withheld =
+            |kept: &&KeptEntry| kept.received && kept.entry.flight.is_some_and(|flight| flight.is_withheld());
+        self.entries.values().filter(is_withheld).count()
+    }
+
     /// Returns the session of a client.
     pub fn session(&self, client_id: &str) -> Option<&StoredSession> {
         self.sessions.values().map(|kept| &kept.session).find(|session| *session.client_id == *client_id)

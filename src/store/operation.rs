@@ -139,8 +139,14 @@ impl Operation {
     ///
     /// Such an operation records what a client has reported, and stays right if the rest is never
     /// committed. A message that is forwarded to another session ends with
-    /// [`Operation::EntryDone`], which stays behind.
+    /// [`Operation::EntryDone`], which stays behind. So does the change that withholds the Packet
+    /// Identifier of a dropped message, because the message may have become a dead letter.
     pub fn goes_ahead(&self) -> bool {
+        if let Operation::EntryChanged { flight: Some(flight), .. } = self
+            && flight.is_withheld()
+        {
+            return false;
+        }
         matches!(
             self,
             Operation::SessionState(_)

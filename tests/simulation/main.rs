@@ -160,7 +160,17 @@ const FOUND_WITH_RULES: &[(u64, u64, &str)] = &[
     (
         241,
         0x108,
-        "after a crash the identifier of a message that an operator took away was used again: the oracle knew it of acknowledged ones only",
+        "after a crash the identifier of a message that an operator took away was used again, while its client held it",
+    ),
+    (
+        3_549,
+        0x2f1,
+        "after a crash the identifier of a message that the rules forbade in flight was used again: as seed 241",
+    ),
+    (
+        598,
+        0xbb9,
+        "after a crash the identifier of a message that the rules forbade was used again: as seed 241",
     ),
 ];
 

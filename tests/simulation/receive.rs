@@ -353,10 +353,8 @@ impl World {
         // Acknowledgements of QoS 1 are stored lazily, and so are the identifiers of what is sent:
         // after a crash the broker may not know of it. What is finished at QoS 2 may be so to the
         // broker, which counts on from what is left.
-        let is_operated = self.oracle.sessions[session].skipped > 0;
         let is_stale = |i: &Incoming| {
-            // The identifier of a message that an operator took away counts no more after a crash.
-            let lazy = i.qos == QoS::AtLeastOnce || i.released || is_operated;
+            let lazy = i.qos == QoS::AtLeastOnce || i.released;
             lazy && self.oracle.crashes.iter().any(|crash| (i.appended..appended).contains(crash))
         };
         // A retained message that was asked for again is another delivery, which may have the

@@ -6,6 +6,7 @@
 //! | `queue` | messages that wait for a place in the window; bounds and policy |
 //! | `backlog` | the queue of a session, which takes memory only from its first message on |
 //! | `window` | the in-flight window: Packet Identifiers, PUBLISH and PUBREL in their orders |
+//! | `withheld` | Packet Identifiers of dropped messages that their receiver may still hold |
 //! | `parked` | queued entries whose messages are in the store alone; pages of them |
 //! | `in_flight_packet` | one packet of the window: PUBLISH or PUBREL |
 //! | `transmission` | how often and when one packet was sent, and when it is due |
@@ -28,3 +29,4 @@ pub mod sender;
 pub mod stall;
 pub mod transmission;
 pub mod window;
+pub mod withheld;

@@ -112,6 +112,11 @@ impl Sender {
         self.window.get_or_insert_default().restore_release(now, entry, flight);
     }
 
+    /// Restores the identifier of a dropped message whose receiver may still hold it.
+    pub fn restore_withheld(&mut self, entry: Box<Entry>, flight: Flight) {
+        self.window.get_or_insert_default().restore_withheld(entry, flight);
+    }
+
     /// Returns the number of messages in the in-flight window.
     pub fn in_flight(&self) -> usize {
         self.window.as_deref().map_or(0, InFlight::len)
@@ -333,7 +338,8 @@ impl Sender {
         self.window.as_mut()?.pop_publish()
     }
 
-    /// Removes the oldest PUBREL of a session that has ended. Returns true if there was one.
+    /// Removes one PUBREL or withheld identifier of a session that has ended. Returns true if there
+    /// was one.
     pub fn pop_release(&mut self) -> bool {
         self.window.as_mut().is_some_and(|window| window.pop_release())
     }

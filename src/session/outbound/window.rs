@@ -18,6 +18,7 @@ use crate::session::outbound::in_flight_packet::{InFlightPacket, InFlightView, R
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::{Stall, StallCause};
 use crate::session::outbound::transmission::{IDS, Transmission, packet_id};
+use crate::session::outbound::withheld::WithheldIds;
 use crate::session::session_redelivery::PolicyRules;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -62,6 +63,8 @@ pub struct InFlight {
     /// count them. The unit is free when the client acknowledges the message after all, or with the
     /// end of the connection.
     forfeited: Vec<PacketId>,
+    /// Identifiers of dropped messages that their receiver may still hold.
+    withheld: WithheldIds,
     /// The running number of the next message.
     next: u64,
     /// A lower bound of the numbers in use. Updated only when the identifiers come round.
@@ -113,9 +116,12 @@ impl InFlight {
         self.sent += 1;
     }
 
-    /// Removes the first unsent PUBLISH.
+    /// Removes the first unsent PUBLISH, which is dropped.
     pub fn remove_unsent(&mut self) -> Option<Unacked> {
-        self.publishes.remove(self.sent)
+        let mut dropped = self.publishes.remove(self.sent)?;
+        self.withheld.withhold(&mut dropped);
+        self.account();
+        Some(dropped)
     }
 
     /// Iterates over the packets sent on this connection: PUBLISHes oldest first, then PUBRELs in
@@ -234,6 +240,13 @@ impl InFlight {
         self.account();
     }
 
+    /// Restores the identifier of a message that was dropped before the broker ended.
+    pub fn restore_withheld(&mut self, stored: Box<Entry>, flight: Flight) {
+        self.next = self.next.max(flight.running + 1);
+        self.withheld.restore(flight.running, Some(stored));
+        self.account();
+    }
+
     /// Charges the rows, which may have grown or shrunk. If they have not, this costs two
     /// multiplications and a comparison.
     fn account(&mut self) {
@@ -244,6 +257,7 @@ impl InFlight {
         self.publishes.capacity() * size_of::<Unacked>()
             + self.releases.capacity() * size_of::<Release>()
             + self.forfeited.capacity() * size_of::<PacketId>()
+            + self.withheld.row()
     }
 
     /// True if every message is finished, and a row is longer than an empty row stays.
@@ -320,7 +334,10 @@ impl InFlight {
     pub fn reject(&mut self, id: PacketId) -> Option<Unacked> {
         match self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::ExactlyOnce) {
             Some(at) => self.remove(at),
-            None => self.free_forfeited(id),
+            None => {
+                self.withheld.free(id);
+                self.free_forfeited(id)
+            }
         }
     }
 
@@ -350,9 +367,11 @@ impl InFlight {
         let at = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()?;
         if quota == Quota::Forfeited && at < self.sent {
             self.forfeited.push(packet_id(number));
-            self.account();
         }
-        self.remove(at)
+        let mut dropped = self.remove(at)?;
+        self.withheld.withhold(&mut dropped);
+        self.account();
+        Some(dropped)
     }
 
     /// Returns the running number of the unfinished message that this stored delivery is. Costs a
@@ -371,9 +390,11 @@ impl InFlight {
             return Vec::new();
         }
         let all = std::mem::take(&mut self.publishes).into_iter();
-        let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|unacked| is_taken(&unacked.delivery.message));
+        let (mut taken, kept): (Vec<_>, Vec<_>) =
+            all.partition(|unacked| is_taken(&unacked.delivery.message));
         self.publishes = kept.into();
         self.sent = 0;
+        taken.iter_mut().for_each(|unacked| self.withheld.withhold(unacked));
         self.give_back_rows();
         taken
     }
@@ -392,6 +413,7 @@ impl InFlight {
     /// Handles a PUBCOMP: finishes a QoS 2 message. Returns true if there was one.
     pub fn complete(&mut self, id: PacketId) -> bool {
         let Some(at) = self.releases.iter().position(|r| r.packet_id() == id) else {
+            self.withheld.free(id);
             return self.free_forfeited(id).is_some();
         };
         if let Some(mut r) = self.releases.remove(at) {
@@ -434,9 +456,10 @@ impl InFlight {
         if self.publishes.is_empty() { None } else { self.remove(0) }
     }
 
-    /// Removes the oldest PUBREL of a session that has ended. Returns true if there was one.
+    /// Removes the oldest PUBREL of a session that has ended, and after the last PUBREL a withheld
+    /// identifier. Returns true if there was one.
     pub fn pop_release(&mut self) -> bool {
-        self.releases.pop_front().is_some()
+        self.releases.pop_front().is_some() || self.withheld.pop()
     }
 
     fn remove(&mut self, at: usize) -> Option<Unacked> {
@@ -473,8 +496,9 @@ impl InFlight {
         }
     }
 
-    /// Returns the next number whose identifier no unfinished message has. There always is such a
-    /// number, because the sender leaves at most 60,000 messages unfinished.
+    /// Returns the next number whose identifier is neither withheld nor in use by an unfinished
+    /// message. There always is such a number, because the sender leaves at most 60,000 messages
+    /// unfinished, and at most 1,024 identifiers are withheld.
     fn free_number(&mut self) -> u64 {
         let mut number = self.next;
         if self.is_empty() {
@@ -484,9 +508,11 @@ impl InFlight {
             let releases = self.releases.iter().map(|r| r.transmission.number());
             let front = self.publishes.front().map(|p| p.transmission.number());
             self.oldest = releases.chain(front).min().unwrap_or(number);
-            while number - self.oldest >= IDS && self.is_used(packet_id(number)) {
-                number += 1;
-            }
+        }
+        while self.withheld.has(packet_id(number))
+            || number - self.oldest >= IDS && self.is_used(packet_id(number))
+        {
+            number += 1;
         }
         number
     }

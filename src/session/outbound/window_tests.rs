@@ -107,3 +107,31 @@ fn puback_does_not_finish_qos_2_nor_pubrec_qos_1() {
     assert!(!w.complete(two));
     assert_eq!(w.len(), 2);
 }
+
+// 3.1.1 and 5.0, 4.3.3 and 4.4: the receiver takes another message for a duplicate.
+#[test]
+fn identifier_of_a_dropped_message_is_withheld_until_its_receiver_answers() {
+    let mut w = InFlight::default();
+    let dropped = push(&mut w, QoS::ExactlyOnce);
+    assert!(w.remove_publish(0, Quota::Free).is_some());
+    assert!(w.is_empty());
+    for _ in 0..70_000 {
+        let id = push(&mut w, QoS::AtLeastOnce);
+        assert_ne!(id, dropped);
+        assert!(w.acknowledge(id).is_some());
+    }
+    assert!(!w.complete(dropped));
+    assert!(!w.pop_release());
+}
+
+#[test]
+fn identifiers_that_were_never_sent_or_of_qos_1_are_not_withheld() {
+    let mut w = InFlight::default();
+    push(&mut w, QoS::AtLeastOnce);
+    push(&mut w, QoS::ExactlyOnce);
+    w.last_sent().unwrap().transmission.end_offset = 1;
+    w.end_connection(0);
+    assert!(w.remove_publish(0, Quota::Free).is_some());
+    assert!(w.remove_publish(1, Quota::Free).is_some());
+    assert!(!w.pop_release());
+}

@@ -181,6 +181,9 @@ fn restore(
     let stored = write_buffer.known_entry(entry.number, body);
     match (entry.flight, has_body) {
         (None, _) => session.sender.backlog.restore(stored.park()?, entry.shared, entry.ids),
+        (Some(flight), false) if flight.is_withheld() => {
+            session.sender.restore_withheld(stored, flight);
+        }
         (Some(flight), false) if entry.qos == QoS::ExactlyOnce => {
             session.sender.restore_release(now, stored, flight);
         }

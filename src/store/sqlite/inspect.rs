@@ -68,7 +68,7 @@ SELECT s.client_id, s.connected, s.ends_ms,
 FROM session s LEFT JOIN (
     SELECT session, sum(packet_number IS NULL) AS queued,
         sum(packet_number IS NOT NULL AND body IS NOT NULL) AS in_flight,
-        sum(body IS NULL) AS pubrel, min(number) AS oldest, body AS oldest_body
+        sum(body IS NULL AND transmissions > 0) AS pubrel, min(number) AS oldest, body AS oldest_body
     FROM entry GROUP BY session
 ) q ON q.session = s.number LEFT JOIN body b ON b.number = q.oldest_body
 ORDER BY s.client_id";

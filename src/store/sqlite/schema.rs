@@ -88,6 +88,7 @@ CREATE TABLE body (
 ) STRICT;
 
 -- body is NULL once PUBREC came; packet_number and transmissions are, until it was sent.
+-- If body is NULL and transmissions is 0, the message was dropped: its identifier stays in use.
 CREATE TABLE entry (
     number INTEGER PRIMARY KEY,
     session INTEGER NOT NULL,

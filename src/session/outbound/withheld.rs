@@ -1,0 +1,70 @@
+//! The Packet Identifiers of QoS 2 messages that were dropped after a transmission.
+//!
+//! The receiver may hold such an identifier, and takes another message with it for a duplicate. So
+//! the identifier stays in use until the receiver has finished the exchange or the session ends.
+// 3.1.1 and 5.0, sections 4.3.3 and 4.4
+
+use crate::mqtt::packet::{PacketId, QoS};
+use crate::persistence::rows::Entry;
+use crate::session::outbound::in_flight_packet::Unacked;
+use crate::session::outbound::transmission::packet_id;
+use std::collections::VecDeque;
+
+/// Identifiers that one session withholds at most. Past this number the one that was withheld
+/// first is free. The bound keeps a client that never answers from filling memory and store.
+pub const MOST_WITHHELD: usize = 1024;
+
+/// The withheld identifiers of one session, in the order of their drops.
+#[derive(Debug, Default)]
+pub struct WithheldIds(VecDeque<WithheldId>);
+
+/// A Packet Identifier in use without a message.
+#[derive(Debug)]
+struct WithheldId {
+    number: u64,
+    /// The row in the store; `None` if the delivery was not stored. Dropping it ends the row.
+    _stored: Option<Box<Entry>>,
+}
+
+impl WithheldIds {
+    /// Withholds the identifier of a message that is dropped, if its receiver may hold it.
+    pub fn withhold(&mut self, dropped: &mut Unacked) {
+        if dropped.delivery.qos != QoS::ExactlyOnce || dropped.transmission.transmissions == 0 {
+            return;
+        }
+        let number = dropped.transmission.number();
+        let mut stored = dropped.delivery.stored.take();
+        if let Some(entry) = &mut stored {
+            entry.withheld(number);
+        }
+        self.restore(number, stored);
+    }
+
+    /// Adds an identifier that is recorded as withheld, if it is stored.
+    pub fn restore(&mut self, number: u64, stored: Option<Box<Entry>>) {
+        if self.0.len() >= MOST_WITHHELD {
+            self.0.pop_front();
+        }
+        self.0.push_back(WithheldId { number, _stored: stored });
+    }
+
+    /// Frees the identifier, because its receiver has finished the exchange.
+    pub fn free(&mut self, id: PacketId) {
+        self.0.retain(|withheld| packet_id(withheld.number) != id);
+    }
+
+    /// Frees the identifier that was withheld first. Returns true if there was one.
+    pub fn pop(&mut self) -> bool {
+        self.0.pop_front().is_some()
+    }
+
+    /// True if the identifier is withheld. Costs a pass over the identifiers.
+    pub fn has(&self, id: PacketId) -> bool {
+        self.0.iter().any(|withheld| packet_id(withheld.number) == id)
+    }
+
+    /// Returns the bytes that the row has allocated.
+    pub fn row(&self) -> usize {
+        self.0.capacity() * size_of::<WithheldId>()
+    }
+}
