@@ -5,7 +5,7 @@ use super::Timeline;
 use crate::admin::failed::Failed;
 use crate::admin::queries::sessions::oldest_unacknowledged;
 use crate::admin::state::AdminState;
-use crate::broker::events::moments::{Moment, MomentKind};
+use crate::broker::events::moments::{Moment, MomentKind, WAITING};
 use crate::clock;
 use actix_web::web::Data;
 use std::time::Duration;
@@ -13,18 +13,34 @@ use std::time::Duration;
 /// The time between two rounds of questions.
 const PACE: Duration = Duration::from_secs(1);
 
+/// The time for which moments gather before they are taken in. While the task does not wait for
+/// them, a shard that offers one wakes nobody: when 200 clients returned at once, the wake-ups cost
+/// a third of the CPU time of their return.
+const GATHER: Duration = Duration::from_millis(100);
+
 /// Takes the moments of the broker in, until the broker stops.
 pub(crate) async fn collect(state: Data<AdminState>) {
     let observer = state.started_observer().await;
     let Some(mut moments) = observer.statistics().moments.listen() else { return };
+    let mut gathered = Vec::new();
+    let mut next_round = clock::now() + PACE;
     loop {
-        let is_anyone_overdue = !state.timeline().ring().overdue.is_empty();
+        let timeline = state.timeline();
+        let is_anyone_overdue = !timeline.ring().overdue.is_empty();
+        let wait = next_round.since(clock::now());
         tokio::select! {
-            moment = moments.recv() => match moment {
-                Some(moment) => state.timeline().take(clock::now(), moment),
-                None => return,
-            },
-            () = tokio::time::sleep(PACE), if is_anyone_overdue => ask(&state, state.timeline()).await,
+            taken = moments.recv_many(&mut gathered, WAITING) => {
+                if taken == 0 {
+                    return;
+                }
+                let now = clock::now();
+                gathered.drain(..).for_each(|moment| timeline.take(now, moment));
+                tokio::time::sleep(GATHER).await;
+            }
+            () = tokio::time::sleep(wait), if is_anyone_overdue => {
+                next_round = clock::now() + PACE;
+                ask(&state, timeline).await;
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Moments that wait for their listener at most.
-const WAITING: usize = 1_024;
+pub const WAITING: usize = 4_096;
 
 /// The longest client identifier of a moment, in bytes. A longer one is cut, and is no key then.
 const LONGEST_ID: usize = 1_024;
