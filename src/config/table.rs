@@ -11,12 +11,14 @@ pub(super) struct Section {
     /// The lines of its doc comment.
     pub(super) about: &'static [&'static str],
     pub(super) keys: &'static [Key],
-    /// Lines that follow the keys in the file, commented out.
+    /// TOML lines without `#`; empty for none. The file has them as a comment behind the keys, and
+    /// the document as they are.
     pub(super) example: &'static str,
 }
 
 impl Section {
-    /// True for a section that is a list of tables, `[[name]]`, and has no keys of its own.
+    /// True if the section is a list of tables, `[[name]]`. It then has one key, whose path is the
+    /// name of the section.
     pub(super) fn is_list(&self) -> bool {
         self.keys.iter().any(|key| key.path == self.name)
     }
@@ -53,11 +55,11 @@ pub(super) struct Key {
     pub(super) effect: ReloadEffect,
     /// The lines of its doc comment: what it does, and what happens at the bound.
     pub(super) help: &'static [&'static str],
-    /// Why the default is what it is.
+    /// Why the default is what it is; empty if there is nothing to say.
     pub(super) why: &'static str,
-    /// The rule of the standard, if there is one.
+    /// The rule of the standard; empty if there is none.
     pub(super) standard: &'static str,
-    /// The names of the key in other brokers, for operators who know those.
+    /// The names of the key in other brokers, for operators who know those; empty if there is none.
     pub(super) elsewhere: &'static str,
 }
 
@@ -148,7 +150,7 @@ macro_rules! section {
                 $crate::config::table::Key {
                     path: concat!(stringify!($section), ".", stringify!($key)),
                     rule: $rule,
-                    // The first of them: `Restart` stands for a key that says nothing.
+                    // A key without an effect has `Restart`. The first item counts.
                     effect: [$($crate::config::table::ReloadEffect::$effect,)? $crate::config::table::ReloadEffect::Restart][0],
                     help: &[$($help),*],
                     why: concat!("" $(, $why)?),
@@ -213,7 +215,7 @@ macro_rules! configuration {
 
         impl Config {
             /// Sets the field of this key. Returns false, and sets nothing, where the value has
-            /// another type.
+            /// another type or no section has the key.
             pub(super) fn set(&mut self, key: &Key, value: &Value) -> bool {
                 $(if key.section() == stringify!($section) {
                     return self.$section.set(key, value);

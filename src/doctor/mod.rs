@@ -1,8 +1,9 @@
 //! `homing doctor`: looks at the configuration, the machine, the data directory and a running
 //! broker, and says what would make trouble.
 //!
-//! It changes nothing, but for one file of nine pages in the data directory, which is deleted at
-//! once.
+//! It changes nothing. It binds each TCP port for a moment if no broker runs. With
+//! `store.durability = "commit"` it also writes a file of 36 KiB into the data directory, and
+//! deletes it.
 //!
 //! - `directory`: the data directory: its owner, its file system, its room, the time of a sync.
 //! - `finding`: one result.
@@ -39,10 +40,11 @@ pub fn refused(refusal: &Refusal) -> Vec<Finding> {
     refusal.0.iter().map(|problem| Finding::fail("configuration", problem.to_string())).collect()
 }
 
-/// Examines a broker. Returns the findings in the order of the subjects.
+/// Examines a broker. Returns the findings: configuration, machine, data directory, files,
+/// listeners, running broker.
 ///
-/// Blocks for as long as the disk takes to sync some pages, and for at most 10 s where a running
-/// broker does not answer.
+/// Blocks for as long as the disk takes to sync some pages, and for at most 10 s at each read or
+/// write where a running broker does not answer.
 pub fn examine(patient: &Patient<'_>) -> Vec<Finding> {
     let config = patient.config;
     let mut findings = vec![Finding::ok("configuration", "valid")];

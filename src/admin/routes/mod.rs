@@ -1,4 +1,4 @@
-//! The answers for programs.
+//! The paths of the HTTP interface for programs: health, metrics and `/api/v1`.
 
 mod actions;
 mod audit;
@@ -54,7 +54,8 @@ const OPERATOR: Option<Scope> = Some(Scope::Operator);
 const ADMIN: Option<Scope> = Some(Scope::Admin);
 
 /// All paths for programs. The methods of one path stand together. The first row that fits a path
-/// answers, so a fixed name stands before a part in braces. `/metrics` is open on loopback only.
+/// answers, so a fixed name stands before a part in braces. `/metrics` needs no token from
+/// loopback, and elsewhere that of a viewer; its row says `None`.
 const ROUTES: &[ApiRoute] = &[
     get("/healthz", None, || web::get().to(health::healthz)),
     get("/readyz", None, || web::get().to(health::readyz)),
@@ -103,7 +104,7 @@ pub fn api_paths() -> impl Iterator<Item = (&'static str, &'static str, Option<S
     ROUTES.iter().map(|route| (route.method, route.path, route.least))
 }
 
-/// Returns a resource that answers any method but GET with 405.
+/// Returns a resource that answers with 405 and `Allow: GET`. The caller adds the route for GET.
 pub(super) fn read_only(path: &str) -> Resource {
     resource(path, "GET")
 }

@@ -1,9 +1,9 @@
 //! The thread that asks the HTTP service, and the queue in front of it.
 //!
-//! The queue is bounded like that of the hashes: a request enters only if it can be answered within
-//! `auth.timeout`, as far as the answers before it tell. A service that fails is left alone for a
-//! second at a time ([`CircuitBreaker`]), and its clients are refused at once. Nobody enters
-//! because the service is down.
+//! The queue is bounded like that of the hashes: a request enters only if the requests before it
+//! leave it time within `auth.timeout`, and if the logins that wait take few bytes. A service that
+//! fails is left alone for a second at a time ([`CircuitBreaker`]), and its clients are refused at
+//! once. A service that is down never lets a client in.
 
 use super::Inner;
 use super::checks::ChainPlace;
@@ -91,7 +91,7 @@ pub(super) enum HttpFailure {
 /// The service and the requests to it.
 pub(super) struct HttpService {
     target: ArcSwap<HttpTarget>,
-    /// The longest time of one answer.
+    /// The longest time of one answer. A login that is due earlier has less.
     timeout: Duration,
     state: Mutex<HttpState>,
     wake: Notify,
@@ -108,7 +108,7 @@ struct HttpState {
     jobs: VecDeque<HttpJob>,
     bytes: usize,
     in_flight: usize,
-    /// The time of an answer in seconds.
+    /// The moving average of the time of an answer, failures included, in seconds.
     average: f64,
     breaker: CircuitBreaker,
     lines: RateLimiter,
@@ -146,21 +146,22 @@ impl HttpService {
         thread.spawn(move || service.run(&runtime, &inner))
     }
 
-    /// Ends the thread. The requests that wait are not answered.
+    /// Ends the thread. Requests in the queue and requests under way get no answer.
     pub(super) fn stop(&self) {
         self.lock().stopping = true;
         self.wake.notify_one();
     }
 
-    /// Asks this service from now on. Requests under way stay with the one before.
+    /// Asks this service from now on. Requests under way stay with the one before; requests in the
+    /// queue go to this one.
     pub(super) fn replace(&self, target: HttpTarget) {
         self.target.store(Arc::new(target));
     }
 
     /// Puts a login into the queue.
     ///
-    /// # Errors
-    /// The login, if the service has too much to do.
+    /// # Errors The login, if the wait is longer than its time left, or if more than
+    /// [`QUEUED_BYTES`] would wait.
     pub(super) fn push(&self, job: HttpJob) -> Result<(), HttpJob> {
         let mut state = self.lock();
         let waiting = (state.jobs.len() + state.in_flight) as f64 / IN_FLIGHT as f64;
@@ -223,7 +224,8 @@ impl HttpService {
         }
     }
 
-    /// Returns the answer, or the decision without one. Returns `None` if nobody waits for it.
+    /// Returns the answer of the service, or the decision if there is no answer. Returns `None` if
+    /// nobody waits for it any more.
     async fn answer(&self, job: &AuthJob, inner: &Inner) -> Option<Result<HttpAnswer, AuthDecision>> {
         let now = clock::now();
         let timeout = self.timeout.min(job.due.since(now));

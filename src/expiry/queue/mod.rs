@@ -8,7 +8,7 @@
 //! beyond the span of the ring waits in its bucket and is skipped until its round comes, as in a
 //! hashed wheel.
 //!
-//! Costs: `update` and `remove` touch at most two slots in buckets and two cells of the index. An
+//! Costs: `update` and `remove` write at most two slots in buckets and two cells of the index. An
 //! update that changes nothing reads one cell. `poll` looks at no more slots than its budget. Each
 //! key takes 20 bytes, and each bucket one chunk of slack.
 //!
@@ -29,8 +29,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 pub use wheel::{KeysByKind, WheelCount};
 
-/// Buckets in the ring: 256 s with a tick of 250 ms. So keep alives and all but the longest retry
-/// intervals stay within one round. The bucket heads take 32 KiB.
+/// Buckets in the ring: 256 s with a tick of 250 ms. So Keep Alives up to 170 s, which count one
+/// and a half times, and all but the longest retry intervals stay within one round. The bucket
+/// heads take 32 KiB.
 const SPAN: u32 = 1024;
 
 /// The key of a registration: an owner, and the life of that owner.
@@ -90,12 +91,14 @@ pub struct ExpiryQueue {
 }
 
 impl ExpiryQueue {
-    /// Creates an empty queue with buckets of width `interval`, at least 1 ms.
+    /// Creates an empty queue with buckets of width `interval`, in whole milliseconds. Less than 1
+    /// ms counts as 1 ms.
     pub fn new(interval: Duration, now: Instant) -> ExpiryQueue {
         Self::with_span(interval, now, SPAN)
     }
 
-    /// As [`new`](Self::new), with a ring of `buckets`, rounded up to a power of two, at most 2^20.
+    /// As [`new`](Self::new), with a ring of `buckets`, rounded up to a power of two, at most 2^20;
+    /// 0 counts as 1.
     pub fn with_span(interval: Duration, now: Instant, buckets: u32) -> ExpiryQueue {
         let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
         let buckets = buckets.clamp(1, 1 << 20).next_power_of_two();
@@ -257,7 +260,8 @@ impl ExpiryQueue {
         survey.due[0]
     }
 
-    /// Continues a survey with the next 131,072 slots.
+    /// Continues a survey with the next 131,072 slots. Returns [`More::Due`] while slots are left.
+    /// Do not call it again after [`More::Nothing`]: the last slots would count twice.
     ///
     /// Costs one comparison for each slot and time, some 0.3 ms in all, and no allocation. A key
     /// that moves between two calls counts with its bucket at the time when its slot is visited.
@@ -288,7 +292,7 @@ impl ExpiryQueue {
     }
 
     /// Continues the count with the next 65,536 slots, some 0.3 ms. Returns the count at its end,
-    /// when it has every key once.
+    /// when it has every key once; `None` before that, and if no count is under way.
     pub fn count_on(&mut self) -> Option<Box<WheelCount>> {
         let is_done = self.count.as_mut()?.count_on(&self.index);
         if is_done { self.count.take() } else { None }
@@ -300,7 +304,7 @@ impl ExpiryQueue {
         self.buckets.iter().filter(|bucket| bucket.len() > 0).count()
     }
 
-    /// Returns the bytes that this queue requested from the allocator.
+    /// Returns the bytes that this queue requested from the allocator, without a count under way.
     pub fn allocated(&self) -> usize {
         let slots: usize = self.buckets.iter().map(Bucket::allocated).sum();
         slots + size_of_val::<[Bucket]>(&self.buckets) + self.index.allocated()

@@ -3,8 +3,8 @@
 //! The window has two rows, because the standard orders two things. PUBLISHes stand in the order of
 //! their first transmission, PUBRELs in the order of their PUBRECs (3.1.1 [MQTT-4.6.0-1],
 //! [MQTT-4.6.0-4]; prudent in 5.0). A message's body is released at its PUBREC. Identifiers follow
-//! from a running number, so an acknowledgement is found by binary search, and at once if it comes
-//! in order.
+//! from a running number, so a PUBACK or PUBREC is found by binary search, and at once if it comes
+//! in order. A PUBCOMP costs a pass over the PUBRELs.
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
@@ -35,7 +35,8 @@ pub enum Received {
     },
     /// PUBREC came before: PUBREL is due again.
     Again,
-    /// No exchange has this identifier.
+    /// No QoS 2 message in the window has this identifier. A QoS 1 message or a dropped one may
+    /// have it.
     Unknown,
 }
 
@@ -65,11 +66,12 @@ pub struct InFlight {
     forfeited: Vec<PacketId>,
     /// Identifiers of dropped messages that their receiver may still hold.
     withheld: WithheldIds,
-    /// The running number of the next message.
+    /// The lowest running number that the next message may get.
     next: u64,
-    /// A lower bound of the numbers in use. Updated only when the identifiers come round.
+    /// A lower bound of the numbers in use. Set anew in an empty window, at a restore, and when the
+    /// identifiers come round.
     oldest: u64,
-    /// The charge of the two rows beside the messages.
+    /// The charge of the four lists, without the messages.
     charge: Charge,
 }
 
@@ -93,8 +95,8 @@ impl InFlight {
         self.publishes.is_empty() && self.releases.is_empty()
     }
 
-    /// Returns the units of the send quota in use: PUBLISHes sent on this connection and not
-    /// finished.
+    /// Returns the units of the send quota in use: PUBLISHes and PUBRELs of this connection that
+    /// are not finished, and dropped messages that the client may still count.
     // 5.0 [MQTT-4.9.0-2], [MQTT-3.3.4-9]
     pub fn quota_used(&self) -> usize {
         self.sent + self.releases.len() - self.outside_quota + self.forfeited.len()
@@ -247,7 +249,7 @@ impl InFlight {
         self.account();
     }
 
-    /// Charges the rows, which may have grown or shrunk. If they have not, this costs two
+    /// Charges the rows, which may have grown or shrunk. If they have not, this costs four
     /// multiplications and a comparison.
     fn account(&mut self) {
         self.charge.set(self.rows());
@@ -260,7 +262,7 @@ impl InFlight {
             + self.withheld.row()
     }
 
-    /// True if every message is finished, and a row is longer than an empty row stays.
+    /// True if every message is finished, and one of the two rows has more than [`KEPT`] places.
     fn is_long_and_empty(&self) -> bool {
         self.is_empty() && (self.publishes.capacity() > KEPT || self.releases.capacity() > KEPT)
     }
@@ -374,8 +376,8 @@ impl InFlight {
         Some(dropped)
     }
 
-    /// Returns the running number of the unfinished message that this stored delivery is. Costs a
-    /// pass over the window.
+    /// Returns the running number of the message with this number in the store; `None` if it is not
+    /// in the window. Costs a pass over the window.
     pub fn number_of(&self, entry: EntryNumber) -> Option<u64> {
         let publish = self.publishes.iter().find(|p| p.delivery.is_entry(entry));
         let is_it = |r: &&Release| r.stored.as_ref().is_some_and(|stored| stored.number() == entry);
@@ -426,8 +428,8 @@ impl InFlight {
         true
     }
 
-    /// Ends the connection, whose socket took `written` bytes. A packet that does not end within
-    /// them never reached the client as a whole.
+    /// Takes note of the end of the connection, whose socket took `written` bytes in all. A PUBLISH
+    /// that was sent only once and does not end within them counts as never sent.
     pub fn end_connection(&mut self, written: u64) {
         for p in self.publishes.iter_mut().take(self.sent) {
             if p.transmission.end_offset > written && p.transmission.transmissions == 1 {

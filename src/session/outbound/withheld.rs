@@ -1,7 +1,8 @@
 //! The Packet Identifiers of QoS 2 messages that were dropped after a transmission.
 //!
 //! The receiver may hold such an identifier, and takes another message with it for a duplicate. So
-//! the identifier stays in use until the receiver has finished the exchange or the session ends.
+//! the identifier stays in use until the receiver has finished the exchange, the session ends, or
+//! [`MOST_WITHHELD`] newer ones have come.
 // 3.1.1 and 5.0, sections 4.3.3 and 4.4
 
 use crate::mqtt::packet::{PacketId, QoS};
@@ -27,7 +28,8 @@ struct WithheldId {
 }
 
 impl WithheldIds {
-    /// Withholds the identifier of a message that is dropped, if its receiver may hold it.
+    /// Withholds the identifier of a message that is dropped, if its receiver may hold it: a QoS 2
+    /// message that was sent. Takes the record in the store out of `dropped` then.
     pub fn withhold(&mut self, dropped: &mut Unacked) {
         if dropped.delivery.qos != QoS::ExactlyOnce || dropped.transmission.transmissions == 0 {
             return;
@@ -40,7 +42,9 @@ impl WithheldIds {
         self.restore(number, stored);
     }
 
-    /// Adds an identifier that is recorded as withheld, if it is stored.
+    /// Adds a withheld identifier. At [`MOST_WITHHELD`] the one that was withheld first is freed.
+    /// `stored` is its record in the store, which already says that it is withheld; `None` without
+    /// a store.
     pub fn restore(&mut self, number: u64, stored: Option<Box<Entry>>) {
         if self.0.len() >= MOST_WITHHELD {
             self.0.pop_front();
@@ -63,7 +67,7 @@ impl WithheldIds {
         self.0.iter().any(|withheld| packet_id(withheld.number) == id)
     }
 
-    /// Returns the bytes that the row has allocated.
+    /// Returns the bytes that the list has allocated, without the records in the store.
     pub fn row(&self) -> usize {
         self.0.capacity() * size_of::<WithheldId>()
     }

@@ -14,14 +14,16 @@ use std::time::Duration;
 /// The reason why one message waits for one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// The receiver is away. Its session ends at this time, or never.
+    /// The receiver is away. Its session ends at this time; [`Instant::NEVER`] for never.
     ReceiverAway(Instant),
-    /// The in-flight window is full. An acknowledgement makes room: that of this packet, the oldest
-    /// one, of this age.
+    /// The in-flight window is full. An acknowledgement makes room. Names the unfinished packet
+    /// that was sent first, and the time since its first transmission; `None` if there is no such
+    /// packet.
     WindowFull(Option<(PacketId, Duration)>),
-    /// This number of messages of the same queue comes first.
+    /// This number of messages of the same queue comes first. 0: the message goes in the next turn.
     Behind(usize),
-    /// The socket takes no bytes. The connection is closed at this time.
+    /// The socket takes no bytes. If that does not change, the connection is closed at this time;
+    /// [`Instant::NEVER`] if no time runs.
     SocketBlocked(Instant),
     /// The message was in flight when the receiver left. This number of older ones is sent again
     /// first.
@@ -34,14 +36,15 @@ pub enum WaitReason {
     Committing,
     /// The message is in the store alone, and comes into memory page by page.
     ReadingBack,
-    /// The queue is full. The message waits for room until this time.
+    /// The queue is full. The message waits for room until this time, and is refused then.
     Held(Instant),
 }
 
 /// A packet without its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentPacket {
-    /// The time at which `then` happens; [`Instant::NEVER`] for never.
+    /// The time of the next look at the packet; [`Instant::NEVER`] for none. `then` happens at this
+    /// time only if `cause` is [`StallCause::Application`]. Otherwise the wait begins again.
     pub due: Instant,
     /// The action at `due`.
     pub then: AtDeadline,
@@ -57,7 +60,8 @@ impl SentPacket {
     }
 }
 
-/// The action of the broker if an acknowledgement does not come in time.
+/// The action of the broker if an acknowledgement does not come in time. A message that is dropped
+/// as exhausted at that time is not told apart: it shows as one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtDeadline {
     /// The packet is sent again.

@@ -12,17 +12,19 @@ use crate::shard::router::Router;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Maximum number of members that one call looks at in one round. Later calls for the same message
-/// may look at as many again.
+/// Maximum number of members that one call looks at in one round. Where a call checks who may read
+/// the message, only members that may read it count, and [`DENIED`] bounds the others. Later calls
+/// for the same message may look at as many again.
 pub(super) const LOOKED_AT: usize = 2_048;
 
 /// Maximum number of members that one round passes over in this shard because they may not read the
 /// message. A check of a rule takes 20 to 400 ns.
 pub(super) const DENIED: usize = 8_192;
 
-/// Maximum number of members without apparent room to which a shard offers a message in one round.
-/// Such a member may still take the message, because another message in its queue may have expired
-/// or may be dropped in favour of this one.
+/// Maximum number of members without apparent room to which a shard offers a message in one round
+/// after the first. In the first round, [`Round::Ready`], there is no such offer. Such a member may
+/// still take the message, because another message in its queue may have expired or may be dropped
+/// in favour of this one.
 const OFFERED_REGARDLESS: usize = 64;
 
 /// The state of a shared delivery.
@@ -36,7 +38,7 @@ pub(crate) enum SharedDelivery {
     Underway { full: ShardSet },
 }
 
-/// Room for one message in a group.
+/// The message and the group for which room is looked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedRoom<'a> {
     /// The full filter, `$share/...`.
@@ -54,9 +56,9 @@ pub(crate) enum Peers {
     Freely,
     /// One message, to find out if another shard has room.
     Once,
-    /// None until the next housekeeping or until a member leaves, because another shard refused a
-    /// message or has not answered. A group without members in this shard is an exception (see
-    /// [`GroupMembers::may_offer`]).
+    /// None until the next housekeeping, until a member leaves, or until the rules of the ACL
+    /// change, because another shard refused a message or has not answered. A group without members
+    /// in this shard is an exception (see [`GroupMembers::may_offer`]).
     No,
 }
 
@@ -87,7 +89,8 @@ impl GroupMembers<'_> {
     /// Returns the next member to which the message is offered. `refused` are the members that are
     /// left out. `round` advances when the members of a round are used up, and never returns to an
     /// earlier round for the same message. Each call looks at [`LOOKED_AT`] members at most in each
-    /// round.
+    /// round. Returns `None` if the group is gone, or if no member is left. At QoS 0 offline
+    /// members are not chosen.
     pub(super) fn choose(
         &mut self,
         group: GroupId,
@@ -171,9 +174,10 @@ impl GroupMembers<'_> {
         outcome
     }
 
-    /// Offers a message to the members of this shard in one round, in turn, within the bounds of
-    /// the module. Returns the first `Taken`, or `Refused` if no member takes the message. Returns
-    /// `Unmatched` if the group is gone.
+    /// Offers a message to the members of this shard in one round, in turn, within [`LOOKED_AT`],
+    /// [`DENIED`] and [`OFFERED_REGARDLESS`]. Stops at the first member that takes it. Returns
+    /// `Taken`, `Refused` if no member takes the message, or `Unmatched` if the group is gone.
+    /// Notes in `publication` who may read the message.
     pub(super) fn offer_here(
         &mut self,
         now: Instant,
@@ -293,8 +297,9 @@ impl GroupMembers<'_> {
         Some(room)
     }
 
-    /// Returns true if the message must wait because no member of the group has room for it now. An
-    /// expired message does not wait, nor does one that is too large for every queue.
+    /// Returns true if the message must wait: the group has no member in another shard, and no
+    /// member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]). An expired
+    /// message does not wait, nor does one that is too large for every queue.
     pub(crate) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
         let size = message.size();
         size <= self.core.durability.largest_queue_bytes(&self.core.settings.session.send)
@@ -305,7 +310,8 @@ impl GroupMembers<'_> {
     /// Returns true if a shared message may be offered: a member of this shard has room, or a
     /// member in another shard may have room and `peers` allows the offer. Also true if this shard
     /// has too many members to look at, or if the group is gone or no member may read the message,
-    /// because there is nothing to wait for.
+    /// because there is nothing to wait for. With [`Peers::No`], too, the message may go to another
+    /// shard if no member of this shard may read it: this shard would never learn of room.
     pub(crate) fn may_offer(&mut self, now: Instant, wanted: WantedRoom<'_>, peers: Peers) -> bool {
         match self.room_in_group(now, wanted) {
             // If the group has no member in this shard that may read the message, this shard never

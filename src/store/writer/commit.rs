@@ -15,7 +15,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// The time between two attempts to write without room, and between two checks for new room.
+/// The time between two attempts to write without room or against a lock, and between two checks
+/// for new room.
 const RETRY: Duration = Duration::from_millis(250);
 /// The time between two log lines about another process that has the store locked.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
@@ -25,10 +26,12 @@ const PLENTY: i64 = 4 << 30;
 /// With less room than this, in bytes, the store counts as full. The shards' portions of the room
 /// are then too small for large messages, and the log must say why large messages are refused.
 const LOW: i64 = 4 << 20;
-/// Number of attempts of a stopping broker to write a group that has no room.
+/// Number of attempts of a stopping broker to write a group that has no room or meets a lock.
 const LAST_ATTEMPTS: u32 = 8;
 
-/// Runs the committing thread until [`WriterRequest::Stop`] or a failure.
+/// Runs the committing thread until [`WriterRequest::Stop`], until every sender is gone, or until a
+/// failure, which it reports. Before a stop it commits what was sent, as far as [`LAST_ATTEMPTS`]
+/// allow.
 pub(super) fn run(
     store: Box<dyn Store>,
     options: WriterOptions,
@@ -78,7 +81,7 @@ struct Commits<'a, F> {
     next_heartbeat: Instant,
     last_heartbeat: Moment,
     next_sync: Instant,
-    /// The time of the next attempt while there is no room.
+    /// The time of the next attempt to write, or of the next check for room.
     next_attempt: Instant,
     /// True if the last report to the broker was that there is no room for new messages.
     is_full: bool,
@@ -190,8 +193,8 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                 }
                 Err(failure) => return Err(failure),
             }
-            // The room is reported before the commit, because after the commit the shards count its
-            // bytes as in the store.
+            // The room is reported before the notices of the commit, because after them the shards
+            // count these bytes as in the store.
             self.tell_room()?;
             self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
         }
@@ -256,7 +259,8 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         }
     }
 
-    /// Reports the room for new messages, if it changed. Any room over 4 GiB counts as the same.
+    /// Reports the room for new messages in bytes, if it changed. Any room over 4 GiB counts as the
+    /// same. Reports nothing while the store is locked.
     fn tell_room(&mut self) -> Result<(), StoreError> {
         let room = match self.store.room() {
             Err(StoreError::Busy(_)) => return Ok(()),
