@@ -104,15 +104,15 @@ fn packets_sent(counters: &Counters) -> u64 {
 
 /// Returns the figures of messages and packets under mosquitto's names.
 fn message_figures(total: &ShardSnapshot, retained: RetainedSum) -> Vec<SysFigure> {
-    let (counters, census) = (&total.counters, &total.census);
-    let stored = census.queued + census.in_flight + retained.messages;
+    let (counters, session_totals) = (&total.counters, &total.session_totals);
+    let stored = session_totals.queued + session_totals.in_flight + retained.messages;
     vec![
         figure("messages/received", packets_received(counters)),
         figure("messages/sent", packets_sent(counters)),
-        figure("messages/inflight", census.in_flight),
+        figure("messages/inflight", session_totals.in_flight),
         figure("messages/stored", stored),
         figure("store/messages/count", stored),
-        figure("store/messages/bytes", census.queued_bytes + retained.bytes),
+        figure("store/messages/bytes", session_totals.queued_bytes + retained.bytes),
         figure("publish/bytes/received", counters.publishes_received.bytes()),
         figure("publish/bytes/sent", counters.sent.bytes()),
         figure("publish/messages/unmatched", counters.unmatched),

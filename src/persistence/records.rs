@@ -85,7 +85,7 @@ pub enum Record {
     Received(EntryNumber),
     /// The delivery is finished or dropped.
     EntryDone(EntryNumber),
-    /// The client has the message. Whatever else this batch says, no one is owed this delivery.
+    /// The client has the message. Whatever else this batch says, nobody waits for this delivery.
     EntryAcknowledged(EntryNumber),
     /// A QoS 2 PUBLISH was accepted.
     Incoming {

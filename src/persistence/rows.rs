@@ -56,19 +56,19 @@ impl WriteBuffer {
         self: &Rc<WriteBuffer>,
         session: SessionKey,
         body: &Rc<Body>,
-        owed: NewDelivery<'_>,
+        delivery: NewDelivery<'_>,
     ) -> Box<Entry> {
         let number = EntryNumber(self.next_number());
-        let sent_in_transaction = owed.flight.filter(|_| self.is_participating());
+        let sent_in_transaction = delivery.flight.filter(|_| self.is_participating());
         let place = self.put(Record::Entry(Box::new(StoredEntry {
             number,
             session,
             body: body.number,
-            qos: owed.qos,
-            retain: owed.retain,
-            ids: owed.ids.clone(),
-            share: owed.share.cloned(),
-            flight: owed.flight.filter(|_| sent_in_transaction.is_none()),
+            qos: delivery.qos,
+            retain: delivery.retain,
+            ids: delivery.ids.clone(),
+            share: delivery.share.cloned(),
+            flight: delivery.flight.filter(|_| sent_in_transaction.is_none()),
         })));
         if let Some(flight) = sent_in_transaction {
             self.record(Record::Sent { number, flight });
@@ -154,7 +154,7 @@ impl Drop for Body {
     }
 }
 
-/// A delivery in the store, for as long as it is owed.
+/// A delivery in the store, until it is finished.
 #[derive(Debug)]
 pub struct Entry {
     write_buffer: Rc<WriteBuffer>,
@@ -171,7 +171,7 @@ enum End {
     /// The message may go on to someone else. This variant is the default, so that a forgotten call
     /// never opens a gate too early.
     PassedOn,
-    /// No one is owed the message by this entry any more.
+    /// Nobody waits for the message of this entry any more.
     Done,
 }
 

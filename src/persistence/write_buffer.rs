@@ -4,7 +4,7 @@
 //! A record that ends before its batch is sealed is taken back, and leaves no trace. A message that
 //! is acknowledged during the previous commit never leaves the shard. For that, batches are sealed
 //! one at a time, each after the commit of the one before. The size of the open batch is then
-//! bounded by the messages that are owed, and not by their rate.
+//! bounded by the unfinished messages, and not by their rate.
 //!
 //! Each shard has one write buffer, behind an `Rc`. Only sealed batches leave the shard's thread.
 //! [`crate::persistence::rows`] has the values that record into it.

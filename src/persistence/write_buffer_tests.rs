@@ -11,7 +11,7 @@ fn message() -> Message {
     Message::sample("t", QoS::AtLeastOnce, b"x")
 }
 
-fn owed() -> NewDelivery<'static> {
+fn new_delivery() -> NewDelivery<'static> {
     NewDelivery {
         qos: QoS::AtLeastOnce,
         retain: false,
@@ -59,8 +59,8 @@ fn a_body_is_done_with_its_last_entry_and_releases_its_gate() {
     let write_buffer = WriteBuffer::new(3, 1000);
     let body = write_buffer.body(&message());
     body.releases(7);
-    let mut first = write_buffer.entry(SessionKey(1), &body, owed());
-    let mut second = write_buffer.entry(SessionKey(2), &body, owed());
+    let mut first = write_buffer.entry(SessionKey(1), &body, new_delivery());
+    let mut second = write_buffer.entry(SessionKey(2), &body, new_delivery());
     drop(body);
     first.done();
     second.done();
@@ -78,8 +78,8 @@ fn a_body_that_is_passed_on_leaves_its_gate_to_the_commit() {
     for passes_on in [|entry: Box<Entry>| drop(entry), |entry: Box<Entry>| drop(entry.park())] {
         let body = write_buffer.body(&message());
         body.releases(7);
-        let passed = write_buffer.entry(SessionKey(1), &body, owed());
-        let mut kept = write_buffer.entry(SessionKey(2), &body, owed());
+        let passed = write_buffer.entry(SessionKey(1), &body, new_delivery());
+        let mut kept = write_buffer.entry(SessionKey(2), &body, new_delivery());
         passes_on(passed);
         body.releases(7);
         drop(body);
@@ -93,7 +93,7 @@ fn a_body_that_is_passed_on_leaves_its_gate_to_the_commit() {
 fn what_left_in_a_batch_ends_in_the_next() {
     let write_buffer = WriteBuffer::new(0, 0);
     let body = write_buffer.body(&message());
-    let entry = write_buffer.entry(SessionKey(1), &body, owed());
+    let entry = write_buffer.entry(SessionKey(1), &body, new_delivery());
     drop(body);
     assert_eq!(write_buffer.seal().map(|b| b.records.len()), Some(2));
     drop(entry);
@@ -109,11 +109,13 @@ fn a_vacant_place_is_taken_by_the_next() {
     let write_buffer = WriteBuffer::new(0, 0);
     for _ in 0..1000 {
         let body = write_buffer.body(&message());
-        write_buffer.entry(SessionKey(1), &body, owed()).sent(Flight { running: 1, transmissions: 1 });
+        write_buffer
+            .entry(SessionKey(1), &body, new_delivery())
+            .sent(Flight { running: 1, transmissions: 1 });
     }
     assert!(write_buffer.open.borrow().records_held() <= 2);
     let body = write_buffer.body(&message());
-    let entry = write_buffer.entry(SessionKey(1), &body, owed());
+    let entry = write_buffer.entry(SessionKey(1), &body, new_delivery());
     entry.sent(Flight { running: 7, transmissions: 1 });
     let batch = write_buffer.seal().expect("records");
     let flights: Vec<_> = batch
@@ -164,9 +166,9 @@ fn what_a_part_put_and_took_back_is_not_in_it() {
     write_buffer.end_participation(Outcome::Taken);
     write_buffer.begin_participation(TransactionNumber(9));
     let body = write_buffer.body(&message());
-    let refused = write_buffer.entry(SessionKey(1), &body, owed());
+    let refused = write_buffer.entry(SessionKey(1), &body, new_delivery());
     drop(refused);
-    let taken = write_buffer.entry(SessionKey(2), &body, owed());
+    let taken = write_buffer.entry(SessionKey(2), &body, new_delivery());
     write_buffer.end_participation(Outcome::Taken);
     drop(kept);
     let batch = write_buffer.seal().expect("records");
@@ -201,7 +203,8 @@ fn what_is_sent_in_a_part_has_its_place_behind_what_was_sent_before() {
     let flight = |running| Flight { running, transmissions: 1 };
     older.sent(flight(1));
     write_buffer.begin_participation(TransactionNumber(9));
-    let newer = write_buffer.entry(SessionKey(1), &body, NewDelivery { flight: Some(flight(2)), ..owed() });
+    let newer =
+        write_buffer.entry(SessionKey(1), &body, NewDelivery { flight: Some(flight(2)), ..new_delivery() });
     write_buffer.end_participation(Outcome::Taken);
     let batch = write_buffer.seal().expect("records");
     let [Record::Entry(entry)] = &batch.participants[0].records[..] else { panic!("{batch:?}") };

@@ -230,7 +230,7 @@ impl AuthPolicy {
     fn refusal(&self) -> ConnectRefusal {
         // As mosquitto: a client whose certificate has no usable name gets "bad user name".
         if self.methods == [AuthMethod::Certificate] {
-            return ConnectRefusal::untold(
+            return ConnectRefusal::unexplained(
                 ReasonCode::BAD_USER_NAME_OR_PASSWORD,
                 "the client's certificate has no user name",
             );
@@ -241,7 +241,7 @@ impl AuthPolicy {
         } else {
             "anonymous clients may not connect here (auth.anonymous)"
         };
-        ConnectRefusal::untold(ReasonCode::NOT_AUTHORIZED, what)
+        ConnectRefusal::unexplained(ReasonCode::NOT_AUTHORIZED, what)
     }
 }
 

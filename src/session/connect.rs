@@ -31,7 +31,7 @@ impl ConnectRefusal {
     }
 
     /// Returns a refusal whose text is for the log alone.
-    pub const fn untold(reason: ReasonCode, what: &'static str) -> ConnectRefusal {
+    pub const fn unexplained(reason: ReasonCode, what: &'static str) -> ConnectRefusal {
         ConnectRefusal { reason, what, is_told: false }
     }
 }

@@ -276,9 +276,9 @@ fn store_takes(
         return true;
     }
     let recorded = durability.write_buffer().map_or(0, |write_buffer| write_buffer.uncommitted());
-    let owed = recorded + exchange.unsettled_bytes() as u64 + stored_bytes(bytes);
+    let pending = recorded + exchange.unsettled_bytes() as u64 + stored_bytes(bytes);
     let part = room.saturating_add(beyond) / i64::from(exchange.shards().max(1));
-    i64::try_from(owed).is_ok_and(|owed| owed <= part)
+    i64::try_from(pending).is_ok_and(|pending| pending <= part)
 }
 
 #[cfg(test)]

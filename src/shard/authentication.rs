@@ -165,8 +165,8 @@ impl AuthDecision {
     pub(crate) fn into_grant(self) -> Result<Grant, ConnectRefusal> {
         match self {
             AuthDecision::Allow(grant) => Ok(grant),
-            AuthDecision::Deny(what) => Err(ConnectRefusal::untold(ReasonCode::NOT_AUTHORIZED, what)),
-            AuthDecision::Blocked => Err(ConnectRefusal::untold(
+            AuthDecision::Deny(what) => Err(ConnectRefusal::unexplained(ReasonCode::NOT_AUTHORIZED, what)),
+            AuthDecision::Blocked => Err(ConnectRefusal::unexplained(
                 ReasonCode::BANNED,
                 "too many logins from this address have failed (auth.failures)",
             )),
@@ -174,12 +174,12 @@ impl AuthDecision {
                 ReasonCode::SERVER_BUSY,
                 "the authenticator has more requests than it can decide within auth.timeout",
             )),
-            AuthDecision::Challenge(_) => Err(ConnectRefusal::untold(
+            AuthDecision::Challenge(_) => Err(ConnectRefusal::unexplained(
                 ReasonCode::SERVER_UNAVAILABLE,
                 "the authenticator has challenged a client that named no Authentication Method",
             )),
             AuthDecision::Unavailable(what) => {
-                Err(ConnectRefusal::untold(ReasonCode::SERVER_UNAVAILABLE, what))
+                Err(ConnectRefusal::unexplained(ReasonCode::SERVER_UNAVAILABLE, what))
             }
         }
     }

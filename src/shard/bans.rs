@@ -99,5 +99,5 @@ fn flapping_key(entry: &SessionEntry) -> Option<FlappingKey> {
 /// ban.
 fn refusal(ban: Ban, core: &mut Core) -> ConnectRefusal {
     core.counters.banned_connects += 1;
-    ConnectRefusal::untold(ReasonCode::BANNED, ban.text())
+    ConnectRefusal::unexplained(ReasonCode::BANNED, ban.text())
 }

@@ -175,11 +175,11 @@ impl<'a> ConnectRequest<'a> {
             let grant = decision.into_grant()?;
             if revocations != now_revoked {
                 let what = "the password file has changed meanwhile";
-                return Err(ConnectRefusal::untold(ReasonCode::SERVER_UNAVAILABLE, what));
+                return Err(ConnectRefusal::unexplained(ReasonCode::SERVER_UNAVAILABLE, what));
             }
             if connect.user_name.is_some_and(|name| name != grant.identity.user()) {
                 let what = "the user name of CONNECT is not the one that the exchange has proven";
-                return Err(ConnectRefusal::untold(ReasonCode::NOT_AUTHORIZED, what));
+                return Err(ConnectRefusal::unexplained(ReasonCode::NOT_AUTHORIZED, what));
             }
             return Ok(EntryVerdict::Enters(Entered { proof: Some(proof), ..grant.into() }));
         }

@@ -244,7 +244,7 @@ impl Shard {
         self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
     }
 
-    /// Ends the turn between shards: seals one batch for each peer that is owed one.
+    /// Ends the turn between shards: seals one batch for each peer that waits for one.
     fn seal_peer_batches(&mut self) {
         if holds_seals(&self.fans, &self.core) {
             // The batches grow from turn to turn.

@@ -45,7 +45,7 @@ pub(crate) struct Publication<'a> {
     pub atomic: bool,
     /// True if a member of a shared group had the message before, and the session of that member
     /// ended. The message is dropped if no other member takes it.
-    pub owed: bool,
+    pub is_orphaned: bool,
     /// The members of the shared group that may read the message, as far as the offers show.
     pub readers: Readers,
     /// The transaction that the publication began in this shard, or in which this shard
@@ -82,7 +82,7 @@ impl<'a> Publication<'a> {
             held: 0,
             body: None,
             atomic: false,
-            owed: false,
+            is_orphaned: false,
             readers: Readers::default(),
             transaction: None,
             framed: [Framed::Unsent; FrameKind::COUNT],

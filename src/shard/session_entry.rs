@@ -309,7 +309,7 @@ impl SessionEntry {
 
     /// Returns true if the queue takes a message of `size` bytes that an ended session left. Held
     /// messages come before such a message, so the result is false if there are any.
-    pub(crate) fn has_room_for_owed(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
+    pub(crate) fn has_room_for_orphaned(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
         let limits = self.session.queue_limits(policy);
         !self.holds() && self.session.sender.backlog.may_have_room(now, size, limits)
     }

@@ -44,7 +44,7 @@ struct Connection {
     link: Link,
     connected: bool,
     /// Received and not acknowledged.
-    owed: VecDeque<(u16, u8)>,
+    to_acknowledge: VecDeque<(u16, u8)>,
     /// SUBSCRIBE or UNSUBSCRIBE under way.
     asked: Option<(u16, Kind, Class)>,
     packets: u64,
@@ -168,8 +168,8 @@ impl Subscriber {
             self.log.leave_all(trial.moment());
         }
         link.put(&connect.encode());
-        let (owed, last) = (VecDeque::new(), now());
-        let mut at = Connection { link, connected: false, owed, asked: None, packets: 0, last };
+        let (to_acknowledge, last) = (VecDeque::new(), now());
+        let mut at = Connection { link, connected: false, to_acknowledge, asked: None, packets: 0, last };
         let leaves_after = self.rng.between(5, 60);
         loop {
             if at.connected {
@@ -219,7 +219,10 @@ impl Subscriber {
         match self.plan {
             Plan::SubscribeAndLeave => self.is_settled,
             Plan::Drain => {
-                self.is_settled && at.owed.is_empty() && self.log.held() == 0 && self.log.is_marked()
+                self.is_settled
+                    && at.to_acknowledge.is_empty()
+                    && self.log.held() == 0
+                    && self.log.is_marked()
             }
             _ => false,
         }
@@ -311,14 +314,14 @@ impl Subscriber {
         for fault in self.log.received(unacked, publish.dup) {
             trial.violated(format!("{}: {fault}", self.name()));
         }
-        at.owed.push_back((publish.id, publish.qos));
+        at.to_acknowledge.push_back((publish.id, publish.qos));
         let due = match self.plan {
             Plan::Withhold => usize::MAX,
             Plan::Every(count) => count.min(self.window.into()),
             _ => 1,
         };
-        if at.owed.len() >= due {
-            for (id, qos) in at.owed.drain(..) {
+        if at.to_acknowledge.len() >= due {
+            for (id, qos) in at.to_acknowledge.drain(..) {
                 self.log.acknowledged(id, qos);
                 acknowledge(&mut at.link, if qos == 1 { Kind::Puback } else { Kind::Pubrec }, id);
             }

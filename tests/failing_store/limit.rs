@@ -143,8 +143,8 @@ fn rows_are_taken_out(sql: &str) {
     let mut back = away(address);
     let expected: Vec<usize> = (0..COUNT).filter(|n| !(150..153).contains(n)).collect();
     assert_eq!(receive_until(&mut back, COUNT - 1), expected);
-    let given_up = homing.line("messages dropped").expect("it lives");
-    assert!(given_up.contains("away") && given_up.contains("unreadable 3"), "{given_up}");
+    let dropped = homing.line("messages dropped").expect("it lives");
+    assert!(dropped.contains("away") && dropped.contains("unreadable 3"), "{dropped}");
     assert_eq!(publisher.deliver(&Message::new("t", COUNT.to_string()).qos(1)), 0);
     assert_eq!(receive_until(&mut back, COUNT), [COUNT]);
 }

@@ -22,13 +22,19 @@ fn windows_queues_and_stalled_sessions_are_counted_until_the_client_acknowledges
         publish(&mut driver, publisher, "t", QoS::AtLeastOnce, packet_id);
     }
     let present = after(&mut driver, Duration::ZERO);
-    assert_eq!((present.census.in_flight, present.census.queued, present.stalled), (2, 3, 0));
-    assert!(present.census.queued_bytes > 0);
+    assert_eq!((present.session_totals.in_flight, present.session_totals.queued, present.stalled), (2, 3, 0));
+    assert!(present.session_totals.queued_bytes > 0);
     let late = after(&mut driver, Duration::from_secs(70));
-    assert_eq!((late.census.in_flight, late.stalled, late.counters.stalled.total() > 0), (2, 1, true));
+    assert_eq!(
+        (late.session_totals.in_flight, late.stalled, late.counters.stalled.total() > 0),
+        (2, 1, true)
+    );
     assert_eq!(take(&mut driver, receiver, true).len(), 5);
     let recovered = after(&mut driver, Duration::ZERO);
-    assert_eq!((recovered.census.in_flight, recovered.census.queued, recovered.stalled), (0, 0, 0));
+    assert_eq!(
+        (recovered.session_totals.in_flight, recovered.session_totals.queued, recovered.stalled),
+        (0, 0, 0)
+    );
     let acknowledged = recovered.counters.puback_time.distribution();
     assert_eq!(acknowledged.counts.iter().sum::<u64>(), 5);
     assert!(acknowledged.sum >= Duration::from_secs(140), "two of them took 70 s");

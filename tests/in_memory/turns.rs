@@ -271,13 +271,17 @@ fn a_stored_session_has_its_suback_when_all_that_is_retained_is_committed() {
         driver.send_unsettled(subscriber, &naming(0x82, &["#".to_owned()]));
         let is_entry = |r: &&Record| matches!(r, Record::Entry(_));
         while driver.links[subscriber].received.is_empty() {
-            let owed: usize = driver.batches.iter().map(|b| b.records.iter().filter(is_entry).count()).sum();
+            let committed: usize =
+                driver.batches.iter().map(|b| b.records.iter().filter(is_entry).count()).sum();
             driver.turn();
             driver.deliver_peer_batches();
-            assert!(driver.links[subscriber].received.is_empty() || owed == RETAINED, "{owed} are committed");
+            assert!(
+                driver.links[subscriber].received.is_empty() || committed == RETAINED,
+                "{committed} are committed"
+            );
         }
         assert!(driver.batches.len() > 3, "it took several turns");
-        // Gone in the midst of it: the session is owed all of it all the same.
+        // Gone in the midst of it: the session gets all of it all the same.
         driver.settle();
         driver.send_unsettled(subscriber, &naming(0x82, &["#".to_owned()]));
         for _ in 0..3 {

@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     /// SUBSCRIBEs and UNSUBSCRIBEs that wait for their answers, in order.
     pub asked: VecDeque<Asked>,
     /// Acknowledgements kept back.
-    pub owed: BTreeSet<(u8, u16)>,
+    pub unanswered: BTreeSet<(u8, u16)>,
     /// PUBRECs sent and PUBRELs received, by identifier.
     pub pubrecs: BTreeMap<u16, u32>,
     pub pubrels: BTreeMap<u16, u32>,
@@ -189,14 +189,14 @@ impl World {
     /// Sends every acknowledgement that was kept back.
     fn pay_all(&mut self, client: usize) {
         let Some(connection) = self.clients[client].connection.as_mut() else { return };
-        for (kind, id) in std::mem::take(&mut connection.owed) {
+        for (kind, id) in std::mem::take(&mut connection.unanswered) {
             self.acknowledge(client, ack_kind(kind), id);
         }
     }
 
     pub fn acknowledge_late(&mut self, client: usize, socket: usize, kind: AckKind, id: u16) {
         let Some(connection) = self.clients[client].connection.as_mut() else { return };
-        if connection.socket == socket && connection.owed.remove(&(kind as u8, id)) {
+        if connection.socket == socket && connection.unanswered.remove(&(kind as u8, id)) {
             self.acknowledge(client, kind, id);
         }
     }
@@ -407,7 +407,7 @@ impl World {
             own_aliases: BTreeMap::new(),
             own_alias_maximum: 0,
             asked: VecDeque::new(),
-            owed: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
             pubrecs: BTreeMap::new(),
             pubrels: BTreeMap::new(),
         });

@@ -89,7 +89,7 @@ const FOUND: &[(u64, &str)] = &[
         "a younger delivery had its place in the window after a crash, and the older ones before it had not",
     ),
     (3_448, "a CONNECT that came in pieces was disconnected before network.connect_timeout"),
-    (4_764, "SUBACK left before it was recorded that what is retained is owed"),
+    (4_764, "SUBACK left before it was recorded that what is retained is still to come"),
     (
         12_183,
         "what refused shared messages left in the store was never given away: one joined them in memory meanwhile",

@@ -538,13 +538,13 @@ impl World {
         let withholds = self.clients[client].manners.withholds;
         if self.phase != Phase::Chaos || !self.rng.percent(withholds / u64::from(again / 2 + 1)) {
             if let Some(connection) = self.clients[client].connection.as_mut() {
-                connection.owed.remove(&(kind as u8, id));
+                connection.unanswered.remove(&(kind as u8, id));
             }
             return self.acknowledge(client, kind, id);
         }
         let Some(connection) = self.clients[client].connection.as_mut() else { return };
         let socket = connection.socket;
-        connection.owed.insert((kind as u8, id));
+        connection.unanswered.insert((kind as u8, id));
         if self.rng.percent(70) {
             let at = self.now + self.rng.between(5, 5_000);
             self.schedule(at, Event::Acknowledge { client, socket, kind, packet_id: id });

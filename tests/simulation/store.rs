@@ -317,22 +317,22 @@ impl World {
     }
 
     /// Deliveries that the store has.
-    pub fn entries_owed(&self) -> usize {
-        let owed = |disk: &Disk| disk.memory.look(|image| image.rows().entries - image.withheld_ids());
-        self.disk.as_ref().map_or(0, owed)
+    pub fn entries_left(&self) -> usize {
+        let left = |disk: &Disk| disk.memory.look(|image| image.rows().entries - image.withheld_ids());
+        self.disk.as_ref().map_or(0, left)
     }
 
-    /// All is quiet, and everybody is there: nothing is owed any more.
+    /// All is quiet, and everybody is there: nothing is unfinished any more.
     pub fn check_store_settled(&self) -> Result<(), String> {
         let Some(disk) = &self.disk else { return Ok(()) };
         let rows = disk.memory.look(|image| image.rows());
         // The identifier of a dropped message is withheld until its session ends.
-        let owed = self.entries_owed();
+        let left = self.entries_left();
         let offline = self.nodes.iter().any(|n| n.core.snapshot().sessions > n.core.snapshot().connected);
         // A client whose Clean Start came to nothing has forgotten what it began in the session
         // that is there all the same.
         let vague = self.oracle.live.iter().flatten().any(|live| self.oracle.sessions[live.number].vague);
-        let owes = owed + rows.bodies > 0 && !offline || rows.incoming > 0 && !vague || rows.delayed > 0;
+        let owes = left + rows.bodies > 0 && !offline || rows.incoming > 0 && !vague || rows.delayed > 0;
         if owes || !disk.is_idle() {
             Err(format!("the store has {rows:?} when all is quiet"))
         } else {

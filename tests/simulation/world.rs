@@ -314,8 +314,8 @@ impl World {
         // A window of one message and a slow disk may take longer, as long as something becomes of
         // it.
         let mut before = usize::MAX;
-        while (1..before).contains(&self.entries_owed()) {
-            before = self.entries_owed();
+        while (1..before).contains(&self.entries_left()) {
+            before = self.entries_left();
             self.run_until(self.now + self.plan.settling_ms / 2)?;
         }
         if self.plan.settles() {

@@ -40,7 +40,7 @@ fn connections(text: &mut MetricsText, observer: &Observer, total: &ShardSnapsho
     text.by(Counter, "auth_results_total", "result", help, logins);
     let help = "Bans that began because a client connected too often.";
     text.single(Counter, "flapping_bans_total", help, counters.flapping_bans);
-    let paused = Pause::ALL.map(|cause| (cause.name(), total.census.paused(cause)));
+    let paused = Pause::ALL.map(|cause| (cause.name(), total.session_totals.paused(cause)));
     text.by(Gauge, "paused_connections", "cause", "Connections that are not read now.", paused);
     let help = "Times that a client was not read because it was above its rate.";
     text.single(Counter, "rate_pauses_total", help, counters.rate_pauses);

@@ -107,13 +107,13 @@ fn drops(text: &mut MetricsText, counters: &Counters) {
 }
 
 fn kept(text: &mut MetricsText, observer: &Observer, total: &ShardSnapshot) {
-    let census = &total.census;
+    let session_totals = &total.session_totals;
     let help = "Messages that were sent and not acknowledged to the end.";
-    text.single(Gauge, "inflight_messages", help, census.in_flight);
-    text.single(Gauge, "queued_messages", "Messages in the queues of sessions.", census.queued);
-    text.single(Gauge, "queued_bytes", "Bytes of the messages in queues.", census.queued_bytes);
+    text.single(Gauge, "inflight_messages", help, session_totals.in_flight);
+    text.single(Gauge, "queued_messages", "Messages in the queues of sessions.", session_totals.queued);
+    text.single(Gauge, "queued_bytes", "Bytes of the messages in queues.", session_totals.queued_bytes);
     let help = "Messages that wait for room in a queue.";
-    text.single(Gauge, "held_messages", help, census.held);
+    text.single(Gauge, "held_messages", help, session_totals.held);
     let (messages, bytes) = {
         let retained = observer.shared().retained();
         (retained.len(), retained.bytes())

@@ -82,7 +82,7 @@ impl Trace {
     }
 
     /// Returns the number of steps that had to go.
-    pub(super) fn given_up(&self) -> u64 {
+    pub(super) fn steps_dropped(&self) -> u64 {
         self.last - self.steps.len() as u64
     }
 
@@ -307,7 +307,7 @@ mod tests {
             book.take(&TraceStep { at: at(n), ..step(StepKind::PacketIn, "app", 0, "") });
         }
         let trace = book.find(number).expect("the trace");
-        assert_eq!((trace.last(), trace.given_up()), (STEPS as u64 + 5, 5));
+        assert_eq!((trace.last(), trace.steps_dropped()), (STEPS as u64 + 5, 5));
         assert_eq!(trace.steps_after(0).next().map(|(number, _)| *number), Some(6));
         assert_eq!(trace.steps_after(STEPS as u64).count(), 5);
         let long = "t".repeat(4_000);
@@ -316,7 +316,7 @@ mod tests {
         }
         let trace = book.find(number).expect("the trace");
         let bytes: usize = trace.steps_after(0).map(|(_, step)| step.size()).sum();
-        assert!(bytes <= BYTES && bytes == trace.bytes && trace.given_up() > 5, "{bytes}");
+        assert!(bytes <= BYTES && bytes == trace.bytes && trace.steps_dropped() > 5, "{bytes}");
     }
 
     #[test]

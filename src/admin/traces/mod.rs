@@ -160,7 +160,7 @@ fn described(trace: &Trace) -> Value {
         "left": if trace.ended.is_some() { 0.0 } else { trace.ends.since(now).as_secs_f64() },
         "ended": trace.ended.is_some(),
         "last": trace.last(),
-        "given_up": trace.given_up(),
+        "steps_dropped": trace.steps_dropped(),
         "unfollowed_messages": trace.unfollowed,
     })
 }

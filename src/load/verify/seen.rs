@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_given_up_when_it_is_too_old() {
+    fn a_hole_is_forgotten_when_it_is_too_old() {
         let mut seen = Seen::default();
         for sequence in 1..3 * SPAN {
             assert!(seen.insert(sequence));

@@ -103,7 +103,7 @@ fn a_walk_goes_on_where_what_it_stood_on_is_gone() {
 }
 
 #[test]
-fn a_wildcard_bomb_is_given_up_after_the_nodes_that_are_allowed() {
+fn a_wildcard_bomb_is_refused_after_the_nodes_that_are_allowed() {
     let mut tree = SubscriptionTree::new(HERE);
     const LEVELS: usize = 10;
     for n in 0..1_u32 << LEVELS {

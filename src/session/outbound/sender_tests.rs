@@ -310,7 +310,7 @@ fn giving_up(attempts: u16) -> RedeliveryPolicy {
 }
 
 #[test]
-fn a_message_sent_as_often_as_allowed_is_given_up_and_the_others_go_on() {
+fn a_message_sent_as_often_as_allowed_is_dropped_and_the_others_go_on() {
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     b.sender = sender(giving_up(2));
     b.deliver(at(0), "one", QoS::AtLeastOnce);
@@ -334,7 +334,7 @@ fn a_message_sent_as_often_as_allowed_is_given_up_and_the_others_go_on() {
 
 // 5.0 [MQTT-3.3.4-9]
 #[test]
-fn a_message_given_up_holds_its_quota_until_the_connection_ends() {
+fn a_dropped_message_holds_its_quota_until_the_connection_ends() {
     let mut b = Bench::new(ProtocolVersion::V5);
     b.wire = fresh_wire(ProtocolVersion::V5, 1);
     b.sender = sender(giving_up(1));

@@ -193,7 +193,7 @@ pub struct SharedMessage {
     /// shard continues the list.
     pub offered: Offered,
     /// True if an ended session of another member had the message before.
-    pub owed: bool,
+    pub is_orphaned: bool,
     /// The members that may read the message, as far as the offers show.
     pub readers: Readers,
     /// The member that was chosen. If `None`, the receiving shard chooses.

@@ -1,7 +1,7 @@
 //! The gauges of a shard that housekeeping renews.
 
 use crate::shard::connections::Connections;
-use crate::shard::observe::census::{Census, CensusWalk};
+use crate::shard::observe::session_totals::{SessionTotals, TotalsWalk};
 use crate::shard::observe::stalled::StalledSessions;
 use crate::shard::sessions::Sessions;
 use crate::shard::slots::SessionId;
@@ -9,7 +9,7 @@ use crate::shard::slots::SessionId;
 /// The gauges of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
-    census: CensusWalk,
+    session_totals: TotalsWalk,
     overdue: StalledSessions,
     /// The number of stalled sessions at the last recount.
     stalled: usize,
@@ -23,7 +23,7 @@ impl Gauges {
 
     /// Renews the gauges. Costs less than 1 ms.
     pub(crate) fn recount(&mut self, sessions: &Sessions, connections: &Connections) {
-        self.census.step(sessions, connections);
+        self.session_totals.step(sessions, connections);
         self.stalled = self.overdue.recount(sessions);
     }
 
@@ -33,7 +33,7 @@ impl Gauges {
     }
 
     /// Returns the sums of the last walk over all sessions.
-    pub(crate) fn census(&self) -> &Census {
-        self.census.last()
+    pub(crate) fn session_totals(&self) -> &SessionTotals {
+        self.session_totals.last()
     }
 }

@@ -15,13 +15,12 @@
 //! | [`wait_reason`] | why a message waits, and when the wait ends |
 //! | `longest_wait` | the clients that have waited longest for an acknowledgement |
 //! | `client_counts` | counts connects, disconnects, logins and sessions |
-//! | `census` | sums over all sessions, by a walk in stretches |
+//! | `session_totals` | sums over all sessions, by a walk in stretches |
 //! | `stalled` | the sessions with an overdue acknowledgement |
 //! | `gauges` | the gauges that housekeeping renews |
 //! | `snapshot` | the figures that metrics and `$SYS` show |
 //! | `usage` | counts the resources that a shard holds |
 
-pub mod census;
 pub mod client_counts;
 pub mod client_events;
 pub(crate) mod gauges;
@@ -31,6 +30,7 @@ mod message_summary;
 mod notes;
 pub mod query;
 pub mod recent_drops;
+pub mod session_totals;
 pub mod snapshot;
 pub(crate) mod stalled;
 pub mod trace;

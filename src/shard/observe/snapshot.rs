@@ -2,8 +2,8 @@
 
 use crate::session::counters::Counters;
 use crate::shard::core::Core;
-use crate::shard::observe::census::Census;
 use crate::shard::observe::client_counts::ClientCounts;
+use crate::shard::observe::session_totals::SessionTotals;
 use crate::shard::routes::Routes;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct ShardSnapshot {
     /// Peer batches that the peers have not answered.
     pub pending_peer_batches: u64,
     /// The sums of the last walk over all sessions.
-    pub census: Census,
+    pub session_totals: SessionTotals,
     /// Counts of messages since the start.
     pub counters: Counters,
     /// Counts of clients since the start.
@@ -48,7 +48,7 @@ impl ShardSnapshot {
             cpu: Duration::ZERO,
             partial_bytes: connections.partial_bytes() as u64,
             pending_peer_batches: exchange.pending_batches() as u64,
-            census: gauges.census().clone(),
+            session_totals: gauges.session_totals().clone(),
             counters: counters.clone(),
             clients: clients.clone(),
         }
@@ -71,7 +71,7 @@ impl ShardSnapshot {
             cpu,
             partial_bytes,
             pending_peer_batches,
-            census,
+            session_totals,
             counters,
             clients,
         } = other;
@@ -83,7 +83,7 @@ impl ShardSnapshot {
         self.cpu += *cpu;
         self.partial_bytes += partial_bytes;
         self.pending_peer_batches += pending_peer_batches;
-        self.census.merge(census);
+        self.session_totals.merge(session_totals);
         self.counters.add(counters);
         self.clients.merge(clients);
     }

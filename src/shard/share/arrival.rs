@@ -22,17 +22,17 @@ impl Sharing<'_> {
         publication: &mut Publication<'_>,
         gate: Gate,
     ) -> SharedDelivery {
-        (publication.owed, publication.readers) = (share.owed, share.readers);
+        (publication.is_orphaned, publication.readers) = (share.is_orphaned, share.readers);
         // 5.0 [MQTT-3.3.2-5]: the message may expire on its way between two shards. Delivery to
         // this member has not begun, so the rule of [`Self::share_again`] holds here too.
-        if share.owed && share.message.is_expired(now) {
+        if share.is_orphaned && share.message.is_expired(now) {
             let (message, stored) = (Some(share.message.clone()), self.core.durability.is_on());
             self.core.drop_of_group(&share.filter, DropReason::Expired, message, stored);
             // `Refused` would say that the members of this shard have no room.
             return SharedDelivery::Settled(Outcome::Taken);
         }
         if matches!(share.offered, Offered::ToAll) {
-            if share.owed {
+            if share.is_orphaned {
                 return self.take_share_to_keep(now, share, publication);
             }
             return self.members().take_share_to_hold(now, share, publication, gate);

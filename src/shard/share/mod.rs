@@ -46,7 +46,7 @@
 mod arrival;
 mod hold;
 mod offer;
-mod owed;
+mod orphaned;
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
@@ -173,7 +173,7 @@ impl Sharing<'_> {
 
     /// Does the same as [`Self::share_to_next`], for the group with the full filter `share`.
     /// Returns `Unmatched` if the group is gone because its last member left, or if no member is
-    /// eligible. A message that was owed to the group is then dropped, and the result is `Refused`.
+    /// eligible. A message of an ended session is then dropped, and the result is `Refused`.
     pub(crate) fn share_by_name(
         &mut self,
         now: Instant,
@@ -187,7 +187,7 @@ impl Sharing<'_> {
             None => SharedDelivery::Settled(Outcome::Unmatched),
         };
         // Refused messages are counted already.
-        if publication.owed && matches!(went, SharedDelivery::Settled(Outcome::Unmatched)) {
+        if publication.is_orphaned && matches!(went, SharedDelivery::Settled(Outcome::Unmatched)) {
             let message = publication.message(&mut self.core.scratch.bytes).clone();
             self.core.drop_of_group(share, DropReason::SessionEnded, Some(message), publication.atomic);
             return SharedDelivery::Settled(Outcome::Refused);
@@ -212,7 +212,7 @@ impl Sharing<'_> {
             match publication.readers {
                 Readers::NotFound | Readers::NotAllAsked => return self.end_unreadable(share, publication),
                 // The members of this shard would never report room for the message.
-                Readers::In(shard) if publication.owed => {
+                Readers::In(shard) if publication.is_orphaned => {
                     return self.members().send_share(
                         (shard, None),
                         Arc::clone(share),
@@ -224,9 +224,9 @@ impl Sharing<'_> {
                 Readers::In(_) => {}
             }
         }
-        if publication.owed {
+        if publication.is_orphaned {
             let message = publication.message(&mut self.core.scratch.bytes).clone();
-            if self.keep_owed(now, &message, share, publication) {
+            if self.keep_orphaned(now, &message, share, publication) {
                 return SharedDelivery::Settled(Outcome::Refused);
             }
         } else if let Some(held) = gate.and_then(|gate| {
@@ -250,7 +250,7 @@ impl Sharing<'_> {
     /// session had it before, or if some members were not asked. Otherwise the message has no
     /// subscriber.
     fn end_unreadable(&mut self, share: &str, publication: &mut Publication<'_>) -> SharedDelivery {
-        if !publication.owed && publication.readers == Readers::NotFound {
+        if !publication.is_orphaned && publication.readers == Readers::NotFound {
             return SharedDelivery::Settled(Outcome::Unmatched);
         }
         let message = publication.message(&mut self.core.scratch.bytes).clone();

@@ -156,7 +156,7 @@ impl GroupMembers<'_> {
         if !self.core.may_read(chosen.session, publication.parts.topic) {
             return Outcome::Refused;
         }
-        if publication.owed && !self.takes_owed(now, chosen.session, publication) {
+        if publication.is_orphaned && !self.takes_orphaned(now, chosen.session, publication) {
             publication.readers = Readers::In(self.core.here);
             return Outcome::Refused;
         }
@@ -253,12 +253,17 @@ impl GroupMembers<'_> {
     /// Returns true if a member of this shard has room for a message that an ended session left.
     /// Such a message never pushes other messages out of the member's queue. QoS 0 has no queue, so
     /// the result is true.
-    fn takes_owed(&mut self, now: Instant, member: SessionSlot, publication: &mut Publication<'_>) -> bool {
+    fn takes_orphaned(
+        &mut self,
+        now: Instant,
+        member: SessionSlot,
+        publication: &mut Publication<'_>,
+    ) -> bool {
         let size = publication.message(&mut self.core.scratch.bytes).size();
         let policy = &self.core.settings.session.send;
         let session_entry = self.core.sessions.at(member.0).map(|(_, session_entry)| session_entry);
         publication.parts.qos == QoS::AtMostOnce
-            || session_entry.is_some_and(|r| r.has_room_for_owed(now, size, policy))
+            || session_entry.is_some_and(|r| r.has_room_for_orphaned(now, size, policy))
     }
 
     /// Returns where members of a group may have room for a QoS 1 or 2 message, or `None` if there
@@ -288,7 +293,7 @@ impl GroupMembers<'_> {
                     continue;
                 }
                 (room.members_here, readers) = (true, readers + 1);
-                if session_entry.has_room_for_owed(now, size, &settings.session.send) {
+                if session_entry.has_room_for_orphaned(now, size, &settings.session.send) {
                     room.here = true;
                     return Some(room);
                 }
@@ -346,8 +351,8 @@ impl GroupMembers<'_> {
         let Some(peer) = self.core.exchange.peer(shard) else {
             return SharedDelivery::Settled(Outcome::Refused);
         };
-        let (owed, readers) = (publication.owed, publication.readers);
-        let share = SharedMessage { message, filter, offered, owed, readers, chosen, transaction };
+        let (is_orphaned, readers) = (publication.is_orphaned, publication.readers);
+        let share = SharedMessage { message, filter, offered, is_orphaned, readers, chosen, transaction };
         peer.publish(Item::Share(share), size, gate);
         let mut full = ShardSet::EMPTY;
         if peer.is_full() {

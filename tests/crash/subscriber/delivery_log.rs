@@ -195,8 +195,8 @@ impl DeliveryLog {
             }
         } else {
             for missing in self.expected.drain(..).filter(|e| e.firm) {
-                let Unacked { id, stamp: owed, .. } = missing;
-                faults.push(format!("{stamp} is new, and {owed} (id {id}) did not come again"));
+                let Unacked { id, stamp: older, .. } = missing;
+                faults.push(format!("{stamp} is new, and {older} (id {id}) did not come again"));
             }
             if qos == 2 {
                 self.unacked.iter_mut().for_each(|u| u.firm = true);

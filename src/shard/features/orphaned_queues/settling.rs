@@ -99,7 +99,7 @@ impl Routing<'_> {
             self.routes.orphaned_queues.waiting.iter().take(COMPARED).filter_map(|e| e.blocked.as_ref());
         let may = blocked.any(|Blocked { share, topic, size, .. }| {
             session_entry.session.subscriptions.contains(share)
-                && session_entry.has_room_for_owed(now, *size, policy)
+                && session_entry.has_room_for_orphaned(now, *size, policy)
                 && (!access.are_on() || session_entry.may_read(access, topic))
         });
         if may {
@@ -183,7 +183,7 @@ impl Routing<'_> {
             }
             let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.pop_front() else { return };
             self.core.turn.charge(1);
-            self.offer_owed(now, message, &share, false, &mut orphaned_queue.peers);
+            self.offer_orphaned(now, message, &share, false, &mut orphaned_queue.peers);
         }
     }
 
@@ -206,7 +206,7 @@ impl Routing<'_> {
     }
 
     /// Offers a message to its group. Counts it as underway if another shard will answer for it.
-    fn offer_owed(
+    fn offer_orphaned(
         &mut self,
         now: Instant,
         message: Message,
@@ -293,7 +293,7 @@ impl Routing<'_> {
             let Some(_ends) = orphaned_queue.left.pop_front_if(|e| e.number() == *number) else { continue };
             let lost = match found {
                 Some(ReadEntry { message, share: Some(share), .. }) => {
-                    self.offer_owed(now, message, &share, true, &mut orphaned_queue.peers);
+                    self.offer_orphaned(now, message, &share, true, &mut orphaned_queue.peers);
                     continue;
                 }
                 Some(ReadEntry { message, .. }) => Dropped::unsent(DropReason::SessionEnded, message),

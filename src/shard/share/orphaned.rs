@@ -33,7 +33,7 @@ impl Sharing<'_> {
             return SharedDelivery::Settled(Outcome::Refused);
         }
         let mut publication = Publication::of(&message, None);
-        (publication.atomic, publication.owed) = (stored, true);
+        (publication.atomic, publication.is_orphaned) = (stored, true);
         let nobody = (Offered::InTurn(Vec::new()), DropReason::SessionEnded);
         self.share_by_name(now, share, &mut publication, nobody, gate)
     }
@@ -51,7 +51,7 @@ impl Sharing<'_> {
         let waits = !message.is_expired(now) && !self.members().may_offer(now, wanted, Peers::Freely);
         let mut publication = Publication::of(&message, None);
         publication.atomic = stored;
-        if !waits || !self.keep_owed(now, &message, share, &mut publication) {
+        if !waits || !self.keep_orphaned(now, &message, share, &mut publication) {
             self.share_again(now, message, share, stored, None);
         }
     }
@@ -62,7 +62,7 @@ impl Sharing<'_> {
     /// body that all entries of the message in this shard share. It is made if there is none.
     /// Returns false if no queue can ever take the message, because it is too large or QoS 0. The
     /// caller then drops the message.
-    pub(crate) fn keep_owed(
+    pub(crate) fn keep_orphaned(
         &mut self,
         now: Instant,
         message: &Message,
@@ -97,7 +97,7 @@ impl Sharing<'_> {
         publication: &mut Publication<'_>,
     ) -> SharedDelivery {
         let SharedMessage { message, filter, .. } = share;
-        if self.keep_owed(now, message, filter, publication) {
+        if self.keep_orphaned(now, message, filter, publication) {
             // A member may have reported room while the message was on its way. In a group that is
             // too large to look at whole, the message would be offered and refused again and again.
             // There the next report of room leads to an offer, or the next housekeeping.

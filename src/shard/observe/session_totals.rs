@@ -14,7 +14,7 @@ const SLOTS: u32 = 4_096;
 
 /// The sums over all sessions and connections of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct SessionTotals {
     /// Messages in flight.
     pub in_flight: u64,
     /// Messages in queues, in memory or in the store.
@@ -26,16 +26,16 @@ pub struct Census {
     paused: [u64; Pause::ALL.len()],
 }
 
-impl Census {
+impl SessionTotals {
     /// Returns the number of connections that are not read for this cause.
     pub fn paused(&self, cause: Pause) -> u64 {
         self.paused[cause.number()]
     }
 
     /// Adds the sums of another shard.
-    pub fn merge(&mut self, other: &Census) {
+    pub fn merge(&mut self, other: &SessionTotals) {
         // Without `..`: a new sum that is not added does not compile.
-        let Census { in_flight, queued, queued_bytes, held, paused } = other;
+        let SessionTotals { in_flight, queued, queued_bytes, held, paused } = other;
         self.in_flight += in_flight;
         self.queued += queued;
         self.queued_bytes += queued_bytes;
@@ -46,15 +46,15 @@ impl Census {
 
 /// A walk over the slots of a shard, in stretches.
 #[derive(Debug, Default)]
-pub(crate) struct CensusWalk {
+pub(crate) struct TotalsWalk {
     /// The next slot.
     next: u32,
-    running: Census,
+    running: SessionTotals,
     /// The sums of the last whole walk.
-    last: Census,
+    last: SessionTotals,
 }
 
-impl CensusWalk {
+impl TotalsWalk {
     /// Walks one stretch.
     pub(crate) fn step(&mut self, sessions: &Sessions, connections: &Connections) {
         let end = sessions.end_of_slots().max(connections.end_of_slots());
@@ -81,7 +81,7 @@ impl CensusWalk {
     }
 
     /// Returns the sums of the last whole walk.
-    pub(crate) fn last(&self) -> &Census {
+    pub(crate) fn last(&self) -> &SessionTotals {
         &self.last
     }
 }
