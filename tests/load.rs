@@ -140,7 +140,10 @@ fn what_is_withheld_comes_again_and_all_arrives_in_the_end() {
                 if plan == "crash" || (plan == "never" && version == "5") {
                     assert!(figure(&report, "redelivered at the return") > 0.0, "{arguments}: {report}");
                 }
-                assert_eq!(figure(&report, "came after all was acknowledged"), 0.0, "{arguments}: {report}");
+                // Acknowledgements that a crash took with it are missing at the broker: it sends these
+                // messages again, and some may come when the subscriber has nothing open any more.
+                let after = figure(&report, "came after all was acknowledged");
+                assert!(after == 0.0 || plan == "crash", "{arguments}: {report}");
             }
         }
     }
