@@ -22,7 +22,7 @@ use std::time::Duration;
 const ADDRESSES: usize = 65_536;
 
 /// Descriptors that are no connections: listeners, event loops, log, reserve.
-const OTHER_DESCRIPTORS: u64 = 64;
+pub(crate) const OTHER_DESCRIPTORS: u64 = 64;
 
 /// The span of connects that may come at once. It is longer than [`NAP`], so that a rate is reached
 /// though the acceptor sleeps.

@@ -94,6 +94,7 @@ use crate::log::stderr;
 use crate::mqtt::keyed;
 use crate::service;
 use crate::store::{Store, StoreError};
+pub(crate) use connect_limits::OTHER_DESCRIPTORS;
 pub(crate) use handshake::entrance::all_tls_settings;
 use handshake::reload::TlsReload;
 use observer::Observer;

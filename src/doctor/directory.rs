@@ -3,7 +3,7 @@
 use super::finding::{Finding, size};
 use crate::clock;
 use crate::config::{Config, Durability};
-use crate::store::sqlite::directory::RESERVE;
+use crate::store::sqlite::directory::{RESERVE, database_in, lock_in, refuse_emptied, space_in};
 use crate::store::sqlite::inspect::StoreInspection;
 use rustix::process::geteuid;
 use std::fs::{self, OpenOptions};
@@ -57,7 +57,7 @@ pub(super) fn findings(config: &Config, path: &Path) -> Vec<Finding> {
 /// Returns true if a broker holds the lock of this data directory. Takes no lock, because a broker
 /// that starts in this moment would be refused.
 pub(super) fn is_in_use(path: &Path) -> bool {
-    let Ok(lock) = fs::metadata(path.join("homing.lock")) else { return false };
+    let Ok(lock) = fs::metadata(lock_in(path)) else { return false };
     let Ok(locks) = fs::read_to_string("/proc/locks") else { return false };
     locks.lines().any(|line| is_lock_of(line, lock.ino()))
 }
@@ -113,9 +113,8 @@ fn file_system(path: &Path, kind: u64) -> Finding {
 }
 
 fn room(config: &Config, path: &Path) -> Option<Finding> {
-    let figures = rustix::fs::statvfs(path).ok()?;
-    let free = figures.f_bavail.saturating_mul(figures.f_frsize);
-    let used = fs::metadata(path.join("homing.db")).map_or(0, |database| database.len());
+    let free = space_in(path).ok()?;
+    let used = fs::metadata(database_in(path)).map_or(0, |database| database.len());
     let limit = config.store.size_limit.bytes();
     Some(match () {
         () if free < RESERVE => Finding::fail(
@@ -180,20 +179,11 @@ fn time_of_syncs(path: &Path) -> io::Result<[Duration; SYNCS]> {
 }
 
 fn store(path: &Path) -> Finding {
-    match fs::metadata(path.join("homing.db")) {
-        Err(_) => return Finding::ok("store", format!("there is none yet in {}", path.display())),
-        Ok(database) if database.len() == 0 && path.join("reserve").exists() => {
-            return Finding::fail(
-                "store",
-                format!(
-                    "{}/homing.db is empty, and there was a store in it. Put a backup in its place, or delete it to begin anew",
-                    path.display()
-                ),
-            );
-        }
-        Ok(_) => {}
+    if !database_in(path).exists() {
+        return Finding::ok("store", format!("there is none yet in {}", path.display()));
     }
-    match StoreInspection::open(path) {
+    let owner = fs::read_to_string(lock_in(path)).ok();
+    match refuse_emptied(path, owner.as_deref()).and_then(|()| StoreInspection::open(path)) {
         Ok(_) => Finding::ok(
             "store",
             format!(

@@ -9,9 +9,10 @@ use crate::auth::password::file::PasswordFile;
 use crate::auth::{acl_file, ban_file};
 use crate::broker::all_tls_settings;
 use crate::clock::unix_millis;
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::net::tls::config::TlsServer;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -23,28 +24,16 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let auth = &config.auth;
     let mut findings = Vec::new();
     if let Some(path) = auth.password_path() {
-        findings.push(read(
-            "passwords",
-            &path,
-            PasswordFile::load(&path).map(|file| format!("{} users", file.users())),
-        ));
-        findings.extend(secret("passwords", &path));
+        let passwords = PasswordFile::load(&path).map(|file| format!("{} users", file.users()));
+        findings.extend(read_secret("passwords", &path, passwords));
     }
     if let Some(path) = auth.jwt_keys_path() {
-        findings.push(read(
-            "token keys",
-            &path,
-            TokenKeys::load(&path).map(|keys| format!("{} keys", keys.len())),
-        ));
-        findings.extend(secret("token keys", &path));
+        let keys = TokenKeys::load(&path).map(|keys| format!("{} keys", keys.len()));
+        findings.extend(read_secret("token keys", &path, keys));
     }
     if let Some(path) = auth.http_headers_path() {
-        findings.push(read(
-            "http headers",
-            &path,
-            HttpHeaders::load(&path).map(|headers| format!("{} headers", headers.iter().count())),
-        ));
-        findings.extend(secret("http headers", &path));
+        let headers = HttpHeaders::load(&path).map(|headers| format!("{} headers", headers.iter().count()));
+        findings.extend(read_secret("http headers", &path, headers));
     }
     let listeners = config.all_listeners();
     let acls = listeners.iter().filter_map(|listener| listener.acl_file.as_ref().map(PathBuf::from));
@@ -57,14 +46,23 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     }
     #[cfg(feature = "admin")]
     if let Some(path) = config.admin.tokens_path() {
-        findings.push(read("admin tokens", &path, Tokens::load(&path).map(|_| "valid".to_owned())));
-        findings.extend(secret("admin tokens", &path));
+        let tokens = Tokens::load(&path).map(|_| "valid".to_owned());
+        findings.extend(read_secret("admin tokens", &path, tokens));
     }
-    findings.extend(certificates(config));
+    findings.extend(certificates(&listeners));
     findings
 }
 
-fn read<E: std::fmt::Display>(subject: &'static str, path: &Path, result: Result<String, E>) -> Finding {
+/// Returns the findings about a file with secrets: its content, and who else may read it.
+fn read_secret<E: Display>(
+    subject: &'static str,
+    path: &Path,
+    result: Result<String, E>,
+) -> impl Iterator<Item = Finding> {
+    [read(subject, path, result)].into_iter().chain(secret(subject, path))
+}
+
+fn read<E: Display>(subject: &'static str, path: &Path, result: Result<String, E>) -> Finding {
     match result {
         Ok(what) => Finding::ok(subject, format!("{}: {what}", path.display())),
         // The error names the file.
@@ -83,10 +81,10 @@ fn secret(subject: &'static str, path: &Path) -> Option<Finding> {
     })
 }
 
-fn certificates(config: &Config) -> Vec<Finding> {
+fn certificates(listeners: &[Listener]) -> Vec<Finding> {
     let unix_ms = unix_millis();
     let mut findings = Vec::new();
-    for (listener, settings) in all_tls_settings(&config.all_listeners()) {
+    for (listener, settings) in all_tls_settings(listeners) {
         findings.extend(settings.certificates.iter().filter_map(|files| secret("tls key", &files.key)));
         let server = match TlsServer::load(&settings) {
             Ok(server) => server,

@@ -1,16 +1,12 @@
 //! What the machine grants the process: descriptors, a backlog, memory, a clock.
 
 use super::finding::{Finding, size};
+use crate::broker::OTHER_DESCRIPTORS;
 use crate::clock::unix_millis;
 use crate::config::Config;
+use crate::store::SET_SINCE;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
-
-/// Descriptors that the process needs besides those of its connections.
-const OWN_DESCRIPTORS: u64 = 64;
-
-/// 2023-01-01. A clock before it was not set: the broker trusts none of its times.
-const EARLIEST_UNIX_MS: u64 = 1_672_531_200_000;
 
 pub(super) fn findings(config: &Config) -> Vec<Finding> {
     vec![
@@ -24,7 +20,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
 /// `hard` is the hard limit, to which the broker raises its own; `None` for none.
 fn descriptors(connections: u64, hard: Option<u64>) -> Finding {
     let Some(hard) = hard else { return Finding::ok("descriptors", "unlimited") };
-    if connections + OWN_DESCRIPTORS > hard {
+    if connections + OTHER_DESCRIPTORS > hard {
         return Finding::warn(
             "descriptors",
             format!(
@@ -32,7 +28,7 @@ fn descriptors(connections: u64, hard: Option<u64>) -> Finding {
             ),
         );
     }
-    let room = hard.saturating_sub(OWN_DESCRIPTORS);
+    let room = hard.saturating_sub(OTHER_DESCRIPTORS);
     match hard {
         0..4096 => Finding::warn(
             "descriptors",
@@ -75,7 +71,7 @@ fn memory(limit: u64, total: Option<u64>) -> Finding {
 }
 
 fn clock(unix_ms: u64) -> Finding {
-    match unix_ms < EARLIEST_UNIX_MS {
+    match unix_ms < SET_SINCE {
         true => Finding::warn(
             "clock",
             "it is before 2023: expiry over a restart and the dates of certificates cannot be checked. Set it before the broker starts",
@@ -131,7 +127,7 @@ mod tests {
     #[test]
     fn a_clock_that_was_never_set_is_noticed() {
         assert_eq!(clock(0).severity, Severity::Warn);
-        assert_eq!(clock(EARLIEST_UNIX_MS).severity, Severity::Ok);
+        assert_eq!(clock(SET_SINCE).severity, Severity::Ok);
     }
 
     #[test]

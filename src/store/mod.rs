@@ -45,6 +45,7 @@ use crate::store::coalesce::CommitGroup;
 use crate::time::Instant;
 use std::path::Path;
 use std::time::Duration;
+pub(crate) use wall::SET_SINCE;
 
 /// One moment on all clocks. The store computes from two moments how much time passed between two
 /// openings.

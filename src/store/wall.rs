@@ -53,7 +53,7 @@ pub(super) const NEVER: u64 = i64::MAX as u64;
 
 /// Earliest credible wall clock, in milliseconds since 1970: 2023-01-01. The program is younger, so
 /// an earlier clock was never set.
-pub(super) const SET_SINCE: u64 = 1_672_531_200_000;
+pub(crate) const SET_SINCE: u64 = 1_672_531_200_000;
 
 /// "Never" for a session: the largest number of six bytes, a moment in the year 6429.
 pub(super) const FAR: u64 = (1 << 47) - 1;

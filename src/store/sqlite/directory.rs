@@ -48,21 +48,11 @@ impl Directory {
             sync(path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
                 .map_err(explain)?;
         }
-        let was_used = path.join("reserve").exists();
         let (lock, owner) = lock(path)?;
         let directory = Directory { path: path.to_owned(), lock };
-        let was_used = was_used || owner.is_some_and(|owner| !owner.contains(BEGINS));
-        match fs::metadata(directory.database()) {
-            Ok(database) if database.len() > 0 => directory.say_whose("").map_err(explain)?,
-            Ok(_) if was_used => {
-                return Err(StoreError::Failed(format!(
-                    "{} is empty, and there was a store in it: a file system leaves such a file after a power loss. Put a \
-                     backup in its place, or delete it to begin with an empty store",
-                    directory.database().display()
-                )));
-            }
-            _ => directory.say_whose(BEGINS).map_err(explain)?,
-        }
+        refuse_emptied(path, owner.as_deref())?;
+        let is_new = fs::metadata(directory.database()).map_or(true, |database| database.len() == 0);
+        directory.say_whose(if is_new { BEGINS } else { "" }).map_err(explain)?;
         // SQLite would make the file readable for everybody, and gives its other files the same
         // rights.
         open_private(&directory.database()).map_err(explain)?;
@@ -153,13 +143,49 @@ impl Directory {
     pub fn space(&self) -> Result<u64, StoreError> {
         let explain =
             |error| StoreError::Failed(format!("the file system of {}: {error}", self.path.display()));
-        let figures = rustix::fs::statvfs(&self.path).map_err(explain)?;
-        Ok(figures.f_bavail.saturating_mul(figures.f_frsize))
+        space_in(&self.path).map_err(explain)
     }
 
     fn reserve(&self) -> PathBuf {
-        self.path.join("reserve")
+        reserve_in(&self.path)
     }
+}
+
+/// Returns the free bytes of the file system of a directory, for this process.
+///
+/// # Errors
+/// Returns the error of the system if the file system does not report its size.
+pub fn space_in(directory: &Path) -> io::Result<u64> {
+    let figures = rustix::fs::statvfs(directory)?;
+    Ok(figures.f_bavail.saturating_mul(figures.f_frsize))
+}
+
+/// Returns the path of the lock file in a data directory.
+pub fn lock_in(directory: &Path) -> PathBuf {
+    directory.join("homing.lock")
+}
+
+fn reserve_in(directory: &Path) -> PathBuf {
+    directory.join("reserve")
+}
+
+/// Checks that the database of a data directory was not emptied. `owner` is the text of the lock
+/// file; `None` without the file.
+///
+/// # Errors
+/// Returns a one-line error that names the database if it is empty and there was a store in it.
+pub fn refuse_emptied(directory: &Path, owner: Option<&str>) -> Result<(), StoreError> {
+    let database = database_in(directory);
+    let is_empty = fs::metadata(&database).is_ok_and(|database| database.len() == 0);
+    let was_used = || reserve_in(directory).exists() || owner.is_some_and(|owner| !owner.contains(BEGINS));
+    if is_empty && was_used() {
+        return Err(StoreError::Failed(format!(
+            "{} is empty, and there was a store in it: a file system leaves such a file after a power loss. Put a \
+             backup in its place, or delete it to begin with an empty store",
+            database.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Returns the path of the database file in a data directory.
@@ -170,7 +196,7 @@ pub fn database_in(directory: &Path) -> PathBuf {
 /// Locks the directory. Returns the lock file and its earlier contents, or `None` if the file is
 /// new.
 fn lock(directory: &Path) -> Result<(File, Option<String>), StoreError> {
-    let path = directory.join("homing.lock");
+    let path = lock_in(directory);
     let was_there = path.exists();
     let explain = |error: io::Error| StoreError::Failed(format!("{}: {error}", path.display()));
     let mut file = open_private(&path).map_err(explain)?;
