@@ -162,7 +162,7 @@ impl Lifecycle<'_> {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
         let will = self.admitted_will(id, will);
-        let source = self.core.retained_source(id).filter(|_| will.is_some());
+        let source = self.source_of_will(id, will.as_deref());
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let stored = session_entry.session.row().is_some();
         if let Some(row) = session_entry.session.row() {
@@ -193,6 +193,11 @@ impl Lifecycle<'_> {
         self.core.scratch.publisher = publisher;
     }
 
+    /// Returns the source of a will that will be retained.
+    fn source_of_will(&mut self, id: SessionId, will: Option<&Will>) -> Option<Arc<RetainedSource>> {
+        will.filter(|will| will.retain).and_then(|_| self.core.retained_source(id))
+    }
+
     /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A
     /// will that they do not allow is dropped and counted.
     fn admitted_will(&mut self, id: SessionId, will: Option<Arc<Will>>) -> Option<Arc<Will>> {
@@ -212,7 +217,7 @@ impl Lifecycle<'_> {
         let will = self.admitted_will(id, will);
         if will.is_some() {
             let (publisher, stored) = (self.core.publisher_name(id), self.core.sessions.is_stored(id));
-            let source = self.core.retained_source(id);
+            let source = self.source_of_will(id, will.as_deref());
             let of = WillOf { session: id, publisher: &publisher, stored, source };
             self.publish_will_of(now, of, will);
             self.core.scratch.publisher = publisher;

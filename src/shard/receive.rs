@@ -221,7 +221,6 @@ impl Shard {
     ///
     /// # Errors
     /// Returns the reason to stop reading. The packet then counts as not handled.
-    #[cold]
     #[inline(never)]
     fn take_early(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) -> Result<usize, ReadProgress> {
         let Some(connection) = self.core.connections.get(id) else { return Err(ReadProgress::Closed) };
@@ -249,7 +248,13 @@ impl Shard {
         if connection.wire.is_traced() {
             self.core.recorder().add_packet(now, id, &packet);
         }
-        let flow = self.dispatch(now, id, packet);
+        // `decode_connect` returns no other packet.
+        let Packet::Connect(connect) = packet else { return Err(ReadProgress::Closed) };
+        let flow = ConnectRequest::handle(now, id, &connect, &mut self.lifecycle());
+        // A CONNECT that comes again, here or in its own shard, is counted then.
+        if !matches!(flow, Flow::Wait | Flow::Home(_)) {
+            self.core.counters.packets_received.count(PacketType::Connect);
+        }
         let bytes = rest.get(..length).unwrap_or_default();
         if let Flow::Challenged = flow {
             self.core.connections.keep_connect(id, Zeroizing::new(bytes.to_vec()));
@@ -263,24 +268,11 @@ impl Shard {
         Ok(length)
     }
 
-    /// Handles any packet but PUBLISH.
+    /// Handles any packet of a session but PUBLISH.
     fn dispatch(&mut self, now: Instant, id: ConnectionId, packet: Packet<'_>) -> Flow {
         let Core { connections, sessions, settings, counters, scratch, effects, turn, .. } = &mut self.core;
         let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
-        let Some(session_id) = connection.session else {
-            return match packet {
-                Packet::Connect(connect) => {
-                    let flow = ConnectRequest::handle(now, id, &connect, &mut self.lifecycle());
-                    // A CONNECT that comes again, here or in its own shard, is counted then.
-                    if !matches!(flow, Flow::Wait | Flow::Home(_)) {
-                        self.core.counters.packets_received.count(PacketType::Connect);
-                    }
-                    flow
-                }
-                // `decode_connect` returns no other packet.
-                _ => Flow::Closed,
-            };
-        };
+        let Some(session_id) = connection.session else { return Flow::Closed };
         let Some(session_entry) = sessions.get_mut(session_id) else { return Flow::Closed };
         connection.wire.outbox.lend(&mut scratch.pool);
         let before = connection.wire.outbox.len();

@@ -7,7 +7,7 @@ use crate::session::drops::DropReason;
 use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
 use crate::shard::publication::Publication;
 use crate::shard::share::Sharing;
-use crate::shard::share::offer::{Peers, SharedDelivery, WantedRoom};
+use crate::shard::share::offer::{SharedDelivery, WantedRoom};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -47,8 +47,7 @@ impl Sharing<'_> {
         share: &Arc<Box<str>>,
         stored: bool,
     ) {
-        let wanted = WantedRoom { share, topic: message.topic(), size: message.size() };
-        let waits = !message.is_expired(now) && !self.members().may_offer(now, wanted, Peers::Freely);
+        let waits = self.members().must_wait(now, &message, share);
         let mut publication = Publication::of(&message, None);
         publication.atomic = stored;
         if !waits || !self.keep_orphaned(now, &message, share, &mut publication) {

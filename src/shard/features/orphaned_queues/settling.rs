@@ -143,16 +143,13 @@ impl Routing<'_> {
             }
             orphaned_queue.blocked = None;
             self.offer_kept(now, &mut orphaned_queue);
-            if self.routes.orphaned_queues.underway > 0 {
-                // The queue stays first even if it is empty, because the answers to come are
-                // for the first queue.
-                return self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
-            }
-            if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
-                continue;
-            }
-            if orphaned_queue.blocked.is_some() {
-                self.routes.orphaned_queues.waiting.push_back(orphaned_queue);
+            let is_underway = self.routes.orphaned_queues.underway > 0;
+            let is_empty = orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty();
+            if is_underway || is_empty || orphaned_queue.blocked.is_some() {
+                self.routes.orphaned_queues.put_back(orphaned_queue);
+                if is_underway {
+                    return;
+                }
                 continue;
             }
             if !orphaned_queue.kept.is_empty() {
