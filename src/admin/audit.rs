@@ -17,7 +17,7 @@ const TEXT: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct AuditedAction<'a> {
     /// The name of the action.
-    pub(super) action: &'a str,
+    pub(super) action: &'static str,
     /// The client, topic or other thing that it is about.
     pub(super) target: &'a str,
     /// Its arguments, and the note of the operator.
@@ -37,7 +37,7 @@ pub(super) struct AuditEntry {
     /// The word of the caller's scope.
     pub(super) scope: &'static str,
     /// The name of the action.
-    pub(super) action: String,
+    pub(super) action: &'static str,
     /// The client, topic or other thing that the action is about.
     pub(super) target: String,
     pub(super) arguments: String,
@@ -69,7 +69,7 @@ impl AuditLog {
             unix_ms: clock::unix_millis(),
             who: who.clone(),
             scope: scope.name(),
-            action: (*name).to_owned(),
+            action: name,
             target,
             arguments,
             result: result.clone(),

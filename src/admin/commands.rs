@@ -6,6 +6,7 @@ use super::failed::Failed;
 use super::queries::target::ClientTarget;
 use super::request::permit;
 use super::state::AdminState;
+use crate::broker::observer::NoAnswer;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
 use serde_json::{Value, json};
 
@@ -58,14 +59,16 @@ pub(super) async fn carry_out(
     let observer = state.running()?;
     let command = OperatorCommand { client: target.session.clone(), action };
     let outcome = observer.command(target.shard(observer), command).await;
-    let result = match &outcome {
-        Ok(outcome) => format!("{outcome:?}"),
-        Err(_) => "no answer".to_owned(),
-    };
+    let result = result_of(&outcome);
     let arguments = format!("{action:?} {note}").trim_end().to_owned();
     let action = AuditedAction { action: name(action), target: &target.shown, arguments, result };
     state.audit().note(caller, &action);
     done(outcome.map_err(|_| Failed::Busy)?)
+}
+
+/// Returns the result of a command as one word, for the audit log.
+pub(super) fn result_of(outcome: &Result<CommandOutcome, NoAnswer>) -> String {
+    outcome.as_ref().map_or_else(|_| "no answer".to_owned(), |outcome| format!("{outcome:?}"))
 }
 
 fn name(action: OperatorAction) -> &'static str {

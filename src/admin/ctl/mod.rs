@@ -169,7 +169,7 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
     let print = if arguments.json { Print::Json } else { Print::Text };
     let get = |path: &str| request(socket, "GET", path);
     Ok(match &arguments.command {
-        CtlCommand::Status => print.answer(&get("/api/v1/overview")?, flat),
+        CtlCommand::Status => print.answer(&overview(socket)?, flat),
         CtlCommand::Clients { prefix, state, stuck, limit } => {
             print.rows(clients(socket, (prefix, state, stuck.as_deref()), *limit)?, clients_table)
         }

@@ -53,12 +53,8 @@ fn reload(socket: &Path, dry_run: bool) -> Result<Value, CtlError> {
 /// Nobody answers, or the configuration is refused.
 pub(crate) fn pending_restart(socket: &Path) -> Result<Vec<String>, CtlError> {
     let body = reload(socket, true)?;
-    let changes = body["changes"].as_array().cloned().unwrap_or_default();
-    Ok(changes
-        .iter()
-        .filter(|change| change["effect"] == "restart")
-        .map(|change| short(&change["key"]))
-        .collect())
+    let pending = items(&body, "changes").iter().filter(|change| change["effect"] == "restart");
+    Ok(pending.map(|change| short(&change["key"])).collect())
 }
 
 /// Returns a line for each change, for each value that does not count, and for each file.

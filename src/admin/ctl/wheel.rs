@@ -1,5 +1,6 @@
 //! The text of `homing ctl wheel`.
 
+use super::text::items;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -14,7 +15,7 @@ const MARKS: u64 = 40;
 pub(super) fn text(body: &Value) -> String {
     let each = (body["span"].as_f64().unwrap_or_default() / LINES).max(f64::MIN_POSITIVE);
     let mut parts: Vec<(u64, u64)> = Vec::new();
-    for bucket in body["buckets"].as_array().into_iter().flatten() {
+    for bucket in items(body, "buckets") {
         let ends = bucket["ends_in"].as_f64().unwrap_or_default();
         let part = (ends / each).floor().clamp(0.0, LINES) as u64;
         let keys = bucket["keys"].as_u64().unwrap_or_default();

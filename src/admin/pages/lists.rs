@@ -95,7 +95,7 @@ pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
     permit(&login.caller, Scope::Admin)?;
     let rows = state.audit().last(ACTIONS).into_iter().map(|entry| {
         let AuditEntry { unix_ms, who, scope, action, target, arguments, result, .. } = entry;
-        vec![clock_time(unix_ms), format!("{who} ({scope})"), action, target, arguments, result]
+        vec![clock_time(unix_ms), format!("{who} ({scope})"), action.to_owned(), target, arguments, result]
     });
     Ok(render(&ListPage {
         frame: PageFrame::of(&request, &state, &login, "/audit").await,

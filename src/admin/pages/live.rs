@@ -92,7 +92,7 @@ pub(super) async fn events(request: HttpRequest, state: State) -> Result<HttpRes
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(|id| state.timeline().number_of(id));
     let (to, from) = mpsc::channel(BUFFERED);
-    actix_web::rt::spawn(LiveWriter { state, wanted, reader, to, lagged: None, place }.run(last));
+    actix_web::rt::spawn(LiveWriter { state, wanted, reader, to, lagged: None, _place: place }.run(last));
     Ok(HttpResponse::Ok().content_type("text/event-stream").body(LiveBody(from)))
 }
 
@@ -146,8 +146,7 @@ struct LiveWriter {
     /// True if events were left out since the reader was told last.
     lagged: Option<Lagged>,
     /// Held until the stream ends.
-    #[expect(dead_code, reason = "its drop frees the place")]
-    place: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Events were left out.

@@ -26,7 +26,7 @@ mod views;
 mod wheel;
 mod whereabouts;
 
-use super::routes::read_only;
+use super::routes::resource;
 use actix_web::web::{self, ServiceConfig};
 
 /// Adds all pages, and the stream of live updates.
@@ -49,6 +49,6 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/login/state", web::get().to(login::state_of_login))
         .route("/logout", web::post().to(login::log_out))
         .route("/theme", web::post().to(theme::change_theme))
-        .service(read_only("/api/v1/events").route(web::get().to(live::events)))
+        .service(resource("/api/v1/events", "GET").route(web::get().to(live::events)))
         .route("/assets/{file}", web::get().to(assets::asset));
 }

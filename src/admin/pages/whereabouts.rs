@@ -66,7 +66,7 @@ fn subscriber_row(session: &MatchedSession) -> SubscriberRow {
     SubscriberRow {
         name: shown(&session.client_id),
         link: link_of(&session.client_id),
-        state: if session.connected { "connected" } else { "away" },
+        state: session.state(),
         qos: session.qos as u8,
         filters: session.filters.join(", "),
     }

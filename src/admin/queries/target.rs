@@ -24,7 +24,7 @@ pub(crate) struct ClientTarget {
     pub(crate) session: SessionName,
     /// The client identifier, or the `ref` of the request.
     pub(crate) shown: String,
-    /// The shard of a session that is named by its place.
+    /// The shard of a session that is named by its place; `None`: the shard of the client `shown`.
     shard: Option<usize>,
 }
 
@@ -68,10 +68,6 @@ impl ClientTarget {
 
     /// Returns the number of the session's shard.
     pub(crate) fn shard(&self, observer: &Observer) -> usize {
-        match (&self.session, self.shard) {
-            (_, Some(shard)) => shard,
-            (SessionName::Client(client_id), None) => observer.shard_of(client_id),
-            (SessionName::At(_), None) => 0,
-        }
+        self.shard.unwrap_or_else(|| observer.shard_of(&self.shown))
     }
 }

@@ -18,6 +18,7 @@ use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::wait_reason::WaitReason;
 use crate::shard::observe::whereabouts::{FoundMessage, FoundMessages, MatchedReceivers, Wanted};
 use crate::time::Instant;
+use std::cmp::Reverse;
 use std::time::Duration;
 
 /// Time for the whole answer. An answer that is not complete by then says so.
@@ -67,7 +68,7 @@ pub(crate) struct Elsewhere {
 /// # Errors
 /// Neither a topic nor a publisher nor a receiver is wanted, or a shard does not answer.
 pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<Whereabouts, Failed> {
-    if wanted.topic.is_none() && wanted.publisher.is_none() && wanted.receiver.is_none() {
+    if *wanted == Wanted::default() {
         let what = "name a topic, a publisher or a receiver, such as topic=pumps/7/set";
         return Err(Failed::Parameter(what.to_owned()));
     }
@@ -123,7 +124,8 @@ pub(crate) async fn receivers(
     Ok(all)
 }
 
-/// Returns the delayed and the dropped messages of all shards.
+/// Returns the delayed messages of all shards, the next due first, and the dropped ones, the newest
+/// first.
 ///
 /// # Errors
 /// A shard does not answer.
@@ -140,6 +142,8 @@ pub(crate) async fn elsewhere(
             all.dropped.extend(dropped);
         }
     }
+    all.delayed.sort_by_key(|(due, _)| *due);
+    all.dropped.sort_by_key(|drop| Reverse(drop.at));
     Ok(all)
 }
 

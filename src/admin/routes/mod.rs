@@ -30,71 +30,72 @@ struct ApiRoute {
     /// The least scope that may ask; `None` for everybody. The handler refuses others, and
     /// `tests/admin/api.rs` tries it for every row.
     least: Option<Scope>,
-    route: fn() -> Route,
+    verb: fn() -> Route,
+    handler: fn(Route) -> Route,
 }
 
-const fn get(path: &'static str, least: Option<Scope>, route: fn() -> Route) -> ApiRoute {
-    ApiRoute { method: "GET", path, least, route }
+const fn get(path: &'static str, least: Option<Scope>, handler: fn(Route) -> Route) -> ApiRoute {
+    ApiRoute { method: "GET", path, least, verb: web::get, handler }
 }
 
-const fn put(path: &'static str, least: Option<Scope>, route: fn() -> Route) -> ApiRoute {
-    ApiRoute { method: "PUT", path, least, route }
+const fn put(path: &'static str, least: Option<Scope>, handler: fn(Route) -> Route) -> ApiRoute {
+    ApiRoute { method: "PUT", path, least, verb: web::put, handler }
 }
 
-const fn post(path: &'static str, least: Option<Scope>, route: fn() -> Route) -> ApiRoute {
-    ApiRoute { method: "POST", path, least, route }
+const fn post(path: &'static str, least: Option<Scope>, handler: fn(Route) -> Route) -> ApiRoute {
+    ApiRoute { method: "POST", path, least, verb: web::post, handler }
 }
 
-const fn delete(path: &'static str, least: Option<Scope>, route: fn() -> Route) -> ApiRoute {
-    ApiRoute { method: "DELETE", path, least, route }
+const fn delete(path: &'static str, least: Option<Scope>, handler: fn(Route) -> Route) -> ApiRoute {
+    ApiRoute { method: "DELETE", path, least, verb: web::delete, handler }
 }
 
 const VIEWER: Option<Scope> = Some(Scope::Viewer);
 const OPERATOR: Option<Scope> = Some(Scope::Operator);
 const ADMIN: Option<Scope> = Some(Scope::Admin);
 
-/// All paths for programs. The methods of one path stand together. The first row that fits a path
+/// All paths for programs but the live updates, whose stream belongs to the pages. The methods of one path stand together. The first row that fits a path
 /// answers, so a fixed name stands before a part in braces. `/metrics` needs no token from
 /// loopback, and elsewhere that of a viewer; its row says `None`.
 const ROUTES: &[ApiRoute] = &[
-    get("/healthz", None, || web::get().to(health::healthz)),
-    get("/readyz", None, || web::get().to(health::readyz)),
-    get("/metrics", None, || web::get().to(metrics::metrics)),
-    get("/api/v1/overview", VIEWER, || web::get().to(overview::overview)),
-    post("/api/v1/config/reload", ADMIN, || web::post().to(config::reload)),
-    get("/api/v1/log/level", VIEWER, || web::get().to(log_level::level)),
-    put("/api/v1/log/level", ADMIN, || web::put().to(log_level::set)),
-    post("/api/v1/login/code", VIEWER, || web::post().to(login_code::code)),
-    get("/api/v1/expiry", VIEWER, || web::get().to(expiry::expiry)),
-    get("/api/v1/traces", OPERATOR, || web::get().to(traces::list)),
-    post("/api/v1/traces", OPERATOR, || web::post().to(traces::begin)),
-    get("/api/v1/traces/{number}", OPERATOR, || web::get().to(traces::steps)),
-    delete("/api/v1/traces/{number}", OPERATOR, || web::delete().to(traces::end)),
-    get("/api/v1/slo", VIEWER, || web::get().to(slo::slo)),
-    get("/api/v1/clients", VIEWER, || web::get().to(clients::list)),
-    get("/api/v1/clients/{id}", VIEWER, || web::get().to(clients::one)),
-    delete("/api/v1/clients/{id}", OPERATOR, || web::delete().to(actions::end)),
-    get("/api/v1/clients/{id}/inflight", VIEWER, || web::get().to(messages::in_flight)),
-    get("/api/v1/clients/{id}/queue", VIEWER, || web::get().to(messages::queue)),
-    get("/api/v1/messages/dropped", VIEWER, || web::get().to(topics::dropped)),
-    get("/api/v1/subscriptions", VIEWER, || web::get().to(topics::subscriptions)),
-    get("/api/v1/delayed", VIEWER, || web::get().to(topics::delayed)),
-    get("/api/v1/retained", VIEWER, || web::get().to(topics::retained)),
-    delete("/api/v1/retained", OPERATOR, || web::delete().to(topics::delete_retained)),
-    get("/api/v1/messages/where", VIEWER, || web::get().to(whereabouts::find_messages)),
-    get("/api/v1/audit", ADMIN, || web::get().to(audit::audit)),
-    post("/api/v1/clients/{id}/disconnect", OPERATOR, || web::post().to(actions::disconnect)),
-    post("/api/v1/clients/{id}/redeliver", OPERATOR, || web::post().to(actions::redeliver)),
-    post("/api/v1/clients/{id}/messages/{mid}/skip", OPERATOR, || web::post().to(actions::skip)),
-    post("/api/v1/clients/{id}/messages/{mid}/park", OPERATOR, || web::post().to(actions::park)),
+    get("/healthz", None, |to| to.to(health::healthz)),
+    get("/readyz", None, |to| to.to(health::readyz)),
+    get("/metrics", None, |to| to.to(metrics::metrics)),
+    get("/api/v1/overview", VIEWER, |to| to.to(overview::overview)),
+    post("/api/v1/config/reload", ADMIN, |to| to.to(config::reload)),
+    get("/api/v1/log/level", VIEWER, |to| to.to(log_level::level)),
+    put("/api/v1/log/level", ADMIN, |to| to.to(log_level::set)),
+    post("/api/v1/login/code", VIEWER, |to| to.to(login_code::code)),
+    get("/api/v1/expiry", VIEWER, |to| to.to(expiry::expiry)),
+    get("/api/v1/traces", OPERATOR, |to| to.to(traces::list)),
+    post("/api/v1/traces", OPERATOR, |to| to.to(traces::begin)),
+    get("/api/v1/traces/{number}", OPERATOR, |to| to.to(traces::steps)),
+    delete("/api/v1/traces/{number}", OPERATOR, |to| to.to(traces::end)),
+    get("/api/v1/slo", VIEWER, |to| to.to(slo::slo)),
+    get("/api/v1/clients", VIEWER, |to| to.to(clients::list)),
+    get("/api/v1/clients/{id}", VIEWER, |to| to.to(clients::one)),
+    delete("/api/v1/clients/{id}", OPERATOR, |to| to.to(actions::end)),
+    get("/api/v1/clients/{id}/inflight", VIEWER, |to| to.to(messages::in_flight)),
+    get("/api/v1/clients/{id}/queue", VIEWER, |to| to.to(messages::queue)),
+    get("/api/v1/messages/dropped", VIEWER, |to| to.to(topics::dropped)),
+    get("/api/v1/subscriptions", VIEWER, |to| to.to(topics::subscriptions)),
+    get("/api/v1/delayed", VIEWER, |to| to.to(topics::delayed)),
+    get("/api/v1/retained", VIEWER, |to| to.to(topics::retained)),
+    delete("/api/v1/retained", OPERATOR, |to| to.to(topics::delete_retained)),
+    get("/api/v1/messages/where", VIEWER, |to| to.to(whereabouts::find_messages)),
+    get("/api/v1/audit", ADMIN, |to| to.to(audit::audit)),
+    post("/api/v1/clients/{id}/disconnect", OPERATOR, |to| to.to(actions::disconnect)),
+    post("/api/v1/clients/{id}/redeliver", OPERATOR, |to| to.to(actions::redeliver)),
+    post("/api/v1/clients/{id}/messages/{mid}/skip", OPERATOR, |to| to.to(actions::skip)),
+    post("/api/v1/clients/{id}/messages/{mid}/park", OPERATOR, |to| to.to(actions::park)),
 ];
 
 /// Adds the paths for programs.
 pub(super) fn add_routes(app: &mut ServiceConfig) {
     for methods in ROUTES.chunk_by(|one, next| one.path == next.path) {
-        let allowed: Vec<&str> = methods.iter().map(|route| route.method).collect();
+        let allowed: Vec<&str> = methods.iter().map(|one| one.method).collect();
         let all = resource(methods[0].path, &allowed.join(", "));
-        app.service(methods.iter().fold(all, |all, one| all.route((one.route)())));
+        app.service(methods.iter().fold(all, |all, one| all.route((one.handler)((one.verb)()))));
     }
 }
 
@@ -104,13 +105,8 @@ pub fn api_paths() -> impl Iterator<Item = (&'static str, &'static str, Option<S
     ROUTES.iter().map(|route| (route.method, route.path, route.least))
 }
 
-/// Returns a resource that answers with 405 and `Allow: GET`. The caller adds the route for GET.
-pub(super) fn read_only(path: &str) -> Resource {
-    resource(path, "GET")
-}
-
 /// Returns a resource that answers all methods but `allowed` with 405.
-fn resource(path: &str, allowed: &str) -> Resource {
+pub(super) fn resource(path: &str, allowed: &str) -> Resource {
     let detail = format!("this path takes {allowed} only");
     let allowed = HeaderValue::from_str(allowed).expect("names of methods are text");
     web::resource(path).default_service(route().to(move || {

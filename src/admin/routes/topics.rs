@@ -4,6 +4,7 @@ use super::clients::message;
 use super::whereabouts::{drop_row, group_row, session_row};
 use crate::admin::access::Scope;
 use crate::admin::audit::AuditedAction;
+use crate::admin::commands::result_of;
 use crate::admin::failed::Failed;
 use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::ClientTarget;
@@ -23,7 +24,6 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::cmp::Reverse;
 use std::time::Duration;
 
 /// Retained messages in one answer at most.
@@ -126,7 +126,7 @@ pub(crate) async fn delete_retained(
     let topic =
         topic.ok_or_else(|| Failed::Parameter("name a topic without wildcards: topic=a/b".to_owned()))?;
     let outcome = observer.delete_retained(&topic).await;
-    let result = outcome.map_or_else(|_| "no answer".to_owned(), |outcome| format!("{outcome:?}"));
+    let result = result_of(&outcome);
     let action =
         AuditedAction { action: "delete_retained", target: &topic, arguments: String::new(), result };
     state.audit().note(&caller, &action);
@@ -142,16 +142,14 @@ pub(crate) async fn delete_retained(
 
 /// Lists delayed messages that are in memory: those of the next minute, or all without a store.
 pub(crate) async fn delayed(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    let mut rows = elsewhere_of(&request, &state).await?.delayed;
-    rows.sort_by_key(|(due, _)| *due);
+    let rows = elsewhere_of(&request, &state).await?.delayed;
     let row = |(due, row): &(Instant, MessageSummary)| json!({ "due_in": until(clock::now(), *due), "message": message(row) });
     Ok(HttpResponse::Ok().json(json!({ "delayed": rows.iter().map(row).collect::<Vec<_>>() })))
 }
 
 /// Lists the last dropped messages, the newest first.
 pub(crate) async fn dropped(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    let mut rows = elsewhere_of(&request, &state).await?.dropped;
-    rows.sort_by_key(|drop| Reverse(drop.at));
+    let rows = elsewhere_of(&request, &state).await?.dropped;
     Ok(HttpResponse::Ok().json(json!({ "dropped": rows.iter().map(drop_row).collect::<Vec<_>>() })))
 }
 

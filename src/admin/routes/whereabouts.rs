@@ -66,7 +66,7 @@ fn body(state: &AdminState, found: &Whereabouts) -> Value {
 pub(super) fn session_row(session: &MatchedSession) -> Value {
     json!({
         "client_id": &*session.client_id,
-        "state": if session.connected { "connected" } else { "away" },
+        "state": session.state(),
         "qos": session.qos as u8,
         "filters": session.filters.iter().map(|filter| &**filter).collect::<Vec<_>>(),
     })

@@ -66,6 +66,13 @@ pub struct MatchedSession {
     pub filters: Vec<Box<str>>,
 }
 
+impl MatchedSession {
+    /// Returns "connected" or "away".
+    pub fn state(&self) -> &'static str {
+        if self.connected { "connected" } else { "away" }
+    }
+}
+
 /// The receivers of a topic in one shard.
 #[derive(Clone, Debug, Default)]
 pub struct MatchedReceivers {
