@@ -56,8 +56,8 @@ the first of --config FILE, HOMING_CONFIG, config/homing.toml in the working
 directory and /etc/homing/homing.toml; environment HOMING_SECTION__KEY; flags.
 config/homing.toml and docs/configuration.md explain every key.
 
-Exit codes: 0 stopped in order; 1 could not start, is not healthy, or the
-store is not sound; 2 arguments or configuration refused.";
+Exit codes: 0 stopped in order; 1 could not start, is not healthy, the store
+is not sound, or the doctor found a fault; 2 arguments or configuration refused.";
 
 #[derive(Parser)]
 #[command(version, about = "An MQTT 3.1, 3.1.1 and 5.0 broker that keeps trying until the message is home")]

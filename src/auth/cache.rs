@@ -10,9 +10,9 @@
 
 use super::password::file::Fingerprint;
 use crate::access::grant::Grant;
+use crate::auth::random::random;
 use crate::time::Instant;
 use aws_lc_rs::hmac::{Context, HMAC_SHA256, Key};
-use aws_lc_rs::rand;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::fmt;
@@ -69,8 +69,7 @@ fn entry_bytes(grant: &Grant, text: usize) -> usize {
 impl CacheSecret {
     /// Returns a new secret, or `None` if the system has no randomness.
     pub fn new() -> Option<CacheSecret> {
-        let mut key = zeroize::Zeroizing::new([0; 32]);
-        rand::fill(key.as_mut_slice()).ok()?;
+        let key = random::<32>().ok()?;
         Some(CacheSecret(Key::new(HMAC_SHA256, key.as_slice())))
     }
 

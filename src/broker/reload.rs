@@ -37,7 +37,7 @@ pub enum ReloadMode {
 /// The result of a reload.
 #[derive(Clone, Debug)]
 pub struct Reloaded {
-    /// True if only a check was asked for.
+    /// What was asked for: the reload, or a check alone.
     pub mode: ReloadMode,
     /// The keys that differ from the values in force. Those that need a restart stay different.
     pub changes: Vec<KeyChange>,

@@ -36,7 +36,7 @@ impl RuleFiles {
         self.broker.is_none() && self.listeners.is_empty()
     }
 
-    /// Reads all files. A file that stands several times is read once.
+    /// Reads all files. A file that is named several times, by listeners or `acl.file`, is read once.
     ///
     /// # Errors
     /// The first file that cannot be used.

@@ -33,6 +33,12 @@ pub(crate) fn socket_path(config: &Config) -> Option<PathBuf> {
     config.admin.socket_path(std::env::var_os("RUNTIME_DIRECTORY").as_deref(), data.as_deref())
 }
 
+/// Returns `None`: this program has no HTTP interface.
+#[cfg(not(feature = "admin"))]
+pub(crate) fn socket_path(_: &Config) -> Option<PathBuf> {
+    None
+}
+
 /// Returns the line of the banner that says where the store is, and what an acknowledgement
 /// promises.
 pub(crate) fn storage_line(config: &Config) -> String {

@@ -1,8 +1,6 @@
 //! `homing doctor`.
 
-use super::data::data_directory;
-#[cfg(feature = "admin")]
-use super::data::socket_path;
+use super::data::{data_directory, socket_path};
 use super::output::say;
 use homing::config::{Config, Refusal};
 use homing::doctor::{self, Finding, Patient, Severity};
@@ -11,11 +9,8 @@ use std::process::ExitCode;
 /// Examines the broker of this configuration, and prints the findings. Exit code 1 if one of them
 /// is a fail.
 pub(crate) fn examine(config: &Config) -> ExitCode {
-    #[cfg(feature = "admin")]
-    let socket = socket_path(config);
-    #[cfg(not(feature = "admin"))]
-    let socket = None;
-    report(&doctor::examine(&Patient { config, data: data_directory(config), socket }))
+    let patient = Patient { config, data: data_directory(config), socket: socket_path(config) };
+    report(&doctor::examine(&patient))
 }
 
 /// Prints the problems of a configuration that was refused. Exit code 1.

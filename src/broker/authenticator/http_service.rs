@@ -160,8 +160,9 @@ impl HttpService {
 
     /// Puts a login into the queue.
     ///
-    /// # Errors The login, if the wait is longer than its time left, or if more than
-    /// [`QUEUED_BYTES`] would wait.
+    /// # Errors
+    /// The login, if the wait is longer than its time left, or if more than [`QUEUED_BYTES`] would
+    /// wait.
     pub(super) fn push(&self, job: HttpJob) -> Result<(), HttpJob> {
         let mut state = self.lock();
         let waiting = (state.jobs.len() + state.in_flight) as f64 / IN_FLIGHT as f64;

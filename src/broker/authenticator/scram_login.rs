@@ -5,10 +5,10 @@
 use super::Inner;
 use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::password::file::Fingerprint;
+use crate::auth::random::random;
 use crate::auth::scram::{ClientFirst, ScramExchange};
 use crate::clock;
 use crate::shard::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
-use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use std::fmt;
@@ -36,16 +36,15 @@ impl ScramLogin {
             Ok(first) => first,
             Err(error) => return AuthDecision::Deny(error.what()),
         };
-        let mut nonce = [0; NONCE];
-        if rand::fill(&mut nonce).is_err() {
+        let Ok(nonce) = random::<NONCE>() else {
             return AuthDecision::Unavailable("the system has no random numbers");
-        }
+        };
         let checks = inner.checks.load();
         let Some(passwords) = &checks.passwords else {
             return AuthDecision::Unavailable("SCRAM needs auth.password_file");
         };
         let (hash, fingerprint) = passwords.scram(first.user());
-        let nonce = STANDARD_NO_PAD.encode(nonce);
+        let nonce = STANDARD_NO_PAD.encode(nonce.as_slice());
         let exchange = ScramExchange::begin(first, hash, fingerprint.is_some(), &nonce);
         let data = exchange.server_first().as_bytes().into();
         let login = ScramLogin { inner: Arc::clone(inner), exchange, fingerprint, address };

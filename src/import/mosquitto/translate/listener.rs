@@ -14,7 +14,7 @@ impl Translator {
         let (port, host) = line.value.split_once(' ').unwrap_or((&line.value, ""));
         let port: u16 = number(port)?;
         let host = host.trim();
-        let place = Some(format!("{}:{}: listener", line.file.display(), line.number));
+        let place = Some(place_of(line));
         let listener = match (port, host) {
             (0, path) if path.starts_with('/') => {
                 ConfListener { path: Some(path.to_owned()), ..ConfListener::default() }

@@ -8,8 +8,8 @@ use std::fmt;
 pub struct TranslatedSettings {
     /// Listeners with addresses of their own.
     pub listeners: Vec<ListenerSettings>,
-    /// Keys of the form `section.key`, with values in TOML, in the order of the output.
-    pub keys: Vec<(&'static str, String)>,
+    /// In the order of the output.
+    pub keys: Keys,
 }
 
 /// A listener of Homing.
