@@ -12,10 +12,14 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY src src
 COPY benches benches
-# Dependencies are kept in caches from one build to the next. A cache is no part of the image, so the program is copied out of it.
+# Dependencies are kept in caches from one build to the next, in one for each architecture, because two may be built at the same time.
+# A cache is no part of the image, so the program is copied out of it. cargo compares times: an older checkout that is built after a newer
+# one would count as built.
+ARG TARGETARCH
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/build/target \
-    cargo build --release --locked --bin homing \
+    --mount=type=cache,id=homing-$TARGETARCH,target=/build/target,sharing=locked \
+    touch src/main.rs src/lib.rs \
+    && cargo build --release --locked --bin homing \
     && cp target/release/homing /homing
 
 FROM debian:bookworm-slim
