@@ -1,4 +1,4 @@
-//! Actions on one client and its messages.
+//! Actions: on one client and its messages, and on a retained message.
 
 use super::access::{Caller, Scope};
 use super::audit::AuditedAction;
@@ -7,6 +7,7 @@ use super::queries::target::ClientTarget;
 use super::request::permit;
 use super::state::AdminState;
 use crate::broker::observer::NoAnswer;
+use crate::mqtt::topic::is_topic_name;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
 use serde_json::{Value, json};
 
@@ -66,8 +67,33 @@ pub(super) async fn carry_out(
     done(outcome.map_err(|_| Failed::Busy)?)
 }
 
+/// Deletes the retained message of a topic for a caller, and writes a line of the audit log.
+///
+/// # Errors
+/// The caller's scope is too small, the topic is no topic name or is reserved, it has no retained
+/// message, or the shard does not answer.
+pub(super) async fn delete_retained(state: &AdminState, caller: &Caller, topic: &str) -> Result<(), Failed> {
+    permit(caller, Scope::Operator)?;
+    let observer = state.running()?;
+    if !is_topic_name(topic) {
+        return Err(Failed::Parameter("name a topic without wildcards: topic=a/b".to_owned()));
+    }
+    let outcome = observer.delete_retained(topic).await;
+    let (result, arguments) = (result_of(&outcome), String::new());
+    let action = AuditedAction { action: "delete_retained", target: topic, arguments, result };
+    state.audit().note(caller, &action);
+    match outcome.map_err(|_| Failed::Busy)? {
+        CommandOutcome::Done => Ok(()),
+        CommandOutcome::Reserved => {
+            let detail = "the broker itself publishes this topic, and would publish it again";
+            Err(Failed::Conflict("reserved-topic", detail.to_owned()))
+        }
+        _ => Err(Failed::NoSuchMessage),
+    }
+}
+
 /// Returns the result of a command as one word, for the audit log.
-pub(super) fn result_of(outcome: &Result<CommandOutcome, NoAnswer>) -> String {
+fn result_of(outcome: &Result<CommandOutcome, NoAnswer>) -> String {
     outcome.as_ref().map_or_else(|_| "no answer".to_owned(), |outcome| format!("{outcome:?}"))
 }
 

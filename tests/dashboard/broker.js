@@ -29,8 +29,8 @@ class Broker {
     this.settings = []
   }
 
-  // Starts the broker; at a second start on the ports of the first one.
-  async start() {
+  // Writes the configuration. `more` are lines of tables that `settings` does not have.
+  configure(more = []) {
     const text = [
       '[network]',
       `listen = ["${this.mqtt}"]`,
@@ -40,8 +40,14 @@ class Broker {
       `addresses = ["${this.admin}"]`,
       `tokens_file = "${path.join(this.folder, 'tokens')}"`,
       ...this.settings,
+      ...more,
     ]
     fs.writeFileSync(this.configuration, `${text.join('\n')}\n`)
+  }
+
+  // Starts the broker; at a second start on the ports of the first one.
+  async start() {
+    this.configure()
     this.log = ''
     this.process = spawn(this.homing, ['serve', '--config', this.configuration], { stdio: ['ignore', 'pipe', 'pipe'] })
     for (const stream of [this.process.stdout, this.process.stderr]) {
@@ -180,10 +186,10 @@ class Client {
   }
 
   // Publishes at QoS 1, and waits for PUBACK.
-  async publish(topic, payload, id = 1) {
+  async publish(topic, payload, id = 1, retain = false) {
     const properties = this.level === 5 ? [0] : []
     const number = Buffer.from([id >> 8, id & 255, ...properties])
-    this.socket.write(packet(0x32, text(topic), number, Buffer.from(payload)))
+    this.socket.write(packet(retain ? 0x33 : 0x32, text(topic), number, Buffer.from(payload)))
     await this.expect((each) => each[0] >> 4 === 4 && each[1].readUInt16BE(0) === id, 'PUBACK')
   }
 

@@ -9,7 +9,19 @@ const { Broker, Client, deaf, PATIENCE } = require('./broker.js')
 
 const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8')
 const IMAGES = path.join(__dirname, '../../docs/images')
-const PAGES = ['/', '/clients', '/clients/pump-7', '/timeline', '/wheel', '/objectives', '/where?topic=pumps/7/set', '/login']
+const PAGES = [
+  '/',
+  '/clients',
+  '/clients/pump-7',
+  '/topics?filter=pumps/7/set',
+  '/topics',
+  '/timeline',
+  '/wheel',
+  '/objectives',
+  '/where?topic=pumps/7/set',
+  '/audit',
+  '/login',
+]
 const SESSIONS = 10_000
 
 // Everything that a page must not do: of all pages of all cases.
@@ -77,12 +89,7 @@ async function viewerSeesNoAction(run) {
   await withPage(run, { scope: 'viewer', expected: ['403'] }, async (page) => {
     await page.goto(`${run.broker.url}/clients/pump-7`)
     assert.strictEqual(await page.getByRole('button', { name: /disconnect|redeliver|end|do it/i }).count(), 0)
-    const csrf = await page.locator('[name=csrf]').first().inputValue()
-    const status = await page.evaluate(async (csrf) => {
-      const body = new URLSearchParams({ csrf })
-      return (await fetch('/clients/pump-7/disconnect', { method: 'POST', body })).status
-    }, csrf)
-    assert.strictEqual(status, 403)
+    assert.strictEqual(await post(page, '/clients/pump-7/disconnect', {}), 403)
   })
 }
 
@@ -155,6 +162,49 @@ async function skipAndPark(run) {
   for (const each of [reader, client, publisher]) each.close()
 }
 
+async function topics(run) {
+  const publisher = await Client.connect(run.broker, 'retainer-1', 4)
+  const hostile = '<img src=x onerror=alert(2)>/\u202e"&'
+  await publisher.publish('topics/kept', 'on', 1, true)
+  await publisher.publish(`topics/${hostile}`, 'on', 2, true)
+  await publisher.publish(`topics/${'y'.repeat(60_000)}`, 'on', 3, true)
+  const listener = await Client.connect(run.broker, 'listener-1')
+  await listener.subscribe('topics/+')
+  await withPage(run, {}, async (page) => {
+    await page.goto(`${run.broker.url}/topics`)
+    await page.getByLabel('Topic, or filter').fill('topics/#')
+    await page.getByRole('button', { name: 'Show', exact: true }).click()
+    assert.strictEqual(await page.locator('main tbody tr').count(), 3)
+    assert.strictEqual(await page.locator('main img').count(), 0)
+    await fits(page, '/topics')
+    await page.getByRole('link', { name: 'topics/kept', exact: true }).click()
+    await page.getByRole('heading', { name: 'Who gets it now' }).waitFor()
+    const row = page.locator('tr', { hasText: 'listener-1' })
+    assert.match(await row.textContent(), /connected.*topics\/\+/)
+    for (const topic of ['topics/kept', `topics/${hostile}`]) {
+      await page.goto(`${run.broker.url}/topics?filter=${encodeURIComponent(topic)}`)
+      await page.getByRole('button', { name: `Delete the retained message of ${topic}` }).click()
+      await page.getByText('No retained message matches.').waitFor()
+    }
+  })
+  await withPage(run, { scope: 'viewer', expected: ['403'] }, async (page) => {
+    await page.goto(`${run.broker.url}/topics?filter=topics/%23`)
+    assert.strictEqual(await page.locator('main tbody tr').count(), 1)
+    assert.strictEqual(await page.getByRole('button', { name: /delete/i }).count(), 0)
+    assert.strictEqual(await post(page, '/topics/delete', { topic: 'topics/other' }), 403)
+  })
+  for (const each of [publisher, listener]) each.close()
+}
+
+// Posts a form from a page of a login. Returns the status.
+async function post(page, where, fields) {
+  const csrf = await page.locator('[name=csrf]').first().inputValue()
+  return page.evaluate(
+    async ([where, fields]) => (await fetch(where, { method: 'POST', body: new URLSearchParams(fields) })).status,
+    [where, { csrf, ...fields }],
+  )
+}
+
 async function redeliver(run) {
   const old = await deaf(run.broker, 'old-1', 4, 'old/1')
   await withPage(run, {}, async (page) => {
@@ -208,7 +258,7 @@ async function fits(page, what) {
 
 async function accessible(run) {
   for (const colorScheme of ['light', 'dark']) {
-    await withPage(run, { options: { colorScheme } }, async (page) => {
+    await withPage(run, { scope: 'admin', options: { colorScheme } }, async (page) => {
       for (const where of PAGES) {
         await page.goto(run.broker.url + where)
         for (const width of [360, 1400]) {
@@ -258,7 +308,7 @@ async function keyboard(run) {
 }
 
 async function withoutJavaScript(run) {
-  await withPage(run, { options: { javaScriptEnabled: false } }, async (page) => {
+  await withPage(run, { scope: 'admin', options: { javaScriptEnabled: false } }, async (page) => {
     for (const where of PAGES) {
       await page.goto(run.broker.url + where)
       assert.ok(await page.locator('h1').isVisible(), where)
@@ -325,6 +375,7 @@ const CASES = [
   ['5 one message is skipped and one is parked', skipAndPark],
   ['6 a 3.1.1 client gets a message again, a 5.0 client is only disconnected', redeliver],
   ['7 client ids break nothing', hostileIds],
+  ['topics: who gets a message, what is retained, and its deletion', topics],
   ['9 axe finds nothing, and nothing is too wide', accessible],
   ['10 the keyboard is enough', keyboard],
   ['11 the pages work without JavaScript', withoutJavaScript],

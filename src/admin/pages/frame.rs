@@ -19,9 +19,10 @@ use std::sync::atomic::Ordering;
 const STUCK: usize = 100;
 
 /// The places of the navigation, each with the scope that it needs.
-const PLACES: [(&str, &str, Scope); 7] = [
+const PLACES: [(&str, &str, Scope); 8] = [
     ("/", "Overview", Scope::Viewer),
     ("/clients", "Clients", Scope::Viewer),
+    ("/topics", "Topics", Scope::Viewer),
     ("/where", "Where", Scope::Viewer),
     ("/timeline", "Redelivery", Scope::Viewer),
     ("/wheel", "Deadlines", Scope::Viewer),

@@ -8,6 +8,7 @@
 //! | `assets`, `cookies`, `views` | the files that the pages load, the cookies, and the texts |
 //! | `frame`, `page` | the frame of every page, and the page of an error |
 //! | `entry` | the rules by which a request belongs to a login |
+//! | `timeline`, `subscribers` | parts of pages, too |
 //! | all others | one page each, or a few |
 
 mod assets;
@@ -20,8 +21,10 @@ mod live;
 mod login;
 mod overview;
 mod page;
+mod subscribers;
 mod theme;
 mod timeline;
+mod topics;
 mod views;
 mod wheel;
 mod whereabouts;
@@ -38,6 +41,8 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/end", web::post().to(clients::end))
         .route("/clients/{id}/redeliver", web::post().to(clients::redeliver))
         .route("/clients/{id}/message", web::post().to(clients::on_message))
+        .route("/topics", web::get().to(topics::page))
+        .route("/topics/delete", web::post().to(topics::delete))
         .route("/objectives", web::get().to(lists::objectives))
         .route("/audit", web::get().to(lists::audit))
         .route("/where", web::get().to(whereabouts::page))

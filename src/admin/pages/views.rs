@@ -17,7 +17,7 @@ use std::time::Duration;
 const SHOWN: usize = 256;
 
 /// Bytes of a client identifier above which a link has the place of the session instead.
-const LONG: usize = 1_000;
+pub(super) const LONG: usize = 1_000;
 
 /// A session in a list.
 #[derive(Clone, Debug)]

@@ -3,11 +3,11 @@
 use super::entry::login_of;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
-use super::views::{link_of, shown};
+use super::subscribers::Subscribers;
 use crate::admin::queries::whereabouts::whereabouts;
 use crate::admin::request::read_query;
 use crate::admin::state::State;
-use crate::shard::observe::whereabouts::{MatchedSession, Wanted};
+use crate::shard::observe::whereabouts::Wanted;
 use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;
@@ -33,16 +33,7 @@ struct WherePage {
 /// The answer: one sentence for each receiver and place, and the subscribers.
 struct WhereAnswer {
     verdicts: Vec<String>,
-    subscribers: Vec<SubscriberRow>,
-}
-
-/// A client whose subscriptions match the topic now.
-struct SubscriberRow {
-    name: String,
-    link: Option<String>,
-    state: &'static str,
-    qos: u8,
-    filters: String,
+    subscribers: Subscribers,
 }
 
 pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
@@ -55,19 +46,9 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
         None
     } else {
         let found = whereabouts(&state, &wanted).await?;
-        let subscribers = found.receivers.sessions.iter().map(subscriber_row).collect();
+        let subscribers = Subscribers::of(&found.receivers);
         Some(WhereAnswer { verdicts: found.verdicts, subscribers })
     };
     let frame = PageFrame::of(&request, &state, &login, "/where").await;
     Ok(render(&WherePage { frame, form, found }))
-}
-
-fn subscriber_row(session: &MatchedSession) -> SubscriberRow {
-    SubscriberRow {
-        name: shown(&session.client_id),
-        link: link_of(&session.client_id),
-        state: session.state(),
-        qos: session.qos as u8,
-        filters: session.filters.join(", "),
-    }
 }

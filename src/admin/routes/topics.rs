@@ -3,9 +3,9 @@
 use super::clients::message;
 use super::whereabouts::{drop_row, group_row, session_row};
 use crate::admin::access::Scope;
-use crate::admin::audit::AuditedAction;
-use crate::admin::commands::result_of;
+use crate::admin::commands;
 use crate::admin::failed::Failed;
+use crate::admin::queries::retained::find_retained;
 use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::waits::until;
@@ -14,9 +14,6 @@ use crate::admin::request::{caller, limit_of, read_query};
 use crate::admin::state::AdminState;
 use crate::clock;
 use crate::mqtt::message::Message;
-use crate::mqtt::topic::{TopicFilter, is_topic_name};
-use crate::routing::retained::{Cursor, SearchProgress};
-use crate::shard::features::administration::CommandOutcome;
 use crate::shard::observe::query::MessageSummary;
 use crate::shard::observe::whereabouts::Wanted;
 use crate::time::Instant;
@@ -24,17 +21,9 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 /// Retained messages in one answer at most.
 const RETAINED: usize = 1_000;
-
-/// Topics that one part of a search looks at, while it holds the lock of the retained messages:
-/// 0.1 ms.
-const PORTION: usize = 500;
-
-/// Time for a search.
-const TIME: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,17 +80,8 @@ pub(crate) async fn retained(request: HttpRequest, state: Data<AdminState>) -> R
     caller(&request, Scope::Viewer)?;
     let observer = state.running()?;
     let RetainedParameters { filter, limit } = read_query(&request)?;
-    let (filter, limit) = (filter.unwrap_or_else(|| "#".to_owned()), limit_of(limit, 100, RETAINED)?);
-    TopicFilter::parse(&filter, usize::MAX)
-        .map_err(|error| Failed::Parameter(format!("filter {filter:?} is no topic filter: {error}")))?;
-    let (mut found, mut cursor, started) = (Vec::<Message>::new(), Cursor::default(), clock::now());
-    let mut progress = SearchProgress::More;
-    while progress == SearchProgress::More && found.len() <= limit && clock::now().since(started) < TIME {
-        // Locked for one portion.
-        let messages = observer.shared().retained();
-        progress = messages.matching_from(&mut cursor, &filter, clock::now(), &mut { PORTION }, &mut found);
-    }
-    let is_complete = progress == SearchProgress::Done && found.len() <= limit;
+    let limit = limit_of(limit, 100, RETAINED)?;
+    let found = find_retained(observer, filter.as_deref().unwrap_or("#"), limit)?;
     let row = |message: &Message| {
         json!({
             "topic": message.topic().chars().take(256).collect::<String>(),
@@ -110,8 +90,8 @@ pub(crate) async fn retained(request: HttpRequest, state: Data<AdminState>) -> R
             "expires_in": until(clock::now(), message.header().expires),
         })
     };
-    let rows: Vec<Value> = found.iter().take(limit).map(row).collect();
-    Ok(HttpResponse::Ok().json(json!({ "retained": rows, "complete": is_complete })))
+    let rows: Vec<Value> = found.messages.iter().map(row).collect();
+    Ok(HttpResponse::Ok().json(json!({ "retained": rows, "complete": found.is_complete })))
 }
 
 /// Deletes the retained message of a topic.
@@ -120,24 +100,9 @@ pub(crate) async fn delete_retained(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Operator)?;
-    let observer = state.running()?;
     let TopicParameters { topic } = read_query(&request)?;
-    let topic = topic.filter(|topic| is_topic_name(topic));
-    let topic =
-        topic.ok_or_else(|| Failed::Parameter("name a topic without wildcards: topic=a/b".to_owned()))?;
-    let outcome = observer.delete_retained(&topic).await;
-    let result = result_of(&outcome);
-    let action =
-        AuditedAction { action: "delete_retained", target: &topic, arguments: String::new(), result };
-    state.audit().note(&caller, &action);
-    match outcome.map_err(|_| Failed::Busy)? {
-        CommandOutcome::Done => Ok(HttpResponse::NoContent().finish()),
-        CommandOutcome::Reserved => {
-            let detail = "the broker itself publishes this topic, and would publish it again";
-            Err(Failed::Conflict("reserved-topic", detail.to_owned()))
-        }
-        _ => Err(Failed::NoSuchMessage),
-    }
+    commands::delete_retained(&state, &caller, &topic.unwrap_or_default()).await?;
+    Ok(HttpResponse::NoContent().finish())
 }
 
 /// Lists delayed messages that are in memory: those of the next minute, or all without a store.

@@ -1,0 +1,57 @@
+//! The clients that get the messages of a topic now.
+
+use super::views::{link_of, shown};
+use crate::shard::observe::whereabouts::{MatchedReceivers, MatchedSession};
+
+/// The receivers of a topic.
+pub(super) struct Subscribers {
+    pub(super) rows: Vec<SubscriberRow>,
+    pub(super) groups: Vec<GroupRow>,
+    /// False if there are more receivers than these.
+    pub(super) is_complete: bool,
+}
+
+/// A client whose subscriptions match the topic now.
+pub(super) struct SubscriberRow {
+    pub(super) name: String,
+    pub(super) link: Option<String>,
+    pub(super) state: &'static str,
+    pub(super) qos: u8,
+    pub(super) filters: String,
+}
+
+/// A shared group whose filter matches the topic now. One of its members gets each message.
+pub(super) struct GroupRow {
+    pub(super) filter: String,
+    pub(super) members: usize,
+}
+
+impl Subscribers {
+    pub(super) fn of(found: &MatchedReceivers) -> Subscribers {
+        let group =
+            |(filter, members): &(Box<str>, usize)| GroupRow { filter: shown(filter), members: *members };
+        Subscribers {
+            rows: found.sessions.iter().map(SubscriberRow::of).collect(),
+            groups: found.groups.iter().map(group).collect(),
+            is_complete: !found.more,
+        }
+    }
+
+    /// Returns true if nobody gets the messages.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.groups.is_empty()
+    }
+}
+
+impl SubscriberRow {
+    fn of(session: &MatchedSession) -> SubscriberRow {
+        let filters: Vec<String> = session.filters.iter().map(|filter| shown(filter)).collect();
+        SubscriberRow {
+            name: shown(&session.client_id),
+            link: link_of(&session.client_id),
+            state: session.state(),
+            qos: session.qos as u8,
+            filters: filters.join(", "),
+        }
+    }
+}

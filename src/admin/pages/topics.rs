@@ -1,0 +1,116 @@
+//! The page of topics: who gets a message, and what is retained.
+
+use super::cookies::see;
+use super::entry::{login_of, login_of_form};
+use super::frame::PageFrame;
+use super::page::{PageResult, render};
+use super::subscribers::Subscribers;
+use super::views::{LONG, bytes, shown, until};
+use crate::admin::access::Scope;
+use crate::admin::commands::delete_retained;
+use crate::admin::queries::retained::find_retained;
+use crate::admin::queries::whereabouts::receivers;
+use crate::admin::request::read_query;
+use crate::admin::segment::segment;
+use crate::admin::state::State;
+use crate::mqtt::message::Message;
+use crate::mqtt::topic::is_topic_name;
+use actix_web::{HttpRequest, web};
+use askama::Template;
+use serde::Deserialize;
+
+/// Retained messages on the page at most.
+const RETAINED: usize = 100;
+
+/// The filter of the page. An empty one is none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TopicsForm {
+    filter: String,
+}
+
+/// The form that deletes a retained message.
+#[derive(Deserialize)]
+pub(super) struct DeleteForm {
+    csrf: String,
+    topic: String,
+    /// The filter of the page to go back to.
+    #[serde(default)]
+    filter: String,
+}
+
+#[derive(Template)]
+#[template(path = "topics.html", config = "src/admin/askama.toml")]
+struct TopicsPage {
+    frame: PageFrame,
+    csrf: String,
+    may_act: bool,
+    filter: String,
+    /// `None` unless the filter is one topic.
+    subscribers: Option<Subscribers>,
+    /// The path of the page that says where the messages of the topic are.
+    where_link: String,
+    retained: Vec<RetainedRow>,
+    /// True if there are more retained messages than the page has.
+    more: bool,
+}
+
+/// A retained message.
+struct RetainedRow {
+    /// The first 256 characters of the topic.
+    name: String,
+    /// The topic, for the links and the form; `None` if it is too long for them.
+    topic: Option<TopicLink>,
+    qos: u8,
+    size: String,
+    expires: String,
+}
+
+/// A topic in a link and in a form.
+struct TopicLink {
+    path: String,
+    text: String,
+}
+
+pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let observer = state.running()?;
+    let TopicsForm { filter } = read_query(&request)?;
+    let subscribers = match is_topic_name(&filter) {
+        true => Some(Subscribers::of(&receivers(&state, observer, &filter).await?)),
+        false => None,
+    };
+    let found = find_retained(observer, if filter.is_empty() { "#" } else { &filter }, RETAINED)?;
+    Ok(render(&TopicsPage {
+        csrf: login.csrf.clone(),
+        may_act: login.caller.scope >= Scope::Operator,
+        frame: PageFrame::of(&request, &state, &login, "/topics").await,
+        subscribers,
+        where_link: format!("/where?topic={}", segment(&filter)),
+        retained: found.messages.iter().map(RetainedRow::of).collect(),
+        more: !found.is_complete,
+        filter,
+    }))
+}
+
+impl RetainedRow {
+    fn of(message: &Message) -> RetainedRow {
+        let topic = message.topic();
+        let link =
+            || TopicLink { path: format!("/topics?filter={}", segment(topic)), text: topic.to_owned() };
+        RetainedRow {
+            name: shown(topic),
+            topic: (topic.len() <= LONG).then(link),
+            qos: message.header().qos as u8,
+            size: bytes(message.payload().len() as u64),
+            expires: until(message.header().expires),
+        }
+    }
+}
+
+/// Deletes a retained message, and goes back to the page.
+pub(super) async fn delete(request: HttpRequest, state: State, form: web::Form<DeleteForm>) -> PageResult {
+    let login = login_of_form(&request, &state, &form.csrf)?;
+    delete_retained(&state, &login.caller, &form.topic).await?;
+    Ok(see(&format!("/topics?filter={}", segment(&form.filter))))
+}
