@@ -193,6 +193,17 @@ pub fn levels_match<'a>(filter: impl Iterator<Item = &'a str>, topic: &str) -> b
     levels.next().is_none()
 }
 
+/// Returns the first `most` characters of `text`. A text of at most that many bytes is not read.
+pub fn first_chars(text: &str, most: usize) -> &str {
+    if text.len() <= most {
+        return text;
+    }
+    match text.char_indices().nth(most) {
+        Some((end, _)) => text.get(..end).unwrap_or_default(),
+        None => text,
+    }
+}
+
 /// Returns `text` as one level of a Topic Name. The characters `/`, `+`, `#` and `%` become `%2F`,
 /// `%2B`, `%23` and `%25`. Allocates only if there is one of them.
 pub fn escape_level(text: &str) -> Cow<'_, str> {
@@ -294,6 +305,12 @@ mod tests {
         assert!(TopicFilter::parse("$share/g/a/b/c", 3).is_ok());
         assert_eq!(TopicFilter::parse("a/b/c/", 3), Err(TopicFilterError::TooManyLevels));
         assert_eq!((levels("a"), levels("/"), levels("a/b/c")), (1, 2, 3));
+    }
+
+    #[test]
+    fn the_first_characters_of_a_text_are_whole() {
+        assert_eq!((first_chars("abc", 3), first_chars("abcd", 3), first_chars("", 0)), ("abc", "abc", ""));
+        assert_eq!((first_chars("äöü", 3), first_chars("äöüß", 3), first_chars("ä", 0)), ("äöü", "äöü", ""));
     }
 
     // 5.0 [MQTT-4.7.2-1]; 3.1.1 [MQTT-4.7.2-1]

@@ -6,6 +6,7 @@
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{Packet, PacketId, QoS, ReasonCode};
+use crate::mqtt::topic::first_chars;
 
 /// Notes that a connection keeps until they are collected.
 const MOST: usize = 256;
@@ -37,8 +38,7 @@ pub struct PacketNote {
 
 /// Returns a text of a client, the first 256 characters of a longer one.
 pub fn cut(text: &str) -> Box<str> {
-    let end = text.char_indices().nth(TEXT).map_or(text.len(), |(end, _)| end);
-    text.get(..end).unwrap_or_default().into()
+    first_chars(text, TEXT).into()
 }
 
 impl PacketNote {

@@ -3,7 +3,9 @@
 //! A thread offers each moment to one bounded channel, and never waits. If the channel is full, the
 //! moment is dropped and counted. Without a listener an event costs one load.
 
+use crate::mqtt::topic::first_chars;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence, RedeliveryTime};
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -104,9 +106,9 @@ impl MomentFeed {
             return;
         };
         let client_id = client_id[..client_id.floor_char_boundary(LONGEST_ID)].into();
-        let text: String = text_of(&event.occurrence).chars().take(LONGEST_TEXT).collect();
+        let text = first_chars(&text_of(&event.occurrence), LONGEST_TEXT).into();
         let is_overdue = is_overdue(&event.occurrence);
-        room.send(Moment { unix_ms: unix_ms(), client_id, kind, is_overdue, text: text.into() });
+        room.send(Moment { unix_ms: unix_ms(), client_id, kind, is_overdue, text });
     }
 }
 
@@ -133,19 +135,19 @@ fn is_overdue(occurrence: &Occurrence) -> bool {
 }
 
 /// Returns the circumstances of a moment.
-fn text_of(occurrence: &Occurrence) -> String {
+fn text_of(occurrence: &Occurrence) -> Cow<'static, str> {
     match occurrence {
-        Occurrence::Stalled(stall) => stall.to_string(),
+        Occurrence::Stalled(stall) => stall.to_string().into(),
         Occurrence::Redelivered { publishes, releases, when } => {
             let on = match when {
                 RedeliveryTime::Live => "on the live connection",
                 RedeliveryTime::AtReturn => "at the return of the client",
             };
-            format!("{publishes} PUBLISH and {releases} PUBREL sent again {on}")
+            format!("{publishes} PUBLISH and {releases} PUBREL sent again {on}").into()
         }
-        Occurrence::Exhausted(_) => "redelivery.attempts is used up".to_owned(),
-        Occurrence::Disconnected(cause) => cause.to_string(),
-        _ => "the client connected again, and its session was there".to_owned(),
+        Occurrence::Exhausted(_) => "redelivery.attempts is used up".into(),
+        Occurrence::Disconnected(cause) => cause.to_string().into(),
+        _ => "the client connected again, and its session was there".into(),
     }
 }
 

@@ -62,6 +62,11 @@ impl WithheldIds {
         self.0.pop_front().is_some()
     }
 
+    /// True if no identifier is withheld.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// True if the identifier is withheld. Costs a pass over the identifiers.
     pub fn has(&self, id: PacketId) -> bool {
         self.0.iter().any(|withheld| packet_id(withheld.number) == id)

@@ -3,6 +3,7 @@
 
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{Connect, QoS};
+use crate::mqtt::topic::first_chars;
 use crate::session::ack_wait;
 use crate::session::ack_wait::RequestedTime;
 use crate::shard::admission::{Change, Want};
@@ -23,7 +24,7 @@ const LOGGED: usize = 64;
 const CLIENT_ID: usize = 256;
 
 fn shortened(client_id: &str) -> Box<str> {
-    client_id.chars().take(CLIENT_ID).collect()
+    first_chars(client_id, CLIENT_ID).into()
 }
 
 /// The result of a PUBLISH to a topic that is reserved for the broker.
@@ -130,12 +131,14 @@ pub(crate) fn granted_message(id: ConnectionId, filter: &str, core: &mut Core) -
 }
 
 fn note_unreadable(client_id: Box<str>, time: RequestedTime, text: &str, core: &mut Core) {
-    let text: String = text.chars().take(LOGGED).collect();
     core.note(ClientEvent {
         connection: None,
         client_id: Some(client_id),
         version: None,
-        occurrence: Occurrence::RequestUnreadable { setting: time.name(), text: text.into() },
+        occurrence: Occurrence::RequestUnreadable {
+            setting: time.name(),
+            text: first_chars(text, LOGGED).into(),
+        },
         detail: None,
     });
 }

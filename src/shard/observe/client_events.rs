@@ -9,6 +9,7 @@
 
 use crate::access::bans::Ban;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
+use crate::mqtt::topic::first_chars;
 use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
@@ -180,7 +181,7 @@ pub struct Addressed {
 
 /// Returns topic and QoS of a delivery. Cuts a topic that is too long for an event.
 pub(crate) fn addressed(delivery: &Delivery) -> Addressed {
-    let topic = delivery.message.topic().chars().take(TOPIC).collect();
+    let topic = first_chars(delivery.message.topic(), TOPIC).into();
     Addressed { topic, qos: delivery.qos }
 }
 

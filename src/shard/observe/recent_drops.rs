@@ -1,5 +1,6 @@
 //! The last dropped messages of one shard, for operators. Written on the way of a drop only.
 
+use crate::mqtt::topic::first_chars;
 use crate::session::drops::{DropReason, Dropped};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -66,8 +67,7 @@ impl RecentDrops {
 }
 
 fn shortened(text: &str) -> Box<str> {
-    let end = text.char_indices().nth(TEXT).map_or(text.len(), |(end, _)| end);
-    text.get(..end).unwrap_or_default().into()
+    first_chars(text, TEXT).into()
 }
 
 #[cfg(test)]
