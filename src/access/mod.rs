@@ -6,6 +6,7 @@
 //! - [`rule_set`]: many filters, and the search for one that matches a topic.
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
 //! - [`permit`]: all rules of one user, and the decisions that follow from them.
+//! - [`written_topics`]: the topics that a client publishes to again and again.
 //! - [`ordered`]: rules of which the first that matches decides.
 //! - `rule_text`: the rules of one session as text, for the store.
 //! - [`acl`]: the permits of all users.
@@ -29,3 +30,4 @@ pub mod rule;
 pub mod rule_set;
 mod rule_text;
 pub mod strikes;
+pub mod written_topics;

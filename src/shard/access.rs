@@ -11,6 +11,7 @@ use crate::access::grant::SessionRules;
 use crate::access::identity::Identity;
 use crate::access::permit::{Coverage, Permit};
 use crate::access::rule::ClientNames;
+use crate::access::written_topics::WrittenTopics;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::shard::arrival::ListenerNumber;
 use std::sync::Arc;
@@ -158,6 +159,8 @@ pub(crate) struct SessionAccess {
     own: Option<SessionRules>,
     /// The ACL file that counts.
     source: RuleSource,
+    /// The topics that the client may write, as of this generation.
+    written: WrittenTopics,
 }
 
 impl AccessRules {
@@ -288,6 +291,7 @@ impl SessionAccess {
             self.permit = rules.permit_of(self.own.as_ref(), &self.source, user);
             self.guarded = !self.is_superuser();
             self.generation = rules.generation;
+            self.written.clear();
         }
     }
 
@@ -330,7 +334,7 @@ impl SessionAccess {
     /// Returns true if the client may publish to a topic.
     pub(crate) fn may_write(&mut self, rules: &AccessRules, names: ClientNames<'_>, topic: &str) -> bool {
         self.refresh(rules, names.user);
-        self.permit.may_write(topic, names)
+        self.written.may_write(&self.permit, topic, names)
     }
 
     /// Returns true if a message of a topic may be delivered.
