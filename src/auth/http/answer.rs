@@ -72,7 +72,7 @@ pub fn read_answer(unix_ms: u64, status: u16, body: &[u8]) -> Result<HttpAnswer,
         Some(expires) => {
             let expires = expires.as_f64().ok_or(AnswerError::ExpireAt)?;
             let remaining = expires * 1e3 - unix_ms as f64;
-            if remaining <= 0.0 {
+            if remaining < 1.0 {
                 return Ok(HttpAnswer::Expired);
             }
             // A cast of a large number saturates.

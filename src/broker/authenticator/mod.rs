@@ -62,6 +62,9 @@ const CACHED: usize = 65_536;
 /// Bytes of all caches together.
 const CACHED_BYTES: usize = 16 << 20;
 
+/// The reason of a refusal, if no method behind the HTTP service is meant. For the log.
+const IGNORED: &str = "the HTTP service ignores the client, and no other method is meant";
+
 /// Settings of the authenticator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AuthenticatorOptions {
@@ -282,10 +285,10 @@ impl Inner {
                 self.deny(&job, what, place.is_guess);
             }
             HttpAnswer::Ignore if place.rest(&job.request).is_empty() => {
-                let what = "the HTTP service ignores the client, and no other method is meant";
-                self.deny(&job, what, place.is_guess);
+                self.deny(&job, IGNORED, true);
             }
-            HttpAnswer::Ignore => self.enqueue(job, place),
+            // As an unknown name: if no later method knows the client either, it is a guess.
+            HttpAnswer::Ignore => self.enqueue(job, ChainPlace { what: IGNORED, is_guess: true, ..place }),
         }
     }
 }

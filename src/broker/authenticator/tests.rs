@@ -86,3 +86,57 @@ fn guesses_that_are_sent_at_once_are_not_all_tried() {
         assert_eq!(tried, 3);
     });
 }
+
+/// Returns a login that the HTTP service decides, as the last method.
+fn http_job(waits: &Arc<()>, address: Option<IpAddr>, reply: Recipient<Decided>) -> HttpJob {
+    let mut request = AuthRequest::of_test("ann", b"guess", waits);
+    request.methods = [AuthMethod::Http].into();
+    let (bytes, due) = (request.size(), clock::now() + Duration::from_secs(60));
+    let job = AuthJob { request, bytes, due, peer: address, address, reply };
+    HttpJob { job: Box::new(job), place: ChainPlace { next: 1, ..ChainPlace::START } }
+}
+
+#[test]
+fn a_login_that_the_http_service_does_not_accept_counts_for_the_block_of_its_address() {
+    System::new().block_on(async {
+        let (sender, mut decisions) = unbounded_channel();
+        let reply = Decisions(sender).start().recipient();
+        let (authenticator, client) = guarded(Duration::ZERO, reply.clone());
+        let waits = Arc::new(());
+        for (answer, address, is_counted) in [
+            (HttpAnswer::Deny, "192.0.2.1", true),
+            (HttpAnswer::Ignore, "192.0.2.2", true),
+            // The service knows the client.
+            (HttpAnswer::Expired, "192.0.2.3", false),
+        ] {
+            let address = address.parse().ok();
+            for _ in 0..3 {
+                let job = http_job(&waits, address, reply.clone());
+                authenticator.inner.http_answered(job, answer.clone());
+                assert!(matches!(decisions.recv().await.unwrap(), AuthDecision::Deny(_)), "{answer:?}");
+            }
+            client.ask(clock::now(), AuthRequest::of_test("ann", b"right", &waits), address);
+            let is_blocked = matches!(decisions.recv().await.unwrap(), AuthDecision::Blocked);
+            assert_eq!(is_blocked, is_counted, "{answer:?}");
+        }
+    });
+}
+
+#[test]
+fn a_login_that_the_http_service_ignores_and_the_next_method_denies_counts_once() {
+    System::new().block_on(async {
+        let (sender, mut decisions) = unbounded_channel();
+        let reply = Decisions(sender).start().recipient();
+        let (authenticator, client) = guarded(Duration::ZERO, reply.clone());
+        let (waits, far) = (Arc::new(()), "192.0.2.1".parse().ok());
+        for _ in 0..2 {
+            let mut job = http_job(&waits, far, reply.clone());
+            job.job.request.methods = [AuthMethod::Http, AuthMethod::Password].into();
+            authenticator.inner.http_answered(job, HttpAnswer::Ignore);
+            assert!(matches!(decisions.recv().await.unwrap(), AuthDecision::Deny("wrong password")));
+        }
+        client.ask(clock::now(), AuthRequest::of_test("ann", b"right", &waits), far);
+        let decision = decisions.recv().await.unwrap();
+        assert!(matches!(decision, AuthDecision::Allow(_)), "two failures are no three: {decision:?}");
+    });
+}
