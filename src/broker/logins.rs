@@ -4,9 +4,9 @@ use super::authenticator::checks::{Checks, TokenCheck, TokenPlace};
 use super::authenticator::decided::Decided;
 use super::authenticator::http_client::HttpTarget;
 use super::authenticator::{AuthClientParts, Authenticator, AuthenticatorOptions};
+use super::listener_files::{ListenerFiles, ListenerPaths};
 use super::settings::asks_authenticator;
 use super::start_error::StartError;
-use crate::auth::file_error::FileError;
 use crate::auth::http::headers::HttpHeaders;
 use crate::auth::jwt::keys::TokenKeys;
 use crate::auth::jwt::token::{TokenRules, TokenVerifier};
@@ -20,7 +20,7 @@ use tracing::warn;
 
 /// The authenticator, with the paths of its files.
 pub(super) struct Logins {
-    passwords: Option<PathBuf>,
+    passwords: ListenerPaths,
     keys: Option<PathBuf>,
     http: Option<HttpSource>,
     /// `None` without a data directory.
@@ -37,13 +37,16 @@ struct HttpSource {
 
 /// Files that were read again, and are not in force yet.
 pub(super) struct LoginFiles {
-    passwords: Option<PasswordFile>,
+    passwords: PasswordFiles,
     keys: Option<TokenKeys>,
     http: Option<HttpTarget>,
 }
 
-/// A password file before and after a change.
-pub(super) type ChangedPasswords = (Arc<PasswordFile>, Arc<PasswordFile>);
+/// The password files of the broker and of its listeners.
+pub(super) type PasswordFiles = ListenerFiles<PasswordFile>;
+
+/// The password files before and after a change.
+pub(super) type ChangedPasswords = (Arc<PasswordFiles>, Arc<PasswordFiles>);
 
 impl Logins {
     /// Starts the authenticator, if a method needs it.
@@ -59,8 +62,9 @@ impl Logins {
         if !asks_authenticator(config) {
             return Ok(None);
         }
-        let (passwords, keys) = (auth.password_path(), auth.jwt_keys_path());
-        let file = load_passwords(passwords.as_deref(), decoys.as_ref()).map_err(StartError::Passwords)?;
+        let passwords = ListenerPaths::new(config, auth.password_path(), |one| one.password_file.as_ref());
+        let files = load_passwords(&passwords, decoys.as_ref())?;
+        let keys = auth.jwt_keys_path();
         let read = keys.as_deref().map(TokenKeys::load).transpose().map_err(StartError::TokenKeys)?;
         let http = HttpSource::of(auth);
         if let Some(HttpSource { url, .. }) = &http
@@ -70,8 +74,7 @@ impl Logins {
             warn!(event = "auth.http_plain", service = %url, "auth.http_url is not https: the passwords of clients can be read on the way to the service");
         }
         let target = http.as_ref().map(HttpSource::load).transpose()?;
-        let checks =
-            Checks { passwords: file.map(Arc::new), tokens: read.map(|keys| token_check(auth, keys)) };
+        let checks = Checks { passwords: Arc::new(files), tokens: read.map(|keys| token_check(auth, keys)) };
         let options = AuthenticatorOptions {
             workers: auth.worker_count(),
             timeout: auth.timeout,
@@ -94,7 +97,7 @@ impl Logins {
     /// # Errors
     /// The mistakes of all files.
     pub(super) fn read_again(&self) -> Result<LoginFiles, String> {
-        let passwords = load_passwords(self.passwords.as_deref(), self.decoys.as_ref());
+        let passwords = load_passwords(&self.passwords, self.decoys.as_ref());
         let keys = self.keys.as_deref().map(TokenKeys::load).transpose();
         let http = self.http.as_ref().map(HttpSource::load).transpose();
         match (passwords, keys, http) {
@@ -110,17 +113,18 @@ impl Logins {
         }
     }
 
-    /// Puts the files in force. Returns the password file before and after, and what changed, for
+    /// Puts the files in force. Returns the password files before and after, and what changed, for
     /// the log.
     pub(super) fn replace(&self, files: LoginFiles) -> (Option<ChangedPasswords>, Vec<String>) {
         let old = self.authenticator.checks();
         let mut checks = Checks::clone(&old);
         let mut what = Vec::new();
         let mut changed = None;
-        if let (Some(old), Some(new)) = (&old.passwords, files.passwords.map(Arc::new)) {
-            what.push(format!("the password file has {} users, and had {}", new.users(), old.users()));
-            checks.passwords = Some(Arc::clone(&new));
-            changed = Some((Arc::clone(old), new));
+        if !files.passwords.is_empty() {
+            let new = Arc::new(files.passwords);
+            what.extend(changed_users(&old.passwords, &new));
+            checks.passwords = Arc::clone(&new);
+            changed = Some((Arc::clone(&old.passwords), new));
         }
         if let (Some(check), Some(new)) = (&mut checks.tokens, files.keys) {
             what.push(format!("auth.jwt_keys has {} keys, and had {}", new.len(), check.verifier.keys()));
@@ -149,16 +153,30 @@ pub(super) fn decoy_secret(directory: Option<&Path>) -> Option<DecoySecret> {
     }
 }
 
-/// Reads the password file, if there is one.
-fn load_passwords(
-    file: Option<&Path>,
-    decoys: Option<&DecoySecret>,
-) -> Result<Option<PasswordFile>, FileError> {
-    let passwords = file.map(PasswordFile::load).transpose()?;
-    Ok(passwords.map(|file| match decoys {
-        Some(secret) => file.with_decoys(secret),
-        None => file,
-    }))
+/// Reads the password files.
+///
+/// # Errors
+/// The first file that cannot be used.
+fn load_passwords(paths: &ListenerPaths, decoys: Option<&DecoySecret>) -> Result<PasswordFiles, StartError> {
+    let read = |path: &Path| {
+        let file = PasswordFile::load(path)?;
+        Ok(match decoys {
+            Some(secret) => file.with_decoys(secret),
+            None => file,
+        })
+    };
+    paths.load(read, (StartError::Passwords, StartError::ListenerPasswords))
+}
+
+/// Returns what the log says of password files that were read again.
+fn changed_users(old: &PasswordFiles, new: &PasswordFiles) -> Vec<String> {
+    let users = |of: &str, new: &PasswordFile, old: &PasswordFile| {
+        format!("the password file{of} has {} users, and had {}", new.users(), old.users())
+    };
+    let broker = new.broker.iter().zip(&old.broker).map(|(new, old)| users("", new, old));
+    let own = new.own().zip(old.own());
+    let own = own.map(|((name, new), (_, old))| users(&format!(" of listener {name}"), new, old));
+    broker.chain(own).collect()
 }
 
 impl HttpSource {

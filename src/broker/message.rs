@@ -3,8 +3,10 @@
 
 use super::authenticator::AuthClientParts;
 use crate::access::bans::BanList;
+use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::password::PasswordFile;
 use crate::broker::connection::Incoming;
+use crate::broker::listener_files::ListenerFiles;
 use crate::broker::rate_limit::EventRates;
 use crate::expiry::actor::ExpiryActor;
 use crate::net::tls::config::TlsServer;
@@ -36,15 +38,25 @@ pub struct PeerAddresses {
     pub batches: Recipient<PeerBatch>,
 }
 
-/// The password file was replaced. Users that left it, or have another hash, are disconnected.
+/// Password files were replaced. Users that left the file of their listener, or have another hash,
+/// are disconnected.
 #[derive(Clone)]
 pub struct PasswordsChanged {
-    /// The file before.
-    pub old: Arc<PasswordFile>,
-    /// The file that is in force.
-    pub new: Arc<PasswordFile>,
+    /// The files before.
+    pub(super) old: Arc<ListenerFiles<PasswordFile>>,
+    /// The files that are in force.
+    pub(super) new: Arc<ListenerFiles<PasswordFile>>,
     /// The slot of the first session that is not looked at yet.
-    pub from: u32,
+    pub(super) from: u32,
+}
+
+impl PasswordsChanged {
+    /// Returns true if a client of this listener entered as this user with a line that is gone or
+    /// has changed.
+    pub(super) fn revokes(&self, user: &Identity, listener: ListenerNumber) -> bool {
+        let line = |files: &ListenerFiles<PasswordFile>| files.of(listener)?.fingerprint(user.user());
+        user.source() == IdentitySource::Password && line(&self.old) != line(&self.new)
+    }
 }
 
 impl Message for PasswordsChanged {

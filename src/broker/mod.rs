@@ -49,6 +49,7 @@
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
 //! | `listener`, `open_listener` | accepted sockets to the shards; what is known of a listener |
+//! | `listener_files`, `rule_files` | files of the broker and of single listeners; ACL files |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
@@ -70,6 +71,7 @@ pub mod events;
 mod fixture;
 mod handshake;
 mod listener;
+mod listener_files;
 mod live_files;
 mod logins;
 pub mod message;

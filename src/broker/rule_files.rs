@@ -1,63 +1,37 @@
 //! The ACL files of the broker and of its listeners.
 
-use super::handshake::entrance::listener_name;
+use super::listener_files::{ListenerFiles, ListenerPaths};
 use super::start_error::StartError;
 use crate::access::acl::Acl;
 use crate::auth::acl_file;
-use crate::auth::file_error::FileError;
-use crate::config::{Config, Listener};
+use crate::config::Config;
 use crate::shard::access::{AclFiles, ListenerAcl};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The paths of all ACL files.
 #[derive(Debug)]
-pub(super) struct RuleFiles {
-    broker: Option<PathBuf>,
-    /// All listeners by number, or none if no listener has a file of its own.
-    listeners: Vec<(Box<str>, Option<PathBuf>)>,
-}
+pub(super) struct RuleFiles(ListenerPaths);
 
 impl RuleFiles {
     /// Returns the paths that the configuration names.
     pub(super) fn new(config: &Config) -> RuleFiles {
-        let path = |listener: &Listener| listener.acl_file.as_ref().map(PathBuf::from);
-        let all = config.all_listeners();
-        let listeners = match all.iter().any(|listener| listener.acl_file.is_some()) {
-            true => (0..).zip(&all).map(|(number, one)| (listener_name(number, one), path(one))).collect(),
-            false => Vec::new(),
-        };
-        RuleFiles { broker: config.acl.path(), listeners }
+        RuleFiles(ListenerPaths::new(config, config.acl.path(), |listener| listener.acl_file.as_ref()))
     }
 
     /// Returns true if no file is named.
     pub(super) fn is_empty(&self) -> bool {
-        self.broker.is_none() && self.listeners.is_empty()
+        self.0.is_empty()
     }
 
     /// Reads all files. A file that is named several times, by listeners or `acl.file`, is read once.
     ///
     /// # Errors
     /// The first file that cannot be used.
-    pub(super) fn load<'a>(&'a self) -> Result<AclFiles, StartError> {
-        let mut known: HashMap<&Path, Arc<Acl>> = HashMap::new();
-        let mut acl_of = |path: Option<&'a Path>, refused: fn(FileError) -> StartError| {
-            let Some(path) = path else { return Ok(None) };
-            if let Some(acl) = known.get(path) {
-                return Ok(Some(Arc::clone(acl)));
-            }
-            let acl = Arc::new(acl_file::load(path).map_err(refused)?);
-            known.insert(path, Arc::clone(&acl));
-            Ok::<_, StartError>(Some(acl))
-        };
-        let broker = acl_of(self.broker.as_deref(), StartError::Acl)?;
-        let mut listeners = Vec::new();
-        for (name, path) in &self.listeners {
-            let acl = acl_of(path.as_deref(), StartError::ListenerAcl)?;
-            listeners.push(ListenerAcl { name: Arc::from(&**name), acl });
-        }
-        Ok(AclFiles { broker, listeners })
+    pub(super) fn load(&self) -> Result<AclFiles, StartError> {
+        let ListenerFiles { broker, listeners } =
+            self.0.load(acl_file::load, (StartError::Acl, StartError::ListenerAcl))?;
+        let of_listener = |(name, acl): (Box<str>, Option<Arc<Acl>>)| ListenerAcl { name: name.into(), acl };
+        Ok(AclFiles { broker, listeners: listeners.into_iter().map(of_listener).collect() })
     }
 }
 

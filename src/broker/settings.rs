@@ -4,6 +4,7 @@ use super::handshake::entrance::client_certificates;
 use super::statistics::BrokerLimits;
 use crate::access::meter::{MeteredRate, TrafficRates};
 use crate::config::{self, ByteSize, Config, Listener, Redelivery};
+use crate::mqtt::packet::ProtocolVersion;
 use crate::net::tls::settings::ClientCertificates;
 use crate::routing::retained::RetainedLimits;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
@@ -18,7 +19,7 @@ use crate::session::redelivery_rule::Rule;
 use crate::shard::DelayedLimits;
 use crate::shard::ShardSettings;
 use crate::shard::access::{AccessSettings, AclFiles, DeniedPublish, DeniedSubscribe, RetainSourceCheck};
-use crate::shard::listener_terms::ListenerTerms;
+use crate::shard::listener_terms::{ListenerTerms, ProtocolVersions};
 use crate::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
@@ -124,9 +125,12 @@ fn connect_policy(config: &Config, packet_size: ByteSize, keep_alive_maximum: Du
 /// Returns the settings for the clients of each listener; empty if no listener has its own.
 fn all_terms(config: &Config) -> Vec<ListenerTerms> {
     let has_own = |listener: &Listener| {
-        let Listener { auth, anonymous, client_id, packet_size, keep_alive_maximum, .. } = listener;
+        let Listener { auth, password_file, anonymous, versions, client_id, .. } = listener;
+        let Listener { packet_size, keep_alive_maximum, .. } = listener;
         auth.is_some()
+            || password_file.is_some()
             || anonymous.is_some()
+            || versions.is_some()
             || client_id.is_some()
             || packet_size.is_some()
             || keep_alive_maximum.is_some()
@@ -145,19 +149,29 @@ fn listener_terms(config: &Config, listener: &Listener) -> ListenerTerms {
     ListenerTerms {
         auth: auth_policy(&config.auth_of(listener)),
         connect: connect_policy(config, packet_size, keep_alive_maximum),
+        versions: listener.versions.as_deref().map_or(ProtocolVersions::ALL, versions),
         client_id: listener.client_id.as_ref().and_then(|rule| rule.parse().ok()),
     }
+}
+
+/// Returns the versions of these names. The configuration refuses other names.
+fn versions(names: &[String]) -> ProtocolVersions {
+    let is_named = |version: &ProtocolVersion| names.contains(&version.to_string());
+    ProtocolVersion::ALL.into_iter().filter(is_named).collect()
 }
 
 /// Returns true if some listener verifies the names of clients.
 fn verifies_names(config: &Config) -> bool {
     config.all_listeners().iter().any(|listener| {
-        let asks_certificates =
-            listener.tls.as_ref().is_some_and(|tls| client_certificates(tls) != ClientCertificates::Off);
-        // A proxy that did the TLS names the certificate's user.
-        let has_names = asks_certificates || listener.proxy_tls == Some(true);
-        has_names || !auth_policy(&config.auth_of(listener)).methods.is_empty()
+        certificates_have_names(listener) || !auth_policy(&config.auth_of(listener)).methods.is_empty()
     })
+}
+
+/// Returns true if the clients of a listener may have a verified certificate with their name: the
+/// listener asks for one, or its proxy did the TLS and names the certificate's user.
+pub(super) fn certificates_have_names(listener: &Listener) -> bool {
+    let asks = listener.tls.as_ref().is_some_and(|tls| client_certificates(tls) != ClientCertificates::Off);
+    asks || listener.proxy_tls == Some(true)
 }
 
 /// Returns true if user names that nothing verifies count. So it is if all listeners that let in

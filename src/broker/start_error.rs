@@ -35,6 +35,9 @@ pub enum StartError {
     /// The password file cannot be used.
     #[error("{0} (auth.password_file)")]
     Passwords(FileError),
+    /// The password file of a listener cannot be used.
+    #[error("{0} (password_file of [[listeners]])")]
+    ListenerPasswords(FileError),
     /// The keys of tokens cannot be used.
     #[error("{0} (auth.jwt_keys)")]
     TokenKeys(FileError),

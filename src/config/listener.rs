@@ -82,10 +82,15 @@ fields! {
         group: String, ValueType::Checked(is_text, "a group, by its name or number").only();
         /// The methods of authentication; else `auth.methods`. An empty list is no method.
         auth: Vec<String>, ValueType::SomeOf(AUTH_METHODS).only();
+        /// The file with the users of this listener and the hashes of their passwords; else
+        /// `auth.password_file`.
+        password_file: String, ValueType::Path.only();
         /// The clients without credentials that may enter; else `auth.anonymous`.
         anonymous: AnonymousClients, ValueType::OneOf(AnonymousClients::WORDS).only();
         /// The file with the rules about topics for this listener's sessions; else `acl.file`.
         acl_file: String, ValueType::Path.only();
+        /// The versions of MQTT that clients may speak; all if left out.
+        versions: Vec<String>, ValueType::SomeOf(&["3.1", "3.1.1", "5.0"]).only();
         /// The client identifiers that may connect; all if left out.
         client_id: String, ValueType::Checked(is_client_id_rule, "a client id in which %u stands for the user name and * for any text, such as \"%u-*\"").only();
         /// The largest packet that is accepted; else `limits.packet_size`.

@@ -7,7 +7,7 @@ use super::table_list::{ListedTable, Problems, TableList};
 use super::value::{self, Field};
 use config::{Map, Value, ValueKind};
 
-const LIST: TableList = TableList { key: "listeners", item: "listener", most: 256 };
+pub(super) const LIST: TableList = TableList { key: "listeners", item: "listener", most: 256 };
 
 /// Returns every problem with the value of `listeners`.
 pub(super) fn problems(value: &Value) -> Vec<Problem> {
@@ -78,6 +78,8 @@ fn check_transport(problems: &mut Problems, name: &str, fields: &Map<String, Val
         !is_on("proxy_tls") || matches!(proxy, Some("v2" | "any")),
         "beside proxy_protocol = \"v2\" or \"any\": version 1 says nothing of TLS",
     );
+    let has_versions = fields.get("versions").is_none_or(|value| value.kind != ValueKind::Array(Vec::new()));
+    needs("versions", has_versions, "a list of at least one version: no client could connect otherwise");
     let is_local = address.is_none_or(|address| address.is_local());
     needs(
         "proxy_protocol",

@@ -183,6 +183,13 @@ fn setting(layers: &[Layer], path: &str) -> Option<Setting> {
 /// A rule about two keys: true where it is broken, the keys, and its text.
 type PairRule = (bool, (&'static str, &'static str), &'static str);
 
+/// Returns true if each listener with the methods of the broker has a password file of its own.
+fn have_own_passwords(config: &Config) -> bool {
+    let listeners = config.all_listeners();
+    let mut inherit = listeners.iter().filter(|listener| listener.auth.is_none()).peekable();
+    inherit.peek().is_some() && inherit.all(|listener| listener.password_file.is_some())
+}
+
 /// Returns the rules about the methods of authentication and their files.
 fn auth_rules(config: &Config) -> [PairRule; 8] {
     let methods = &config.auth.methods;
@@ -191,7 +198,9 @@ fn auth_rules(config: &Config) -> [PairRule; 8] {
     let is_read = |by: &str| methods.is_empty() || has(methods, by) || own().any(|own| has(own, by));
     [
         (
-            (has(methods, "password") || has(methods, "scram")) && config.auth.password_path().is_none(),
+            (has(methods, "password") || has(methods, "scram"))
+                && config.auth.password_path().is_none()
+                && !have_own_passwords(config),
             ("auth.methods", "auth.password_file"),
             "the methods \"password\" and \"scram\" need a password file",
         ),

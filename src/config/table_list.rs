@@ -77,13 +77,8 @@ impl TableList {
 
 impl Problems {
     /// Returns an empty collection for the source of this value.
-    pub(super) fn of(value: &Value) -> Problems {
+    fn of(value: &Value) -> Problems {
         Problems { source: origin(value), found: Vec::new() }
-    }
-
-    /// Returns the problems in the order in which they were found.
-    pub(super) fn into_found(self) -> Vec<Problem> {
-        self.found
     }
 
     /// Records a value that `key` does not take.

@@ -23,7 +23,10 @@ const DAYS_LEFT: u64 = 14;
 pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let auth = &config.auth;
     let mut findings = Vec::new();
-    if let Some(path) = auth.password_path() {
+    let listeners = config.all_listeners();
+    let own = listeners.iter().filter_map(|listener| listener.password_file.as_ref().map(PathBuf::from));
+    let passwords: BTreeSet<PathBuf> = auth.password_path().into_iter().chain(own).collect();
+    for path in passwords {
         let passwords = PasswordFile::load(&path).map(|file| format!("{} users", file.users()));
         findings.extend(read_secret("passwords", &path, passwords));
     }
@@ -35,7 +38,6 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         let headers = HttpHeaders::load(&path).map(|headers| format!("{} headers", headers.iter().count()));
         findings.extend(read_secret("http headers", &path, headers));
     }
-    let listeners = config.all_listeners();
     let acls = listeners.iter().filter_map(|listener| listener.acl_file.as_ref().map(PathBuf::from));
     let acls: BTreeSet<PathBuf> = config.acl.path().into_iter().chain(acls).collect();
     for path in acls {

@@ -5,7 +5,9 @@ use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::access::AclFiles;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::bans;
+use crate::shard::core::Core;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::slots::ConnectionId;
@@ -37,19 +39,26 @@ impl<'a> AccessControl<'a> {
         self.life.work.later(Job::RulesChanged { from: 0 });
     }
 
-    /// Disconnects the clients of users that `is_revoked`, with 0x87. Looks at 2,000 slots of
-    /// sessions at most, from `from` on. Returns the next slot, or `None` at the end. At the slot
+    /// Disconnects the clients of users that `is_revoked` at the listener of the client, with 0x87.
+    /// Looks at 2,000 slots of sessions at most, from `from` on. Returns the next slot, or `None` at the end. At the slot
     /// 0, decisions that wait for their CONNECT become void, because their users have no session
     /// yet.
-    pub fn revoke(&mut self, now: Instant, from: u32, is_revoked: &dyn Fn(&Identity) -> bool) -> Option<u32> {
+    pub fn revoke(
+        &mut self,
+        now: Instant,
+        from: u32,
+        is_revoked: &dyn Fn(&Identity, ListenerNumber) -> bool,
+    ) -> Option<u32> {
         if from == 0 {
             self.life.core.connections.note_revocation();
         }
         let end = self.life.core.sessions.end_of_slots();
         let until = end.min(from.saturating_add(SLOTS));
         for slot in from..until {
-            let connection = self.life.core.sessions.at(slot).and_then(|(_, entry)| {
-                entry.connection.filter(|_| entry.user().is_some_and(|user| is_revoked(user)))
+            let Core { sessions, connections, .. } = &*self.life.core;
+            let connection = sessions.at(slot).and_then(|(_, entry)| {
+                let (id, user) = (entry.connection?, entry.user()?);
+                is_revoked(user, connections.get(id)?.listener).then_some(id)
             });
             if let Some(id) = connection {
                 let reason = Some(ReasonCode::NOT_AUTHORIZED);

@@ -92,6 +92,7 @@ impl<'a> ConnectRequest<'a> {
             life.core.recorder().add_connect(now, id, client_id);
         }
         let Entered { user, rules, ends, proof } = match connect::check(connect)
+            .and_then(|()| life.core.settings.check_version(listener, connect.version))
             .and_then(|()| bans::check_client(now, id, client_id, life.core))
             .and_then(|()| self.authenticate(life.core))
         {

@@ -2,10 +2,12 @@
 
 use crate::access::meter::TrafficRates;
 use crate::access::strikes::StrikeRule;
+use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
 use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
 use crate::session::client_id_rule::ClientIdRule;
+use crate::session::connect::ConnectRefusal;
 use crate::session::drops::DropReason;
 use crate::session::objectives::Objective;
 use crate::session::policy::ConnectPolicy;
@@ -83,6 +85,23 @@ impl ShardSettings {
     /// Returns the bounds on what a CONNECT at a listener requests.
     pub(crate) fn connect_policy(&self, listener: ListenerNumber) -> ConnectPolicy {
         self.terms(listener).map_or(self.session.connect, |terms| terms.connect)
+    }
+
+    /// Checks that the clients of a listener may speak a version.
+    ///
+    /// # Errors
+    /// The refusal, if they may not.
+    // 5.0 [MQTT-3.1.2-2]; 3.1.1 [MQTT-3.1.2-2]
+    pub(crate) fn check_version(
+        &self,
+        listener: ListenerNumber,
+        version: ProtocolVersion,
+    ) -> Result<(), ConnectRefusal> {
+        if self.terms(listener).is_none_or(|terms| terms.versions.contains(version)) {
+            return Ok(());
+        }
+        let what = "this listener does not admit the client's version of MQTT (versions of [[listeners]])";
+        Err(ConnectRefusal::new(ReasonCode::UNSUPPORTED_PROTOCOL_VERSION, what))
     }
 
     /// Returns the form of the client identifiers at a listener; `None` for any.

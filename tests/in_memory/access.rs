@@ -16,7 +16,7 @@ use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ShardSettings;
 use homing::shard::access::RetainSourceCheck;
 use homing::shard::authentication::AuthDecision;
-use homing::shard::listener_terms::ListenerTerms;
+use homing::shard::listener_terms::{ListenerTerms, ProtocolVersions};
 use homing::shard::turn::STEPS_PER_TURN;
 use std::path::Path;
 use std::sync::Arc;
@@ -403,6 +403,7 @@ fn a_claimed_name_stands_in_a_client_id_rule_only_if_the_operator_says_so() {
         settings.listeners = vec![ListenerTerms {
             auth: settings.auth.clone(),
             connect: settings.session.connect,
+            versions: ProtocolVersions::ALL,
             client_id: Some("%u-*".parse().expect("a lawful rule")),
         }];
         let mut driver = MemoryDriver::new(&settings, 1);

@@ -145,7 +145,7 @@ fn a_user_who_is_revoked_between_the_decision_and_connect_is_asked_about_again()
     let now = driver.now;
     driver.shards[0].begin_turn();
     driver.shards[0].authenticated(now, request.connection, allow());
-    assert_eq!(driver.shards[0].access_control().revoke(now, 0, &|user| user.user() == "ann"), None);
+    assert_eq!(driver.shards[0].access_control().revoke(now, 0, &|user, _| user.user() == "ann"), None);
     driver.settle();
     assert!(driver.shards[0].snapshot().sessions == 0 && received(&driver, link).is_empty());
     driver.decide(AuthDecision::Deny("no such user"));

@@ -99,11 +99,8 @@ fn lost_protection_ends_the_import() {
         ("listener 1883 eth0.local\n", "is not an IP address"),
         ("allow_anonymus true\n", "mosquitto has no such option"),
         ("listener 8883\ncertfile a.pem\n", "both certfile and keyfile"),
-        (
-            "per_listener_settings true\nlistener 1883\npassword_file a\nlistener 1884\npassword_file b\n",
-            "per_listener_settings: ",
-        ),
         ("allow_anonymous maybe\n", "must be true or false"),
+        ("accept_protocol_versions 4, 6\n", "must be a list of 3, 4 and 5"),
         ("listener eighteen\n", "is not a number"),
     ] {
         let outcome = import(text, &[]);
@@ -145,6 +142,18 @@ fn users_and_permissions_of_each_listener_are_translated() {
     ] {
         assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
     }
+    // So are password files, if they differ.
+    let text = "per_listener_settings true\nlistener 1883\npassword_file a\naccept_protocol_versions 4, 5\n\
+                listener 1884\npassword_file b\n";
+    let outcome = import(text, &[]);
+    assert_eq!((outcome.code, outcome.stderr.contains("LOST")), (Some(0), false), "{}", outcome.stderr);
+    for needed in [
+        "auth = [\"password\"]\npassword_file = \"a\"\nanonymous = \"never\"\nversions = [\"3.1.1\", \"5.0\"]\n",
+        "auth = [\"password\"]\npassword_file = \"b\"\nanonymous = \"never\"\n",
+    ] {
+        assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
+    }
+    assert!(!outcome.stdout.contains("[auth]"), "{}", outcome.stdout);
     // What all listeners have in common stands once.
     let text = "per_listener_settings true\nlistener 1883\nacl_file a\nlistener 1884\nacl_file a\n";
     let outcome = import(text, &[]);

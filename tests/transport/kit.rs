@@ -1,5 +1,7 @@
 //! Certificates, brokers and a small MQTT exchange over any stream.
 
+use homing::auth::password::hash::PasswordHash;
+use homing::auth::password::pbkdf2::Pbkdf2Hash;
 use homing::broker::Broker;
 use homing::config::{CertificatePair, Config, Listener, ListenerAddress, ListenerTls};
 use rcgen::{
@@ -212,6 +214,23 @@ pub fn tls_client(
 }
 
 /// Connects client "c".
+/// Writes a password file with these users and passwords.
+pub fn passwords(path: &str, users: &[(&str, &str)]) {
+    let line = |(user, password): &(&str, &str)| {
+        let hash = Pbkdf2Hash::create(password.as_bytes(), 101, &[7; 12]);
+        format!("{user}:{}\n", PasswordHash::Pbkdf2(hash).to_text())
+    };
+    fs::write(path, users.iter().map(line).collect::<String>()).expect("a writable folder");
+}
+
+/// Returns a 3.1.1 CONNECT with Clean Session, a user name and a password.
+pub fn login(client_id: &str, user: &str, password: &str) -> Vec<u8> {
+    let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
+    let fields = [client_id, user, password].map(text).concat();
+    let body = [b"\0\x04MQTT\x04\xC2\0\0", &fields[..]].concat();
+    [&[0x10, u8::try_from(body.len()).expect("a short CONNECT")][..], &body].concat()
+}
+
 pub fn connect(stream: &mut (impl Read + Write)) {
     stream.write_all(CONNECT).expect("open");
     assert_eq!(read(stream, 4), CONNACK);

@@ -52,6 +52,67 @@ fn a_listener_without_methods_does_not_ask_for_the_password() {
 }
 
 #[test]
+fn a_listener_has_a_password_file_of_its_own_and_a_reload_reads_it_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    kit::passwords(&path("people"), &[("ann", "a")]);
+    kit::passwords(&path("devices"), &[("ann", "b"), ("pump", "p")]);
+    let own = Listener {
+        name: Some("devices".to_owned()),
+        password_file: Some(path("devices")),
+        ..kit::listener()
+    };
+    let broker = kit::start_with(vec![kit::listener(), own], |config| {
+        config.auth.password_file = path("people");
+    });
+    let login = |listener, user, password| {
+        let mut socket = kit::dial(broker.addresses()[listener]);
+        socket.write_all(&kit::login(user, user, password)).expect("open");
+        (kit::packet(&mut socket).1[1], socket)
+    };
+    // Several times, because sessions live in two shards, and because logins are remembered.
+    for _ in 0..2 {
+        for (listener, user, password, code) in [
+            (0, "ann", "a", 0),
+            (0, "ann", "b", 5),
+            (0, "pump", "p", 5),
+            (1, "ann", "a", 5),
+            (1, "pump", "p", 0),
+        ] {
+            assert_eq!(login(listener, user, password).0, code, "{user} at {listener}");
+        }
+    }
+    let (_, mut person) = login(0, "ann", "a");
+    let (_, mut pump) = login(1, "pump", "p");
+    std::fs::write(path("devices"), "pump:plain\n").expect("a writable folder");
+    let error = broker.reload().expect_err("a broken file");
+    assert!(error.contains("devices:1: ") && error.ends_with("(password_file of [[listeners]])"), "{error}");
+    kit::passwords(&path("devices"), &[("ann", "a")]);
+    assert_eq!(
+        broker.reload().expect("sound files"),
+        "the password file has 1 users, and had 1; the password file of listener devices has 1 users, and had 2"
+    );
+    assert!(kit::is_closed(&mut pump), "a user who left the file of its listener is disconnected");
+    person.write_all(&[0xC0, 0]).expect("open");
+    assert_eq!(kit::packet(&mut person).0, 0xD0, "others stay");
+    assert_eq!([login(1, "pump", "p").0, login(1, "ann", "a").0], [5, 0]);
+}
+
+#[test]
+fn a_listener_admits_the_versions_that_it_names() {
+    let own = Listener { versions: Some(vec!["3.1.1".to_owned()]), ..kit::listener() };
+    let broker = kit::start(vec![own, kit::listener()]);
+    let old = |listener: usize| {
+        let mut socket = kit::dial(broker.addresses()[listener]);
+        socket.write_all(kit::CONNECT).expect("open");
+        kit::packet(&mut socket).1[1]
+    };
+    let new = connect("c", None, 0);
+    assert_eq!([old(0), connack(&broker, 0, &new)[1]], [0, 0x84]);
+    assert_eq!([old(1), connack(&broker, 1, &new)[1]], [0, 0]);
+}
+
+#[test]
 fn client_ids_have_the_form_that_their_listener_demands() {
     let own = Listener { client_id: Some("%u-*".to_owned()), ..kit::listener() };
     // Otherwise a name that nothing verifies does not count.
@@ -148,6 +209,14 @@ packet_size = "128 MiB"
 [[listeners]]
 address = "127.0.0.1:1885"
 auth = ["scram", "http"]
+[[listeners]]
+address = "127.0.0.1:1886"
+auth = ["certificate"]
+password_file = "devices"
+[[listeners]]
+address = "127.0.0.1:1887"
+auth = ["password"]
+password_file = "devices"
 "#;
     std::fs::write(&path, text).expect("a writable folder");
     let refusal = Sources::new().file(&path).load().expect_err("several mistakes");
@@ -157,11 +226,12 @@ auth = ["scram", "http"]
         ("listener 2: packet_size", "limits.memory"),
         ("listener 3: auth", "auth.password_file: the method \"scram\" needs a password file"),
         ("listener 3: auth", "auth.http_url: the method \"http\" needs the address of a service"),
+        ("listener 4: password_file", "only the methods \"password\" and \"scram\" read it"),
     ] {
         let is_named = |problem: &String| problem.contains(place) && problem.contains(what);
         assert!(problems.iter().any(is_named), "{what}: {problems:#?}");
     }
-    assert_eq!(problems.len(), 4, "{problems:#?}");
+    assert_eq!(problems.len(), 5, "{problems:#?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::auth::cache::CacheSecret;
 use crate::auth::jwt::token::{TokenRefusal, TokenVerifier, VerifiedToken};
 use crate::auth::password::file::{PasswordFile, Verdict};
 use crate::auth::password::hash::{HashCost, HashKind};
+use crate::broker::listener_files::ListenerFiles;
 use crate::clock;
 use crate::session::authentication::AuthMethod;
 use crate::shard::authentication::AuthRequest;
@@ -22,8 +23,8 @@ const TOKEN_US: u64 = 100;
 /// The files that logins are checked against. They do not change: a reload makes others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checks {
-    /// `None` without a password file.
-    pub(crate) passwords: Option<Arc<PasswordFile>>,
+    /// The password files of the broker and of its listeners.
+    pub(crate) passwords: Arc<ListenerFiles<PasswordFile>>,
     /// `None` without keys.
     pub(crate) tokens: Option<TokenCheck>,
 }
@@ -144,7 +145,9 @@ impl Checks {
     /// asked.
     pub(super) fn costs(&self, request: &AuthRequest, place: ChainPlace) -> Vec<CheckCost> {
         let cost = |method: &AuthMethod| match method {
-            AuthMethod::Password => self.passwords.as_ref()?.cost(request.user()).map(CheckCost::Hash),
+            AuthMethod::Password => {
+                self.passwords.of(request.listener)?.cost(request.user()).map(CheckCost::Hash)
+            }
             AuthMethod::Jwt => self.tokens.as_ref().map(|_| CheckCost::Token),
             _ => None,
         };
@@ -162,7 +165,8 @@ impl Checks {
         for method in &request.methods {
             match method {
                 AuthMethod::Password => {
-                    let line = self.passwords.as_ref().and_then(|file| file.fingerprint(request.user()));
+                    let file = self.passwords.of(request.listener);
+                    let line = file.and_then(|file| file.fingerprint(request.user()));
                     if let Some(fingerprint) = line {
                         // This method decides, so no later one counts.
                         proofs.push(Proof::of_line(secret, request, fingerprint));
@@ -183,8 +187,9 @@ impl Checks {
     /// Returns true if a proof still rests on the files that are in force.
     pub(super) fn holds(&self, proof: &Proof) -> bool {
         match &proof.evidence {
-            Evidence::Line { user, fingerprint } => {
-                self.passwords.as_ref().and_then(|file| file.fingerprint(user)) == Some(*fingerprint)
+            Evidence::Line { listener, user, fingerprint } => {
+                let file = self.passwords.of(*listener);
+                file.and_then(|file| file.fingerprint(user)) == Some(*fingerprint)
             }
             Evidence::Keys(fingerprint) => {
                 self.tokens.as_ref().is_some_and(|check| check.verifier.fingerprint() == *fingerprint)
@@ -202,8 +207,9 @@ impl Checks {
         measured: &mut dyn FnMut(CheckCost, Duration),
     ) -> ChainEnd {
         let ChainPlace { mut what, mut is_guess, .. } = place;
+        let passwords = self.passwords.of(request.listener);
         for (number, method) in (place.next..).zip(place.rest(request)) {
-            match (method, &self.passwords, &self.tokens) {
+            match (method, passwords, &self.tokens) {
                 (AuthMethod::Password, Some(file), _) => match verify(file, request, measured) {
                     Verdict::Verified => return allow_user(secret, file, request),
                     Verdict::WrongPassword => {
@@ -309,7 +315,7 @@ mod tests {
         let rules = TokenRules { user_claim: "sub".into(), audience: None, issuer: None };
         let verifier = TokenVerifier::new(Arc::new(keys), rules);
         let tokens = Some(TokenCheck { verifier, place: TokenPlace::Password });
-        Checks { passwords: Some(Arc::new(file)), tokens }
+        Checks { passwords: Arc::new(Arc::new(file).into()), tokens }
     }
 
     fn expired(secret: [u8; 32]) -> Vec<u8> {

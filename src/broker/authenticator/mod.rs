@@ -328,7 +328,7 @@ impl AuthClient {
             return;
         }
         if let Some(ExchangeStart { method: EnhancedMethod::ScramSha256, data }) = &request.exchange {
-            let decision = ScramLogin::begin(inner, address, data);
+            let decision = ScramLogin::begin(inner, request.listener, address, data);
             reply.do_send(Decided { connection, decision, proof: None });
             return;
         }

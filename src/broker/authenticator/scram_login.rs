@@ -8,6 +8,7 @@ use crate::auth::password::file::Fingerprint;
 use crate::auth::random::random;
 use crate::auth::scram::{ClientFirst, ScramExchange};
 use crate::clock;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -22,6 +23,8 @@ const NONCE: usize = 24;
 pub(super) struct ScramLogin {
     inner: Arc<Inner>,
     exchange: ScramExchange,
+    /// The listener of the client, whose password file counts.
+    listener: ListenerNumber,
     /// Stands for the user's line; `None` if the user has none.
     fingerprint: Option<Fingerprint>,
     /// The address whose failures count; `None` for a client on this machine.
@@ -31,7 +34,12 @@ pub(super) struct ScramLogin {
 impl ScramLogin {
     /// Begins an exchange with the first message of a client. Returns a challenge, for an unknown
     /// user too.
-    pub(super) fn begin(inner: &Arc<Inner>, address: Option<IpAddr>, message: &[u8]) -> AuthDecision {
+    pub(super) fn begin(
+        inner: &Arc<Inner>,
+        listener: ListenerNumber,
+        address: Option<IpAddr>,
+        message: &[u8],
+    ) -> AuthDecision {
         let first = match ClientFirst::parse(message) {
             Ok(first) => first,
             Err(error) => return AuthDecision::Deny(error.what()),
@@ -40,14 +48,14 @@ impl ScramLogin {
             return AuthDecision::Unavailable("the system has no random numbers");
         };
         let checks = inner.checks.load();
-        let Some(passwords) = &checks.passwords else {
+        let Some(passwords) = checks.passwords.of(listener) else {
             return AuthDecision::Unavailable("SCRAM needs auth.password_file");
         };
         let (hash, fingerprint) = passwords.scram(first.user());
         let nonce = STANDARD_NO_PAD.encode(nonce.as_slice());
         let exchange = ScramExchange::begin(first, hash, fingerprint.is_some(), &nonce);
         let data = exchange.server_first().as_bytes().into();
-        let login = ScramLogin { inner: Arc::clone(inner), exchange, fingerprint, address };
+        let login = ScramLogin { inner: Arc::clone(inner), exchange, listener, fingerprint, address };
         AuthDecision::Challenge(Challenge { data, exchange: Arc::new(login) })
     }
 
@@ -61,7 +69,8 @@ impl ScramLogin {
             AuthDecision::Deny(error.what())
         })?;
         let checks = self.inner.checks.load();
-        let line = checks.passwords.as_ref().and_then(|file| file.fingerprint(self.user()));
+        let file = checks.passwords.of(self.listener);
+        let line = file.and_then(|file| file.fingerprint(self.user()));
         if line != self.fingerprint {
             return Err(AuthDecision::Unavailable("the password file has changed meanwhile"));
         }

@@ -38,7 +38,8 @@ fn guarded(cache: Duration, reply: Recipient<Decided>) -> (Authenticator, AuthCl
     let timeout = Duration::from_secs(60);
     let options =
         AuthenticatorOptions { workers: 1, timeout, cache, shards: 1, failures: 3, http_timeout: timeout };
-    let checks = Checks { passwords: Some(file(&[("ann", "right", 1)])), ..Checks::default() };
+    let passwords = Arc::new(file(&[("ann", "right", 1)]).into());
+    let checks = Checks { passwords, ..Checks::default() };
     let authenticator = Authenticator::start(checks, None, options).unwrap();
     let client = AuthClient::new(authenticator.client(reply));
     (authenticator, client)

@@ -26,7 +26,7 @@ mod reconfigure;
 #[cfg(test)]
 mod tests;
 
-use crate::access::identity::{Identity, IdentitySource};
+use crate::access::identity::Identity;
 use crate::broker::authenticator::decided::Decided;
 use crate::broker::connection::{
     ConnectionDriver, ConnectionHandle, ConnectionNotice, Incoming, PeerAddress, Released, Transport,
@@ -187,15 +187,11 @@ impl ShardDriver {
         });
     }
 
-    /// Disconnects users whose line of the password file has changed. Looks at a bounded number of
-    /// sessions, and returns the slot of the next one, or `None` at the end.
+    /// Disconnects users whose line in the password file of their listener has changed. Looks at a
+    /// bounded number of sessions, and returns the slot of the next one, or `None` at the end.
     pub fn passwords_changed(&self, change: &PasswordsChanged) -> Option<u32> {
-        let PasswordsChanged { old, new, from } = change;
-        let has_changed = |user: &Identity| {
-            user.source() == IdentitySource::Password
-                && old.fingerprint(user.user()) != new.fingerprint(user.user())
-        };
-        self.in_new_turn(|shard, now| shard.access_control().revoke(now, *from, &has_changed))
+        let is_revoked = |user: &Identity, listener| change.revokes(user, listener);
+        self.in_new_turn(|shard, now| shard.access_control().revoke(now, change.from, &is_revoked))
     }
 
     /// Checks the certificates of the clients in up to [`CHAINS_AT_ONCE`] slots again. Disconnects

@@ -16,7 +16,13 @@ section! {
     /// `connects_per_second` is a rate of this listener besides that of `limits`.
     ///
     /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
-    /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold. `client_id`
+    /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold.
+    /// `password_file` has the users of this listener, in place of `auth.password_file`. A user of
+    /// the same name in two files is one user to rules, bans and the owners of sessions. SIGHUP
+    /// reads the file again.
+    ///
+    /// `versions` has the versions of MQTT that clients may speak: some of "3.1", "3.1.1" and
+    /// "5.0"; all if left out. Other clients are refused (5.0: 0x84; 3.x: return code 1). `client_id`
     /// is the form of the client ids: %u stands for the user name, and * for any text. With
     /// "%u-*" nobody can take the client id of another user. A client with another client id is
     /// refused (5.0: 0x85; 3.x: return code 2). An id that the broker assigns is always allowed.

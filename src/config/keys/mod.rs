@@ -72,6 +72,9 @@ impl Config {
     pub fn auth_of(&self, listener: &Listener) -> Auth {
         let mut auth = self.auth.clone();
         auth.anonymous = listener.anonymous.unwrap_or(auth.anonymous);
+        if let Some(file) = &listener.password_file {
+            auth.password_file.clone_from(file);
+        }
         if let Some(methods) = &listener.auth {
             auth.methods.clone_from(methods);
             if !has(methods, "password") && !has(methods, "scram") {

@@ -49,7 +49,7 @@ const BRIDGES: &[&str] = &[
 ];
 
 /// Options whose meaning is written as keys of Homing.
-const TRANSLATED: [&str; 41] = [
+const TRANSLATED: [&str; 42] = [
     "listener",
     "port",
     "bind_address",
@@ -70,6 +70,7 @@ const TRANSLATED: [&str; 41] = [
     "websockets_origin",
     "enable_proxy_protocol",
     "proxy_protocol_v2_require_tls",
+    "accept_protocol_versions",
     "allow_anonymous",
     "listener_allow_anonymous",
     "password_file",
@@ -114,7 +115,7 @@ const NEEDLESS: [&str; 16] = [
 ];
 
 /// Options that Homing does not have, and what Homing does.
-const DIFFERENT: [(&str, &str); 15] = [
+const DIFFERENT: [(&str, &str); 14] = [
     ("user", "Homing does not change its user; start it as that user, for example by systemd's User="),
     ("pid_file", "Homing writes no such file; systemd and containers need none"),
     ("ciphers", "Homing chooses from the cipher suites of TLS 1.2 with forward secrecy and of TLS 1.3"),
@@ -130,7 +131,6 @@ const DIFFERENT: [(&str, &str); 15] = [
     ("max_inflight_bytes", "Homing bounds messages in flight by number (limits.in_flight)"),
     ("retain_available", "Homing keeps retained messages (limits.retained_messages, limits.retained_bytes)"),
     ("retain_expiry_interval", "Homing keeps retained messages until their own expiry"),
-    ("accept_protocol_versions", "Homing accepts MQTT 3.1, 3.1.1 and 5.0"),
     ("http_dir", "Homing serves no files"),
     ("enable_control_api", "Homing has no such interface"),
 ];

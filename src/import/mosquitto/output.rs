@@ -48,11 +48,18 @@ fn write_listener(text: &mut String, listener: &ListenerSettings) {
         let methods: Vec<String> = methods.iter().map(|method| quoted(method)).collect();
         write_line(text, format_args!("auth = [{}]", methods.join(", ")));
     }
+    if let Some(file) = &listener.password_file {
+        write_line(text, format_args!("password_file = {}", quoted(file)));
+    }
     if let Some(word) = listener.anonymous {
         write_line(text, format_args!("anonymous = {}", quoted(word)));
     }
     if let Some(file) = &listener.acl_file {
         write_line(text, format_args!("acl_file = {}", quoted(file)));
+    }
+    if !listener.versions.is_empty() {
+        let versions: Vec<String> = listener.versions.iter().map(|version| quoted(version)).collect();
+        write_line(text, format_args!("versions = [{}]", versions.join(", ")));
     }
     if listener.is_websocket {
         // mosquitto takes every path, and every origin unless some are named.

@@ -15,6 +15,10 @@ pub enum ProtocolVersion {
 }
 
 impl ProtocolVersion {
+    /// All versions, the oldest first.
+    pub const ALL: [ProtocolVersion; 3] =
+        [ProtocolVersion::V3_1, ProtocolVersion::V3_1_1, ProtocolVersion::V5];
+
     /// True for MQTT 5.0.
     pub const fn is_v5(self) -> bool {
         matches!(self, ProtocolVersion::V5)

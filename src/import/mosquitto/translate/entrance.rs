@@ -2,7 +2,6 @@
 
 use super::Translator;
 use super::conf_listener::{ConfListener, DefaultReach, EntranceSettings};
-use super::output::Note;
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{RefusedValue, boolean, quoted, text};
 
@@ -12,6 +11,7 @@ struct TranslatedEntrance {
     /// `None` for Homing's default.
     anonymous: Option<&'static str>,
     methods: Vec<&'static str>,
+    password_file: Option<String>,
     acl_file: Option<String>,
 }
 
@@ -30,6 +30,7 @@ impl TranslatedEntrance {
                 .into_iter()
                 .chain(settings.password_file.as_ref().map(|_| "password"))
                 .collect(),
+            password_file: settings.password_file.clone(),
             acl_file: settings.acl_file.clone(),
         }
     }
@@ -67,13 +68,14 @@ impl Translator {
             .zip(&settings)
             .map(|(at, settings)| TranslatedEntrance::new(settings, by_certificate(at), reach))
             .collect();
-        self.password_file(&settings);
         let has_acl = entrances.iter().any(|entrance| entrance.acl_file.is_some());
+        self.common_password_file(&mut entrances);
         if entrances.windows(2).any(|pair| pair[0] != pair[1]) {
             for (listener, entrance) in listeners.iter_mut().zip(entrances) {
-                let TranslatedEntrance { anonymous, methods, acl_file } = entrance;
+                let TranslatedEntrance { anonymous, methods, password_file, acl_file } = entrance;
                 let settings = &mut listener.settings;
-                (settings.anonymous, settings.auth, settings.acl_file) = (anonymous, Some(methods), acl_file);
+                (settings.anonymous, settings.auth) = (anonymous, Some(methods));
+                (settings.password_file, settings.acl_file) = (password_file, acl_file);
             }
         } else if let Some(entrance) = entrances.pop() {
             self.entrance_of_all(entrance);
@@ -86,7 +88,7 @@ impl Translator {
 
     /// Writes what all listeners have in common as keys of the broker.
     fn entrance_of_all(&mut self, entrance: TranslatedEntrance) {
-        let TranslatedEntrance { anonymous, methods, acl_file } = entrance;
+        let TranslatedEntrance { anonymous, methods, acl_file, .. } = entrance;
         self.keys.extend(anonymous.map(|word| ("auth.anonymous", quoted(word))));
         if !methods.is_empty() {
             let methods: Vec<String> = methods.iter().map(|method| quoted(method)).collect();
@@ -104,15 +106,15 @@ impl Translator {
         EntranceSettings { anonymous, ..self.entrance.clone() }
     }
 
-    /// Homing has one password file for all listeners that ask for a password.
-    fn password_file(&mut self, settings: &[EntranceSettings]) {
-        let mut files: Vec<&String> = settings.iter().filter_map(|one| one.password_file.as_ref()).collect();
+    /// Writes a password file that all listeners with a password file share as a key of the broker.
+    /// Files that differ stay with their listeners.
+    fn common_password_file(&mut self, entrances: &mut [TranslatedEntrance]) {
+        let mut files: Vec<String> =
+            entrances.iter().filter_map(|entrance| entrance.password_file.clone()).collect();
         files.dedup();
-        if let Some(file) = files.first() {
+        if let [file] = &files[..] {
             self.keys.push(("auth.password_file", quoted(file)));
-        }
-        if files.iter().any(|file| *file != files[0]) {
-            self.notes.push(Note::loss(None, "per_listener_settings: Homing has one password file for all listeners; put the users into one file, or run one broker for each"));
+            entrances.iter_mut().for_each(|entrance| entrance.password_file = None);
         }
     }
 }

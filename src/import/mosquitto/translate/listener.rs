@@ -55,6 +55,7 @@ impl Translator {
                 "2" => settings.proxy = Some("v2"),
                 _ => return Err("must be 1 or 2".to_owned()),
             },
+            "accept_protocol_versions" => settings.versions = versions(&line.value)?,
             "proxy_protocol_v2_require_tls" => settings.proxy_tls = boolean(line)?,
             "cafile" => listener.ca_file = Some(text(line)?),
             "certfile" => settings.certificate = Some(text(line)?),
@@ -137,4 +138,18 @@ impl Translator {
         }
         Some(settings)
     }
+}
+
+/// Returns the versions of a list of protocol levels, such as `4, 5`.
+///
+/// # Errors
+/// A level is not one of MQTT.
+fn versions(levels: &str) -> Result<Vec<&'static str>, RefusedValue> {
+    let version = |level: &str| match level.trim() {
+        "3" => Ok("3.1"),
+        "4" => Ok("3.1.1"),
+        "5" => Ok("5.0"),
+        _ => Err("must be a list of 3, 4 and 5".to_owned()),
+    };
+    levels.split(',').map(version).collect()
 }

@@ -31,6 +31,10 @@ pub struct ListenerSettings {
     pub connections: Option<u32>,
     /// The methods of authentication; `None` if those of all listeners hold.
     pub auth: Option<Vec<&'static str>>,
+    /// The password file of this listener alone.
+    pub password_file: Option<String>,
+    /// The versions of MQTT that clients may speak; all if empty.
+    pub versions: Vec<&'static str>,
     /// The word for anonymous clients; `None` if that of all listeners holds.
     pub anonymous: Option<&'static str>,
     /// The ACL file of this listener alone.
