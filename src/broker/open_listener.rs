@@ -1,8 +1,10 @@
 //! What is known of a listener of a running broker.
 
 use super::handshake::entrance::{client_certificates, proxy_rules};
-use crate::config::{AnonymousClients, Auth, Config, Listener, ListenerAddress};
+use super::settings::{auth_policy, certificates_have_names};
+use crate::config::{Config, Listener, ListenerAddress};
 use crate::net::tls::settings::ClientCertificates;
+use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -13,8 +15,10 @@ pub struct OpenListener {
     pub address: ListenerAddress,
     /// The name, if the operator gave one.
     pub name: Option<String>,
-    /// The settings of authentication for its clients.
-    pub auth: Auth,
+    /// The rules about the clients that may enter.
+    auth: AuthPolicy,
+    /// True if a certificate can name a client.
+    certificates_have_names: bool,
     /// True with TLS.
     pub has_tls: bool,
     /// Whether clients are asked for a certificate.
@@ -31,7 +35,8 @@ impl OpenListener {
         OpenListener {
             address,
             name: listener.name.clone(),
-            auth: config.auth_of(listener),
+            auth: auth_policy(&config.auth_of(listener)),
+            certificates_have_names: certificates_have_names(listener),
             has_tls: listener.tls.is_some(),
             client_certificates: listener.tls.as_ref().map_or(ClientCertificates::Off, client_certificates),
             is_websocket: listener.protocol.as_deref() == Some("websocket"),
@@ -65,35 +70,35 @@ impl OpenListener {
     /// Returns true if clients without credentials may enter by this listener.
     pub fn admits_anonymous(&self) -> bool {
         match self.auth.anonymous {
-            AnonymousClients::Always => true,
-            AnonymousClients::Loopback => self.address.is_local(),
-            AnonymousClients::Never => false,
+            Anonymous::Always => true,
+            Anonymous::Loopback => self.address.is_local(),
+            Anonymous::Never => false,
         }
     }
 
     /// Returns true if users of the password file may connect by this listener.
     pub fn has_passwords(&self) -> bool {
-        (self.uses("password") || self.uses("scram")) && self.auth.password_path().is_some()
+        self.uses(AuthMethod::Password) || self.uses(AuthMethod::Scram)
     }
 
     /// Returns true if clients with a token may connect by this listener.
     pub fn has_tokens(&self) -> bool {
-        self.uses("jwt") && self.auth.jwt_keys_path().is_some()
+        self.uses(AuthMethod::Jwt)
     }
 
     /// Returns true if the HTTP service lets clients in by this listener.
     pub fn has_service(&self) -> bool {
-        self.uses("http") && self.auth.http_service().is_some()
+        self.uses(AuthMethod::Http)
     }
 
     /// Returns true if a certificate lets a client in by this listener.
     pub fn has_certificates(&self) -> bool {
-        self.uses("certificate") && self.client_certificates != ClientCertificates::Off
+        // Without any method, a certificate counts.
+        self.certificates_have_names && (self.auth.methods.is_empty() || self.uses(AuthMethod::Certificate))
     }
 
-    fn uses(&self, method: &str) -> bool {
-        let methods = &self.auth.methods;
-        methods.is_empty() || methods.iter().any(|name| name == method)
+    fn uses(&self, method: AuthMethod) -> bool {
+        self.auth.methods.contains(&method)
     }
 }
 
@@ -106,5 +111,33 @@ impl fmt::Display for OpenListener {
             write!(f, ", {part}")?;
         }
         self.name.as_ref().map_or(Ok(()), |name| write!(f, " ({name})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AnonymousClients;
+
+    /// Returns who may enter by a listener: by certificate, by any method, and without a name.
+    fn entrants(listener: Listener, methods: &[&str]) -> (bool, bool, bool) {
+        let mut config = Config::default();
+        config.auth.methods = methods.iter().map(|&method| method.to_owned()).collect();
+        config.auth.anonymous = AnonymousClients::Never;
+        let address = ListenerAddress::Ip("192.0.2.1:1883".parse().expect("an address"));
+        let open = OpenListener::of(&config, &listener, address);
+        (open.has_certificates(), open.verifies(), open.admits_anonymous())
+    }
+
+    #[test]
+    fn a_proxy_that_did_the_tls_names_users_by_their_certificates() {
+        let proxied =
+            Listener { proxy_protocol: Some("v2".to_owned()), proxy_tls: Some(true), ..Listener::default() };
+        assert_eq!(entrants(proxied.clone(), &[]), (true, true, false));
+        assert_eq!(entrants(proxied.clone(), &["certificate"]), (true, true, false));
+        assert_eq!(entrants(proxied.clone(), &["password"]), (false, true, false));
+        let without_tls = Listener { proxy_tls: Some(false), ..proxied };
+        assert_eq!(entrants(without_tls, &[]), (false, false, false));
+        assert_eq!(entrants(Listener::default(), &[]), (false, false, false));
     }
 }
