@@ -2,7 +2,6 @@
 //! passwords.
 
 use super::handshake::entrance::listener_name;
-use super::start_error::StartError;
 use crate::auth::file_error::FileError;
 use crate::config::{Config, Listener};
 use crate::shard::arrival::ListenerNumber;
@@ -27,7 +26,7 @@ pub(crate) struct ListenerFiles<T> {
 }
 
 /// The errors of a file of the broker, and of a file of a listener.
-pub(super) type RefusedFile = (fn(FileError) -> StartError, fn(FileError) -> StartError);
+pub(super) type RefusedFile<E> = (fn(FileError) -> E, fn(FileError) -> E);
 
 impl ListenerPaths {
     /// Returns the path of the broker's file with the paths that `own` finds in the listeners.
@@ -54,20 +53,20 @@ impl ListenerPaths {
     ///
     /// # Errors
     /// The first file that cannot be used.
-    pub(super) fn load<'a, T>(
+    pub(super) fn load<'a, T, E>(
         &'a self,
         read: impl Fn(&Path) -> Result<T, FileError>,
-        (of_broker, of_listener): RefusedFile,
-    ) -> Result<ListenerFiles<T>, StartError> {
+        (of_broker, of_listener): RefusedFile<E>,
+    ) -> Result<ListenerFiles<T>, E> {
         let mut known: HashMap<&'a Path, Arc<T>> = HashMap::new();
-        let mut file_of = |path: Option<&'a PathBuf>, refused: fn(FileError) -> StartError| {
+        let mut file_of = |path: Option<&'a PathBuf>, refused: fn(FileError) -> E| {
             let Some(path) = path else { return Ok(None) };
             if let Some(file) = known.get(&**path) {
                 return Ok(Some(Arc::clone(file)));
             }
             let file = Arc::new(read(path).map_err(refused)?);
             known.insert(path, Arc::clone(&file));
-            Ok::<_, StartError>(Some(file))
+            Ok::<_, E>(Some(file))
         };
         let broker = file_of(self.broker.as_ref(), of_broker)?;
         let mut listeners = Vec::new();

@@ -23,7 +23,7 @@ impl RuleFiles {
         self.0.is_empty()
     }
 
-    /// Reads all files. A file that is named several times, by listeners or `acl.file`, is read once.
+    /// Reads all files. A file that several listeners or `acl.file` name is read once.
     ///
     /// # Errors
     /// The first file that cannot be used.
