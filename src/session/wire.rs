@@ -39,6 +39,9 @@ pub struct Wire {
     pub requested: bool,
     /// Number of disconnects in a row for the same message.
     pub disconnects: u16,
+    /// True until it is known which messages of the session the client may read. Until then none
+    /// of those that wait is sent.
+    pub withholds_queue: bool,
 }
 
 /// The limits that a client's CONNECT sets for the packets that it is sent.
@@ -97,6 +100,7 @@ impl Wire {
             first_wait_ms: 0,
             requested: false,
             disconnects: 0,
+            withholds_queue: false,
         }
     }
 

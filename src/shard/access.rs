@@ -147,13 +147,25 @@ pub(crate) struct AccessRules {
     files_are_empty: bool,
 }
 
+/// A place among the messages of a session: the messages before it were checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CheckPlace {
+    /// The running number of the first PUBLISH in flight that was not checked.
+    pub in_flight: u64,
+    /// The number of the first delivery in the queue that was not checked.
+    pub queued: u64,
+}
+
 /// A session's permit, as of one generation of the rules.
 #[derive(Debug, Default)]
 pub(crate) struct SessionAccess {
     permit: Permit,
     generation: u32,
-    /// The generation of the rules under which all queued messages may be read. 0 if none is known.
+    /// The generation of the rules under which the messages are being checked, or were. 0 if none
+    /// is known.
     checked: u32,
+    /// The place from which the messages are still to be checked; `None` if all of them are.
+    unchecked: Option<Box<CheckPlace>>,
     guarded: bool,
     /// The rules of this session alone; `None` if the ACL file counts.
     own: Option<SessionRules>,
@@ -300,18 +312,33 @@ impl SessionAccess {
         self.generation = 0;
         self.refresh(rules, user);
         self.guarded = false;
-        self.checked = self.generation;
+        (self.checked, self.unchecked) = (self.generation, None);
     }
 
-    /// Returns true if the queue may have messages that the client may not read, because the rules
-    /// or the user have changed since the last check.
+    /// Returns true if the session may have messages that the client may not read, because the
+    /// rules or the user have changed since the last check, or the check is not complete.
     pub(crate) fn is_unchecked(&self, rules: &AccessRules) -> bool {
-        self.checked != rules.generation
+        self.checked != rules.generation || self.unchecked.is_some()
     }
 
-    /// Notes that the queue is being checked under the rules.
-    pub(crate) fn begin_check(&mut self, rules: &AccessRules) {
-        self.checked = rules.generation;
+    /// Returns the place from which the messages are to be checked under the rules, or `None` if
+    /// all of them were. A check that began under other rules, or for another user, begins anew.
+    pub(crate) fn place_of_check(&mut self, rules: &AccessRules) -> Option<CheckPlace> {
+        if self.checked == rules.generation {
+            return self.unchecked.take().map(|place| *place);
+        }
+        (self.checked, self.unchecked) = (rules.generation, None);
+        Some(CheckPlace::default())
+    }
+
+    /// Notes that the check continues from a place.
+    pub(crate) fn check_from(&mut self, place: CheckPlace) {
+        self.unchecked = Some(Box::new(place));
+    }
+
+    /// Notes that messages have come that were not checked.
+    pub(crate) fn check_again(&mut self) {
+        self.checked = 0;
     }
 
     /// Finds out again if deliveries have to be checked. `filters` are those of all subscriptions,

@@ -11,44 +11,105 @@
 //! After a change of the rules, a job walks over the sessions, [`SLOTS`] in a turn. Each new
 //! delivery is checked from the change on. A message that leaves its queue before the walk comes to
 //! it is delivered, as if it had left before the change.
+//!
+//! The messages of one session are checked in portions, because a session may have many. The
+//! session keeps the place of the next message. So a walk, a return and a page from the store all
+//! continue the same check, and a further change or another user lets it begin anew. When a client
+//! returns, its queue is not sent until the check is complete. The job [`Job::QueueCheck`] completes
+//! it in later turns.
+//!
+//! Each portion records the end of a message and its new owner in one batch. After a crash the
+//! messages that were not checked are in the store, and are checked when they are read.
 
 use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
+use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::Delivery;
+use crate::shard::connection::Connection;
 use crate::shard::core::Core;
 use crate::shard::lifecycle::Lifecycle;
-use crate::shard::slots::SessionId;
+use crate::shard::session_entry::Unreadable;
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::work::Job;
 use crate::time::Instant;
 
 /// Maximum number of slots of sessions that one turn looks at.
 const SLOTS: u32 = 2_000;
 
+/// Maximum number of messages that are checked before the steps of the turn are looked at again.
+const MESSAGES: usize = 256;
+
+/// The progress of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// All messages of the session are checked, or the session has ended.
+    Complete,
+    /// The check continues in a later turn.
+    Left,
+}
+
 impl Lifecycle<'_> {
     /// Checks the messages of a session if the rules or its user have changed since the last check.
-    /// Drops those that its client may not read, with the reason `not_authorized`.
-    pub(crate) fn check_queue(&mut self, now: Instant, id: SessionId) {
+    /// Drops those that its client may not read, with the reason `not_authorized`. If the messages
+    /// are more than this turn can check, a job checks the others, and `connection` is sent none
+    /// until then.
+    pub(crate) fn check_queue(&mut self, now: Instant, id: SessionId, connection: Option<ConnectionId>) {
         let Core { sessions, access, .. } = &mut *self.core;
-        if access.are_on() && sessions.get_mut(id).is_some_and(|entry| entry.is_unchecked(access)) {
-            self.drop_unreadable(now, id);
+        let is_unchecked =
+            access.are_on() && sessions.get_mut(id).is_some_and(|entry| entry.is_unchecked(access));
+        if is_unchecked && self.check_portion(now, id) == Check::Left {
+            if let Some(connection) = connection.and_then(|id| self.core.connections.get_mut(id)) {
+                connection.wire.withholds_queue = true;
+            }
+            self.work.later(Job::QueueCheck(id));
         }
     }
 
-    /// Drops the messages in memory that the client of a session may not read. Shared messages go
-    /// to another member of their group.
-    pub(crate) fn drop_unreadable(&mut self, now: Instant, id: SessionId) {
+    /// Continues [`Self::check_queue`] in a later turn. Returns the job that is left.
+    pub(crate) fn go_on_with_check(&mut self, now: Instant, id: SessionId) -> Option<Job> {
+        self.core.turn.charge(1);
+        // The dead letters of the last portion are published before the next portion adds more.
+        if !self.core.dead_letters.is_empty() || self.check_portion(now, id) == Check::Left {
+            return Some(Job::QueueCheck(id));
+        }
+        self.after_check(now, id);
+        None
+    }
+
+    /// Checks messages of a session until this turn is over, and at least one.
+    fn check_portion(&mut self, now: Instant, id: SessionId) -> Check {
+        let mut most = self.core.turn.at_once();
+        loop {
+            let most_messages = usize::try_from(most).unwrap_or(MESSAGES).clamp(1, MESSAGES);
+            if self.drop_unreadable(now, id, most_messages) == Check::Complete {
+                return Check::Complete;
+            }
+            if self.core.turn.is_over() {
+                return Check::Left;
+            }
+            most = self.core.turn.left();
+        }
+    }
+
+    /// Checks `most` messages in memory. Drops those that the client of the session may not read.
+    /// Shared messages go to another member of their group.
+    fn drop_unreadable(&mut self, now: Instant, id: SessionId, most: usize) -> Check {
         let Core { sessions, access, counters, turn, .. } = &mut *self.core;
-        if !access.are_on() {
-            return;
+        let Some(session_entry) = sessions.get_mut(id).filter(|_| access.are_on()) else {
+            return Check::Complete;
+        };
+        let Some(Unreadable { in_flight, queued }) = session_entry.take_unreadable(access, most) else {
+            return Check::Complete;
+        };
+        let progress = if queued.next.is_some() { Check::Left } else { Check::Complete };
+        let taken = in_flight.taken.len() + queued.taken.len();
+        turn.charge((in_flight.looked_at + queued.looked_at + taken) as u32);
+        turn.charge_bytes(in_flight.moved * size_of::<Unacked>() + queued.moved * size_of::<Delivery>());
+        if taken == 0 {
+            return progress;
         }
-        let Some(session_entry) = sessions.get_mut(id) else { return };
-        let (in_flight, queued) = session_entry.take_unreadable(access);
-        if in_flight.is_empty() && queued.is_empty() {
-            return;
-        }
-        turn.charge(u32::try_from(in_flight.len() + queued.len()).unwrap_or(u32::MAX));
         let mut shared: Vec<Delivery> = Vec::new();
-        for unacked in in_flight {
+        for unacked in in_flight.taken {
             // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
             if unacked.delivery.share.is_some() && unacked.delivery.qos == QoS::AtLeastOnce {
                 shared.push(unacked.delivery);
@@ -56,7 +117,7 @@ impl Lifecycle<'_> {
                 counters.drops.lose(unacked.into_drop(DropReason::NotAuthorized, None));
             }
         }
-        for delivery in queued {
+        for delivery in queued.taken {
             if delivery.share.is_some() {
                 shared.push(delivery);
             } else {
@@ -72,16 +133,22 @@ impl Lifecycle<'_> {
                 self.routing().sharing().share_again_or_keep(now, message, &share, stored.is_some());
             }
         }
+        progress
     }
 
     /// Checks the queues of some sessions, because the rules have changed, and finds out which
     /// sessions are guarded. Begins at the slot `from`. Returns the job that is left.
     pub(crate) fn walk_after_change(&mut self, now: Instant, from: u32) -> Option<Job> {
+        if !self.core.dead_letters.is_empty() {
+            return Some(Job::RulesChanged { from });
+        }
         let end = self.core.sessions.end_of_slots();
         let until = end.min(from.saturating_add(SLOTS));
         for slot in from..until {
             self.core.turn.charge(1);
-            self.check_slot(now, slot);
+            if self.check_slot(now, slot) == Check::Left {
+                return Some(Job::RulesChanged { from: slot });
+            }
             if self.core.turn.is_over() {
                 return (slot + 1 < end).then_some(Job::RulesChanged { from: slot + 1 });
             }
@@ -89,18 +156,36 @@ impl Lifecycle<'_> {
         (until < end).then_some(Job::RulesChanged { from: until })
     }
 
-    fn check_slot(&mut self, now: Instant, slot: u32) {
+    fn check_slot(&mut self, now: Instant, slot: u32) -> Check {
         let Core { sessions, access, .. } = &mut *self.core;
-        let Some((id, session_entry)) = sessions.at_mut(slot) else { return };
+        let Some((id, session_entry)) = sessions.at_mut(slot) else { return Check::Complete };
         if !session_entry.is_unchecked(access) {
-            return;
+            return Check::Complete;
         }
         // The queue is checked first, while every session counts as guarded. Its messages may have
         // come by filters that the session has no more.
-        self.drop_unreadable(now, id);
+        if self.check_portion(now, id) == Check::Left {
+            return Check::Left;
+        }
         let Core { sessions, access, turn, .. } = &mut *self.core;
         if let Some(session_entry) = sessions.get_mut(id) {
             turn.charge(session_entry.renew_guard(access));
+        }
+        self.after_check(now, id);
+        Check::Complete
+    }
+
+    /// Sends the queue of a session if it was withheld until the end of its check. Held messages
+    /// take the places of the messages that were dropped.
+    fn after_check(&mut self, now: Instant, id: SessionId) {
+        let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
+        if let Some(session_entry) = sessions.get_mut(id)
+            && let Some(Connection { wire, .. }) =
+                session_entry.connection.and_then(|id| connections.get_mut(id))
+            && std::mem::take(&mut wire.withholds_queue)
+        {
+            wire.outbox.lend(&mut scratch.pool);
+            session_entry.session.sender.pump(now, wire, &settings.session.send, counters);
         }
         self.after_session_change(now, id);
     }

@@ -132,7 +132,7 @@ impl<'a> ConnectRequest<'a> {
     }
 
     /// Gives the session its user and rules, and the connection the end of its credentials. The
-    /// queue of a resumed session is checked by the new rules.
+    /// queue of a resumed session is checked by the new rules before it is sent.
     fn grant(
         &self,
         session_id: SessionId,
@@ -157,7 +157,7 @@ impl<'a> ConnectRequest<'a> {
             connection.set_end(ends);
         }
         if resumed.is_some() {
-            life.check_queue(self.now, session_id);
+            life.check_queue(self.now, session_id, Some(self.connection));
         }
     }
 

@@ -435,6 +435,7 @@ fn go_on(now: Instant, job: Job, life: &mut Lifecycle<'_>) -> Option<Job> {
         }
         Job::Due => life.go_on_with_due(now),
         Job::RulesChanged { from } => life.walk_after_change(now, from),
+        Job::QueueCheck(session) => life.go_on_with_check(now, session),
         Job::SettingsChanged { from } => reconfigure::walk_after_reload(from, life.core),
         Job::End(ended) => life.go_on_with_end(now, ended),
         Job::Request(request) => {

@@ -280,7 +280,12 @@ impl Lifecycle<'_> {
         session_entry.session.sender.backlog.take_page(&request.wanted, read, &mut counters.drops);
         self.core.report_drops(request.session);
         // The rules and the user of the session may have changed since the messages were stored.
-        self.drop_unreadable(now, request.session);
+        let Core { sessions, access, .. } = &mut *self.core;
+        if let Some(session_entry) = sessions.get_mut(request.session).filter(|_| access.are_on()) {
+            session_entry.check_again();
+            let connection = session_entry.connection;
+            self.check_queue(now, request.session, connection);
+        }
         let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
         let Some(session_entry) = sessions.get_mut(request.session) else { return };
         let at = session_entry.connection.and_then(|id| connections.get_mut(id));

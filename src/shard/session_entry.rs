@@ -13,9 +13,10 @@ use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
 use crate::session::drops::Drops;
 use crate::session::outbound::in_flight_packet::Unacked;
+use crate::session::outbound::portion::Portion;
 use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
 use crate::session::policy::SendPolicy;
-use crate::shard::access::{AccessRules, RuleSource, SessionAccess};
+use crate::shard::access::{AccessRules, CheckPlace, RuleSource, SessionAccess};
 use crate::shard::connection::Connection;
 use crate::shard::exchange::outbound::Gate;
 use crate::shard::slots::ConnectionId;
@@ -58,6 +59,16 @@ impl RareParts {
     fn is_empty(&self) -> bool {
         self.held.is_empty() && self.user.is_none() && self.access.is_unknown()
     }
+}
+
+/// The result of one portion of a check.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    /// The messages in flight that the client may not read.
+    pub in_flight: Portion<Unacked>,
+    /// The queued messages that the client may not read. [`Portion::next`] is `None` if nothing is
+    /// left to check.
+    pub queued: Portion<Delivery>,
 }
 
 /// A message that waits for room in a full queue.
@@ -172,10 +183,15 @@ impl SessionEntry {
     }
 
     /// Returns true if the session may have messages that its client may not read, because the
-    /// rules or the user have changed since the last check.
+    /// rules or the user have changed since the last check, or the check is not complete.
     pub(crate) fn is_unchecked(&mut self, rules: &AccessRules) -> bool {
         let (access, _) = self.access(rules);
         access.is_unchecked(rules)
+    }
+
+    /// Notes that messages have come from the store that were not checked.
+    pub(crate) fn check_again(&mut self) {
+        self.rare.get_or_insert_default().access.check_again();
     }
 
     /// Finds out again if deliveries have to be checked. Returns the steps that it took, at most
@@ -200,19 +216,28 @@ impl SessionEntry {
         all
     }
 
-    /// Removes the messages in memory that the client may not read: those of the queue, and those
-    /// in flight while the session has no connection.
-    pub(crate) fn take_unreadable(&mut self, rules: &AccessRules) -> (Vec<Unacked>, Vec<Delivery>) {
+    /// Checks the next messages in memory, `most` of them, and removes those that the client may not
+    /// read: first those in flight, unless some were sent on the present connection, and then those
+    /// of the queue. Returns `None` if all were checked before.
+    pub(crate) fn take_unreadable(&mut self, rules: &AccessRules, most: usize) -> Option<Unreadable> {
         let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
         let names = rules.names(user.as_deref(), &self.session.client_id);
-        access.begin_check(rules);
+        let from = access.place_of_check(rules)?;
         let sender = &mut self.session.sender;
         let mut is_denied = |message: &Message| !access.may_read(rules, names, message.topic());
-        let in_flight = match self.connection {
-            Some(_) => Vec::new(),
-            None => sender.take_unfinished_where(&mut is_denied),
+        let in_flight = if self.connection.is_none() || !sender.has_sent() {
+            sender.take_unfinished_where(from.in_flight, most, &mut is_denied)
+        } else {
+            Portion::default()
         };
-        (in_flight, sender.backlog.take_where(is_denied))
+        let queued = match in_flight.next {
+            Some(_) => Portion { next: Some(from.queued), ..Portion::default() },
+            None => sender.backlog.take_where(from.queued, most - in_flight.looked_at, is_denied),
+        };
+        if let Some(next) = queued.next {
+            access.check_from(CheckPlace { in_flight: in_flight.next.unwrap_or(u64::MAX), queued: next });
+        }
+        Some(Unreadable { in_flight, queued })
     }
 
     fn access(&mut self, rules: &AccessRules) -> (&mut SessionAccess, ClientNames<'_>) {

@@ -32,6 +32,9 @@ pub(crate) enum Job {
     /// Looks at the sessions in the slots from `from` on, because the rules of the ACL have
     /// changed.
     RulesChanged { from: u32 },
+    /// Checks the other messages of a session, because its client has returned, or a page has come
+    /// from the store.
+    QueueCheck(SessionId),
     /// Gives the sessions in the slots from `from` on the redelivery settings that hold now.
     SettingsChanged { from: u32 },
     /// Inserts or removes the filters of a SUBSCRIBE or UNSUBSCRIBE.

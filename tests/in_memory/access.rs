@@ -32,11 +32,11 @@ topic read own/#
 pattern write #
 ";
 
-fn acl(text: &str) -> Arc<Acl> {
+pub fn acl(text: &str) -> Arc<Acl> {
     Arc::new(acl_file::parse(Path::new("acl"), text.as_bytes()).expect("lawful rules"))
 }
 
-fn settings(queue: usize) -> ShardSettings {
+pub fn settings(queue: usize) -> ShardSettings {
     let mut settings = driver::settings();
     settings.access.files.broker = Some(acl(RULES));
     settings.access.counts_claims = true;
@@ -45,7 +45,7 @@ fn settings(queue: usize) -> ShardSettings {
 }
 
 /// A client of a user whose name nothing verifies, with one message in flight at most.
-fn user(driver: &mut MemoryDriver, user_name: &str, client_id: &str, session_expiry: u32) -> LinkId {
+pub fn user(driver: &mut MemoryDriver, user_name: &str, client_id: &str, session_expiry: u32) -> LinkId {
     let properties = ConnectProperties {
         receive_maximum: Some(1),
         session_expiry: Some(session_expiry),
@@ -54,7 +54,7 @@ fn user(driver: &mut MemoryDriver, user_name: &str, client_id: &str, session_exp
     enter(driver, Connect { properties, user_name: Some(user_name), ..connect(client_id) })
 }
 
-fn dropped(driver: &MemoryDriver, reason: DropReason) -> u64 {
+pub fn dropped(driver: &MemoryDriver, reason: DropReason) -> u64 {
     driver.shards.iter().map(|shard| shard.snapshot().counters.drops.of(reason)).sum()
 }
 
@@ -234,7 +234,7 @@ fn a_held_message_that_the_new_user_may_not_read_is_refused() {
     assert_eq!(dropped(&driver, DropReason::NotAuthorized), 2);
 }
 
-fn change_rules(driver: &mut MemoryDriver, rules: &str) {
+pub fn change_rules(driver: &mut MemoryDriver, rules: &str) {
     let acl = acl(rules);
     driver.shards.iter_mut().for_each(|shard| shard.access_control().replace_acls(Arc::clone(&acl).into()));
     driver.settle();

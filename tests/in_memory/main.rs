@@ -12,6 +12,7 @@
 //! | `auth_exchange` | AUTH packets: the exchange between CONNECT and CONNACK, and re-authentication |
 //! | `bans` | clients that are banned |
 //! | `access` | rules of an ACL that change, and shared messages that some members may not read |
+//! | `access_change` | queues that are checked in portions, because the rules or the user have changed |
 //! | `admission`, `memory` | requests that are refused for want of memory or disk |
 //! | `shares` | the choice of a member of a shared group, over several shards |
 //! | `large_groups` | shared groups with very many members that may not read a message |
@@ -29,6 +30,7 @@
 //! `driver` drives the shards. `client` has the packets and sessions of the clients.
 
 mod access;
+mod access_change;
 mod admission;
 mod auth_exchange;
 mod authentication;

@@ -98,6 +98,34 @@ fn a_claimed_name_counts_after_a_restart_as_before() {
 }
 
 #[test]
+fn a_crash_cuts_the_check_of_a_queue_short_and_the_rest_is_checked_after_it() {
+    const MESSAGES: u16 = 60;
+    let mut settings = settings("user ann\ntopic read #\npattern write #\n");
+    settings.access.counts_claims = true;
+    let mut driver = MemoryDriver::new(&ShardSettings { steps_per_turn: 20, ..settings.clone() }, 1);
+    driver.keep_in_store();
+    let ann = enter(&mut driver, kept(Some("ann"), "ann"));
+    subscribe(&mut driver, ann, &["#"], QoS::AtLeastOnce);
+    driver.close(ann);
+    let publisher = enter(&mut driver, connect("publisher"));
+    for n in 0..MESSAGES {
+        let half = if n % 2 == 0 { "secret" } else { "own" };
+        publish(&mut driver, publisher, &format!("{half}/{n}"), QoS::AtLeastOnce, n + 1);
+    }
+    settings.access.files = crate::access::acl(RULES).into();
+    driver.shards[0].access_control().replace_acls(settings.access.files.clone());
+    driver.turn();
+    driver.turn();
+    let first = dropped(&driver);
+    assert!(first > 0 && first < u64::from(MESSAGES) / 2, "{first} are dropped");
+    let mut driver = restarted(driver, &settings);
+    let ann = enter(&mut driver, kept(Some("ann"), "ann"));
+    let own: Vec<String> = (1..MESSAGES).step_by(2).map(|n| format!("own/{n}")).collect();
+    assert_eq!(all(&mut driver, ann), own);
+    assert_eq!(dropped(&driver) + first, u64::from(MESSAGES) / 2);
+}
+
+#[test]
 fn the_rules_of_a_token_hold_after_a_restart() {
     let mut settings = settings(RULES);
     settings.auth.methods = vec![AuthMethod::Password];

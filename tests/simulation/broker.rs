@@ -35,9 +35,8 @@ use std::time::Duration;
 /// to at once, or a write to a socket. What leads to more goes on in later turns. A retained
 /// message of 9,000 bytes is 141 steps, one for 64 bytes. Finding and storing messages takes some
 /// steps more, and the one write that each turn makes takes 16.
-/// After a change of the rules about topics, all that waits for one session is checked at once.
 /// Two filters of one SUBSCRIBE may match the same retained message, which is then sent twice.
-const ONE_THING: u32 = 340;
+const ONE_THING: u32 = 320;
 
 /// How long a closing connection may take, as in the shard.
 const LINGER_MS: u64 = 2_000;

@@ -172,6 +172,10 @@ const FOUND_WITH_RULES: &[(u64, u64, &str)] = &[
         0xbb9,
         "after a crash the identifier of a message that the rules forbade was used again: as seed 241",
     ),
+    (881, 0x2f1, "a change of the rules checked the whole queue of a session in one turn"),
+    (364, 0xbb9, "as seed 881"),
+    (829, 0xbb9, "as seed 881"),
+    (2_782, 0xbb9, "as seed 881"),
 ];
 
 /// Plays a seed; what went wrong, if anything. The number of events tells two plays apart.

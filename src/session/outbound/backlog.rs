@@ -6,6 +6,7 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
 use crate::persistence::rows::Parked;
 use crate::session::drops::Drops;
+use crate::session::outbound::portion::Portion;
 use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -145,10 +146,14 @@ impl Backlog {
         self.0.as_mut()?.pop()
     }
 
-    /// Removes the deliveries in memory for which `is_taken` returns true, and returns them in
-    /// their order. Parked entries stay, because their messages are not known.
-    pub fn take_where(&mut self, is_taken: impl FnMut(&Message) -> bool) -> Vec<Delivery> {
-        self.0.as_mut().map_or_else(Vec::new, |queue| queue.take_where(is_taken))
+    /// Removes deliveries in memory for which `is_taken` returns true, as [`Queue::take_where`].
+    pub fn take_where(
+        &mut self,
+        number: u64,
+        most: usize,
+        is_taken: impl FnMut(&Message) -> bool,
+    ) -> Portion<Delivery> {
+        self.0.as_mut().map_or_else(Portion::default, |queue| queue.take_where(number, most, is_taken))
     }
 
     /// Returns true if some entry is parked, so that its message is only in the store.

@@ -7,6 +7,7 @@
 //! | `backlog` | the queue of a session, which takes memory only from its first message on |
 //! | `window` | the in-flight window: Packet Identifiers, PUBLISH and PUBREL in their orders |
 //! | `withheld` | Packet Identifiers of dropped messages that their receiver may still hold |
+//! | `portion` | removes some items of a long row, a portion at a time |
 //! | `parked` | queued entries whose messages are in the store alone; pages of them |
 //! | `in_flight_packet` | one packet of the window: PUBLISH or PUBREL |
 //! | `transmission` | how often and when one packet was sent, and when it is due |
@@ -22,6 +23,7 @@ pub mod in_flight_packet;
 pub mod one_message;
 pub mod overdue;
 pub mod parked;
+pub mod portion;
 pub mod queue;
 pub mod retransmission;
 pub mod retry;

@@ -17,6 +17,7 @@ use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::parked::{PAGE_BYTES, ParkedEntries};
+use crate::session::outbound::portion::{Portion, Verdict, take_portion};
 use crate::session::wire::Sending;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -59,6 +60,16 @@ impl Delivery {
     /// Identifiers.
     pub fn size(&self) -> usize {
         self.message.size() + self.ids.size()
+    }
+
+    /// Returns the verdict of a portion that takes the delivery or not. A shared delivery is the
+    /// last one that a portion takes, because another member may get it, which costs more.
+    pub fn verdict(&self, is_taken: bool) -> Verdict {
+        match (is_taken, &self.share) {
+            (false, _) => Verdict::Keep,
+            (true, None) => Verdict::Take,
+            (true, Some(_)) => Verdict::TakeLast,
+        }
     }
 
     /// Returns the drop of this delivery, which was never sent to the session. The stored row ends
@@ -403,25 +414,34 @@ impl Queue {
         Some(delivery)
     }
 
-    /// Removes the deliveries in memory for which `is_taken` returns true, and returns them in
-    /// their order. Parked entries stay, because their messages are not known.
-    pub fn take_where(&mut self, mut is_taken: impl FnMut(&Message) -> bool) -> Vec<Delivery> {
-        if !self.entries.iter().any(|delivery| is_taken(&delivery.message)) {
-            return Vec::new();
+    /// Looks at `most` deliveries in memory, from the one with this number on, and removes those
+    /// for which `is_taken` returns true. Ends behind the first shared delivery that is removed. A
+    /// number that is gone stands for the oldest delivery. Parked entries stay, because their
+    /// messages are not known.
+    pub fn take_where(
+        &mut self,
+        number: u64,
+        most: usize,
+        mut is_taken: impl FnMut(&Message) -> bool,
+    ) -> Portion<Delivery> {
+        let (len, from) = (self.entries.len(), number.saturating_sub(self.front));
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(len);
+        let judge = |delivery: &Delivery| delivery.verdict(is_taken(&delivery.message));
+        let mut portion = take_portion(&mut self.entries, from, most, judge);
+        if !portion.taken.is_empty() {
+            self.front += len as u64 + 1;
+            for delivery in &portion.taken {
+                self.bytes -= delivery.size();
+                self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
+            }
+            if self.is_empty() {
+                self.earliest_expiry = Instant::NEVER;
+            }
+            self.give_back_rows();
         }
-        let all = std::mem::take(&mut self.entries).into_iter();
-        self.front += all.len() as u64 + 1;
-        let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|delivery| is_taken(&delivery.message));
-        self.entries = kept.into();
-        for delivery in &taken {
-            self.bytes -= delivery.size();
-            self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
-        }
-        if self.is_empty() {
-            self.earliest_expiry = Instant::NEVER;
-        }
-        self.give_back_rows();
-        taken
+        let next = from + portion.looked_at - portion.taken.len();
+        portion.next = (next < self.entries.len()).then(|| self.front + next as u64);
+        portion
     }
 
     /// Returns true if some entry is parked, so that its message is only in the store.

@@ -11,6 +11,7 @@ use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::outbound::backlog::Backlog;
 use crate::session::outbound::in_flight_packet::{InFlightView, Unacked};
 use crate::session::outbound::overdue::OverdueAck;
+use crate::session::outbound::portion::Portion;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::{SocketView, Stall, StallCause};
@@ -153,6 +154,9 @@ impl Sender {
     }
 
     fn send_waiting(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, counters: &mut Counters) {
+        if wire.withholds_queue {
+            return;
+        }
         while self.has_unsent() {
             if !self.has_quota(wire, policy) || wire.outbox.len() >= policy.outbox {
                 return;
@@ -327,10 +331,19 @@ impl Sender {
         true
     }
 
-    /// Removes the unfinished PUBLISHes for which `is_taken` returns true, and returns them in
-    /// their order. Called only while the session has no connection.
-    pub fn take_unfinished_where(&mut self, is_taken: impl FnMut(&Message) -> bool) -> Vec<Unacked> {
-        self.window.as_mut().map_or_else(Vec::new, |window| window.take_where(is_taken))
+    /// Removes unfinished PUBLISHes for which `is_taken` returns true, as [`InFlight::take_where`].
+    pub fn take_unfinished_where(
+        &mut self,
+        number: u64,
+        most: usize,
+        is_taken: impl FnMut(&Message) -> bool,
+    ) -> Portion<Unacked> {
+        self.window.as_mut().map_or_else(Portion::default, |window| window.take_where(number, most, is_taken))
+    }
+
+    /// True if an unfinished PUBLISH was sent on the present or last connection.
+    pub fn has_sent(&self) -> bool {
+        self.window.as_deref().is_some_and(InFlight::has_sent)
     }
 
     /// Removes the oldest unfinished PUBLISH of a session that has ended, sent or not.

@@ -15,6 +15,7 @@ use crate::persistence::records::{EntryNumber, Flight};
 use crate::persistence::rows::Entry;
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::in_flight_packet::{InFlightPacket, InFlightView, Release, Unacked};
+use crate::session::outbound::portion::{Portion, take_portion};
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::{Stall, StallCause};
 use crate::session::outbound::transmission::{IDS, Transmission, packet_id};
@@ -385,20 +386,31 @@ impl InFlight {
         publish.map(|p| p.transmission.number()).or_else(release)
     }
 
-    /// Removes the PUBLISHes for which `is_taken` returns true, and returns them in their order.
-    /// Called only while the session has no connection.
-    pub fn take_where(&mut self, mut is_taken: impl FnMut(&Message) -> bool) -> Vec<Unacked> {
-        if !self.publishes.iter().any(|unacked| is_taken(&unacked.delivery.message)) {
-            return Vec::new();
+    /// Looks at `most` PUBLISHes, from the one with this running number on, and removes those for
+    /// which `is_taken` returns true. Ends behind the first shared one that is removed. Called only
+    /// while no PUBLISH was sent on the present connection.
+    pub fn take_where(
+        &mut self,
+        number: u64,
+        most: usize,
+        mut is_taken: impl FnMut(&Message) -> bool,
+    ) -> Portion<Unacked> {
+        let from = self.publishes.partition_point(|p| p.transmission.number() < number);
+        let judge = |p: &Unacked| p.delivery.verdict(is_taken(&p.delivery.message));
+        let mut portion = take_portion(&mut self.publishes, from, most, judge);
+        if !portion.taken.is_empty() {
+            self.sent = 0;
+            portion.taken.iter_mut().for_each(|unacked| self.withheld.withhold(unacked));
+            self.give_back_rows();
         }
-        let all = std::mem::take(&mut self.publishes).into_iter();
-        let (mut taken, kept): (Vec<_>, Vec<_>) =
-            all.partition(|unacked| is_taken(&unacked.delivery.message));
-        self.publishes = kept.into();
-        self.sent = 0;
-        taken.iter_mut().for_each(|unacked| self.withheld.withhold(unacked));
-        self.give_back_rows();
-        taken
+        let next = self.publishes.get(from + portion.looked_at - portion.taken.len());
+        portion.next = next.map(|p| p.transmission.number());
+        portion
+    }
+
+    /// True if a PUBLISH was sent on the present or last connection.
+    pub fn has_sent(&self) -> bool {
+        self.sent > 0
     }
 
     /// Returns the topic of the unacknowledged PUBLISH with this identifier.

@@ -1,0 +1,164 @@
+//! Queues that are checked in portions, because the rules of the ACL or the user have changed.
+
+use crate::access::{acl, change_rules, dropped, settings, user};
+use crate::client::{connect, encoded, enter, publish, send, subscribe, take};
+use crate::driver::{LinkId, MemoryDriver};
+use homing::mqtt::packet::{Connect, ConnectProperties, Packet, ProtocolVersion, QoS};
+use homing::session::drops::DropReason;
+
+const STEPS: u32 = 100;
+
+/// The messages of a queue, half of them to `a/N` and half to `b/N`, in turns.
+const MESSAGES: u16 = 600;
+
+/// `reader` may read everything, `ann` and `bob` a part.
+const PARTS: &str = "\
+user reader
+topic read #
+user ann
+topic read a/#
+user bob
+topic read b/#
+pattern write #
+";
+
+/// The session `reader` with a long queue, and its connection.
+fn with_queue(shards: u8) -> (MemoryDriver, LinkId) {
+    let mut settings = settings(usize::from(MESSAGES));
+    settings.steps_per_turn = STEPS;
+    settings.access.files.broker = Some(acl(PARTS));
+    let mut driver = MemoryDriver::new(&settings, shards);
+    let reader = user(&mut driver, "reader", "reader", 3_600);
+    subscribe(&mut driver, reader, &["#"], QoS::AtLeastOnce);
+    let publisher = user(&mut driver, "publisher", "publisher", 0);
+    for n in 0..MESSAGES {
+        let half = if n % 2 == 0 { "a" } else { "b" };
+        publish(&mut driver, publisher, &format!("{half}/{n}"), QoS::AtLeastOnce, n + 1);
+    }
+    (driver, reader)
+}
+
+/// The CONNECT of this user, who uses the session `reader` and has one message in flight at most.
+fn connect_as(user_name: &'static str, clean_start: bool) -> Connect<'static> {
+    let properties =
+        ConnectProperties { receive_maximum: Some(1), session_expiry: Some(3_600), ..Default::default() };
+    Connect { properties, clean_start, user_name: Some(user_name), ..connect("reader") }
+}
+
+/// The user connects on this link. One turn follows.
+fn begin_to_enter(driver: &mut MemoryDriver, link: LinkId, user_name: &'static str) {
+    let connect = Packet::Connect(Box::new(connect_as(user_name, false)));
+    driver.send_unsettled(link, &encoded(&connect, ProtocolVersion::V5));
+    driver.turn();
+}
+
+/// The topics of the messages of one half, from this number on.
+fn half(name: &str, numbers: std::ops::Range<u16>) -> Vec<String> {
+    let first = if name == "a" { 0 } else { 1 };
+    numbers.filter(|n| n % 2 == first).map(|n| format!("{name}/{n}")).collect()
+}
+
+fn denied(driver: &MemoryDriver) -> usize {
+    usize::try_from(dropped(driver, DropReason::NotAuthorized)).expect("few")
+}
+
+#[test]
+fn a_change_of_the_rules_checks_a_long_queue_over_several_turns() {
+    for is_connected in [false, true] {
+        let (mut driver, mut reader) = with_queue(1);
+        assert_eq!(take(&mut driver, reader, false), ["a/0"]);
+        if !is_connected {
+            driver.close(reader);
+        }
+        driver.shards[0].take_longest_turn();
+        change_rules(&mut driver, "user reader\ntopic read b/#\npattern write #\n");
+        let (longest, _) = driver.shards[0].take_longest_turn();
+        assert!(longest <= 3 * STEPS, "a turn of {longest} steps");
+        // The message in flight stays with its client.
+        assert_eq!(denied(&driver), usize::from(MESSAGES) / 2 - usize::from(is_connected));
+        if is_connected {
+            driver.close(reader);
+        }
+        reader = enter(&mut driver, connect_as("reader", false));
+        let in_flight = if is_connected { vec!["a/0".to_owned()] } else { Vec::new() };
+        assert_eq!(take(&mut driver, reader, true), [in_flight, half("b", 0..MESSAGES)].concat());
+    }
+}
+
+#[test]
+fn a_change_of_the_rules_during_a_check_begins_it_anew() {
+    let (mut driver, reader) = with_queue(1);
+    driver.close(reader);
+    let only_a = acl("user reader\ntopic read a/#\npattern write #\n");
+    driver.shards[0].access_control().replace_acls(only_a.into());
+    driver.turn();
+    driver.turn();
+    let first = denied(&driver);
+    assert!(first > 0 && first < usize::from(MESSAGES) / 4, "{first} are dropped");
+    change_rules(&mut driver, "user reader\ntopic read b/#\npattern write #\n");
+    let reader = enter(&mut driver, connect_as("reader", false));
+    let left = take(&mut driver, reader, true);
+    assert_eq!(left, half("b", first as u16 * 2..MESSAGES));
+    assert_eq!(denied(&driver) + left.len(), usize::from(MESSAGES));
+}
+
+#[test]
+fn a_client_gets_no_message_before_its_queue_is_checked() {
+    let (mut driver, reader) = with_queue(1);
+    driver.close(reader);
+    driver.shards[0].take_longest_turn();
+    let bob = driver.open();
+    begin_to_enter(&mut driver, bob, "bob");
+    let first = denied(&driver);
+    assert!(first > 0 && first < usize::from(MESSAGES) / 4, "{first} are dropped");
+    assert!(take_unsettled(&mut driver, bob).is_empty());
+    // A message that comes during the check goes behind the others.
+    let publisher = user(&mut driver, "publisher", "other publisher", 0);
+    publish(&mut driver, publisher, "b/last", QoS::AtLeastOnce, 1);
+    let mut expected = half("b", 0..MESSAGES);
+    expected.push("b/last".to_owned());
+    assert_eq!(take(&mut driver, bob, true), expected);
+    assert_eq!(denied(&driver), usize::from(MESSAGES) / 2);
+    let (longest, _) = driver.shards[0].take_longest_turn();
+    assert!(longest <= 3 * STEPS, "a turn of {longest} steps");
+}
+
+/// The bytes of PUBLISH packets that came, without a turn.
+fn take_unsettled(driver: &mut MemoryDriver, link: LinkId) -> Vec<u8> {
+    let received = std::mem::take(&mut driver.links[link].received);
+    received.into_iter().filter(|byte| byte >> 4 == 3).collect()
+}
+
+#[test]
+fn a_take_over_during_a_check_begins_it_anew_for_the_new_user() {
+    let (mut driver, reader) = with_queue(2);
+    driver.close(reader);
+    let (ann, bob) = (driver.open(), driver.open());
+    begin_to_enter(&mut driver, ann, "ann");
+    let first = denied(&driver);
+    assert!(first > 0 && first < usize::from(MESSAGES) / 4, "{first} are dropped");
+    send(&mut driver, bob, &Packet::Connect(Box::new(connect_as("bob", false))));
+    assert!(!driver.is_open(ann));
+    let left = take(&mut driver, bob, true);
+    assert_eq!(left, half("b", first as u16 * 2..MESSAGES));
+    assert_eq!(denied(&driver) + left.len(), usize::from(MESSAGES));
+}
+
+#[test]
+fn a_session_may_end_during_the_check_of_its_queue() {
+    let (mut driver, reader) = with_queue(1);
+    driver.close(reader);
+    let (first_link, ann) = (driver.open(), driver.open());
+    begin_to_enter(&mut driver, first_link, "ann");
+    let first = denied(&driver);
+    send(&mut driver, ann, &Packet::Connect(Box::new(connect_as("ann", true))));
+    assert!(take(&mut driver, ann, true).is_empty());
+    let ended = dropped(&driver, DropReason::SessionEnded) as usize;
+    assert_eq!(denied(&driver) + ended, usize::from(MESSAGES));
+    assert_eq!(denied(&driver), first);
+    // The new session in the same slot is not withheld.
+    subscribe(&mut driver, ann, &["a/#"], QoS::AtLeastOnce);
+    let publisher = user(&mut driver, "publisher", "publisher", 0);
+    publish(&mut driver, publisher, "a/new", QoS::AtLeastOnce, 1);
+    assert_eq!(take(&mut driver, ann, true), ["a/new"]);
+}
