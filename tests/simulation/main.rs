@@ -176,6 +176,11 @@ const FOUND_WITH_RULES: &[(u64, u64, &str)] = &[
     (364, 0xbb9, "as seed 881"),
     (829, 0xbb9, "as seed 881"),
     (2_782, 0xbb9, "as seed 881"),
+    (
+        282,
+        0xbb9,
+        "a shared QoS 0 message of an ended session was sent to a shard to wait there, and counted as refused by queues",
+    ),
 ];
 
 /// Plays a seed; what went wrong, if anything. The number of events tells two plays apart.

@@ -211,8 +211,9 @@ impl Sharing<'_> {
         if self.core.access.are_on() && publication.readers != Readers::In(self.core.here) {
             match publication.readers {
                 Readers::NotFound | Readers::NotAllAsked => return self.end_unreadable(share, publication),
-                // The members of this shard would never report room for the message.
-                Readers::In(shard) if publication.is_orphaned => {
+                // The members of this shard would never report room for the message. QoS 0 does not
+                // wait for room.
+                Readers::In(shard) if publication.is_orphaned && publication.parts.qos != QoS::AtMostOnce => {
                     return self.members().send_share(
                         (shard, None),
                         Arc::clone(share),
