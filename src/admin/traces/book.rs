@@ -48,6 +48,15 @@ pub(crate) enum BookFull {
     Traces,
 }
 
+/// The knowledge of the shards about a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShardsTold {
+    /// Some shards do not follow the trace yet.
+    NotYet,
+    /// Every shard was told of the trace.
+    All,
+}
+
 /// One trace.
 #[derive(Debug)]
 pub(super) struct Trace {
@@ -55,6 +64,7 @@ pub(super) struct Trace {
     pub(super) order: TraceOrder,
     pub(super) started: Instant,
     pub(super) ends: Instant,
+    told: ShardsTold,
     /// The time at which it ended; `None` while it runs.
     pub(super) ended: Option<Instant>,
     /// The time of the last request of a watcher; `None` if nobody has watched yet.
@@ -98,12 +108,12 @@ impl Trace {
         has_client || self.followed.contains(&step.audit)
     }
 
-    /// Follows a message. A number that comes again belongs to the new message.
+    /// Follows a message. A number that comes again belongs to the new message, and takes no room.
     fn follow(&mut self, audit: AuditTag) {
-        if self.followed.len() >= MESSAGES {
-            self.unfollowed += 1;
-        } else {
+        if self.followed.len() < MESSAGES {
             self.followed.insert(audit);
+        } else if !self.followed.contains(&audit) {
+            self.unfollowed += 1;
         }
     }
 
@@ -164,6 +174,7 @@ impl TraceBook {
             order,
             started: now,
             ends,
+            told: ShardsTold::NotYet,
             ended: None,
             watched: None,
             steps: VecDeque::new(),
@@ -173,6 +184,13 @@ impl TraceBook {
             unfollowed: 0,
         });
         Ok(self.last)
+    }
+
+    /// Notes that every shard was told of a trace. The trace is listed from now on.
+    pub(super) fn note_told(&mut self, number: u64) {
+        if let Some(trace) = self.traces.iter_mut().find(|trace| trace.number == number) {
+            trace.told = ShardsTold::All;
+        }
     }
 
     /// Gives a step to each trace that it belongs to.
@@ -212,9 +230,9 @@ impl TraceBook {
         self.traces.iter().find(|trace| trace.number == number)
     }
 
-    /// Iterates over all traces, the oldest first.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Trace> {
-        self.traces.iter()
+    /// Iterates over the traces that the shards follow or followed, the oldest first.
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Trace> {
+        self.traces.iter().filter(|trace| trace.told == ShardsTold::All)
     }
 
     /// Returns what the traces that run follow together; `None` if none runs.
@@ -326,8 +344,24 @@ mod tests {
         for tag in 1..=MESSAGES as u16 + 7 {
             book.take(&step(StepKind::Received, "c", tag, "a"));
         }
-        let trace = book.find(number).expect("the trace");
-        assert_eq!((trace.last(), trace.unfollowed), (MESSAGES as u64, 7));
+        let unfollowed = |book: &TraceBook| {
+            let trace = book.find(number).expect("the trace");
+            (trace.last(), trace.unfollowed)
+        };
+        assert_eq!(unfollowed(&book), (MESSAGES as u64, 7));
+        // The number of a message that is followed belongs to the next message that has it.
+        book.take(&step(StepKind::Received, "c", 1, "a"));
+        assert_eq!(unfollowed(&book), (MESSAGES as u64 + 1, 7));
+    }
+
+    #[test]
+    fn a_trace_is_listed_once_every_shard_was_told_of_it() {
+        let mut book = TraceBook::default();
+        let number = book.begin(at(0), order(&["app"], &[])).expect("room");
+        assert_eq!(book.listed().count(), 0);
+        assert!(book.watch().is_some(), "the shards are told of it");
+        book.note_told(number);
+        assert_eq!(book.listed().map(|trace| trace.number).collect::<Vec<_>>(), [number]);
     }
 
     #[test]

@@ -42,10 +42,10 @@ impl Traces {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all traces.
+    /// Returns the traces that every shard was told of.
     pub(super) fn list(&self) -> Value {
         let book = self.book();
-        let rows: Vec<Value> = book.all().map(described).collect();
+        let rows: Vec<Value> = book.listed().map(described).collect();
         json!({ "traces": rows, "lost": self.lost.load(Ordering::Relaxed) })
     }
 
@@ -113,6 +113,7 @@ impl Traces {
     ) -> Result<u64, BookFull> {
         let number = self.book().begin(clock::now(), order)?;
         self.tell_shards(observer).await;
+        self.book().note_told(number);
         Ok(number)
     }
 
