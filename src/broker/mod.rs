@@ -91,7 +91,7 @@ mod supervisor;
 pub mod sys;
 mod sys_load;
 
-use crate::config::{Config, ListenerAddress};
+use crate::config::{Config, KeySources, ListenerAddress};
 use crate::log::stderr;
 use crate::mqtt::keyed;
 use crate::service;
@@ -216,15 +216,16 @@ impl Broker {
         text.blocking_recv().unwrap_or_default()
     }
 
-    /// Sets how a reload reads the configuration. Without it, a reload reads only the files of
-    /// passwords, tokens, rules, bans and certificates.
+    /// Sets how a reload reads the configuration, and the sources of the values that the broker was
+    /// started with. Without it, a reload reads only the files of passwords, tokens, rules, bans and
+    /// certificates.
     ///
     /// # Panics
     /// If called from within an async runtime.
-    pub fn read_again_by(&self, reader: ConfigReader) {
+    pub fn read_again_by(&self, reader: ConfigReader, sources: KeySources) {
         if let Some(requests) = &self.requests {
             // A broker that stops reads nothing again.
-            let _ = requests.blocking_send(Request::ReadBy(reader));
+            let _ = requests.blocking_send(Request::ReadBy(reader, sources));
         }
     }
 

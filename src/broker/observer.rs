@@ -9,6 +9,7 @@ use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
 use super::statistics::BrokerStatistics;
+use crate::config::KeyInForce;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::CountKeys;
 use crate::expiry::queue::WheelCount;
@@ -64,9 +65,23 @@ impl Observer {
     /// # Errors
     /// The broker stops.
     pub async fn reload(&self, mode: ReloadMode) -> Result<Result<Reloaded, Vec<String>>, NoAnswer> {
+        self.request(|reply| Request::Reload(mode, reply)).await
+    }
+
+    /// Returns every key of the configuration with the value in force and its source, in the order
+    /// of the file. Waits for a reload that is under way.
+    ///
+    /// # Errors
+    /// The broker stops.
+    pub async fn configuration(&self) -> Result<Vec<KeyInForce>, NoAnswer> {
+        self.request(Request::Configuration).await
+    }
+
+    /// Sends a request to the supervisor. Returns the reply.
+    async fn request<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, NoAnswer> {
         let requests = self.requests.as_ref().and_then(WeakSender::upgrade).ok_or(NoAnswer)?;
         let (reply, result) = oneshot::channel();
-        requests.send(Request::Reload(mode, reply)).await.map_err(|_| NoAnswer)?;
+        requests.send(request(reply)).await.map_err(|_| NoAnswer)?;
         drop(requests);
         result.await.map_err(|_| NoAnswer)
     }

@@ -10,7 +10,7 @@ use super::live_files::LiveFiles;
 use super::message::SettingsChanged;
 use super::rate_limit::EventRates;
 use super::settings::{broker_limits, partial_limit, retained_limits, settings};
-use crate::config::{Config, KeyChange, Loaded, Refusal, ReloadEffect, Shadowed};
+use crate::config::{Config, KeyChange, KeyInForce, KeySources, Loaded, Refusal, ReloadEffect, Shadowed};
 use crate::log::level;
 use crate::service;
 use crate::shard::SharedState;
@@ -88,6 +88,8 @@ pub(super) struct Reload {
     pub(super) config: Config,
     /// `None` where the configuration was made in code.
     pub(super) reader: Option<ConfigReader>,
+    /// The sources of the values in force.
+    pub(super) sources: KeySources,
     pub(super) files: LiveFiles,
     pub(super) limits: Arc<LiveLimits>,
     pub(super) shared: Arc<SharedState>,
@@ -95,6 +97,11 @@ pub(super) struct Reload {
 }
 
 impl Reload {
+    /// Returns every key with the value in force and its source.
+    pub(super) fn in_force(&self) -> Vec<KeyInForce> {
+        self.config.in_force(&self.sources)
+    }
+
     /// Reads everything again, and puts it in force if nothing has a mistake.
     ///
     /// # Errors
@@ -144,6 +151,7 @@ impl Reload {
             reloaded.files = self.files.put_in_force(files);
             if let Some(loaded) = loaded {
                 self.put_in_force(self.config.with_reloaded(&loaded.config)).await;
+                self.sources.note(&self.config, &loaded);
             }
             self.files.statistics.config.done(reloaded.pending().count());
             reloaded.log();

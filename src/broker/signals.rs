@@ -2,6 +2,7 @@
 //! again, and SIGUSR1 requests a dump.
 
 use super::reload::{ConfigReader, ReloadMode, Reloaded};
+use crate::config::{KeyInForce, KeySources};
 use crate::log::stderr;
 use std::io;
 use tokio::runtime::Runtime;
@@ -18,8 +19,10 @@ pub(super) enum Request {
     /// Reads the configuration and its files again. An error has all mistakes, and nothing was
     /// changed.
     Reload(ReloadMode, oneshot::Sender<Result<Reloaded, Vec<String>>>),
-    /// The way to read the configuration again.
-    ReadBy(ConfigReader),
+    /// Every key of the configuration with the value in force.
+    Configuration(oneshot::Sender<Vec<KeyInForce>>),
+    /// The way to read the configuration again, and the sources of the values in force.
+    ReadBy(ConfigReader, KeySources),
     /// Reads the files of TLS again if one of them changed.
     CheckTls(oneshot::Sender<()>),
 }

@@ -24,7 +24,7 @@ use crate::auth::ban_file;
 use crate::broker::driver::ShardDriver;
 use crate::broker::shard_actor::ShardActor;
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, KeySources};
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::Inspect;
 use crate::mqtt::charge::Budget;
@@ -135,7 +135,9 @@ impl Supervisor {
             statistics: Arc::clone(&statistics),
         };
         let (shared_state, event_log) = (Arc::clone(&shared), Arc::clone(&log));
-        let reload = Reload { config, reader: None, files, limits, shared: shared_state, log: event_log };
+        let sources = KeySources::default();
+        let reload =
+            Reload { config, reader: None, sources, files, limits, shared: shared_state, log: event_log };
         Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, reload, statistics, shared, log })
     }
 
@@ -179,7 +181,10 @@ impl Supervisor {
             match request {
                 Some(Request::Dump(reply)) => drop(reply.send(self.dump().await)),
                 Some(Request::Reload(mode, reply)) => drop(reply.send(self.reload.run(mode).await)),
-                Some(Request::ReadBy(reader)) => self.reload.reader = Some(reader),
+                Some(Request::ReadBy(reader, sources)) => {
+                    (self.reload.reader, self.reload.sources) = (Some(reader), sources);
+                }
+                Some(Request::Configuration(reply)) => drop(reply.send(self.reload.in_force())),
                 Some(Request::CheckTls(reply)) => {
                     self.reload.files.check_tls_files();
                     let _ = reply.send(());

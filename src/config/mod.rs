@@ -6,11 +6,12 @@
 //!
 //! [`Config`] is plain data. [`Sources`] reads and checks what an operator wrote, and returns every
 //! problem at once. A `Config` made in code is not checked. `reload` compares two configurations:
-//! each key says if a change needs a restart.
+//! each key says if a change needs a restart. `in_force` lists the values of a running broker.
 
 mod bounds;
 mod choices;
 mod count_in;
+mod in_force;
 mod keys;
 mod layer;
 mod listener;
@@ -34,6 +35,7 @@ pub use choices::{
     AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, JwtFrom, LogFormat, OnAckTimeout,
     OnExhausted, QueuePolicy,
 };
+pub use in_force::{KeyInForce, KeySources};
 pub use keys::{
     Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
 };

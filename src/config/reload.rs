@@ -3,8 +3,8 @@
 use super::keys;
 use super::sources::Loaded;
 use super::table::{Key, ReloadEffect};
-use super::value::written;
-use super::{Config, Setting};
+use super::value::{text, written};
+use super::{Config, ServiceUrl, Setting};
 
 /// The largest value, in characters, that a change is shown with.
 const SHOWN: usize = 120;
@@ -39,7 +39,8 @@ impl Loaded {
         keys::keys().filter(differs).map(change).collect()
     }
 
-    fn source_of(&self, path: &str) -> String {
+    /// Returns the source of a key's value: the file, variable or flag, or `built-in default`.
+    pub(super) fn source_of(&self, path: &str) -> String {
         let set = self.changed.iter().find(|setting: &&Setting| setting.key == path);
         set.map_or_else(|| "built-in default".to_owned(), |setting| setting.source.clone())
     }
@@ -56,12 +57,16 @@ impl Config {
     }
 }
 
-/// Returns a value on one line of a bounded length.
-fn shown(key: &Key, config: &Config) -> String {
-    let text = written(&config.value(key));
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-        None => text,
+/// Returns a value on one line of a bounded length. A URL has no query, which may be a secret.
+pub(super) fn shown(key: &Key, config: &Config) -> String {
+    let value = config.value(key);
+    let line = match text(&value).and_then(ServiceUrl::parse) {
+        Some(url) => format!("{:?}", url.to_string()),
+        None => written(&value),
+    };
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", line.get(..end).unwrap_or_default()),
+        None => line,
     }
 }
 

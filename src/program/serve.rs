@@ -10,7 +10,7 @@ use super::output::{complain, failed, say};
 use super::settings::{Settings, configuration_line, read_configuration};
 use homing::broker::{Broker, Signals};
 use homing::clock;
-use homing::config::{Config, Loaded};
+use homing::config::{Config, KeySources, Loaded};
 use homing::log::{self, stderr};
 use homing::service;
 use std::net::SocketAddr;
@@ -48,11 +48,12 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
         return failed(&error);
     }
+    let sources = KeySources::of_start(&loaded);
     let broker = match Broker::start_with(loaded.config, store) {
         Ok(broker) => broker,
         Err(error) => return failed(&error),
     };
-    broker.read_again_by(Box::new(move || read_configuration(&settings)));
+    broker.read_again_by(Box::new(move || read_configuration(&settings)), sources);
     warn_of_entrances(&broker);
     if let Some(file) = &addresses_file {
         write_addresses(file, &broker);

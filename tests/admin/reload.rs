@@ -5,6 +5,7 @@ use crate::http::{LOCAL, request, serve_with};
 use crate::support::process::Process;
 use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, Version, now};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -79,6 +80,43 @@ shadowed log.level: --log-level wins over the file";
     );
     assert_eq!(broker.metric("homing_config_restart_pending"), "1");
     assert_eq!(broker.metric("homing_config_reloads_total{result=\"done\"}"), "2");
+}
+
+#[test]
+fn the_values_in_force_have_their_sources_and_one_that_waits_for_a_restart_is_pending() {
+    let broker = Configured::start("[redelivery]\ninterval = \"20s\"\n[limits]\nqueue_messages = 7\n");
+    broker.write("[redelivery]\ninterval = \"5s\"\n[expiry]\ntick = \"1s\"\n");
+    let row = |name: &str| {
+        let (code, text) = broker.ctl(&["--json", "config"]);
+        assert_eq!(code, Some(0), "{text}");
+        let body: Value = serde_json::from_str(&text).expect("JSON");
+        let rows = body["keys"].as_array().expect("keys");
+        rows.iter().find(|row| row["key"] == name).cloned().expect("the key")
+    };
+    let file = broker.file().display().to_string();
+    // Nobody has read the new file yet.
+    let limit = row("limits.queue_messages");
+    assert_eq!(
+        (&limit["value"], &limit["default"], &limit["source"]),
+        (&json!("7"), &json!("1000"), &json!(file))
+    );
+    assert_eq!(row("runtime.threads")["source"], "--set");
+    assert_eq!(broker.ctl(&["reload"]).0, Some(0));
+    assert_eq!(row("limits.queue_messages")["source"], "built-in default");
+    let interval = row("redelivery.interval");
+    assert_eq!(
+        (&interval["value"], &interval["effect"], &interval["source"]),
+        (&json!("\"5s\""), &json!("live"), &json!(file))
+    );
+    let tick = row("expiry.tick");
+    assert_eq!((&tick["value"], &tick["source"]), (&json!("\"250ms\""), &json!("built-in default")));
+    assert_eq!((&tick["pending"], &tick["effect"]), (&json!("\"1s\""), &json!("restart")));
+    let (code, text) = broker.ctl(&["config", "--changed"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("expiry.tick") && text.contains("runtime.threads") && !text.contains("keep_alive"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! The commands of `homing ctl` that change how the broker works.
+//! The commands of `homing ctl` about the settings of the broker.
 
 use super::error::CtlError;
 use super::http::{done, request, send};
-use super::text::{Print, items, short};
+use super::text::{Print, items, left, short, table};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -16,6 +16,12 @@ pub(super) enum SettingsCommand {
         /// Set it for this long, such as 10m; then log.level of the configuration holds again
         #[arg(long = "for", value_name = "TIME", requires = "level")]
         hold: Option<String>,
+    },
+    /// List the keys of the configuration with the values in force and their sources
+    Config {
+        /// Only the keys that have not their built-in default
+        #[arg(long)]
+        changed: bool,
     },
     /// Read the configuration and its files again; all of it, or nothing
     Reload {
@@ -32,8 +38,30 @@ pub(super) enum SettingsCommand {
 pub(super) fn run(command: &SettingsCommand, socket: &Path, print: Print) -> Result<String, CtlError> {
     match command {
         SettingsCommand::LogLevel { level, hold } => log_level(socket, level.as_deref(), hold.as_deref()),
+        SettingsCommand::Config { changed } => {
+            let body = request(socket, "GET", &format!("/api/v1/config?changed={changed}"))?;
+            Ok(print.answer(&body, values_table))
+        }
         SettingsCommand::Reload { dry_run } => Ok(print.answer(&reload(socket, *dry_run)?, changes)),
     }
+}
+
+/// Returns the values in force as a table.
+fn values_table(body: &Value) -> String {
+    let rows = items(body, "keys");
+    if rows.is_empty() {
+        return "every key has its built-in default".to_owned();
+    }
+    let cells = |row: &Value| {
+        let pending = match &row["pending"] {
+            Value::Null => String::new(),
+            value => short(value),
+        };
+        let [key, value, source, effect] = ["key", "value", "source", "effect"].map(|name| short(&row[name]));
+        [key, value, effect, source, pending]
+    };
+    let columns = [left("key"), left("value"), left("reload"), left("source"), left("after a restart")];
+    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
 /// Has the configuration read again. Returns the answer.

@@ -1,4 +1,5 @@
-//! /api/v1/config/reload: reads the configuration and its files again.
+//! /api/v1/config: the values in force; /api/v1/config/reload: reads the configuration and its
+//! files again.
 
 use crate::admin::access::Scope;
 use crate::admin::audit::AuditedAction;
@@ -7,7 +8,7 @@ use crate::admin::problem::{problem_body, respond};
 use crate::admin::request::{caller, read_query};
 use crate::admin::state::AdminState;
 use crate::broker::reload::{ReloadMode, Reloaded};
-use crate::config::{KeyChange, Shadowed};
+use crate::config::{KeyChange, KeyInForce, Shadowed};
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -20,6 +21,34 @@ use serde_json::{Value, json};
 struct ReloadParameters {
     /// `true` to check everything and change nothing.
     dry_run: Option<String>,
+}
+
+/// The parameters of the values in force.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigParameters {
+    /// `true` for the keys alone that have not their built-in default.
+    changed: Option<bool>,
+}
+
+/// Returns the keys of the configuration with the values in force. No value is a secret.
+pub(crate) async fn values(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Viewer)?;
+    let ConfigParameters { changed } = read_query(&request)?;
+    let rows = state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
+    let is_wanted = |row: &&KeyInForce| changed != Some(true) || row.is_changed();
+    let row = |KeyInForce { key, value, default, source, effect, pending }: &KeyInForce| {
+        json!({
+            "key": key,
+            "value": value,
+            "default": default,
+            "source": source,
+            "effect": effect.name(),
+            "pending": pending,
+        })
+    };
+    let keys: Vec<Value> = rows.iter().filter(is_wanted).map(row).collect();
+    Ok(HttpResponse::Ok().json(json!({ "keys": keys })))
 }
 
 /// Reads everything again. Answers 200 with the changes, or 422 with all mistakes; then nothing

@@ -62,6 +62,7 @@ const ROUTES: &[ApiRoute] = &[
     get("/readyz", None, |to| to.to(health::readyz)),
     get("/metrics", None, |to| to.to(metrics::metrics)),
     get("/api/v1/overview", VIEWER, |to| to.to(overview::overview)),
+    get("/api/v1/config", VIEWER, |to| to.to(config::values)),
     post("/api/v1/config/reload", ADMIN, |to| to.to(config::reload)),
     get("/api/v1/log/level", VIEWER, |to| to.to(log_level::level)),
     put("/api/v1/log/level", ADMIN, |to| to.to(log_level::set)),
