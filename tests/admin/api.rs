@@ -42,6 +42,11 @@ impl Administered {
         (self.broker, self.mqtt, self.admin) = serve_in(&self.directory, arguments);
     }
 
+    /// Returns the database of a broker that stores its sessions.
+    pub fn database(&self) -> PathBuf {
+        self.directory.path().join("data/homing.db")
+    }
+
     /// Asks with a token. Returns the status and the whole answer.
     pub fn ask(&self, method: &str, path: &str, token: &str) -> (u16, String) {
         let headers = format!("{LOCAL}Authorization: Bearer {token}\r\nContent-Length: 0\r\n");

@@ -12,3 +12,4 @@ mod pages;
 mod reload;
 mod topics;
 mod traces;
+mod wait_reasons;
