@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use tracing::info;
 
 /// Actions that are kept.
-const KEPT: usize = 1_000;
+pub(super) const KEPT: usize = 1_000;
 
 /// Characters of a text of a client or an operator in an entry at most.
 const TEXT: usize = 256;

@@ -18,13 +18,15 @@
 //! | `request` | the caller and the parameters of a request |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
 //! | `timeline::collector` | the task that fills the timeline |
-//! | `routes`, `pages` | the answers for programs, and the pages for people |
+//! | `event_stream` | the answer of a stream of server-sent events |
+//! | `pages`, `routes` | the pages for people, and the answers for programs |
 //! | [`ctl`], [`token_command`] | `homing ctl` and `homing admin-token` |
 
 pub mod access;
 mod audit;
 mod commands;
 pub mod ctl;
+mod event_stream;
 mod failed;
 mod listing;
 mod logins;
@@ -275,7 +277,7 @@ async fn guard(
     let mut response = if own {
         // Keeps no copy of the request, because the router needs the only one.
         match tokio::time::timeout(REQUEST, next.call(request)).await {
-            Ok(response) => response?.map_into_boxed_body(),
+            Ok(response) => in_own_words(response?.map_into_boxed_body()),
             Err(_) => return Err(Failed::Late.into()),
         }
     } else {
@@ -289,6 +291,17 @@ async fn guard(
         }
     }
     Ok(response)
+}
+
+/// Returns a problem in place of an error that the HTTP server found in a request for programs, such
+/// as a number of a trace that is none. All others are as they were.
+fn in_own_words(response: ServiceResponse) -> ServiceResponse {
+    let found = response.response().error().filter(|error| error.as_error::<Failed>().is_none());
+    let Some(found) = found.filter(|_| response.request().path().starts_with("/api/")) else {
+        return response;
+    };
+    let problem = problem(response.status(), "invalid-request", &found.to_string());
+    response.into_response(problem)
 }
 
 /// Counts a request and its duration.

@@ -25,6 +25,12 @@ pub(super) fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
     if caller.scope < needed { Err(Failed::Forbidden(needed)) } else { Ok(()) }
 }
 
+/// Returns true if a caller is still admitted. A caller does not outlive its token. A user of the
+/// Unix socket has no token.
+pub(super) fn still_admits(state: &AdminState, caller: &Caller) -> bool {
+    caller.is_of_socket() || state.tokens().has(caller)
+}
+
 fn known(request: &HttpRequest) -> Option<Caller> {
     if let Some(user) = request.conn_data::<PeerUser>() {
         return Some(user.caller());

@@ -235,6 +235,40 @@ fn a_listing_in_pages_has_each_client_once() {
 }
 
 #[test]
+fn the_first_clients_by_a_figure_are_listed_and_a_client_may_be_called_top() {
+    let broker = Administered::start();
+    for (name, messages) in [("top", 1), ("lamp", 3), ("pump", 2), ("idle", 0)] {
+        let mut client = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, name));
+        client.subscribe(&[(name, 1)]);
+        client.disconnect();
+        let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "publisher"));
+        (0..messages).for_each(|_| assert_eq!(publisher.deliver(&Message::new(name, "on").qos(1)), 0));
+        publisher.disconnect();
+    }
+    let names = |path: &str| {
+        let (status, answer) = broker.ask("GET", path, &broker.viewer);
+        assert_eq!(status, 200, "{answer}");
+        let body = json_of(&answer);
+        assert_eq!(body["complete"], true, "{body}");
+        let rows = body["clients"].as_array().cloned().unwrap_or_default();
+        rows.iter().map(|row| row["client_id"].as_str().map(ToOwned::to_owned)).collect::<Option<Vec<_>>>()
+    };
+    let path = "/api/v1/clients/top";
+    // A client with nothing in its queue is none of the first.
+    assert_eq!(names(&format!("{path}?by=queued")), Some(["lamp", "pump", "top"].map(Into::into).into()));
+    assert_eq!(names(&format!("{path}?by=queued&limit=1")), Some(vec!["lamp".into()]));
+    assert_eq!(names(&format!("{path}?by=in_flight")), Some(Vec::new()));
+    let (status, answer) = broker.ask("GET", path, &broker.viewer);
+    assert!(status == 200 && answer.contains(r#""client_id":"top""#), "{answer}");
+    assert_eq!(broker.ask("GET", &format!("{path}?by=name"), &broker.viewer).0, 400);
+    assert_eq!(broker.ask("GET", &format!("{path}?by=queued&limit=101"), &broker.viewer).0, 400);
+    let (code, text) = broker.ctl(&["top", "--by", "queued_bytes", "--limit", "2"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("lamp") && text.contains("pump") && !text.contains("idle"), "{text}");
+    assert_eq!(broker.ask("DELETE", path, &broker.operator).0, 204);
+}
+
+#[test]
 fn an_operator_disconnects_a_client_and_ends_a_session() {
     let broker = Administered::start();
     let mut client = broker.stuck_client("pump");

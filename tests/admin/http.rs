@@ -2,7 +2,7 @@
 
 use crate::support::process::Process;
 use crate::support::{Connect, RawClient, Version, until};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
@@ -45,10 +45,15 @@ pub fn request_with_body(
     answer_to(&mut socket, &head)
 }
 
+/// Sends a request. Returns the status and the whole answer; the head alone of a stream of events,
+/// which has no end.
 fn answer_to(socket: &mut TcpStream, request: &str) -> (u16, String) {
     socket.write_all(request.as_bytes()).expect("it reads");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("text");
+    let (mut lines, mut answer) = (BufReader::new(socket), String::new());
+    while !answer.ends_with("\r\n\r\n") && lines.read_line(&mut answer).expect("text") > 0 {}
+    if !answer.contains("content-type: text/event-stream") {
+        lines.read_to_string(&mut answer).expect("text");
+    }
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     (status, answer)
 }

@@ -8,13 +8,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 /// A stream of events.
-struct Live {
+pub struct Live {
     lines: BufReader<TcpStream>,
 }
 
 impl Live {
     /// Opens a stream. Returns it and the status of the answer.
-    fn open(broker: &Administered, path: &str, headers: &str) -> (Live, u16) {
+    pub fn open(broker: &Administered, path: &str, headers: &str) -> (Live, u16) {
         let mut socket = TcpStream::connect(broker.admin).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         write!(socket, "GET {path} HTTP/1.1\r\n{LOCAL}{headers}\r\n").expect("it reads");
@@ -32,7 +32,7 @@ impl Live {
     }
 
     /// Waits for an event of this name. Returns its id and its data.
-    fn event(&mut self, name: &str) -> (String, serde_json::Value) {
+    pub fn event(&mut self, name: &str) -> (String, serde_json::Value) {
         let started = now();
         while now() - started < PATIENCE {
             if self.line() != format!("event: {name}") {
@@ -60,7 +60,7 @@ impl Live {
     }
 }
 
-fn bearer(token: &str) -> String {
+pub fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 

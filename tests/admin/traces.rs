@@ -2,19 +2,20 @@
 
 use crate::api::{Administered, json_of};
 use crate::http::{LOCAL, request_with_body};
+use crate::live::{Live, bearer};
 use crate::support::{Connect, Message, Property, RawClient, Version, until};
 use serde_json::{Value, json};
 
 impl Administered {
     /// Asks as the operator with a body. Returns the status and the JSON of the answer.
-    fn ask_with(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub fn ask_with(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let headers = format!("{LOCAL}Authorization: Bearer {}\r\n", self.operator);
         let (status, answer) = request_with_body(self.admin, method, path, &headers, &body.to_string());
         (status, json_of(&answer))
     }
 
     /// Begins a trace. Returns its path.
-    fn trace(&self, wanted: &Value) -> String {
+    pub fn trace(&self, wanted: &Value) -> String {
         let (status, answer) = self.ask_with("POST", "/api/v1/traces", wanted);
         assert_eq!(status, 201, "{answer}");
         format!("/api/v1/traces/{}", answer["trace"])
@@ -103,6 +104,34 @@ fn a_watcher_gets_a_step_as_soon_as_it_comes_and_the_command_prints_it() {
     ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
+}
+
+#[test]
+fn a_reader_gets_the_steps_as_events_and_goes_on_behind_the_last_one() {
+    let broker = Administered::start();
+    let path = broker.trace(&json!({ "clients": ["app"] })) + "/events";
+    let headers = bearer(&broker.operator);
+    let (mut live, status) = Live::open(&broker, &path, &headers);
+    assert_eq!(status, 200);
+    let mut app = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));
+    let (last, first) = live.event("step");
+    assert_eq!((last.as_str(), &first["packet"]), ("1", &json!("CONNECT")));
+    assert_eq!(live.event("step").1["step"], "client");
+    let (mut again, _) = Live::open(&broker, &path, &format!("{headers}Last-Event-ID: {last}\r\n"));
+    assert_eq!(again.event("step").0, "2");
+    app.ping();
+    for reader in [&mut live, &mut again] {
+        while reader.event("step").1["packet"] != "PINGREQ" {}
+    }
+    let number = path.trim_end_matches("/events");
+    assert_eq!(broker.ask("DELETE", number, &broker.operator).0, 204);
+    assert_eq!(Live::open(&broker, &path, &headers).1, 404);
+    assert_eq!(Live::open(&broker, &path, &bearer(&broker.viewer)).1, 403);
+    // A trace that ends by itself says so.
+    let path = broker.trace(&json!({ "clients": ["app"], "for": "1s" })) + "/events";
+    let (mut live, _) = Live::open(&broker, &path, &headers);
+    let (_, end) = live.event("end");
+    assert!(end["ended"] == true && end["steps"].is_null(), "{end}");
 }
 
 #[test]

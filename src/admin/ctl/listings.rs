@@ -84,6 +84,13 @@ pub(super) fn clients_table(rows: &[Value]) -> String {
     table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
+/// Returns the clients that come first by a figure as a table.
+pub(super) fn top_table(body: &Value) -> String {
+    let out = clients_table(items(body, "clients"));
+    let is_complete = body["complete"] == Value::Bool(true);
+    if is_complete { out } else { format!("{out}\nnot all clients were looked at; the broker is busy") }
+}
+
 /// Returns unfinished messages as a table.
 pub(super) fn messages_table(rows: &[Value]) -> String {
     let cells = |row: &Value| {

@@ -53,6 +53,15 @@ enum CtlCommand {
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
+    /// List the clients that come first by a figure
+    Top {
+        /// oldest_unacked, queued, queued_bytes or in_flight
+        #[arg(long, default_value = "oldest_unacked")]
+        by: String,
+        /// Number of clients at most
+        #[arg(long, default_value_t = 10)]
+        limit: usize,
+    },
     /// Show a client: its messages in flight, its queue, and why it waits
     Client {
         /// The client identifier
@@ -172,6 +181,10 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
         CtlCommand::Status => print.answer(&overview(socket)?, flat),
         CtlCommand::Clients { prefix, state, stuck, limit } => {
             print.rows(clients(socket, (prefix, state, stuck.as_deref()), *limit)?, clients_table)
+        }
+        CtlCommand::Top { by, limit } => {
+            let path = format!("/api/v1/clients/top?by={}&limit={limit}", segment(by));
+            print.answer(&get(&path)?, listings::top_table)
         }
         CtlCommand::Client { id } => print.answer(&get(&client_path(id, ""))?, flat),
         CtlCommand::Inflight { id, limit } => {

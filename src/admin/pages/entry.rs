@@ -2,8 +2,8 @@
 
 use super::cookies::{LOGIN_COOKIE, cookie_of};
 use super::page::NoPage;
-use crate::admin::access::Caller;
 use crate::admin::logins::LoggedIn;
+use crate::admin::request::still_admits;
 use crate::admin::state::AdminState;
 use crate::clock;
 use actix_web::HttpRequest;
@@ -26,12 +26,6 @@ pub(super) struct ActionForm {
     pub(super) verb: String,
     #[serde(default)]
     pub(super) note: String,
-}
-
-/// Returns true if a caller is still admitted. A caller does not outlive its token. A user of the
-/// Unix socket has no token.
-pub(super) fn still_admits(state: &AdminState, caller: &Caller) -> bool {
-    caller.is_of_socket() || state.tokens().has(caller)
 }
 
 /// Returns the login of a cookie; `None` if there is none or it has ended.

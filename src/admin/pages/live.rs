@@ -11,24 +11,21 @@
 //! reads.
 
 use super::cookies::{LOGIN_COOKIE, cookie_of};
-use super::entry::{login_of_cookie, still_admits};
+use super::entry::login_of_cookie;
 use super::frame::{PageFigure, Status};
 use super::overview::totals;
 use super::views::{clock_time, link_of};
 use crate::admin::access::{Caller, Scope};
+use crate::admin::event_stream::{event, event_stream};
 use crate::admin::failed::Failed;
-use crate::admin::request::{caller, read_query};
+use crate::admin::request::{caller, read_query, still_admits};
 use crate::admin::state::State;
 use crate::admin::timeline::NumberedMoment;
-use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
@@ -83,17 +80,17 @@ impl WantedStreams {
 }
 
 /// Answers with the live updates, until the reader goes or its login ends.
-pub(super) async fn events(request: HttpRequest, state: State) -> Result<HttpResponse, Failed> {
+pub(crate) async fn events(request: HttpRequest, state: State) -> Result<HttpResponse, Failed> {
+    let reader = StreamReader::of(&request, &state)?;
     let LiveParameters { streams } = read_query(&request)?;
     let wanted = WantedStreams::read(streams.as_deref().unwrap_or("overview"))?;
-    let reader = StreamReader::of(&request, &state)?;
     state.running()?;
     let place = state.stream_place().ok_or(Failed::Busy)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(|id| state.timeline().number_of(id));
-    let (to, from) = mpsc::channel(BUFFERED);
+    let (answer, to) = event_stream(BUFFERED);
     actix_web::rt::spawn(LiveWriter { state, wanted, reader, to, lagged: None, _place: place }.run(last));
-    Ok(HttpResponse::Ok().content_type("text/event-stream").body(LiveBody(from)))
+    Ok(answer)
 }
 
 /// The proof of the one who reads.
@@ -119,21 +116,6 @@ impl StreamReader {
             StreamReader::Login(cookie) => login_of_cookie(state, cookie).is_some(),
             StreamReader::Caller(caller) => still_admits(state, caller),
         }
-    }
-}
-
-/// The body of the answer: what the writer has made.
-struct LiveBody(mpsc::Receiver<Bytes>);
-
-impl MessageBody for LiveBody {
-    type Error = Infallible;
-
-    fn size(&self) -> BodySize {
-        BodySize::Stream
-    }
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
-        self.get_mut().0.poll_recv(cx).map(|event| event.map(Ok))
     }
 }
 
@@ -230,10 +212,8 @@ impl LiveWriter {
         self.put_event("timeline", Some(&id), &data);
     }
 
-    /// Writes an event. JSON has no line break, so one line of data is enough.
     fn put_event(&mut self, name: &str, id: Option<&str>, data: &Value) {
-        let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
-        self.put(format!("event: {name}\n{id}data: {data}\n\n").into());
+        self.put(event(name, id, data));
     }
 
     fn put(&mut self, event: Bytes) {

@@ -17,7 +17,7 @@ mod cookies;
 mod entry;
 mod frame;
 mod lists;
-mod live;
+pub(super) mod live;
 mod login;
 mod overview;
 mod page;
@@ -29,10 +29,9 @@ mod views;
 mod wheel;
 mod whereabouts;
 
-use super::routes::resource;
 use actix_web::web::{self, ServiceConfig};
 
-/// Adds all pages, and the stream of live updates.
+/// Adds all pages.
 pub(super) fn add_routes(app: &mut ServiceConfig) {
     app.route("/", web::get().to(overview::overview))
         .route("/clients", web::get().to(clients::list))
@@ -54,6 +53,5 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/login/state", web::get().to(login::state_of_login))
         .route("/logout", web::post().to(login::log_out))
         .route("/theme", web::post().to(theme::change_theme))
-        .service(resource("/api/v1/events", "GET").route(web::get().to(live::events)))
         .route("/assets/{file}", web::get().to(assets::asset));
 }

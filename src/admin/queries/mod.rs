@@ -4,6 +4,7 @@ pub(super) mod ask;
 pub(super) mod retained;
 pub(super) mod sessions;
 pub(super) mod target;
+pub(super) mod top;
 pub(super) mod unfinished;
 pub(super) mod waits;
 pub(super) mod whereabouts;

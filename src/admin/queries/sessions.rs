@@ -37,6 +37,7 @@ pub(crate) struct ListParameters {
     pub(crate) prefix: Option<String>,
     user: Option<String>,
     pub(crate) min_queued: Option<usize>,
+    min_queued_bytes: Option<usize>,
     min_in_flight: Option<usize>,
     /// A duration such as `10s`.
     pub(crate) min_unacked_age: Option<String>,
@@ -78,6 +79,7 @@ impl ListParameters {
             prefix: self.prefix.clone().unwrap_or_default().into(),
             user: self.user.clone().map(Into::into),
             min_queued: self.min_queued.unwrap_or(0),
+            min_queued_bytes: self.min_queued_bytes.unwrap_or(0),
             min_in_flight: self.min_in_flight.unwrap_or(0),
             min_unacked_age: age.unwrap_or_default(),
         })

@@ -1,8 +1,9 @@
 //! /api/v1/audit: the last actions of operators.
 
 use crate::admin::access::Scope;
+use crate::admin::audit::KEPT;
 use crate::admin::failed::Failed;
-use crate::admin::request::{caller, read_query};
+use crate::admin::request::{caller, limit_of, read_query};
 use crate::admin::state::AdminState;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -19,5 +20,6 @@ struct AuditParameters {
 pub(crate) async fn audit(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Admin)?;
     let AuditParameters { limit } = read_query(&request)?;
-    Ok(HttpResponse::Ok().json(json!({ "actions": state.audit().last(limit.unwrap_or(100)) })))
+    let limit = limit_of(limit, 100, KEPT)?;
+    Ok(HttpResponse::Ok().json(json!({ "actions": state.audit().last(limit) })))
 }

@@ -1,12 +1,13 @@
-//! /api/v1/clients: the sessions, one session, and commands about its client.
+//! /api/v1/clients: the sessions, those that come first by a figure, and one session.
 
 use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions, reference_of};
 use crate::admin::queries::target::ClientTarget;
+use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::queries::waits::until;
-use crate::admin::request::caller;
+use crate::admin::request::{caller, limit_of, read_query};
 use crate::admin::state::AdminState;
 use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
@@ -14,9 +15,14 @@ use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::query::{InFlightSummary, MessageSummary, SessionSummary};
+use actix_web::guard::GuardContext;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
 use serde_json::{Value, json};
+
+/// Sessions that come first by a figure, in one answer at most.
+const TOP: usize = 100;
 
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
 pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
@@ -29,6 +35,32 @@ pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Resul
         body["next"] = next.encode().into();
     }
     Ok(HttpResponse::Ok().json(body))
+}
+
+/// The parameters of the sessions that come first by a figure.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopParameters {
+    by: String,
+    limit: Option<usize>,
+}
+
+/// Lists the sessions that come first by a figure.
+pub(crate) async fn top(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Viewer)?;
+    let TopParameters { by, limit } = read_query(&request)?;
+    let (figure, limit) = (TopFigure::read(&by)?, limit_of(limit, 10, TOP)?);
+    let observer = state.running()?;
+    let found = top_sessions(&state, observer, figure, limit).await?;
+    let row = |row: &ListedRow| session(&state, row.shard, &row.session, row.socket.as_ref(), observer);
+    let rows: Vec<Value> = found.rows.iter().map(row).collect();
+    Ok(HttpResponse::Ok().json(json!({ "clients": rows, "complete": found.is_complete })))
+}
+
+/// Returns true if a request asks for [`top`], and not for the client `top`.
+pub(super) fn asks_for_top(context: &GuardContext<'_>) -> bool {
+    let query = context.head().uri.query().unwrap_or_default();
+    query.split('&').any(|pair| pair.starts_with("by="))
 }
 
 /// Returns one session with its messages and filters.

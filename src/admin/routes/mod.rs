@@ -10,18 +10,23 @@ mod log_level;
 mod login_code;
 mod messages;
 mod metrics;
+mod openapi;
 mod overview;
 mod slo;
 mod topics;
+mod trace_events;
 mod traces;
 mod whereabouts;
 
 use super::access::Scope;
+use super::pages::live;
 use super::problem::problem;
+use actix_web::guard::fn_guard;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue};
-use actix_web::web::{self, ServiceConfig, route};
+use actix_web::web::{self, Data, ServiceConfig, route};
 use actix_web::{Resource, Route};
+use openapi::OpenApi;
 
 /// One method of one path for programs.
 struct ApiRoute {
@@ -54,9 +59,14 @@ const VIEWER: Option<Scope> = Some(Scope::Viewer);
 const OPERATOR: Option<Scope> = Some(Scope::Operator);
 const ADMIN: Option<Scope> = Some(Scope::Admin);
 
-/// All paths for programs but the live updates, whose stream belongs to the pages. The methods of one path stand together. The first row that fits a path
+/// The path of the sessions that come first by a figure. A client may be called `top`, too, so the
+/// path means the listing only with the parameter `by`.
+const TOP: &str = "/api/v1/clients/top";
+
+/// All paths for programs. The methods of one path stand together. The first row that fits a path
 /// answers, so a fixed name stands before a part in braces. `/metrics` needs no token from
-/// loopback, and elsewhere that of a viewer; its row says `None`.
+/// loopback, and elsewhere that of a viewer; its row says `None`. `openapi/paths.json` describes
+/// each row.
 const ROUTES: &[ApiRoute] = &[
     get("/healthz", None, |to| to.to(health::healthz)),
     get("/readyz", None, |to| to.to(health::readyz)),
@@ -72,8 +82,12 @@ const ROUTES: &[ApiRoute] = &[
     post("/api/v1/traces", OPERATOR, |to| to.to(traces::begin)),
     get("/api/v1/traces/{number}", OPERATOR, |to| to.to(traces::steps)),
     delete("/api/v1/traces/{number}", OPERATOR, |to| to.to(traces::end)),
+    get("/api/v1/traces/{number}/events", OPERATOR, |to| to.to(trace_events::events)),
+    get("/api/v1/events", VIEWER, |to| to.to(live::events)),
+    get("/api/v1/openapi.json", VIEWER, |to| to.to(openapi::document)),
     get("/api/v1/slo", VIEWER, |to| to.to(slo::slo)),
     get("/api/v1/clients", VIEWER, |to| to.to(clients::list)),
+    get(TOP, VIEWER, |to| to.to(clients::top)),
     get("/api/v1/clients/{id}", VIEWER, |to| to.to(clients::one)),
     delete("/api/v1/clients/{id}", OPERATOR, |to| to.to(actions::end)),
     get("/api/v1/clients/{id}/inflight", VIEWER, |to| to.to(messages::in_flight)),
@@ -93,9 +107,11 @@ const ROUTES: &[ApiRoute] = &[
 
 /// Adds the paths for programs.
 pub(super) fn add_routes(app: &mut ServiceConfig) {
+    app.app_data(Data::new(OpenApi::of(api_paths())));
     for methods in ROUTES.chunk_by(|one, next| one.path == next.path) {
         let allowed: Vec<&str> = methods.iter().map(|one| one.method).collect();
         let all = resource(methods[0].path, &allowed.join(", "));
+        let all = if methods[0].path == TOP { all.guard(fn_guard(clients::asks_for_top)) } else { all };
         app.service(methods.iter().fold(all, |all, one| all.route((one.handler)((one.verb)()))));
     }
 }
@@ -107,7 +123,7 @@ pub fn api_paths() -> impl Iterator<Item = (&'static str, &'static str, Option<S
 }
 
 /// Returns a resource that answers all methods but `allowed` with 405.
-pub(super) fn resource(path: &str, allowed: &str) -> Resource {
+fn resource(path: &str, allowed: &str) -> Resource {
     let detail = format!("this path takes {allowed} only");
     let allowed = HeaderValue::from_str(allowed).expect("names of methods are text");
     web::resource(path).default_service(route().to(move || {

@@ -109,6 +109,8 @@ pub struct SessionFilter {
     pub user: Option<Box<str>>,
     /// Messages in the queue, at least.
     pub min_queued: usize,
+    /// Bytes of the messages in the queue, at least.
+    pub min_queued_bytes: usize,
     /// Messages in flight, at least.
     pub min_in_flight: usize,
     /// Age of the oldest unacknowledged message, at least.
@@ -123,6 +125,7 @@ impl SessionFilter {
             && session.client_id.starts_with(&*self.prefix)
             && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
             && sender.backlog.len() >= self.min_queued
+            && sender.backlog.bytes() >= self.min_queued_bytes
             && sender.in_flight() >= self.min_in_flight
             && (self.min_unacked_age.is_zero()
                 || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))

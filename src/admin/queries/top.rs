@@ -1,0 +1,165 @@
+//! The sessions that come first by one of their figures.
+
+use super::ask::ask;
+use crate::admin::failed::Failed;
+use crate::admin::listing::ListedRow;
+use crate::admin::state::AdminState;
+use crate::broker::observer::Observer;
+use crate::clock;
+use crate::shard::observe::query::{Query, QueryAnswer, ROWS, SessionFilter, SessionSummary};
+use std::cmp::Reverse;
+use std::time::Duration;
+
+/// Time for one search. A search that is not complete by then says so.
+const TIME: Duration = Duration::from_secs(5);
+
+/// The pause between two questions, so that a search of a million sessions takes a small part of a
+/// thread's time.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The figure by which sessions are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TopFigure {
+    /// The age of the oldest unacknowledged message.
+    OldestUnacknowledged,
+    /// The messages in the queue.
+    Queued,
+    /// The bytes of these messages.
+    QueuedBytes,
+    /// The messages in flight.
+    InFlight,
+}
+
+impl TopFigure {
+    /// Reads the word of a figure.
+    ///
+    /// # Errors
+    /// The word is not one of the four.
+    pub(crate) fn read(word: &str) -> Result<TopFigure, Failed> {
+        match word {
+            "oldest_unacked" => Ok(TopFigure::OldestUnacknowledged),
+            "queued" => Ok(TopFigure::Queued),
+            "queued_bytes" => Ok(TopFigure::QueuedBytes),
+            "in_flight" => Ok(TopFigure::InFlight),
+            other => {
+                let what =
+                    format!("by is {other:?}, and must be oldest_unacked, queued, queued_bytes or in_flight");
+                Err(Failed::Parameter(what))
+            }
+        }
+    }
+
+    /// Returns the figure of a session. An age is that at the beginning of the search, which began
+    /// `elapsed` ago, in nanoseconds.
+    fn of(self, row: &SessionSummary, elapsed: Duration) -> u128 {
+        match self {
+            TopFigure::OldestUnacknowledged => {
+                row.oldest.map_or(0, |stall| stall.age.saturating_sub(elapsed).as_nanos())
+            }
+            TopFigure::Queued => row.queued as u128,
+            TopFigure::QueuedBytes => row.queued_bytes as u128,
+            TopFigure::InFlight => row.in_flight as u128,
+        }
+    }
+
+    /// Returns the filter of the sessions whose figure is above `least`.
+    fn above(self, least: u128, elapsed: Duration) -> SessionFilter {
+        let more = usize::try_from(least).unwrap_or(usize::MAX).saturating_add(1);
+        let mut filter = SessionFilter::default();
+        match self {
+            TopFigure::OldestUnacknowledged => {
+                let age = Duration::from_nanos(u64::try_from(least).unwrap_or(u64::MAX));
+                filter.min_unacked_age = age.saturating_add(elapsed).saturating_add(Duration::from_nanos(1));
+            }
+            TopFigure::Queued => filter.min_queued = more,
+            TopFigure::QueuedBytes => filter.min_queued_bytes = more,
+            TopFigure::InFlight => filter.min_in_flight = more,
+        }
+        filter
+    }
+}
+
+/// The sessions that come first by a figure.
+#[derive(Debug)]
+pub(crate) struct TopSessions {
+    /// The sessions, the largest figure first. A session whose figure is 0 is none of them.
+    pub(crate) rows: Vec<ListedRow>,
+    /// False if the time was over before every session was looked at.
+    pub(crate) is_complete: bool,
+}
+
+/// Returns the `most` sessions with the largest figures. Looks at every session: a million take two
+/// seconds.
+///
+/// # Errors
+/// A shard does not answer.
+pub(crate) async fn top_sessions(
+    state: &AdminState,
+    observer: &Observer,
+    figure: TopFigure,
+    most: usize,
+) -> Result<TopSessions, Failed> {
+    let (started, mut top, mut is_complete) = (clock::now(), Top::new(figure, most), true);
+    for shard in 0..observer.shards() {
+        let mut from = Some(0);
+        while let Some(slot) = from.take() {
+            let elapsed = clock::now().since(started);
+            if elapsed > TIME {
+                is_complete = false;
+                break;
+            }
+            let query = Query::Sessions { from: slot, most: ROWS, filter: top.filter(elapsed) };
+            let answer = ask(state, observer, shard, query).await?;
+            let elapsed = clock::now().since(started);
+            let QueryAnswer::Sessions(found, next) = &answer.answer else { break };
+            for session in found {
+                let socket = answer.socket_of(session.id).cloned();
+                top.add(ListedRow { shard, session: session.clone(), socket }, elapsed);
+            }
+            from = *next;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(TopSessions { rows: top.sorted(), is_complete })
+}
+
+/// The largest figures so far, each with its session.
+struct Top {
+    figure: TopFigure,
+    most: usize,
+    rows: Vec<(u128, ListedRow)>,
+    /// Sessions up to this figure cannot come first any more.
+    least: u128,
+}
+
+impl Top {
+    fn new(figure: TopFigure, most: usize) -> Top {
+        Top { figure, most, rows: Vec::new(), least: 0 }
+    }
+
+    /// Returns the filter of the sessions that may still come first.
+    fn filter(&self, elapsed: Duration) -> SessionFilter {
+        self.figure.above(self.least, elapsed)
+    }
+
+    fn add(&mut self, row: ListedRow, elapsed: Duration) {
+        self.rows.push((self.figure.of(&row.session, elapsed), row));
+        // Cut now and then, so that the list stays short and each row is moved a few times only.
+        if self.rows.len() >= 2 * self.most {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        self.rows.sort_by_key(|(figure, _)| Reverse(*figure));
+        self.rows.truncate(self.most);
+        if self.rows.len() == self.most {
+            self.least = self.rows.last().map_or(0, |(figure, _)| *figure);
+        }
+    }
+
+    fn sorted(mut self) -> Vec<ListedRow> {
+        self.cut();
+        self.rows.into_iter().map(|(_, row)| row).collect()
+    }
+}

@@ -1,0 +1,84 @@
+//! /api/v1/traces/{number}/events: the steps of a trace as server-sent events.
+
+use crate::admin::access::{Caller, Scope};
+use crate::admin::event_stream::{event, event_stream};
+use crate::admin::failed::Failed;
+use crate::admin::request::{caller, still_admits};
+use crate::admin::state::AdminState;
+use actix_web::web::{Bytes, Data, Path};
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::Value;
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+
+/// Events that wait for a slow reader. The trace itself keeps the steps behind them.
+const BUFFERED: usize = 64;
+
+/// Steps that are taken from the trace at once.
+const STEPS: usize = 64;
+
+/// The time after which a reader gets a comment if there was no step. Proxies close a silent
+/// stream.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Answers with the steps behind `Last-Event-ID`, or all of them, as they come. The stream ends
+/// with the event `end` once the trace has ended. A slow reader misses no step that the trace still
+/// has: the numbers of the steps show a gap.
+pub(crate) async fn events(
+    request: HttpRequest,
+    path: Path<u64>,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    let caller = caller(&request, Scope::Operator)?;
+    let number = *path;
+    // The first page shows that there is such a trace.
+    state.traces().watch(number, (0, 0), Duration::ZERO).await.ok_or(Failed::NoSuchTrace)?;
+    let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let place = state.stream_place().ok_or(Failed::Busy)?;
+    let (answer, to) = event_stream(BUFFERED);
+    actix_web::rt::spawn(async move {
+        let _place = place;
+        // An error says that the reader is gone.
+        let _ = write(&state, &caller, (number, last.unwrap_or(0)), &to).await;
+    });
+    Ok(answer)
+}
+
+/// The reader is gone.
+struct Gone;
+
+/// Writes the steps of a trace behind a number until the trace ends, the reader goes, or its token
+/// leaves the file.
+async fn write(
+    state: &AdminState,
+    caller: &Caller,
+    (number, mut after): (u64, u64),
+    to: &Sender<Bytes>,
+) -> Result<(), Gone> {
+    while still_admits(state, caller) {
+        let page = tokio::select! {
+            () = to.closed() => return Err(Gone),
+            page = state.traces().watch(number, (after, STEPS), SILENCE) => page,
+        };
+        let Some(mut page) = page else { return Ok(()) };
+        let steps = page["steps"].take();
+        let steps = steps.as_array().map(Vec::as_slice).unwrap_or_default();
+        for step in steps {
+            after = step["n"].as_u64().unwrap_or(after);
+            put(to, event("step", Some(&after.to_string()), step)).await?;
+        }
+        if steps.is_empty() && page["ended"] == Value::Bool(true) {
+            page.as_object_mut().map(|fields| fields.remove("steps"));
+            return put(to, event("end", None, &page)).await;
+        }
+        if steps.is_empty() {
+            put(to, Bytes::from_static(b":\n\n")).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the reader has room for an event.
+async fn put(to: &Sender<Bytes>, event: Bytes) -> Result<(), Gone> {
+    to.send(event).await.map_err(|_| Gone)
+}

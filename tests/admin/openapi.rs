@@ -1,0 +1,260 @@
+//! `/api/v1/openapi.json` says what the interface does: each path with its scope, the parameters that
+//! the handlers read, and the answers that they give.
+
+use crate::api::Administered;
+use crate::http::{LOCAL, request_with_body};
+use crate::messages::messages;
+use crate::schema::{faults, resolved};
+use crate::support::property::Property;
+use crate::support::{Connect, Message, RawClient, Version, until};
+use homing::admin::access::Scope;
+use homing::admin::api_paths;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io::Write;
+
+/// A broker, and its own description of its interface.
+struct Described {
+    broker: Administered,
+    admin: String,
+    document: Value,
+    /// The operations that gave an answer other than a problem, as `GET /healthz`.
+    answered: BTreeSet<String>,
+}
+
+impl Described {
+    fn start(arguments: &[&str]) -> Described {
+        let broker = Administered::start_with(arguments);
+        let admin = broker.token("admin");
+        let headers = format!("{LOCAL}Authorization: Bearer {admin}\r\n");
+        let (status, answer) = request_with_body(broker.admin, "GET", "/api/v1/openapi.json", &headers, "");
+        assert_eq!(status, 200, "{answer}");
+        let document = crate::api::json_of(&answer);
+        Described { broker, admin, document, answered: BTreeSet::new() }
+    }
+
+    fn operation(&self, method: &str, path: &str) -> &Value {
+        let operation = &self.document["paths"][path][method.to_ascii_lowercase()];
+        assert!(operation.is_object(), "{method} {path} is not described");
+        operation
+    }
+
+    /// Returns the parameters of the query of an operation.
+    fn query_of(&self, method: &str, path: &str) -> BTreeSet<String> {
+        let all = self.operation(method, path)["parameters"].as_array().into_iter().flatten();
+        let all = all.map(|one| resolved(&self.document, one)).filter(|one| one["in"] == "query");
+        all.filter_map(|one| one["name"].as_str()).map(ToOwned::to_owned).collect()
+    }
+
+    /// Asks as an admin for a path of the description, whose parts in braces and query are those of
+    /// `asked`. The answer is one of those that are described.
+    fn ask(&mut self, method: &str, path: &str, asked: &str, body: &str) -> (u16, Value) {
+        let headers = format!("{LOCAL}Authorization: Bearer {}\r\n", self.admin);
+        let (status, answer) = request_with_body(self.broker.admin, method, asked, &headers, body);
+        let described = &self.operation(method, path)["responses"][status.to_string()];
+        assert!(described.is_object(), "{method} {asked} answers {status}, which is not described: {answer}");
+        let described = resolved(&self.document, described);
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let value = match described["content"].as_object().and_then(|content| content.iter().next()) {
+            None => {
+                assert!(body.is_empty(), "{method} {asked} has a body: {answer}");
+                Value::Null
+            }
+            Some((kind, content)) => {
+                assert!(head.contains(&format!("content-type: {kind}")), "{method} {asked}: {kind}: {head}");
+                if !kind.ends_with("json") {
+                    Value::Null
+                } else {
+                    let value: Value = serde_json::from_str(body).expect("JSON");
+                    let found = faults(&self.document, &content["schema"], &value);
+                    assert!(found.is_empty(), "{method} {asked}: {found:#?}\n{value:#}");
+                    value
+                }
+            }
+        };
+        if status < 400 {
+            self.answered.insert(format!("{method} {path}"));
+        }
+        (status, value)
+    }
+
+    /// Asks, and expects this status. Returns the body.
+    fn expect(&mut self, expected: u16, method: &str, path: &str, asked: &str) -> Value {
+        let (status, value) = self.ask(method, path, asked, "");
+        assert_eq!(status, expected, "{method} {asked}: {value}");
+        value
+    }
+
+    /// Asks for a path without parts in braces.
+    fn get(&mut self, path: &str, query: &str) -> Value {
+        self.expect(200, "GET", path, &format!("{path}{query}"))
+    }
+}
+
+/// Returns a path with something in place of the parts in braces.
+fn filled(path: &str) -> String {
+    path.replace("{id}", "nobody").replace("{mid}", "e1").replace("{number}", "77")
+}
+
+#[test]
+fn the_description_has_each_path_with_its_scope_and_nothing_else() {
+    let described = Described::start(&["--ephemeral"]);
+    let mut found = BTreeSet::new();
+    for (path, methods) in described.document["paths"].as_object().expect("paths") {
+        for (method, operation) in methods.as_object().expect("methods") {
+            let scope = operation["x-scope"].as_str().map(ToOwned::to_owned);
+            assert!(operation["summary"].as_str().is_some_and(|text| text.ends_with('.')), "{method} {path}");
+            assert_eq!(operation["security"] == json!([]), scope.is_none(), "{method} {path}");
+            found.insert((method.to_ascii_uppercase(), path.clone(), scope));
+        }
+    }
+    let rows = api_paths().map(|(method, path, least)| {
+        (method.to_owned(), path.to_owned(), least.map(Scope::name).map(ToOwned::to_owned))
+    });
+    assert_eq!(found, rows.collect());
+}
+
+/// A handler that reads a query refuses a parameter that it does not know, and names those that it
+/// knows.
+#[test]
+fn the_description_has_each_parameter_that_a_handler_reads_and_no_other() {
+    let mut described = Described::start(&["--ephemeral"]);
+    for (method, path, _) in api_paths() {
+        // The listing of the first clients is told from a client by this parameter.
+        let first = if path == "/api/v1/clients/top" { "by=queued&" } else { "" };
+        let asked = format!("{}?{first}no-such-parameter=1", filled(path));
+        let (_, answer) = described.ask(method, path, &asked, "");
+        let detail = answer["detail"].as_str().unwrap_or_default();
+        let known = detail.split_once("unknown field `no-such-parameter`, expected").map(|(_, known)| known);
+        let known = known.unwrap_or_default().split('`').skip(1).step_by(2);
+        let known: BTreeSet<String> = known.map(ToOwned::to_owned).collect();
+        assert_eq!(described.query_of(method, path), known, "{method} {path}: {detail}");
+    }
+}
+
+/// Fills a broker with clients and messages in every state that an answer shows.
+fn fill(broker: &Administered) -> Vec<RawClient> {
+    let mut letters = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "letters"));
+    letters.subscribe(&[("$dead/#", 1)]);
+    let mut group = RawClient::connect(broker.mqtt, &Connect::new(Version::V311, "member"));
+    group.subscribe(&[("$share/g/pumps/#", 0)]);
+    let connect = Connect::persistent(Version::V311, "pump").keep_alive(60);
+    let mut pump = RawClient::connect(broker.mqtt, &connect);
+    pump.subscribe(&[("pumps/#", 2)]);
+    let mut away = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, "away"));
+    away.subscribe(&[("pumps/#", 1)]);
+    away.vanish();
+    broker.await_away("away");
+    let mut app = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));
+    for payload in ["1", "2", "3", "4"] {
+        app.deliver(&Message::new("pumps/7", payload).qos(1).with(Property::MessageExpiry(600)));
+    }
+    app.deliver(&Message::new("pumps/8", "5").qos(2));
+    app.deliver(&Message::new("lamps/1", "on").qos(1).retained());
+    app.deliver(&Message::new("$delayed/30/lamps/2", "later").qos(1));
+    pump.expect_publishes(2);
+    vec![letters, group, pump, app]
+}
+
+#[test]
+fn every_answer_is_as_the_description_says() {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    let objective = "[[slo]]\nname = \"pumps\"\ntopic = \"pumps/#\"\nwithin = \"100ms\"\ntarget = 0.9\n";
+    file.write_all(objective.as_bytes()).expect("a write");
+    let path = file.path().to_str().expect("text");
+    let mut api = Described::start(&["--config", path, "--set", "limits.in_flight=2"]);
+    let order =
+        json!({ "clients": ["app"], "topics": ["lamps/#"], "for": "5m", "payload": true }).to_string();
+    let (status, begun) = api.ask("POST", "/api/v1/traces", "/api/v1/traces", &order);
+    assert_eq!((status, &begun["trace"]), (201, &json!(1)));
+    let _clients = fill(&api.broker);
+    look(&mut api);
+    act(&mut api);
+    let all: BTreeSet<String> = api_paths().map(|(method, path, _)| format!("{method} {path}")).collect();
+    let missing: Vec<&String> = all.difference(&api.answered).collect();
+    assert!(missing.is_empty(), "ask for them here, too: {missing:?}");
+}
+
+/// Asks everything that changes nothing.
+fn look(api: &mut Described) {
+    for path in ["/healthz", "/readyz", "/metrics", "/api/v1/openapi.json", "/api/v1/overview"] {
+        api.get(path, "");
+    }
+    for path in ["/api/v1/expiry", "/api/v1/slo", "/api/v1/log/level", "/api/v1/traces", "/api/v1/config"] {
+        let body = api.get(path, "");
+        let rows = body.as_object().and_then(|fields| fields.values().find_map(Value::as_array));
+        assert!(rows.is_none_or(|rows| !rows.is_empty()), "{path} shows nothing: {body}");
+    }
+    api.get("/api/v1/config", "?changed=true");
+    api.get("/api/v1/events", "?streams=overview,timeline");
+    let page = api.get("/api/v1/clients", "?limit=1");
+    assert!(page["next"].is_string(), "{page}");
+    api.get("/api/v1/clients", "?state=away&prefix=a&min_queued=1&min_queued_bytes=1");
+    for figure in ["oldest_unacked", "queued", "queued_bytes", "in_flight"] {
+        let top = api.get("/api/v1/clients/top", &format!("?by={figure}&limit=2"));
+        let first = top["clients"][0]["client_id"].as_str();
+        let expected = if figure.starts_with("queued") { "away" } else { "pump" };
+        assert_eq!(first, Some(expected), "{figure}: {top:#}");
+    }
+    for id in ["pump", "away"] {
+        api.expect(200, "GET", "/api/v1/clients/{id}", &format!("/api/v1/clients/{id}"));
+        for part in ["inflight", "queue"] {
+            let path = format!("/api/v1/clients/{{id}}/{part}");
+            api.expect(200, "GET", &path, &format!("/api/v1/clients/{id}/{part}?limit=1"));
+        }
+    }
+    api.get("/api/v1/subscriptions", "?matches=pumps/7");
+    api.get("/api/v1/subscriptions", "?client=pump");
+    api.get("/api/v1/retained", "?filter=lamps/%23");
+    assert_eq!(api.get("/api/v1/delayed", "")["delayed"].as_array().map(Vec::len), Some(1));
+    for wanted in ["topic=pumps/7&publisher=app", "topic=lamps/1", "topic=lamps/2", "receiver=away"] {
+        api.get("/api/v1/messages/where", &format!("?{wanted}"));
+    }
+    let trace = "/api/v1/traces/{number}";
+    until("a step of the trace", || {
+        let page = api.expect(200, "GET", trace, "/api/v1/traces/1?after=1&limit=1000&wait=1s");
+        page["steps"].to_string().contains("retained").then_some(())
+    });
+    api.expect(200, "GET", "/api/v1/traces/{number}/events", "/api/v1/traces/1/events");
+}
+
+/// Asks everything that changes something.
+fn act(api: &mut Described) {
+    let queue = messages(&api.broker, "queue", "pump");
+    let mid = |row: &Value| row["mid"].as_str().map(ToOwned::to_owned).expect("a name");
+    for (verb, row) in ["skip", "park"].into_iter().zip(&queue) {
+        let path = format!("/api/v1/clients/{{id}}/messages/{{mid}}/{verb}");
+        let asked = format!("/api/v1/clients/pump/messages/{}/{verb}?note=a+note", mid(row));
+        api.expect(200, "POST", &path, &asked);
+        api.expect(404, "POST", &path, &asked);
+    }
+    assert!(api.get("/api/v1/messages/dropped", "?topic=pumps/7")["dropped"][0].is_object());
+    let again =
+        api.expect(200, "POST", "/api/v1/clients/{id}/redeliver", "/api/v1/clients/pump/redeliver?by=resend");
+    assert_eq!(again["packets"], 2);
+    api.expect(409, "POST", "/api/v1/clients/{id}/redeliver", "/api/v1/clients/away/redeliver");
+    api.expect(204, "POST", "/api/v1/clients/{id}/disconnect", "/api/v1/clients/pump/disconnect");
+    api.expect(409, "POST", "/api/v1/clients/{id}/disconnect", "/api/v1/clients/pump/disconnect");
+    api.expect(204, "DELETE", "/api/v1/clients/{id}", "/api/v1/clients/pump");
+    api.expect(204, "DELETE", "/api/v1/retained", "/api/v1/retained?topic=lamps/1");
+    api.expect(200, "POST", "/api/v1/login/code", "/api/v1/login/code");
+    api.expect(200, "POST", "/api/v1/config/reload", "/api/v1/config/reload?dry_run=true");
+    let level = json!({ "level": "debug", "for": "1m" }).to_string();
+    let (status, _) = api.ask("PUT", "/api/v1/log/level", "/api/v1/log/level", &level);
+    assert_eq!(status, 204);
+    assert!(api.get("/api/v1/audit", "?limit=10")["actions"][9].is_object());
+    api.expect(204, "DELETE", "/api/v1/traces/{number}", "/api/v1/traces/1");
+}
+
+/// The HTTP server itself finds these mistakes.
+#[test]
+fn a_request_that_no_handler_reads_is_refused_with_a_problem() {
+    let mut api = Described::start(&["--ephemeral"]);
+    for asked in ["/api/v1/traces/first", "/api/v1/traces/-1", "/api/v1/traces/18446744073709551616"] {
+        api.expect(404, "GET", "/api/v1/traces/{number}", asked);
+        api.expect(404, "DELETE", "/api/v1/traces/{number}", asked);
+    }
+    let large = "x".repeat(300_000);
+    let (status, _) = api.ask("POST", "/api/v1/traces", "/api/v1/traces", &large);
+    assert_eq!(status, 413);
+}
