@@ -5,12 +5,14 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | `letter` | stored dead letters |
 //! | `records` | the changes, the batches in which they are committed, and what a start recovers |
 //! | `rows` | one value for each row of the store; dropping it records the end of the row |
 //! | `open_batch` | the records of one open batch |
 //! | `transactions` | the transactions of one open batch, and this shard's parts of others |
 //! | `write_buffer` | the records of one shard since its last batch, and their commits |
 
+pub mod letter;
 mod open_batch;
 pub mod records;
 pub mod rows;

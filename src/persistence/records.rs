@@ -11,6 +11,7 @@ use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::mqtt::retained_message::RetainedMessage;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
+use crate::persistence::letter::{LetterNumber, StoredLetter};
 use crate::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +114,11 @@ pub enum Record {
     Delayed(Box<StoredDelayed>),
     /// A delayed message was published, in the same batch or transaction as the entries it led to.
     DelayedDone(DelayedNumber),
+    /// A dead letter. Shared with the shard, which keeps it in memory.
+    Letter(Arc<StoredLetter>),
+    /// A dead letter was republished, in the same batch or transaction as the entries it led to, or
+    /// it was deleted.
+    LetterDone(LetterNumber),
     /// The place of a record that ended before its batch was sealed. No sealed batch has one.
     Nothing,
 }
@@ -147,6 +153,7 @@ impl Record {
             Record::Subscribed(s) => 2 * (64 + s.filter.len() as u64),
             Record::Body { message, .. } => stored_bytes(message.size()),
             Record::Delayed(delayed) => stored_bytes(delayed.message.size()),
+            Record::Letter(letter) => stored_bytes(letter.size()),
             Record::Entry(entry) => {
                 let share = entry.share.as_ref().map_or(0, |share| share.len());
                 128 + (share + 8 * entry.ids.as_slice().len()) as u64
@@ -387,8 +394,8 @@ pub struct Committed {
 /// Everything that a start finds in the store.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// A number above every number that was ever given to a session, entry, body or delayed
-    /// message.
+    /// A number above every number that was ever given to a session, entry, body, delayed message
+    /// or dead letter.
     pub next_number: u64,
     /// How long the broker was down, counted from the last heartbeat.
     pub down: Duration,
@@ -404,6 +411,8 @@ pub struct Recovered {
     pub delayed: Vec<StoredDelayed>,
     /// Every delayed message with its approximate size, as in [`Message::size`].
     pub delayed_in_all: Vec<(DelayedNumber, usize)>,
+    /// All dead letters.
+    pub letters: Vec<StoredLetter>,
 }
 
 /// A session with everything that belongs to it.

@@ -12,6 +12,7 @@
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::PacketId;
+use crate::persistence::letter::LetterNumber;
 use crate::persistence::open_batch::{OpenBatch, RecordPlace};
 use crate::persistence::records::{
     Batch, DelayedNumber, EntryNumber, Flight, Lsn, Record, SessionKey, StoredDelayed, TransactionNumber,
@@ -75,7 +76,8 @@ impl WriteBuffer {
         })
     }
 
-    /// Returns a number that no shard has given to a session, body, entry or delayed message.
+    /// Returns a number that no shard has given to a session, body, entry, delayed message or
+    /// dead letter.
     pub(super) fn next_number(&self) -> u64 {
         let number = self.next_number.get();
         self.next_number.set(number + STRIDE);
@@ -85,6 +87,11 @@ impl WriteBuffer {
     /// Returns a new session key.
     pub fn session_key(&self) -> SessionKey {
         SessionKey(self.next_number())
+    }
+
+    /// Returns the number of a new dead letter.
+    pub fn letter_number(&self) -> LetterNumber {
+        LetterNumber(self.next_number())
     }
 
     /// Records a change.

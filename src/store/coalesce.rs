@@ -87,7 +87,8 @@ impl CommitGroup {
         self.bytes
     }
 
-    /// Returns the highest number of a session, entry, body or delayed message in the group.
+    /// Returns the highest number of a session, entry, body, delayed message or dead letter in the
+    /// group.
     pub fn highest_number(&self) -> u64 {
         self.highest
     }
@@ -181,6 +182,12 @@ impl CommitGroup {
                 self.put(Operation::Delayed(delayed));
             }
             Record::DelayedDone(number) => self.done(Operation::DelayedDone(number)),
+            Record::Letter(letter) => {
+                self.highest = self.highest.max(letter.place.number.0);
+                self.bytes += letter.size();
+                self.put(Operation::Letter(letter));
+            }
+            Record::LetterDone(number) => self.done(Operation::LetterDone(number)),
             Record::Nothing => {}
         }
     }

@@ -3,10 +3,11 @@
 
 use super::wall::{FileTime, Heartbeat, Resumed, resume, with_expiry};
 use super::{Moment, Store, StoreError, StoreReader};
-use crate::mqtt::message::Message;
+use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::PacketId;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
+use crate::persistence::letter::{LetterNumber, StoredLetter};
 use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody, RecoveredEntry,
     RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
@@ -38,6 +39,7 @@ pub struct Image {
     entries: BTreeMap<EntryNumber, KeptEntry>,
     retained: BTreeMap<Box<str>, Kept>,
     delayed: BTreeMap<DelayedNumber, (u64, Kept)>,
+    letters: BTreeMap<LetterNumber, Arc<StoredLetter>>,
     highest_number: u64,
     /// The last heartbeat; `None` if the broker never ran.
     heartbeat: Option<Heartbeat>,
@@ -160,7 +162,8 @@ impl Store for Memory {
         let image = self.lock();
         let delayed = image.delayed.values().map(|(_, kept)| kept);
         let kept = image.bodies.values().chain(image.retained.values()).chain(delayed);
-        kept.map(|kept| kept.message.size() as u64).sum()
+        let messages: u64 = kept.map(|kept| kept.message.size() as u64).sum();
+        messages + image.letters.values().map(|letter| letter.size() as u64).sum::<u64>()
     }
 
     fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
@@ -211,6 +214,8 @@ pub struct Rows {
     pub entries: usize,
     /// Delayed messages.
     pub delayed: usize,
+    /// Dead letters.
+    pub letters: usize,
 }
 
 /// Queries of the committed state, for simulations that check the gates of a broker.
@@ -224,6 +229,7 @@ impl Image {
             bodies: self.bodies.len(),
             entries: self.entries.len(),
             delayed: self.delayed.len(),
+            letters: self.letters.len(),
         }
     }
 
@@ -285,6 +291,11 @@ impl Image {
         self.retained.get(topic).map(|kept| &kept.message)
     }
 
+    /// Returns all dead letters.
+    pub fn letters(&self) -> impl Iterator<Item = &StoredLetter> {
+        self.letters.values().map(|letter| &**letter)
+    }
+
     /// Returns all delayed messages.
     pub fn delayed(&self) -> impl Iterator<Item = &Message> {
         self.delayed.values().map(|(_, kept)| &kept.message)
@@ -297,6 +308,21 @@ impl KeptEntry {
     fn is_inherited(&self) -> bool {
         !self.received && (self.entry.flight.is_none() || self.entry.qos != QoS::ExactlyOnce)
     }
+}
+
+/// Returns a dead letter as another store gives it back: its message is a copy without an expiry
+/// time and without the RETAIN flag.
+fn recovered_letter(letter: &StoredLetter, scratch: &mut Vec<u8>) -> StoredLetter {
+    let message = &letter.message;
+    let parts = Parts {
+        qos: message.header().qos,
+        retain: false,
+        expires: Instant::NEVER,
+        topic: message.topic(),
+        forwarded: message.forwarded(),
+        payload: message.payload(),
+    };
+    StoredLetter { message: Message::published_by(message.publisher(), parts, scratch), ..letter.clone() }
 }
 
 impl Kept {
@@ -366,6 +392,10 @@ impl Image {
                 self.delayed.insert(delayed.number, kept);
             }
             Operation::DelayedDone(number) => drop(self.delayed.remove(number)),
+            Operation::Letter(letter) => {
+                self.letters.insert(letter.place.number, Arc::clone(letter));
+            }
+            Operation::LetterDone(number) => drop(self.letters.remove(number)),
         }
     }
 
@@ -438,6 +468,7 @@ impl Image {
                 .iter()
                 .map(|(number, (_, kept))| (*number, kept.message.size()))
                 .collect(),
+            letters: self.letters.values().map(|letter| recovered_letter(letter, &mut scratch)).collect(),
         }
     }
 

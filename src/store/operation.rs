@@ -2,10 +2,12 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
+use crate::persistence::letter::{LetterNumber, StoredLetter};
 use crate::persistence::records::{
     BodyNumber, DelayedNumber, EntryNumber, Flight, SessionKey, SessionState, StoredDelayed, StoredEntry,
     StoredSession, StoredSubscription,
 };
+use std::sync::Arc;
 
 /// One change that remains of a group.
 #[derive(Clone, Debug)]
@@ -80,6 +82,10 @@ pub enum Operation {
     Delayed(Box<StoredDelayed>),
     /// A delayed message was published or dropped.
     DelayedDone(DelayedNumber),
+    /// A new dead letter.
+    Letter(Arc<StoredLetter>),
+    /// A dead letter was republished or deleted.
+    LetterDone(LetterNumber),
 }
 
 /// The row that an operation changes: the key of the index.
@@ -91,6 +97,7 @@ pub(super) enum Subject<'a> {
     Entry(u64),
     Incoming(u64, u16),
     Delayed(u64),
+    Letter(u64),
 }
 
 impl Operation {
@@ -115,6 +122,8 @@ impl Operation {
             }
             Operation::Delayed(delayed) => Subject::Delayed(delayed.number.0),
             Operation::DelayedDone(number) => Subject::Delayed(number.0),
+            Operation::Letter(letter) => Subject::Letter(letter.place.number.0),
+            Operation::LetterDone(number) => Subject::Letter(number.0),
         }
     }
 
@@ -131,6 +140,7 @@ impl Operation {
                 | Operation::EntryAcknowledged(_)
                 | Operation::IncomingDone { .. }
                 | Operation::DelayedDone(_)
+                | Operation::LetterDone(_)
         )
     }
 

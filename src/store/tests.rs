@@ -6,10 +6,11 @@ use super::{Boot, Moment, Store};
 use crate::config::Durability;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
-use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
+use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, Flight, Record, Recovered, RetainedRecord, SessionKey,
     StoredAccess, StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
@@ -111,6 +112,26 @@ pub(super) fn entry(number: u64, session: u64, body: u64) -> StoredEntry {
 
 pub(super) fn body(number: u64, message: Message) -> Record {
     Record::Body { number: BodyNumber(number), message }
+}
+
+pub(super) fn letter(number: u64) -> StoredLetter {
+    let parts = Parts {
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        expires: MS(1_500),
+        topic: "pumps/7",
+        forwarded: b"\x01\x01",
+        payload: b"on",
+    };
+    StoredLetter {
+        place: LetterPlace { dropped_ms: 1_700_000_000_000 + number, number: LetterNumber(number) },
+        receiver: "pump".into(),
+        cause: "expired".into(),
+        code: None,
+        attempts: 0,
+        sent_ms: None,
+        message: Message::published_by("app", parts, &mut Vec::new()),
+    }
 }
 
 fn incoming(session: u64, id: u16) -> Record {
@@ -386,6 +407,27 @@ fn delayed_messages_come_back_in_the_order_they_are_due(kind: &mut dyn Reopen) {
     assert_eq!(found(&next), [(5, MS(67_010))], "from this one on");
 }
 
+fn dead_letters_come_back_without_an_expiry_time_and_only_until_they_are_done(kind: &mut dyn Reopen) {
+    let sent = StoredLetter {
+        code: Some(ReasonCode::QUOTA_EXCEEDED),
+        attempts: 2,
+        sent_ms: Some((5, 6)),
+        ..letter(9)
+    };
+    let first = vec![Record::Letter(Arc::new(letter(7))), Record::Letter(Arc::new(letter(8)))];
+    let then = vec![Record::Letter(Arc::new(sent)), Record::LetterDone(LetterNumber(8))];
+    let (_, recovered) = reopened(kind, vec![first, then]);
+    let [plain, sent] = &recovered.letters[..] else { panic!("{:?}", recovered.letters) };
+    assert_eq!((plain.place, &*plain.receiver, &*plain.cause), (letter(7).place, "pump", "expired"));
+    assert_eq!((plain.code, plain.attempts, plain.sent_ms), (None, 0, None));
+    assert_eq!((sent.code, sent.attempts, sent.sent_ms), (Some(ReasonCode::QUOTA_EXCEEDED), 2, Some((5, 6))));
+    let message = &plain.message;
+    assert_eq!((message.topic(), message.payload(), message.publisher()), ("pumps/7", &b"on"[..], "app"));
+    assert_eq!((message.forwarded(), message.header().qos), (&b"\x01\x01"[..], QoS::AtLeastOnce));
+    assert!(message.header().expires.is_never() && !message.header().retain);
+    assert!(recovered.next_number > 9, "{}", recovered.next_number);
+}
+
 fn time_while_it_was_down_counts_from_the_last_heartbeat(kind: &mut dyn Reopen) {
     let mut store = kind.open();
     assert_eq!(recover(&mut *store, first()).down, Duration::ZERO, "it never ran");
@@ -531,6 +573,7 @@ stores! {
     the_last_retained_message_of_a_topic_comes_back,
     the_source_of_a_retained_message_comes_back,
     delayed_messages_come_back_in_the_order_they_are_due,
+    dead_letters_come_back_without_an_expiry_time_and_only_until_they_are_done,
     time_while_it_was_down_counts_from_the_last_heartbeat,
     within_a_boot_what_is_promised_keeps_its_time_whatever_the_wall_clock_says,
     across_boots_a_clock_that_was_set_while_the_broker_ran_leaves_no_trace,

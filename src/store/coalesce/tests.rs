@@ -4,11 +4,14 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::letter::LetterNumber;
 use crate::persistence::records::*;
 use crate::store::coalesce::*;
+use crate::store::tests::letter;
 use crate::time::Instant;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 fn message(topic: &str) -> Message {
     Message::sample(topic, QoS::AtLeastOnce, b"x")
@@ -180,6 +183,7 @@ struct Model {
     bodies: BTreeSet<u64>,
     entries: BTreeMap<u64, (Option<Flight>, bool)>,
     incoming: BTreeSet<(u64, u16)>,
+    letters: BTreeSet<u64>,
 }
 
 impl Model {
@@ -223,6 +227,12 @@ impl Model {
             Record::IncomingDone { session, packet_id } | Record::IncomingRefused { session, packet_id } => {
                 self.incoming.remove(&(session.0, packet_id.get()));
             }
+            Record::Letter(letter) => {
+                self.letters.insert(letter.place.number.0);
+            }
+            Record::LetterDone(number) => {
+                self.letters.remove(&number.0);
+            }
             Record::Delayed(_) | Record::DelayedDone(_) => {}
         }
     }
@@ -260,6 +270,10 @@ impl Model {
             Operation::IncomingDone { session, packet_id, .. } => {
                 self.incoming.remove(&(session.0, packet_id.get()));
             }
+            Operation::Letter(letter) => assert!(self.letters.insert(letter.place.number.0)),
+            Operation::LetterDone(number) => {
+                assert!(self.letters.remove(&number.0), "a deletion of nothing");
+            }
             Operation::Delayed(_) | Operation::DelayedDone(_) => {}
         }
     }
@@ -291,6 +305,8 @@ fn lawful(model: &Model, given: &mut u64, kind: u8, pick: usize) -> Option<Recor
         12 if !model.incoming.contains(&(session_key?, id)) => incoming(session_key?, id),
         13 if model.incoming.contains(&(session_key?, id)) => incoming_done(session_key?, id),
         14 => incoming_refused(session_key?, id),
+        15 => Record::Letter(Arc::new(letter(next()))),
+        16 => Record::LetterDone(LetterNumber(nth(model.letters.iter().copied().collect())?)),
         _ => return None,
     })
 }
@@ -298,7 +314,7 @@ fn lawful(model: &Model, given: &mut u64, kind: u8, pick: usize) -> Option<Recor
 proptest! {
     #[test]
     fn a_group_comes_to_what_its_records_do_one_by_one(
-        steps in prop::collection::vec((0_u8..15, 0_usize..64), 0..200),
+        steps in prop::collection::vec((0_u8..17, 0_usize..64), 0..200),
         cuts in prop::collection::vec(1_usize..40, 1..20),
     ) {
         let (mut records, mut model, mut given) = (Vec::new(), Model::default(), 0);

@@ -129,6 +129,13 @@ impl StoreInspection {
             let count: i64 = transaction.query_row(sql, [], |row| row.get(0))?;
             line(&format!("{what:<18} {count}"));
         }
+        // A file of an older version has no such table.
+        let has_letters = "SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'letter'";
+        if transaction.query_row(has_letters, [], |row| row.get(0))? {
+            let letters = "SELECT count(*) FROM letter";
+            let count: i64 = transaction.query_row(letters, [], |row| row.get(0))?;
+            line(&format!("{:<18} {count}", "dead letters"));
+        }
         let last = read_heartbeat(&transaction)?;
         let resumed = resume(last, now);
         let now = resumed.time.reads(now.monotonic).min(NEVER - 1);

@@ -8,6 +8,7 @@
 use super::{read, row};
 use crate::mqtt::packet::PacketId;
 use crate::mqtt::retained_message::RetainedMessage;
+use crate::persistence::letter::StoredLetter;
 use crate::persistence::records::{
     BodyNumber, DelayedNumber, EntryNumber, Recovered, RecoveredBody, RecoveredEntry, RecoveredSession,
     SessionKey, StoredSubscription,
@@ -83,6 +84,7 @@ impl<'c> Recovery<'c> {
             retained: self.retained()?,
             delayed: read::delayed(self.connection, self.opened, first, until, usize::MAX)?,
             delayed_in_all: self.delayed_in_all()?,
+            letters: self.letters()?,
             sessions: self.sessions,
             orphaned: self.orphaned,
         })
@@ -203,6 +205,15 @@ impl<'c> Recovery<'c> {
         Ok(retained)
     }
 
+    fn letters(&self) -> Result<Vec<StoredLetter>> {
+        let (mut letters, mut scratch) = (Vec::new(), Vec::new());
+        self.each("SELECT * FROM letter", |row| {
+            letters.push(row::letter(row, &mut scratch)?);
+            Ok(())
+        })?;
+        Ok(letters)
+    }
+
     /// Returns the number and the size in bytes of every delayed message.
     fn delayed_in_all(&self) -> Result<Vec<(DelayedNumber, usize)>> {
         let mut all = Vec::new();
@@ -221,7 +232,8 @@ impl<'c> Recovery<'c> {
         let highest = "SELECT max( \
             ifnull((SELECT value FROM meta WHERE name = 'next_number'), 1), \
             ifnull((SELECT max(number) + 1 FROM session), 1), ifnull((SELECT max(number) + 1 FROM entry), 1), \
-            ifnull((SELECT max(number) + 1 FROM body), 1), ifnull((SELECT max(number) + 1 FROM delayed), 1))";
+            ifnull((SELECT max(number) + 1 FROM body), 1), ifnull((SELECT max(number) + 1 FROM delayed), 1), \
+            ifnull((SELECT max(number) + 1 FROM letter), 1))";
         self.connection.query_row(highest, [], |row| row::number(row, 0))
     }
 

@@ -3,10 +3,11 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{Message, Parts};
-use crate::mqtt::packet::{ProtocolVersion, QoS};
+use crate::mqtt::packet::{ProtocolVersion, QoS, ReasonCode};
 use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
+use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::persistence::records::{Flight, SessionKey, StoredAccess, StoredSession};
 use crate::store::wall::{FAR, FileTime};
 use crate::time::Instant;
@@ -112,6 +113,34 @@ pub(super) fn source(row: &Row<'_>, first: usize) -> Result<Option<Arc<RetainedS
     let text = |column| row.get::<_, Option<Box<str>>>(column);
     let (user, listener) = (text(first + 1)?, text(first + 2)?);
     Ok(text(first)?.map(|client_id| Arc::new(RetainedSource { client_id, user, listener })))
+}
+
+/// Returns a dead letter, from the columns of its table in their order.
+///
+/// # Errors
+/// Returns an error if a column has a value that the broker never writes.
+pub(super) fn letter(row: &Row<'_>, scratch: &mut Vec<u8>) -> Result<StoredLetter> {
+    let code: Option<u8> = row.get(4)?;
+    let read_code = |byte| ReasonCode::from_byte(byte).ok_or_else(|| unlawful(4, i64::from(byte)));
+    let parts = Parts {
+        expires: Instant::NEVER,
+        qos: qos(row, 8)?,
+        retain: false,
+        topic: row.get_ref(9)?.as_str()?,
+        forwarded: row.get_ref(10)?.as_blob()?,
+        payload: row.get_ref(11)?.as_blob()?,
+    };
+    let publisher = row.get_ref(12)?.as_str_or_null()?.unwrap_or_default();
+    let millis = |column| row.get::<_, Option<i64>>(column).map(|ms| ms.map(|ms| ms as u64));
+    Ok(StoredLetter {
+        place: LetterPlace { dropped_ms: number(row, 1)?, number: LetterNumber(number(row, 0)?) },
+        receiver: row.get(2)?,
+        cause: row.get(3)?,
+        code: code.map(read_code).transpose()?,
+        attempts: row.get(5)?,
+        sent_ms: millis(6)?.zip(millis(7)?),
+        message: Message::published_by(publisher, parts, scratch),
+    })
 }
 
 /// Returns the transmission state of an entry; `None` if it was never sent. Two columns from

@@ -12,6 +12,7 @@
 //! | 4 | `session.claimed_name`: a name that nothing verified; `session.rules`: its own rules |
 //! | 5 | `session.listener`: the listener whose ACL file counts |
 //! | 6 | `retained.source_client`, `source_user`, `source_listener`: the client that published it |
+//! | 7 | `letter`: stored dead letters |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
@@ -24,7 +25,7 @@ use rusqlite::Connection;
 ///
 /// A change of the tables raises the version. The change needs a step in [`prepare`] for older
 /// files, and a file of the version before among the tests.
-pub const VERSION: i32 = 6;
+pub const VERSION: i32 = 7;
 
 /// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
 /// refuses the database of another program.
@@ -126,6 +127,25 @@ CREATE TABLE delayed (
 CREATE INDEX delayed_due ON delayed (due_ms);
 ";
 
+/// The table of version 7. Its times are of the wall clock, because only people read them.
+const LETTERS: &str = "
+CREATE TABLE letter (
+    number INTEGER PRIMARY KEY,
+    dropped_ms INTEGER NOT NULL,
+    receiver TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    reason_code INTEGER,
+    attempts INTEGER NOT NULL,
+    first_sent_ms INTEGER,
+    last_sent_ms INTEGER,
+    qos INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    properties BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    publisher TEXT
+) STRICT;
+";
+
 /// The origin of a file, according to its marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SchemaOrigin {
@@ -161,7 +181,7 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
             &["session ADD COLUMN claimed_name TEXT", "session ADD COLUMN rules TEXT"],
         ),
         4 => add_columns(connection, 5, &["session ADD COLUMN listener TEXT"]),
-        _ => add_columns(
+        5 => add_columns(
             connection,
             6,
             &[
@@ -170,6 +190,7 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
                 "retained ADD COLUMN source_listener TEXT",
             ],
         ),
+        _ => add_letters(connection),
     }
 }
 
@@ -191,6 +212,11 @@ fn add_clocks(connection: &Connection, written: u64) -> Result<(), StoreError> {
 fn add_columns(connection: &Connection, version: i32, columns: &[&str]) -> Result<(), StoreError> {
     let alter: String = columns.iter().map(|column| format!("ALTER TABLE {column}; ")).collect();
     let sql = format!("BEGIN IMMEDIATE; {alter}PRAGMA user_version = {version}; COMMIT;");
+    connection.execute_batch(&sql).map_err(failed)
+}
+
+fn add_letters(connection: &Connection) -> Result<(), StoreError> {
+    let sql = format!("BEGIN IMMEDIATE; {LETTERS} PRAGMA user_version = 7; COMMIT;");
     connection.execute_batch(&sql).map_err(failed)
 }
 
@@ -231,5 +257,5 @@ fn origin(connection: &Connection) -> Result<SchemaOrigin, StoreError> {
 /// complete one.
 fn create(connection: &Connection) -> Result<(), StoreError> {
     let marks = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};");
-    connection.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {marks} COMMIT;")).map_err(failed)
+    connection.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {LETTERS} {marks} COMMIT;")).map_err(failed)
 }

@@ -8,7 +8,8 @@ use crate::persistence::records::{
     BodyNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey, SessionState, StoredAccess,
     StoredSession,
 };
-use crate::store::tests::{InFile, Reopen, body, commit, entry, message, session};
+use crate::store::sqlite::inspect::StoreInspection;
+use crate::store::tests::{InFile, Reopen, body, commit, entry, letter, message, session};
 use crate::time::Instant;
 use std::os::unix::fs::PermissionsExt;
 use std::time::UNIX_EPOCH;
@@ -85,7 +86,7 @@ fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
     let newer = tempfile::tempdir().unwrap();
     open(newer.path()).unwrap().connection.pragma_update(None, "user_version", schema::VERSION + 1).unwrap();
     let refusal = why(open(newer.path()));
-    assert!(refusal.contains("of version 7, and this program knows version 6"), "{refusal}");
+    assert!(refusal.contains("of version 8, and this program knows version 7"), "{refusal}");
 
     let foreign = tempfile::tempdir().unwrap();
     let other = Connection::open(directory::database_in(foreign.path())).unwrap();
@@ -168,6 +169,27 @@ fn retained_messages_of_version_5_have_no_source() {
     let recovered = open(directory.path()).unwrap().recover(now, Duration::from_secs(60)).unwrap();
     let [only] = &recovered.retained[..] else { panic!("{:?}", recovered.retained) };
     assert_eq!((only.message.topic(), only.source.as_deref()), ("grain/price", None));
+}
+
+#[test]
+fn a_store_of_version_6_gets_a_table_of_dead_letters_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory::database_in(directory.path())).unwrap();
+    old.execute_batch(include_str!("tests/version_6.sql")).unwrap();
+    drop(old);
+    let mut lines = Vec::new();
+    let inspection = StoreInspection::open(directory.path()).unwrap();
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000, boot: None };
+    inspection.dump(now, |line| lines.push(line.to_owned())).unwrap();
+    assert!(!lines.iter().any(|line| line.starts_with("dead letters")), "{lines:?}");
+    drop(inspection);
+    let mut store = open(directory.path()).unwrap();
+    let recovered = store.recover(now, Duration::from_secs(60)).unwrap();
+    assert_eq!((recovered.letters.len(), recovered.sessions.len(), recovered.delayed.len()), (0, 2, 1));
+    assert_eq!(recovered.retained[0].source.as_ref().map(|source| &*source.client_id), Some("farmer"));
+    store.commit(&group([Record::Letter(Arc::new(letter(101)))])).unwrap();
+    drop(store);
+    assert_eq!(open(directory.path()).unwrap().recover(now, Duration::ZERO).unwrap().letters.len(), 1);
 }
 
 #[test]

@@ -2,8 +2,10 @@
 //! from the statement cache once for a group.
 
 use crate::mqtt::message::Message;
+use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::retained_message::RetainedMessage;
 use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::letter::StoredLetter;
 use crate::persistence::records::{BodyNumber, RetainedRecord, StoredDelayed, StoredEntry, StoredSession};
 use crate::store::coalesce::CommitGroup;
 use crate::store::operation::Operation;
@@ -15,6 +17,8 @@ use std::time::Duration;
 
 /// The prepared statements of a group.
 pub(super) struct Statements<'c> {
+    /// For statements that are rare, and so not prepared for each group.
+    connection: &'c Connection,
     opened: FileTime,
     /// The file time of the transaction, in milliseconds.
     now: i64,
@@ -45,6 +49,7 @@ impl<'c> Statements<'c> {
     pub(super) fn new(connection: &'c Connection, opened: FileTime, now: Instant) -> Result<Statements<'c>> {
         let prepare = |sql| connection.prepare_cached(sql);
         Ok(Statements {
+            connection,
             opened,
             now: opened.to_file(now) as i64,
             session: prepare(
@@ -170,6 +175,11 @@ impl<'c> Statements<'c> {
             }
             Operation::Delayed(delayed) => self.put_delayed(delayed)?,
             Operation::DelayedDone(number) => self.delayed_done.execute([number.0 as i64])?,
+            Operation::Letter(letter) => self.put_letter(letter)?,
+            Operation::LetterDone(number) => {
+                let delete = "DELETE FROM letter WHERE number = ?";
+                self.connection.prepare_cached(delete)?.execute([number.0 as i64])?
+            }
         };
         Ok(())
     }
@@ -231,6 +241,26 @@ impl<'c> Statements<'c> {
             message.topic(),
             message.forwarded(),
             message.payload(),
+        ])
+    }
+
+    fn put_letter(&self, letter: &StoredLetter) -> Result<usize> {
+        let insert = "INSERT INTO letter VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let StoredLetter { place, receiver, cause, code, attempts, sent_ms, message } = letter;
+        self.connection.prepare_cached(insert)?.execute(params![
+            place.number.0 as i64,
+            place.dropped_ms as i64,
+            receiver,
+            cause,
+            code.map(ReasonCode::byte),
+            attempts,
+            sent_ms.map(|(first, _)| first as i64),
+            sent_ms.map(|(_, last)| last as i64),
+            message.header().qos.bits(),
+            message.topic(),
+            message.forwarded(),
+            message.payload(),
+            Some(message.publisher()).filter(|name| !name.is_empty()),
         ])
     }
 
