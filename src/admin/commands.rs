@@ -1,4 +1,4 @@
-//! Actions: on one client and its messages, and on a retained message.
+//! Actions on one client and its messages, and on messages that no session has.
 
 use super::access::{Caller, Scope};
 use super::audit::AuditedAction;
@@ -9,6 +9,7 @@ use super::state::AdminState;
 use crate::broker::observer::NoAnswer;
 use crate::mqtt::topic::is_topic_name;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
+use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
 use serde_json::{Value, json};
 
 /// Reads the way of a redelivery.
@@ -67,6 +68,41 @@ pub(super) async fn carry_out(
     done(outcome.map_err(|_| Failed::Busy)?)
 }
 
+/// Reads the receivers of a republication.
+///
+/// # Errors
+/// The word is neither of the two.
+pub(super) fn republish_to(word: &str) -> Result<RepublishTo, Failed> {
+    match word {
+        "receiver" => Ok(RepublishTo::Receiver),
+        "topic" => Ok(RepublishTo::Topic),
+        other => Err(Failed::Parameter(format!("to is {other:?}, and must be receiver or topic"))),
+    }
+}
+
+/// Carries out a command about a message that no session has, in a shard, and writes a line of the
+/// audit log.
+///
+/// # Errors
+/// As [`carry_out`].
+pub(super) async fn command_on_message(
+    state: &AdminState,
+    caller: &Caller,
+    (action, target): (&'static str, &str),
+    note: &str,
+    (shard, command): (usize, MessageCommand),
+) -> Result<(), Failed> {
+    permit(caller, Scope::Operator)?;
+    let arguments = match &command {
+        MessageCommand::Republish(_, to) => format!("to {to:?} {note}").trim_end().to_owned(),
+        _ => note.to_owned(),
+    };
+    let outcome = state.running()?.command_on_message(shard, command).await;
+    let result = result_of(&outcome);
+    state.audit().note(caller, &AuditedAction { action, target, arguments, result });
+    done(outcome.map_err(|_| Failed::Busy)?).map(drop)
+}
+
 /// Deletes the retained message of a topic for a caller, and writes a line of the audit log.
 ///
 /// # Errors
@@ -74,22 +110,12 @@ pub(super) async fn carry_out(
 /// message, or the shard does not answer.
 pub(super) async fn delete_retained(state: &AdminState, caller: &Caller, topic: &str) -> Result<(), Failed> {
     permit(caller, Scope::Operator)?;
-    let observer = state.running()?;
     if !is_topic_name(topic) {
         return Err(Failed::Parameter("name a topic without wildcards: topic=a/b".to_owned()));
     }
-    let outcome = observer.delete_retained(topic).await;
-    let (result, arguments) = (result_of(&outcome), String::new());
-    let action = AuditedAction { action: "delete_retained", target: topic, arguments, result };
-    state.audit().note(caller, &action);
-    match outcome.map_err(|_| Failed::Busy)? {
-        CommandOutcome::Done => Ok(()),
-        CommandOutcome::Reserved => {
-            let detail = "the broker itself publishes this topic, and would publish it again";
-            Err(Failed::Conflict("reserved-topic", detail.to_owned()))
-        }
-        _ => Err(Failed::NoSuchMessage),
-    }
+    // All shards share the retained messages.
+    let command = (0, MessageCommand::DeleteRetained(topic.into()));
+    command_on_message(state, caller, ("delete_retained", topic), "", command).await
 }
 
 /// Returns the result of a command as one word, for the audit log.
@@ -131,6 +157,9 @@ fn done(outcome: CommandOutcome) -> Result<Value, Failed> {
             "the receiver has the message: PUBREC came, and only PUBCOMP is awaited",
         ),
         CommandOutcome::CannotPark(why) => conflict("cannot-park", why),
-        CommandOutcome::Reserved => conflict("reserved-topic", "the topic is reserved for the broker"),
+        CommandOutcome::CannotRepublish(why) => conflict("cannot-republish", why),
+        CommandOutcome::Reserved => {
+            conflict("reserved-topic", "the broker itself publishes this topic, and would publish it again")
+        }
     }
 }

@@ -3,10 +3,13 @@
 //! A name that is valid in this process alone carries the tag of the process. So a name from before
 //! a restart never stands for another session or message.
 
-use crate::persistence::records::EntryNumber;
+use crate::persistence::letter::{LetterNumber, LetterPlace};
+use crate::persistence::records::{DelayedNumber, EntryNumber};
 use crate::session::outbound::one_message::MessageName;
 use crate::shard::features::administration::MessageOf;
+use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::slots::SessionId;
+use crate::time::Instant;
 
 /// The tag of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,19 @@ impl ProcessTag {
         (tag == u64::from(self.0)).then_some(SessionPlace { shard, id: session_id(slot, generation)? })
     }
 
+    /// Returns the name of a delayed message of a shard.
+    pub(super) fn delayed_name(self, shard: u8, DelayedPlace { due, number }: DelayedPlace) -> String {
+        format!("{shard:x}-{:x}-{:x}-{:x}", due.as_millis(), number.0, self.0)
+    }
+
+    /// Reads the name of a delayed message: its shard, and its place there. `None` if it is none of
+    /// this process.
+    pub(super) fn delayed(self, name: &str) -> Option<(u8, DelayedPlace)> {
+        let [shard, due, number, tag] = hex_parts(name)?;
+        let place = DelayedPlace { due: Instant::from_millis(due), number: DelayedNumber(number) };
+        Some((u8::try_from(shard).ok()?, place)).filter(|_| tag == u64::from(self.0))
+    }
+
     /// Returns the name of an unfinished message of a session.
     pub(super) fn message_name(self, session: SessionId, name: MessageName) -> String {
         let (kind, number) = match name {
@@ -64,6 +80,18 @@ impl ProcessTag {
         };
         (tag == u64::from(self.0)).then_some(MessageOf { session: Some(session_id(slot, generation)?), name })
     }
+}
+
+/// Returns the name of a dead letter. The name outlasts the process.
+pub(super) fn letter_name(place: LetterPlace) -> String {
+    format!("{:x}-{:x}", place.dropped_ms, place.number.0)
+}
+
+/// Reads the name of a dead letter; `None` if it is none.
+pub(super) fn read_letter_name(name: &str) -> Option<LetterPlace> {
+    let (dropped_ms, number) = name.split_once('-')?;
+    let dropped_ms = u64::from_str_radix(dropped_ms, 16).ok()?;
+    Some(LetterPlace { dropped_ms, number: LetterNumber(u64::from_str_radix(number, 16).ok()?) })
 }
 
 fn session_id(slot: u64, generation: u64) -> Option<SessionId> {
@@ -99,6 +127,19 @@ mod tests {
         let name = MessageName::Stored(EntryNumber(77));
         let text = ProcessTag::of_start(1).message_name(SessionId::new(0, 0), name);
         assert_eq!(ProcessTag::of_start(2).message(&text), Some(MessageOf { session: None, name }));
+    }
+
+    #[test]
+    fn the_name_of_a_dead_letter_outlasts_the_process_and_that_of_a_delayed_message_does_not() {
+        let place = LetterPlace { dropped_ms: 1_700_000_000_000, number: LetterNumber(65) };
+        assert_eq!(read_letter_name(&letter_name(place)), Some(place));
+        let place = DelayedPlace { due: Instant::from_millis(9_000), number: DelayedNumber(64) };
+        let name = ProcessTag::of_start(1).delayed_name(3, place);
+        assert_eq!(ProcessTag::of_start(1).delayed(&name), Some((3, place)));
+        assert_eq!(ProcessTag::of_start(2).delayed(&name), None);
+        for other in ["", "-", "1", "x-1", "1-x", "1-2-3"] {
+            assert_eq!(read_letter_name(other), None, "{other}");
+        }
     }
 
     #[test]

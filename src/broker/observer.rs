@@ -4,7 +4,7 @@
 //! shards report once a second, so reading them costs the shards nothing.
 
 use super::open_listener::OpenListener;
-use super::question::{AskShard, CommandShard, DeleteRetained, ShardAnswer, TraceFeed, TraceShard};
+use super::question::{AskShard, CommandMessage, CommandShard, ShardAnswer, TraceFeed, TraceShard};
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
@@ -14,6 +14,7 @@ use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::CountKeys;
 use crate::expiry::queue::WheelCount;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
+use crate::shard::features::message_commands::MessageCommand;
 use crate::shard::observe::query::Query;
 use crate::shard::observe::trace::TraceWatch;
 use crate::shard::{SharedState, shard_of};
@@ -106,13 +107,17 @@ impl Observer {
         self.send(shard, CommandShard(command)).await
     }
 
-    /// Deletes the retained message of a topic. Answers once the store has committed the change.
+    /// Carries out a command about a message that no session has. Answers once the store has
+    /// committed the change.
     ///
     /// # Errors
     /// As [`Self::command`].
-    pub async fn delete_retained(&self, topic: &str) -> Result<CommandOutcome, NoAnswer> {
-        // All shards share the retained messages.
-        self.send(0, DeleteRetained(topic.into())).await
+    pub async fn command_on_message(
+        &self,
+        shard: usize,
+        command: MessageCommand,
+    ) -> Result<CommandOutcome, NoAnswer> {
+        self.send(shard, CommandMessage(command)).await
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard

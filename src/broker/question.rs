@@ -2,6 +2,7 @@
 
 use crate::session::outbound::stall::Stall;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
+use crate::shard::features::message_commands::MessageCommand;
 use crate::shard::observe::query::{Query, QueryAnswer};
 use crate::shard::observe::trace::{TraceStep, TraceSteps, TraceWatch};
 use crate::shard::slots::SessionId;
@@ -26,11 +27,11 @@ impl Message for CommandShard {
     type Result = CommandOutcome;
 }
 
-/// Deletes the retained message of a topic.
+/// Carries out a command of an operator about a message that no session has.
 #[derive(Clone, Debug)]
-pub struct DeleteRetained(pub Box<str>);
+pub struct CommandMessage(pub MessageCommand);
 
-impl Message for DeleteRetained {
+impl Message for CommandMessage {
     type Result = CommandOutcome;
 }
 

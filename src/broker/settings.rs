@@ -16,11 +16,11 @@ use crate::session::policy::SendPolicy;
 use crate::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rule::Rule;
-use crate::shard::DelayedLimits;
 use crate::shard::ShardSettings;
 use crate::shard::access::{AccessSettings, AclFiles, DeniedPublish, DeniedSubscribe, RetainSourceCheck};
 use crate::shard::listener_terms::{ListenerTerms, ProtocolVersions};
 use crate::shard::turn::STEPS_PER_TURN;
+use crate::shard::{DelayedLimits, LetterLimits};
 use std::time::Duration;
 
 /// Returns the settings of each shard. Limits over all clients hold for the whole broker, since the
@@ -60,6 +60,10 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
             messages: limits.delayed_messages as usize,
             bytes: limits.delayed_bytes.as_usize(),
             horizon: seconds(limits.delayed_horizon),
+        },
+        letters: LetterLimits {
+            letters: limits.dead_letters as usize,
+            bytes: limits.dead_letter_bytes.as_usize(),
         },
         last_disconnects: if config.sys.publish_interval.is_zero() {
             0

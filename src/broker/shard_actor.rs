@@ -12,7 +12,7 @@ use crate::broker::message::{
     AclChanged, Adopt, BansChanged, ConnectPeers, DelayedPage, Page, PasswordsChanged, SettingsChanged,
     StartTimers, Stop, TlsChanged,
 };
-use crate::broker::question::{AskShard, CommandShard, DeleteRetained, TraceShard};
+use crate::broker::question::{AskShard, CommandMessage, CommandShard, TraceShard};
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
@@ -256,12 +256,12 @@ impl Handler<CommandShard> for ShardActor {
     }
 }
 
-impl Handler<DeleteRetained> for ShardActor {
+impl Handler<CommandMessage> for ShardActor {
     type Result = ResponseFuture<CommandOutcome>;
 
     /// Answers once the change is committed.
-    fn handle(&mut self, command: DeleteRetained, _: &mut Context<ShardActor>) -> Self::Result {
-        let (outcome, committed) = self.driver.delete_retained(&command.0);
+    fn handle(&mut self, command: CommandMessage, _: &mut Context<ShardActor>) -> Self::Result {
+        let (outcome, committed) = self.driver.carry_out_on_message(&command.0);
         Box::pin(async move {
             committed.wait().await;
             outcome

@@ -30,6 +30,7 @@ use crate::shard::durability::gates::Durability;
 use crate::shard::effects::Effects;
 use crate::shard::exchange::Exchange;
 use crate::shard::features::dead_letters::{DeadLetter, DeadLetters};
+use crate::shard::features::stored_letters::StoredLetters;
 use crate::shard::flapping::{self, Flapping};
 use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::gauges::Gauges;
@@ -63,6 +64,7 @@ pub(crate) struct Core {
     pub drop_reports: DropReports,
     pub recent_drops: RecentDrops,
     pub dead_letters: DeadLetters,
+    pub letters: StoredLetters,
     pub after_deliveries: AfterDeliveries,
     pub counters: Counters,
     pub clients: ClientCounts,
@@ -106,6 +108,7 @@ impl Core {
             durability: Durability::default(),
             drop_reports: DropReports::default(),
             recent_drops: RecentDrops::default(),
+            letters: StoredLetters::default(),
             after_deliveries: AfterDeliveries::default(),
             counters: Counters { objectives: Objectives::new(&settings.objectives), ..Counters::default() },
             clients: ClientCounts::default(),

@@ -17,6 +17,8 @@ use super::exchange::underway::Underway;
 use super::fans::Fans;
 use super::features::administration::{self, CarriedOut, OperatorCommand};
 use super::features::delayed::Delayed;
+use super::features::message_commands::MessageCommand;
+use super::features::{letter_keeping, message_commands};
 use super::lifecycle::Lifecycle;
 use super::observe::client_events::DisconnectCause;
 use super::observe::longest_wait::LongestWait;
@@ -67,6 +69,7 @@ impl Shard {
     /// Stores sessions from here on, and takes up what the store had. Call it before anything else.
     pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
         self.keep_in_store(share.next_number);
+        self.core.letters.recover(share.letters, &self.core.shared.totals);
         let RecoveredShard { down, sessions, orphaned, in_flight, .. } = share;
         recover(now, down, sessions, orphaned, in_flight, &mut self.lifecycle().routing());
         self.delayed.recover(now, share.read_until, share.delayed, share.delayed_in_all, &mut self.core);
@@ -245,13 +248,14 @@ impl Shard {
     }
 
     /// Does the shard's regular work: removes expired retained messages, a bounded number each
-    /// time, asks peers about orphaned queues, reads delayed messages ahead, reports drops and
-    /// recounts the gauges. Registers the next time.
+    /// time, and dead letters above the bounds, asks peers about orphaned queues, reads delayed
+    /// messages ahead, reports drops and recounts the gauges. Registers the next time.
     pub fn housekeeping(&mut self, now: Instant, next: Instant) {
         const EXPIRED_AT_ONCE: usize = 1_000;
         self.core.counters.objectives.advance(now);
         self.delayed.look_ahead(now, &mut self.core);
         self.lifecycle().routing().ask_for_orphaned_queues(now);
+        letter_keeping::drop_oldest(&mut self.core);
         let Core {
             here,
             shared,
@@ -365,9 +369,9 @@ impl Shard {
         !self.work.is_empty() || self.fans.any()
     }
 
-    /// Deletes the retained message of a topic, for an operator.
-    pub fn delete_retained(&mut self, now: Instant, topic: &str) -> CarriedOut {
-        administration::delete_retained(now, topic, &mut self.core)
+    /// Carries out a command of an operator about a message that no session has.
+    pub fn carry_out_on_message(&mut self, now: Instant, command: &MessageCommand) -> CarriedOut {
+        message_commands::carry_out(now, command, &mut self.lifecycle())
     }
 
     /// Returns the connection of a client; `None` while the client is away.

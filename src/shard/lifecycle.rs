@@ -23,6 +23,7 @@ use crate::shard::fans::Fans;
 use crate::shard::features::dead_letters::DeadLetter;
 use crate::shard::features::delayed::Delayed;
 use crate::shard::features::hold;
+use crate::shard::features::letter_keeping;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::publication::Publication;
@@ -369,7 +370,10 @@ impl Lifecycle<'_> {
         }
         let mut routing = Routing { core: self.core, routes: self.routes };
         let is_published = self.fans.route_own_now(now, &mut publication, &mut routing);
-        self.core.counters.dead_letters.add(dead_letter.cause, usize::from(is_published));
+        if is_published {
+            self.core.counters.dead_letters.add(dead_letter.cause, 1);
+            letter_keeping::keep(now, dead_letter, self.core);
+        }
         is_published
     }
 

@@ -128,7 +128,7 @@ pub use observe::snapshot::ShardSnapshot;
 pub use receive::ReadProgress;
 use routes::Routes;
 pub use session_entry::SessionEntry;
-pub use settings::{DelayedLimits, OWN_HOUSEKEEPING, ShardSettings};
+pub use settings::{DelayedLimits, LetterLimits, OWN_HOUSEKEEPING, ShardSettings};
 pub use shared_state::{PartialShare, SharedState};
 pub use slots::{ConnectionId, SessionId};
 use work::Work;

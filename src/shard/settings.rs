@@ -63,6 +63,8 @@ pub struct ShardSettings {
     pub steps_per_turn: u32,
     /// The limits of delayed messages.
     pub delayed: DelayedLimits,
+    /// The limits of stored dead letters.
+    pub letters: LetterLimits,
     /// Maximum number of last-disconnect records, in all shards.
     pub last_disconnects: usize,
     /// The delivery objectives.
@@ -146,6 +148,23 @@ pub struct DelayedLimits {
     pub bytes: usize,
     /// The longest delay, in seconds.
     pub horizon: u32,
+}
+
+/// The limits of stored dead letters, for all shards together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LetterLimits {
+    /// Maximum number of letters; 0 if none is stored.
+    pub letters: usize,
+    /// Maximum bytes.
+    pub bytes: usize,
+}
+
+impl LetterLimits {
+    /// Returns true if a letter of `bytes` bytes can be stored: it must fit the part of one of
+    /// `shards` shards.
+    pub(crate) fn admit(self, bytes: usize, shards: u8) -> bool {
+        self.letters > 0 && bytes <= self.bytes / usize::from(shards.max(1))
+    }
 }
 
 /// Returns true if a topic is reserved for the broker. A client's PUBLISH to such a topic is not

@@ -46,6 +46,13 @@ pub struct Totals {
     pub delayed_messages: Total,
     /// Bytes of delayed messages.
     pub delayed_bytes: Total,
+    /// Stored dead letters.
+    pub letters: Total,
+    /// Bytes of stored dead letters.
+    pub letter_bytes: Total,
+    /// Dead letters that were dropped: the oldest for newer ones, and those that are too large to
+    /// be stored. This count only grows.
+    pub letters_dropped: Total,
     last_disconnects: Mutex<LastDisconnects>,
     /// The number of the last traced message.
     audited: AtomicU16,

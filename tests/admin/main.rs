@@ -4,6 +4,7 @@
 mod support;
 
 mod api;
+mod dead_letters;
 mod http;
 mod live;
 mod messages;

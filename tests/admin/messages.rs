@@ -318,7 +318,7 @@ fn where_says_that_a_held_message_defers_the_acknowledgement_of_its_publisher() 
 
 #[test]
 fn a_message_is_not_parked_if_nobody_would_get_its_dead_letter() {
-    let broker = Administered::start();
+    let broker = Administered::start_with(&["--ephemeral", "--set", "limits.dead_letters=off"]);
     let mut client = subscriber(&broker, Version::V5, 1);
     publish(&broker, &["1"], 1);
     client.expect_publish();

@@ -18,7 +18,6 @@ use homing::session::outbox::Outbox;
 use homing::session::policy::SendPolicy;
 use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
-use homing::shard::DelayedLimits;
 use homing::shard::access::AccessSettings;
 use homing::shard::arrival::Arrival;
 use homing::shard::authentication::{AuthDecision, AuthRequest};
@@ -33,6 +32,7 @@ use homing::shard::observe::trace::{TraceStep, TraceSteps};
 use homing::shard::totals::Totals;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{ConnectionId, PartialShare, ReadProgress, Shard, ShardSettings, SharedState};
+use homing::shard::{DelayedLimits, LetterLimits};
 use homing::time::Instant;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -100,6 +100,7 @@ pub fn settings() -> ShardSettings {
         write_timeout: Duration::from_secs(30),
         sessions: 1_000,
         delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
+        letters: LetterLimits { letters: 0, bytes: 0 },
         last_disconnects: 16,
         objectives: Arc::default(),
         event_topics: false,

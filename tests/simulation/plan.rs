@@ -12,10 +12,10 @@ use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Ret
 use homing::session::policy::SendPolicy;
 use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
-use homing::shard::DelayedLimits;
 use homing::shard::ShardSettings;
 use homing::shard::access::AccessSettings;
 use homing::shard::turn::STEPS_PER_TURN;
+use homing::shard::{DelayedLimits, LetterLimits};
 use std::time::Duration;
 
 pub struct Plan {
@@ -470,6 +470,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         write_timeout,
         sessions: 1_000,
         delayed: DelayedLimits { messages: 10_000, bytes: 1 << 20, horizon: 3600 },
+        letters: LetterLimits { letters: 0, bytes: 0 },
         last_disconnects: 0,
         // The ring asserts that no delivery ends twice.
         objectives: vec![Objective {

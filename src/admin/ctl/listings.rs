@@ -46,7 +46,8 @@ pub(super) fn pages(
     Ok(rows)
 }
 
-fn text(value: &Value) -> String {
+/// Returns a value as the text of a cell; empty for null.
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => safe(text),
@@ -147,6 +148,22 @@ pub(super) fn retained_table(body: &Value) -> String {
     let out = table(columns, &items(body, "retained").iter().map(cells).collect::<Vec<_>>());
     let is_complete = body["complete"] == Value::Bool(true);
     if is_complete { out } else { format!("{out}\nthere are more; narrow the filter, or raise --limit") }
+}
+
+/// Returns delayed messages as a table.
+pub(super) fn delayed_table(body: &Value) -> String {
+    let cells = |row: &Value| {
+        let message = &row["message"];
+        [
+            text(&row["id"]),
+            text(&message["topic"]),
+            text(&message["qos"]),
+            text(&message["payload_bytes"]),
+            seconds(&row["due_in"]),
+        ]
+    };
+    let columns = [left("message"), left("topic"), right("QoS"), right("bytes"), right("due in")];
+    table(columns, &items(body, "delayed").iter().map(cells).collect::<Vec<_>>())
 }
 
 /// Returns actions of operators as a table.

@@ -1,5 +1,6 @@
 //! `homing ctl`: asks a running broker through its Unix socket, and acts on clients.
 
+mod dead_letters;
 mod error;
 mod http;
 mod listings;
@@ -13,6 +14,7 @@ pub(crate) use settings::pending_restart;
 
 use super::segment::segment;
 use clap::{Args, Subcommand};
+use dead_letters::DeadLettersCommand;
 pub use error::CtlError;
 use http::{client_path, request};
 use listings::{clients, clients_table, messages, messages_table};
@@ -110,6 +112,15 @@ enum CtlCommand {
         /// A note for the audit log
         #[arg(long)]
         note: Option<String>,
+    },
+    /// List, republish or delete stored dead letters
+    #[command(subcommand)]
+    DeadLetters(DeadLettersCommand),
+    /// List delayed messages of the next minute, or delete one
+    Delayed {
+        /// Delete this message, as the listing names it
+        #[arg(long, value_name = "ID")]
+        delete: Option<String>,
     },
     /// Print a link that logs a browser in, once and within a minute
     Dashboard,
@@ -220,6 +231,14 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
         }
         CtlCommand::Audit { limit } => {
             print.answer(&get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)
+        }
+        CtlCommand::DeadLetters(command) => return dead_letters::run(command, socket, print),
+        CtlCommand::Delayed { delete: Some(id) } => {
+            request(socket, "DELETE", &format!("/api/v1/delayed/{}", segment(id)))?;
+            "the delayed message is deleted".to_owned()
+        }
+        CtlCommand::Delayed { delete: None } => {
+            print.answer(&get("/api/v1/delayed")?, listings::delayed_table)
         }
         CtlCommand::Dashboard => return dashboard(socket, print),
         CtlCommand::Wheel => print.answer(&get("/api/v1/expiry")?, wheel::text),

@@ -123,4 +123,9 @@ fn kept(text: &mut MetricsText, observer: &Observer, total: &ShardSnapshot) {
     let totals = &observer.shared().totals;
     text.single(Gauge, "delayed_messages", "Delayed messages.", totals.delayed_messages.get());
     text.single(Gauge, "delayed_bytes", "Bytes of delayed messages.", totals.delayed_bytes.get());
+    text.single(Gauge, "dead_letters_stored", "Stored dead letters.", totals.letters.get());
+    let help = "Bytes of stored dead letters.";
+    text.single(Gauge, "dead_letters_stored_bytes", help, totals.letter_bytes.get());
+    let help = "Dead letters that were dropped for newer ones, or that were too large to be stored.";
+    text.single(Counter, "dead_letters_dropped_total", help, totals.letters_dropped.get());
 }

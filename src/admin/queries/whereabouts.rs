@@ -13,6 +13,7 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::QoS;
+use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::observe::query::{MessageSummary, Query, QueryAnswer, ROWS};
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::wait_reason::WaitReason;
@@ -57,10 +58,21 @@ pub(crate) struct RetainedSummary {
 /// The messages that no session has.
 #[derive(Default)]
 pub(crate) struct Elsewhere {
-    /// The delayed messages in memory, each with the time at which it is published.
-    pub(crate) delayed: Vec<(Instant, MessageSummary)>,
+    /// The delayed messages in memory.
+    pub(crate) delayed: Vec<DelayedRow>,
     /// The last dropped messages.
     pub(crate) dropped: Vec<RecentDrop>,
+}
+
+/// A delayed message in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct DelayedRow {
+    /// The number of the shard.
+    pub(crate) shard: u8,
+    /// The place in the shard, with the time at which the message is published.
+    pub(crate) place: DelayedPlace,
+    /// The message.
+    pub(crate) message: MessageSummary,
 }
 
 /// Returns the places where messages are.
@@ -138,11 +150,13 @@ pub(crate) async fn elsewhere(
     for shard in 0..observer.shards() {
         let query = Query::Elsewhere { wanted: wanted.clone(), most: ROWS };
         if let QueryAnswer::Elsewhere(delayed, dropped) = ask(state, observer, shard, query).await?.answer {
-            all.delayed.extend(delayed);
+            let shard = u8::try_from(shard).unwrap_or(u8::MAX);
+            let row = |(place, message)| DelayedRow { shard, place, message };
+            all.delayed.extend(delayed.into_iter().map(row));
             all.dropped.extend(dropped);
         }
     }
-    all.delayed.sort_by_key(|(due, _)| *due);
+    all.delayed.sort_by_key(|row| row.place.due);
     all.dropped.sort_by_key(|drop| Reverse(drop.at));
     Ok(all)
 }
@@ -241,8 +255,8 @@ fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
         out.push(format!("{}  {}", row.receiver, verdict(row, 1)));
     }
     let now = clock::now();
-    for (due, message) in &found.elsewhere.delayed {
-        out.push(match until(now, *due).filter(|_| *due > now) {
+    for DelayedRow { place, message, .. } in &found.elsewhere.delayed {
+        out.push(match until(now, place.due).filter(|_| place.due > now) {
             Some(seconds) => format!("{}  delayed: published in {seconds:.1} s", message.topic),
             None => format!("{}  overdue: it should be published now, and the broker is late", message.topic),
         });

@@ -4,6 +4,8 @@ mod actions;
 mod audit;
 mod clients;
 mod config;
+mod dead_letters;
+mod delayed;
 mod expiry;
 mod health;
 mod log_level;
@@ -94,7 +96,12 @@ const ROUTES: &[ApiRoute] = &[
     get("/api/v1/clients/{id}/queue", VIEWER, |to| to.to(messages::queue)),
     get("/api/v1/messages/dropped", VIEWER, |to| to.to(topics::dropped)),
     get("/api/v1/subscriptions", VIEWER, |to| to.to(topics::subscriptions)),
-    get("/api/v1/delayed", VIEWER, |to| to.to(topics::delayed)),
+    get("/api/v1/delayed", VIEWER, |to| to.to(delayed::list)),
+    delete("/api/v1/delayed/{id}", OPERATOR, |to| to.to(delayed::delete)),
+    get("/api/v1/dead-letters", VIEWER, |to| to.to(dead_letters::list)),
+    get("/api/v1/dead-letters/{id}", VIEWER, |to| to.to(dead_letters::one)),
+    delete("/api/v1/dead-letters/{id}", OPERATOR, |to| to.to(dead_letters::delete)),
+    post("/api/v1/dead-letters/{id}/republish", OPERATOR, |to| to.to(dead_letters::republish)),
     get("/api/v1/retained", VIEWER, |to| to.to(topics::retained)),
     delete("/api/v1/retained", OPERATOR, |to| to.to(topics::delete_retained)),
     get("/api/v1/messages/where", VIEWER, |to| to.to(whereabouts::find_messages)),

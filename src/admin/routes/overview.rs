@@ -30,6 +30,7 @@ pub(crate) async fn overview(request: HttpRequest, state: Data<AdminState>) -> R
         "subscriptions": total.subscriptions,
         "retained_messages": shared.retained().len(),
         "delayed_messages": shared.totals.delayed_messages.get(),
+        "dead_letters_stored": shared.totals.letters.get(),
         "publishes": { "received": total.counters.publishes_received.total(), "sent": total.counters.sent.total() },
         "redelivery": {
             "redelivered": total.counters.redelivered.total(),

@@ -1,6 +1,5 @@
-//! Topics: who is subscribed, what is retained, what is delayed, and what was dropped.
+//! Topics: who is subscribed, what is retained, and what was dropped.
 
-use super::clients::message;
 use super::whereabouts::{drop_row, group_row, session_row};
 use crate::admin::access::Scope;
 use crate::admin::commands;
@@ -14,9 +13,7 @@ use crate::admin::request::{caller, limit_of, read_query};
 use crate::admin::state::AdminState;
 use crate::clock;
 use crate::mqtt::message::Message;
-use crate::shard::observe::query::MessageSummary;
 use crate::shard::observe::whereabouts::Wanted;
-use crate::time::Instant;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
@@ -105,20 +102,15 @@ pub(crate) async fn delete_retained(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Lists delayed messages that are in memory: those of the next minute, or all without a store.
-pub(crate) async fn delayed(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    let rows = elsewhere_of(&request, &state).await?.delayed;
-    let row = |(due, row): &(Instant, MessageSummary)| json!({ "due_in": until(clock::now(), *due), "message": message(row) });
-    Ok(HttpResponse::Ok().json(json!({ "delayed": rows.iter().map(row).collect::<Vec<_>>() })))
-}
-
 /// Lists the last dropped messages, the newest first.
 pub(crate) async fn dropped(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     let rows = elsewhere_of(&request, &state).await?.dropped;
     Ok(HttpResponse::Ok().json(json!({ "dropped": rows.iter().map(drop_row).collect::<Vec<_>>() })))
 }
 
-async fn elsewhere_of(request: &HttpRequest, state: &AdminState) -> Result<Elsewhere, Failed> {
+/// Returns the delayed and the dropped messages of the topic that a viewer asks for; those of all
+/// topics if none is named.
+pub(super) async fn elsewhere_of(request: &HttpRequest, state: &AdminState) -> Result<Elsewhere, Failed> {
     caller(request, Scope::Viewer)?;
     let observer = state.running()?;
     let TopicParameters { topic } = read_query(request)?;

@@ -5,14 +5,12 @@ use super::messages::{unfinished_row, wait};
 use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
 use crate::admin::queries::waits::until;
-use crate::admin::queries::whereabouts::{Whereabouts, whereabouts};
+use crate::admin::queries::whereabouts::{DelayedRow, Whereabouts, whereabouts};
 use crate::admin::request::{caller, read_query};
 use crate::admin::state::AdminState;
 use crate::clock;
-use crate::shard::observe::query::MessageSummary;
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::whereabouts::{FoundMessage, MatchedSession, Wanted};
-use crate::time::Instant;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
@@ -40,9 +38,10 @@ pub(crate) async fn find_messages(
 fn body(state: &AdminState, found: &Whereabouts) -> Value {
     let now = clock::now();
     let Whereabouts { receivers, messages, in_store, elsewhere, .. } = found;
-    let delayed_row = |(due, row): &(Instant, MessageSummary)| {
-        let reason = if *due <= now { "overdue" } else { "delayed" };
-        json!({ "wait": { "reason": reason, "due_in": until(now, *due) }, "message": message(row) })
+    let delayed_row = |row: &DelayedRow| {
+        let due = row.place.due;
+        let reason = if due <= now { "overdue" } else { "delayed" };
+        json!({ "wait": { "reason": reason, "due_in": until(now, due) }, "message": message(&row.message) })
     };
     json!({
         "subscriptions": receivers.sessions.iter().map(session_row).collect::<Vec<_>>(),

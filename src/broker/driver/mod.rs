@@ -48,6 +48,7 @@ use crate::session::outbound::stall::SocketView;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
+use crate::shard::features::message_commands::MessageCommand;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::query::{Query, QueryAnswer, SessionSummary};
 use crate::shard::{ConnectionId, ReadProgress, Shard};
@@ -465,9 +466,10 @@ impl ShardDriver {
         (done.outcome, self.commits.wait_for(done.commit))
     }
 
-    /// Deletes a retained message. The caller answers once the returned commit has happened.
-    pub fn delete_retained(&self, topic: &str) -> (CommandOutcome, AwaitedCommit) {
-        let done = self.in_new_turn(|shard, now| shard.delete_retained(now, topic));
+    /// Carries out a command of an operator about a message that no session has. The caller answers
+    /// once the returned commit has happened.
+    pub fn carry_out_on_message(&self, command: &MessageCommand) -> (CommandOutcome, AwaitedCommit) {
+        let done = self.in_new_turn(|shard, now| shard.carry_out_on_message(now, command));
         (done.outcome, self.commits.wait_for(done.commit))
     }
 

@@ -167,6 +167,20 @@ section! {
         delayed_horizon: Duration = Duration::from_secs(30 * 24 * 3600),
             ValueType::WholeSeconds(0, LONGEST_EXPIRY).only(),
             reload: Live;
+        /// Dead letters in the whole broker that stay until an operator republishes or deletes
+        /// them. Beyond it the oldest ones are dropped and counted. With a store they survive a
+        /// restart. Dead letters are published to `$dead/...` in any case.
+        dead_letters: u32 = 10_000,
+            ValueType::Integer(1, 1_000_000).or("off", "dead letters are only published"),
+            reload: Live,
+            why: "An operator who looks once a day finds the messages of a bad night.";
+        /// Bytes of the stored dead letters, which are in memory and in the store. Beyond it the
+        /// oldest ones are dropped and counted. A letter that is larger than this divided by
+        /// `runtime.threads` is only published.
+        dead_letter_bytes: ByteSize = ByteSize::mib(64),
+            ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
+            reload: Live,
+            why: "It is a sixteenth of the default `limits.memory`.";
         /// Levels of a topic name or topic filter. A message for a deeper topic is dropped and
         /// counted (5.0: 0x90). A deeper filter is refused (5.0: 0x8F, 3.x: 0x80).
         topic_levels: u16 = 256,

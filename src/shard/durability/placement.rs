@@ -1,6 +1,8 @@
-//! Gives the recovered state to shards: each session and each delayed message gets the shard where
-//! it lives from now on. The number of shards may differ from that of the last run.
+//! Gives the recovered state to shards: each session, each delayed message and each dead letter
+//! gets the shard where it lives from now on. The number of shards may differ from that of the last
+//! run.
 
+use crate::persistence::letter::StoredLetter;
 use crate::persistence::records::{
     BodyCopy, BodyNumber, ReadEntry, Recovered, RecoveredEntry, RecoveredSession, StoredDelayed,
 };
@@ -32,6 +34,8 @@ pub struct RecoveredShard {
     pub delayed_in_all: (usize, usize),
     /// All messages that are due before this time are in `delayed`.
     pub read_until: Instant,
+    /// The dead letters of the receivers that live in this shard.
+    pub letters: Vec<StoredLetter>,
 }
 
 /// Gives each shard bodies of its own. If sessions of several shards share a body after the change,
@@ -70,7 +74,7 @@ pub fn share_out(
     read_until: Instant,
     shards: u8,
 ) -> Vec<RecoveredShard> {
-    let Recovered { next_number, down, sessions, orphaned, delayed, delayed_in_all, .. } = recovered;
+    let Recovered { next_number, down, sessions, orphaned, delayed, delayed_in_all, letters, .. } = recovered;
     let mut read: InFlightRead = in_flight.into_iter().map(|entry| (entry.number, entry)).collect();
     let mut shares: Vec<RecoveredShard> = (0..shards)
         .map(|_| RecoveredShard { next_number, down, read_until, ..RecoveredShard::default() })
@@ -84,6 +88,11 @@ pub fn share_out(
         if let Some(share) = shares.get_mut(usize::from(owner(number, shards))) {
             share.delayed_in_all.0 += 1;
             share.delayed_in_all.1 += size;
+        }
+    }
+    for letter in letters {
+        if let Some(share) = shares.get_mut(usize::from(shard_of(&letter.receiver, shards).0)) {
+            share.letters.push(letter);
         }
     }
     let mut owners: HashMap<BodyNumber, ShardId, FixedState> = HashMap::default();

@@ -3,7 +3,6 @@
 //! A command that changes something stored is carried out once its records are committed. The
 //! driver answers then, so that a crash leaves no answer without its change.
 
-use crate::mqtt::message::Parts;
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::Matches;
@@ -16,11 +15,11 @@ use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::deadlines::OverdueAcknowledgement;
 use crate::shard::features::dead_letters::dead_letter_topic;
+use crate::shard::features::letter_keeping;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::query::SessionName;
-use crate::shard::publication::Publication;
 use crate::shard::routes::Routes;
 use crate::shard::settings::is_reserved;
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -97,6 +96,8 @@ pub enum CommandOutcome {
     AlreadyReceived,
     /// The message cannot become a dead letter, for this reason.
     CannotPark(&'static str),
+    /// The message is not published again, for this reason. It is still a dead letter.
+    CannotRepublish(&'static str),
     /// Memory or disk has no room for a dead letter.
     NoRoom,
     /// The topic is reserved for the broker.
@@ -131,21 +132,6 @@ pub(crate) fn carry_out(
     // A dead letter is published with the open batch.
     life.core.has_dead_letters();
     CarriedOut { outcome, commit: life.core.durability.pending() }
-}
-
-/// Deletes the retained message of a topic.
-pub(crate) fn delete_retained(now: Instant, topic: &str, core: &mut Core) -> CarriedOut {
-    let refused = |outcome| CarriedOut { outcome, commit: None };
-    if is_reserved(topic) {
-        return refused(CommandOutcome::Reserved);
-    }
-    if core.shared.retained().find(topic, now).is_none() {
-        return refused(CommandOutcome::NoSuchMessage);
-    }
-    let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
-    let parts = Parts { qos, retain: true, expires, topic, forwarded: &[], payload: &[] };
-    core.retain(now, &mut Publication::new(parts, None, core.here), None);
-    CarriedOut { outcome: CommandOutcome::Done, commit: core.durability.pending() }
 }
 
 fn act(
@@ -272,12 +258,14 @@ fn can_park(id: SessionId, name: MessageName, core: &Core, routes: &Routes) -> R
     if u16::try_from(letter.len()).is_err() {
         return Err(CommandOutcome::CannotPark("the topic of the dead letter would be too long"));
     }
-    let mut receivers = Matches::default();
-    routes.router.tree().matches(&letter, &mut receivers);
-    if receivers.is_empty() {
-        return Err(CommandOutcome::CannotPark(
-            "nobody is subscribed to its dead letter, so it would be lost; subscribe to $dead/# first",
-        ));
+    if !letter_keeping::is_kept(&entry.session.client_id, &delivery.message, core) {
+        let mut receivers = Matches::default();
+        routes.router.tree().matches(&letter, &mut receivers);
+        if receivers.is_empty() {
+            return Err(CommandOutcome::CannotPark(
+                "nobody is subscribed to its dead letter, so it would be lost; subscribe to $dead/# first, or raise limits.dead_letters and limits.dead_letter_bytes",
+            ));
+        }
     }
     let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: delivery.message.size(), frees: 0 };
     core.admits(change).map_err(|_| CommandOutcome::NoRoom)

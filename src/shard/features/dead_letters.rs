@@ -10,6 +10,7 @@ use crate::mqtt::codec::property;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{Property, QoS, ReasonCode};
 use crate::mqtt::topic::{begins_with_dollar, escape_level};
+use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::{DropReason, Dropped, Sent};
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::settings::is_reserved;
@@ -20,6 +21,8 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct DeadLetter {
     pub topic: String,
+    /// The Client Identifier of the receiver, or `$share/<group>`.
+    receiver: Box<str>,
     pub message: Message,
     pub cause: DropReason,
     code: Option<ReasonCode>,
@@ -50,7 +53,21 @@ impl DeadLetter {
         }
         let topic = dead_letter_topic(client_id, message.topic());
         let stored = stored && message.header().qos != QoS::AtMostOnce;
-        Some(DeadLetter { topic, message, cause, code, sent, stored })
+        Some(DeadLetter { topic, receiver: client_id.into(), message, cause, code, sent, stored })
+    }
+
+    /// Returns the dead letter for the store, which dates it to `now`.
+    pub(crate) fn to_store(&self, now: Instant, number: LetterNumber, wall: WallClock) -> StoredLetter {
+        let Sent { times, first, last } = self.sent;
+        StoredLetter {
+            place: LetterPlace { dropped_ms: wall.at(now), number },
+            receiver: self.receiver.clone(),
+            cause: self.cause.name().into(),
+            code: self.code,
+            attempts: times,
+            sent_ms: (times > 0).then(|| (wall.at(first), wall.at(last))),
+            message: self.message.clone(),
+        }
     }
 
     /// Returns the properties of the dead letter: those of the message, then User Properties with
@@ -124,6 +141,11 @@ impl DeadLetters {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Returns the number of dead letters that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Adds the dead letter of a drop, if there is one.

@@ -36,6 +36,15 @@ pub const HORIZON: Duration = Duration::from_secs(60);
 /// Maximum number of messages that one look-up reads.
 const AT_ONCE: usize = 1_000;
 
+/// The place of a delayed message in its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DelayedPlace {
+    /// The time at which the message is published.
+    pub due: Instant,
+    /// The message's number.
+    pub number: DelayedNumber,
+}
+
 /// The delayed messages of one shard.
 #[derive(Debug)]
 pub(crate) struct Delayed {
@@ -95,10 +104,11 @@ impl Delayed {
         self.account();
     }
 
-    /// Iterates over the messages in memory with the times at which they are due, the earliest
-    /// first.
-    pub(crate) fn view(&self) -> impl Iterator<Item = (Instant, &Message)> {
-        self.near.iter().map(|((due, _), message)| (*due, message))
+    /// Iterates over the messages in memory with their places, the earliest first.
+    pub(crate) fn view(&self) -> impl Iterator<Item = (DelayedPlace, &Message)> {
+        self.near
+            .iter()
+            .map(|((due, number), message)| (DelayedPlace { due: *due, number: *number }, message))
     }
 
     /// Updates the charge after `near` has grown or shrunk.
@@ -227,6 +237,20 @@ impl Delayed {
         self.progress = DelayedProgress::Idle;
         self.register(now, routing.core);
         None
+    }
+
+    /// Deletes a message that is in memory, and records its end. Returns false if it is not there:
+    /// it was published, or it is in the store alone.
+    pub(crate) fn delete(&mut self, now: Instant, place: DelayedPlace, core: &mut Core) -> bool {
+        let Some(message) = self.near.remove(&(place.due, place.number)) else { return false };
+        self.messages = self.messages.saturating_sub(1);
+        core.shared.totals.delayed_messages.give_back(1);
+        core.shared.totals.delayed_bytes.give_back(message.size());
+        if let Some(write_buffer) = core.durability.write_buffer() {
+            write_buffer.record(Record::DelayedDone(place.number));
+        }
+        self.register(now, core);
+        true
     }
 
     /// Returns the job if due messages waited for room in a peer batch, and no peer batch is full

@@ -12,6 +12,7 @@
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
 //! | [`whereabouts`] | where a message is: receivers, windows and queues |
 //! | [`recent_drops`] | the last dropped messages |
+//! | [`letters`] | the stored dead letters, page by page |
 //! | [`wait_reason`] | why a message waits, and when the wait ends |
 //! | `longest_wait` | the clients that have waited longest for an acknowledgement |
 //! | `client_counts` | counts connects, disconnects, logins and sessions |
@@ -25,6 +26,7 @@ pub mod client_counts;
 pub mod client_events;
 pub(crate) mod gauges;
 pub mod last_disconnect;
+pub mod letters;
 pub mod longest_wait;
 mod message_summary;
 mod notes;

@@ -6,13 +6,15 @@
 
 use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
 use crate::session::packet_notes::cut;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::Pause;
 use crate::shard::core::Core;
-use crate::shard::features::delayed::Delayed;
+use crate::shard::features::delayed::{Delayed, DelayedPlace};
+use crate::shard::observe::letters::{LetterFilter, LetterPage};
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::unfinished::{self, UnfinishedPage, UnfinishedPart};
 use crate::shard::observe::whereabouts::{self, FoundMessages, MatchedReceivers, Wanted};
@@ -20,6 +22,7 @@ use crate::shard::routes::Routes;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::shard::observe::message_summary::{MessageSummary, ROWS};
@@ -77,6 +80,17 @@ pub enum Query {
         /// Maximum number of each kind in the answer; at most [`ROWS`].
         most: usize,
     },
+    /// The stored dead letters of the shard, the newest first.
+    Letters {
+        /// The place before which the letters are; `None` at the beginning.
+        before: Option<LetterPlace>,
+        /// Maximum number of letters in the answer; at most [`ROWS`].
+        most: usize,
+        /// The letters that are wanted.
+        filter: LetterFilter,
+    },
+    /// One stored dead letter.
+    Letter(LetterPlace),
 }
 
 /// The name of a session in its shard.
@@ -145,8 +159,12 @@ pub enum QueryAnswer {
     Receivers(Box<MatchedReceivers>),
     /// The messages.
     Messages(Box<FoundMessages>),
-    /// Delayed messages, each with the time at which it is published, and dropped messages.
-    Elsewhere(Vec<(Instant, MessageSummary)>, Vec<RecentDrop>),
+    /// Delayed messages, each with its place, and dropped messages.
+    Elsewhere(Vec<(DelayedPlace, MessageSummary)>, Vec<RecentDrop>),
+    /// The letters.
+    Letters(LetterPage),
+    /// The letter; `None` if the shard does not have it.
+    Letter(Option<Arc<StoredLetter>>),
 }
 
 /// A session in a list.
@@ -256,10 +274,14 @@ pub(crate) fn answer(
             let (topic, most) = (wanted.topic.as_deref(), (*most).min(ROWS));
             let waits =
                 delayed.view().filter(|(_, message)| topic.is_none_or(|name| name == message.topic()));
-            let waits = waits.take(most).map(|(due, message)| (due, MessageSummary::of_message(message)));
+            let waits = waits.take(most).map(|(place, message)| (place, MessageSummary::of_message(message)));
             let dropped = core.recent_drops.find(topic, wanted.receiver.as_deref(), most);
             QueryAnswer::Elsewhere(waits.collect(), dropped)
         }
+        Query::Letters { before, most, filter } => {
+            QueryAnswer::Letters(LetterPage::before(*before, *most, filter, core))
+        }
+        Query::Letter(place) => QueryAnswer::Letter(core.letters.find(*place).cloned()),
         Query::Sessions { from, most, filter } => {
             let (rows, next) = sessions(now, *from, (*most).min(ROWS), filter, core);
             QueryAnswer::Sessions(rows, next)

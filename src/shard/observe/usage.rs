@@ -98,6 +98,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
     };
     add("routing", routes.router.recount())?;
     add("delayed messages", delayed.recount())?;
+    add("stored dead letters", core.letters.recount())?;
     if core.here.0 == 0 {
         // All shards share these topics, so only the first shard counts them.
         add("last disconnects", core.shared.totals.last_disconnects().recount())?;

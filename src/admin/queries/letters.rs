@@ -1,0 +1,129 @@
+//! Stored dead letters of all shards.
+
+use super::ask::ask;
+use crate::admin::failed::Failed;
+use crate::admin::names::{letter_name, read_letter_name};
+use crate::admin::request::limit_of;
+use crate::admin::state::AdminState;
+use crate::mqtt::topic::TopicFilter;
+use crate::persistence::letter::{LetterPlace, StoredLetter};
+use crate::session::drops::DropReason;
+use crate::shard::observe::letters::{LetterFilter, LetterPage};
+use crate::shard::observe::query::{Query, QueryAnswer, ROWS};
+use serde::Deserialize;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// The parameters of a listing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LetterParameters {
+    pub(crate) limit: Option<usize>,
+    pub(crate) cursor: Option<String>,
+    /// The name of a cause.
+    pub(crate) cause: Option<String>,
+    /// The client identifier of the receiver.
+    pub(crate) receiver: Option<String>,
+    /// A Topic Filter.
+    pub(crate) topic: Option<String>,
+}
+
+impl LetterParameters {
+    fn filter(&self) -> Result<LetterFilter, Failed> {
+        if let Some(cause) = &self.cause
+            && DropReason::ALL.iter().all(|known| known.name() != cause)
+        {
+            let causes: Vec<&str> = DropReason::ALL.iter().map(|cause| cause.name()).collect();
+            let what = format!("cause is {cause:?}, and must be one of {}", causes.join(", "));
+            return Err(Failed::Parameter(what));
+        }
+        if let Some(topic) = &self.topic {
+            TopicFilter::parse(topic, usize::MAX)
+                .map_err(|error| Failed::Parameter(format!("topic {topic:?} is no topic filter: {error}")))?;
+        }
+        let owned = |text: &Option<String>| text.as_deref().map(Into::into);
+        Ok(LetterFilter {
+            cause: owned(&self.cause),
+            receiver: owned(&self.receiver),
+            topic: owned(&self.topic),
+        })
+    }
+}
+
+/// A page of the letters of all shards, the newest first.
+#[derive(Debug, Default)]
+pub(crate) struct ListedLetters {
+    pub(crate) letters: Vec<Arc<StoredLetter>>,
+    /// The cursor of the next page; `None` at the end.
+    pub(crate) next: Option<String>,
+}
+
+/// Returns a page of the letters of all shards, the newest first. A letter that stays is listed
+/// exactly once over all pages.
+///
+/// # Errors
+/// A parameter or the cursor is not valid, or a shard does not answer.
+pub(crate) async fn list_letters(
+    state: &AdminState,
+    parameters: &LetterParameters,
+) -> Result<ListedLetters, Failed> {
+    let (limit, filter) = (limit_of(parameters.limit, 100, ROWS)?, parameters.filter()?);
+    let before = match &parameters.cursor {
+        None => None,
+        Some(text) => Some(read_letter_name(text).ok_or(Failed::Cursor)?),
+    };
+    let (mut letters, mut is_complete) = (Vec::new(), true);
+    for shard in 0..state.running()?.shards() {
+        let found = of_shard(state, shard, before, limit, &filter).await?;
+        is_complete &= found.next.is_none();
+        letters.extend(found.letters);
+    }
+    letters.sort_by_key(|letter| Reverse(letter.place));
+    is_complete &= letters.len() <= limit;
+    letters.truncate(limit);
+    let last = letters.last().map(|letter| letter_name(letter.place));
+    Ok(ListedLetters { letters, next: last.filter(|_| !is_complete) })
+}
+
+/// Returns the newest letters of a shard before a place, as many as `most` if there are as many.
+async fn of_shard(
+    state: &AdminState,
+    shard: usize,
+    before: Option<LetterPlace>,
+    most: usize,
+    filter: &LetterFilter,
+) -> Result<LetterPage, Failed> {
+    let observer = state.running()?;
+    let (mut all, mut before) = (LetterPage::default(), before);
+    loop {
+        let query = Query::Letters { before, most: most - all.letters.len(), filter: filter.clone() };
+        let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
+            return Err(Failed::Busy);
+        };
+        all.letters.extend(page.letters);
+        all.next = page.next;
+        if all.letters.len() >= most || page.next.is_none() {
+            return Ok(all);
+        }
+        before = page.next;
+    }
+}
+
+/// Returns the letter with a name, and the number of its shard.
+///
+/// # Errors
+/// There is no such letter, or a shard does not answer.
+pub(crate) async fn find_letter(
+    state: &AdminState,
+    name: &str,
+) -> Result<(usize, Arc<StoredLetter>), Failed> {
+    let place = read_letter_name(name).ok_or(Failed::NoSuchMessage)?;
+    let observer = state.running()?;
+    for shard in 0..observer.shards() {
+        let answer = ask(state, observer, shard, Query::Letter(place)).await?.answer;
+        if let QueryAnswer::Letter(Some(letter)) = answer {
+            return Ok((shard, letter));
+        }
+    }
+    Err(Failed::NoSuchMessage)
+}

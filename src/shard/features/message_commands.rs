@@ -1,0 +1,173 @@
+//! Commands of operators about messages that no session has: retained and delayed messages, and
+//! stored dead letters.
+
+use crate::mqtt::message::Parts;
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::QoS;
+use crate::persistence::letter::{LetterPlace, StoredLetter};
+use crate::routing::subscription_tree::{Matches, SessionSlot};
+use crate::shard::admission::Change;
+use crate::shard::core::Core;
+use crate::shard::features::administration::{CarriedOut, CommandOutcome};
+use crate::shard::features::delayed::DelayedPlace;
+use crate::shard::features::letter_keeping;
+use crate::shard::lifecycle::Lifecycle;
+use crate::shard::publication::{Publication, Target};
+use crate::shard::route::Routing;
+use crate::shard::settings::is_reserved;
+use crate::shard::slots::SessionId;
+use crate::time::Instant;
+
+/// A command about a message that no session has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageCommand {
+    /// Deletes the retained message of a topic. Every shard can do it.
+    DeleteRetained(Box<str>),
+    /// Deletes a delayed message that is in memory in this shard.
+    DeleteDelayed(DelayedPlace),
+    /// Deletes a dead letter of this shard.
+    DeleteLetter(LetterPlace),
+    /// Publishes the message of a dead letter again, and removes the letter.
+    Republish(LetterPlace, RepublishTo),
+}
+
+/// The receivers of a republished message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RepublishTo {
+    /// The receiver that did not get the message, even if it is not subscribed to the topic any
+    /// more.
+    Receiver,
+    /// Every subscriber of the topic, with those that got the message before.
+    Topic,
+}
+
+/// Carries out a command.
+pub(crate) fn carry_out(now: Instant, command: &MessageCommand, life: &mut Lifecycle<'_>) -> CarriedOut {
+    let outcome = match command {
+        MessageCommand::DeleteRetained(topic) => delete_retained(now, topic, life.core),
+        MessageCommand::DeleteDelayed(place) => {
+            found(life.delayed.delete(now, *place, life.core).then_some(()))
+        }
+        MessageCommand::DeleteLetter(place) => found(letter_keeping::remove(*place, life.core)),
+        MessageCommand::Republish(place, to) => republish(now, *place, *to, life),
+    };
+    if outcome != CommandOutcome::Done {
+        return CarriedOut { outcome, commit: None };
+    }
+    CarriedOut { outcome, commit: life.core.durability.pending() }
+}
+
+fn found<T>(removed: Option<T>) -> CommandOutcome {
+    if removed.is_some() { CommandOutcome::Done } else { CommandOutcome::NoSuchMessage }
+}
+
+fn delete_retained(now: Instant, topic: &str, core: &mut Core) -> CommandOutcome {
+    if is_reserved(topic) {
+        return CommandOutcome::Reserved;
+    }
+    if core.shared.retained().find(topic, now).is_none() {
+        return CommandOutcome::NoSuchMessage;
+    }
+    let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
+    let parts = Parts { qos, retain: true, expires, topic, forwarded: &[], payload: &[] };
+    core.retain(now, &mut Publication::new(parts, None, core.here), None);
+    CommandOutcome::Done
+}
+
+/// Publishes the message of a letter again. The end of the letter is in the batch, or in the
+/// transaction, that records the deliveries. So after a crash the message is either in the queues
+/// of its receivers or still a letter.
+fn republish(now: Instant, place: LetterPlace, to: RepublishTo, life: &mut Lifecycle<'_>) -> CommandOutcome {
+    let Some(letter) = life.core.letters.find(place).cloned() else { return CommandOutcome::NoSuchMessage };
+    let message = &letter.message;
+    let change = Change::Publish { qos: message.header().qos, bytes: message.size(), frees: 0 };
+    if life.core.admits(change).is_err() {
+        return CommandOutcome::NoRoom;
+    }
+    // The receivers' packets wait for the commit of this batch.
+    life.core.durability.begin();
+    let outcome = match to {
+        RepublishTo::Receiver => deliver_to_receiver(now, &letter, life),
+        RepublishTo::Topic => publish_to_topic(now, &letter, life),
+    };
+    if outcome == CommandOutcome::Done {
+        letter_keeping::remove(place, life.core);
+    }
+    outcome
+}
+
+/// Returns the message of a letter as a publication: not retained, and without a Message Expiry
+/// Interval, because that of an expired message would end it again.
+fn publication<'a>(letter: &'a StoredLetter, core: &Core) -> Publication<'a> {
+    let message = &letter.message;
+    let parts = Parts {
+        qos: message.header().qos,
+        retain: false,
+        expires: Instant::NEVER,
+        topic: message.topic(),
+        forwarded: message.forwarded(),
+        payload: message.payload(),
+    };
+    let mut publication = Publication::new(parts, None, core.here);
+    publication.publisher_name = message.publisher();
+    publication.atomic = true;
+    publication
+}
+
+fn deliver_to_receiver(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_>) -> CommandOutcome {
+    let Some(id) = life.core.sessions.find(&letter.receiver) else { return CommandOutcome::NoSuchClient };
+    if let Err(why) = can_take(now, id, letter, life.core) {
+        return CommandOutcome::CannotRepublish(why);
+    }
+    let qos = letter.message.header().qos;
+    let target = Target { session: SessionSlot(id.slot), qos, retain_as_published: false, ids: &[] };
+    let letters_before = life.core.dead_letters.len();
+    let drops_before = life.core.counters.drops.total();
+    let outcome = life.core.deliver(now, &target, &mut publication(letter, life.core));
+    if life.core.dead_letters.len() > letters_before {
+        // The message was dropped again, and its new letter takes the place of this one.
+        return CommandOutcome::Done;
+    }
+    if outcome != Outcome::Taken || life.core.counters.drops.total() > drops_before {
+        return CommandOutcome::CannotRepublish("the receiver does not take the message now");
+    }
+    CommandOutcome::Done
+}
+
+/// Checks that the receiver can take the message, so that no other message leaves its queue.
+fn can_take(now: Instant, id: SessionId, letter: &StoredLetter, core: &mut Core) -> Result<(), &'static str> {
+    let message = &letter.message;
+    if !core.may_read(SessionSlot(id.slot), message.topic()) {
+        return Err("the rules of the ACL do not allow the receiver to read the topic");
+    }
+    let policy = &core.settings.session.send;
+    let Some(entry) = core.sessions.get(id) else { return Err("the session of the receiver is gone") };
+    if message.header().qos == QoS::AtMostOnce {
+        let is_away = entry.connection.is_none();
+        return if is_away { Err("the receiver is away, and the message has QoS 0") } else { Ok(()) };
+    }
+    if entry.has_room_for_orphaned(now, message.size(), policy) {
+        Ok(())
+    } else {
+        Err("the queue of the receiver is full; let it take messages, or skip some")
+    }
+}
+
+fn publish_to_topic(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_>) -> CommandOutcome {
+    let mut receivers = Matches::default();
+    life.routes.router.tree().matches(letter.message.topic(), &mut receivers);
+    if receivers.is_empty() {
+        return CommandOutcome::CannotRepublish(
+            "nobody is subscribed to the topic, so the message would be lost",
+        );
+    }
+    let mut publication = publication(letter, life.core);
+    let mut routing = Routing { core: life.core, routes: life.routes };
+    if life.fans.route_own_now(now, &mut publication, &mut routing) {
+        CommandOutcome::Done
+    } else {
+        CommandOutcome::CannotRepublish(
+            "another publication with very many receivers is under way; try again",
+        )
+    }
+}

@@ -1,0 +1,235 @@
+//! Stored dead letters: each dead letter stays in its shard until an operator republishes or
+//! deletes it, or until it is among the oldest and there is no room for it.
+//!
+//! A letter lives in the shard where its message was dropped, which is the shard of its receiver.
+//! So a republication to the receiver needs no other shard. With a store, the letter is recorded in
+//! the batch that records the end of the dropped message. All letters are also in memory, so a
+//! listing reads nothing back.
+//!
+//! # Bounds
+//!
+//! `limits.dead_letters` and `limits.dead_letter_bytes` bound the letters of all shards together.
+//! Each shard has an equal part of both bounds. A shard may hold more than its part while the
+//! others hold less. When all letters together exceed a bound, the shards above their part drop
+//! their oldest letters: at once if the new letter is their own, else at their housekeeping.
+
+use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
+use crate::persistence::records::Record;
+use crate::persistence::write_buffer::WriteBuffer;
+use crate::shard::settings::LetterLimits;
+use crate::shard::totals::{Total, Totals};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Bytes of an entry in the tree, if each node is half full.
+const ENTRY: usize = 48;
+
+/// The dead letters of one shard.
+#[derive(Debug)]
+pub(crate) struct StoredLetters {
+    letters: BTreeMap<LetterPlace, Arc<StoredLetter>>,
+    /// The sum of [`StoredLetter::size`].
+    bytes: usize,
+    /// The last number. Only used without a store, because a store gives the numbers otherwise.
+    next: u64,
+    /// The charge of the tree and of the letters, without their messages.
+    charge: Charge,
+}
+
+impl Default for StoredLetters {
+    fn default() -> StoredLetters {
+        StoredLetters { letters: BTreeMap::new(), bytes: 0, next: 0, charge: Charge::NONE }
+    }
+}
+
+impl StoredLetters {
+    /// Returns the letter at this place.
+    pub(crate) fn find(&self, place: LetterPlace) -> Option<&Arc<StoredLetter>> {
+        self.letters.get(&place)
+    }
+
+    /// Iterates over the letters before a place, the newest first; over all of them for `None`.
+    pub(crate) fn newest_before(
+        &self,
+        place: Option<LetterPlace>,
+    ) -> impl Iterator<Item = &Arc<StoredLetter>> {
+        let letters = match place {
+            Some(place) => self.letters.range(..place),
+            None => self.letters.range(..),
+        };
+        letters.rev().map(|(_, letter)| letter)
+    }
+
+    /// Adds the letters that were read at the start of the broker.
+    pub(crate) fn recover(&mut self, letters: Vec<StoredLetter>, totals: &Totals) {
+        for letter in letters {
+            self.insert(Arc::new(letter), totals);
+        }
+    }
+
+    /// Adds a letter, without a record.
+    pub(super) fn insert(&mut self, letter: Arc<StoredLetter>, totals: &Totals) {
+        let size = letter.size();
+        totals.letters.add(1);
+        totals.letter_bytes.add(size);
+        self.bytes += size;
+        self.charge.add(letter.overhead() + ENTRY);
+        self.letters.insert(letter.place, letter);
+    }
+
+    /// Removes a letter, and records its end.
+    pub(crate) fn remove(
+        &mut self,
+        place: LetterPlace,
+        totals: &Totals,
+        store: Option<&Rc<WriteBuffer>>,
+    ) -> Option<Arc<StoredLetter>> {
+        let letter = self.letters.remove(&place)?;
+        let size = letter.size();
+        totals.letters.give_back(1);
+        totals.letter_bytes.give_back(size);
+        self.bytes -= size;
+        self.charge.sub(letter.overhead() + ENTRY);
+        if let Some(write_buffer) = store {
+            write_buffer.record(Record::LetterDone(place.number));
+        }
+        Some(letter)
+    }
+
+    /// Drops and counts the oldest letters of this shard while all letters exceed a bound, and this
+    /// shard exceeds its part of the same bound.
+    pub(super) fn drop_oldest(
+        &mut self,
+        limits: LetterLimits,
+        shards: u8,
+        totals: &Totals,
+        store: Option<&Rc<WriteBuffer>>,
+    ) {
+        let shards = usize::from(shards);
+        let is_over = |all: &Total, own: usize, most: usize| all.get() > most && own * shards > most;
+        while is_over(&totals.letters, self.letters.len(), limits.letters)
+            || is_over(&totals.letter_bytes, self.bytes, limits.bytes)
+        {
+            let Some(oldest) = self.letters.first_key_value().map(|(place, _)| *place) else { return };
+            self.remove(oldest, totals, store);
+            totals.letters_dropped.add(1);
+        }
+    }
+
+    /// Returns the number of the next letter of the shard `here`.
+    pub(super) fn next_number(&mut self, here: u8, store: Option<&Rc<WriteBuffer>>) -> LetterNumber {
+        if let Some(write_buffer) = store {
+            return write_buffer.letter_number();
+        }
+        self.next += 1;
+        // As with a store: no two shards give the same number.
+        LetterNumber(self.next * 64 + u64::from(here))
+    }
+}
+
+/// Counts the letters without their messages, which have charges of their own.
+impl Recount for StoredLetters {
+    fn recount(&self) -> Recounted {
+        let held = self.letters.values().map(|letter| letter.overhead() + ENTRY).sum();
+        Recounted { held, charged: self.charge.bytes() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::message::Message;
+    use crate::mqtt::packet::QoS;
+
+    fn letter(number: u64, dropped_ms: u64) -> StoredLetter {
+        StoredLetter {
+            place: LetterPlace { dropped_ms, number: LetterNumber(number) },
+            receiver: "pump".into(),
+            cause: "expired".into(),
+            code: None,
+            attempts: 0,
+            sent_ms: None,
+            message: Message::sample("t", QoS::AtLeastOnce, b"p"),
+        }
+    }
+
+    fn numbers(letters: &StoredLetters) -> Vec<u64> {
+        letters.newest_before(None).map(|letter| letter.place.number.0).collect()
+    }
+
+    /// The letters of two shards with a bound of four letters in all.
+    struct TwoShards {
+        totals: Totals,
+        shards: [StoredLetters; 2],
+        next: u64,
+    }
+
+    impl TwoShards {
+        fn add(&mut self, shard: usize) {
+            self.next += 1;
+            self.shards[shard].insert(Arc::new(letter(self.next, self.next)), &self.totals);
+            self.housekeeping(shard);
+        }
+
+        fn housekeeping(&mut self, shard: usize) {
+            let limits = LetterLimits { letters: 4, bytes: usize::MAX };
+            self.shards[shard].drop_oldest(limits, 2, &self.totals, None);
+        }
+    }
+
+    #[test]
+    fn the_oldest_letter_goes_first_and_is_counted() {
+        let mut both = TwoShards { totals: Totals::default(), shards: Default::default(), next: 0 };
+        (0..6).for_each(|_| both.add(0));
+        assert_eq!(numbers(&both.shards[0]), [6, 5, 4, 3], "a shard alone may use the whole bound");
+        assert_eq!((both.totals.letters.get(), both.totals.letters_dropped.get()), (4, 2));
+    }
+
+    #[test]
+    fn a_shard_above_its_part_makes_room_for_the_others_at_its_housekeeping() {
+        let mut both = TwoShards { totals: Totals::default(), shards: Default::default(), next: 0 };
+        (0..4).for_each(|_| both.add(0));
+        (0..3).for_each(|_| both.add(1));
+        assert_eq!(numbers(&both.shards[1]), [7, 6], "its part is two");
+        both.housekeeping(0);
+        assert_eq!(numbers(&both.shards[0]), [4, 3]);
+        assert_eq!(both.totals.letters.get(), 4);
+        both.housekeeping(1);
+        assert_eq!(both.totals.letters.get(), 4, "nothing goes within the bound");
+    }
+
+    #[test]
+    fn letters_are_bounded_in_bytes_too() {
+        let (totals, mut letters) = (Totals::default(), StoredLetters::default());
+        let size = letter(1, 1).size();
+        letters.recover((1..=5).map(|number| letter(number, number)).collect(), &totals);
+        let limits = LetterLimits { letters: 100, bytes: 3 * size };
+        letters.drop_oldest(limits, 1, &totals, None);
+        assert_eq!((numbers(&letters), totals.letter_bytes.get()), (vec![5, 4, 3], 3 * size));
+        assert!(limits.admit(3 * size, 1) && !limits.admit(3 * size, 2));
+        assert!(!LetterLimits { letters: 0, bytes: size }.admit(1, 1), "off");
+    }
+
+    #[test]
+    fn letters_stand_by_time_and_the_charge_follows_them() {
+        let (totals, mut letters) = (Totals::default(), StoredLetters::default());
+        letters.recover(vec![letter(1, 30), letter(2, 10), letter(3, 20)], &totals);
+        assert_eq!(numbers(&letters), [1, 3, 2]);
+        let before = LetterPlace { dropped_ms: 20, number: LetterNumber(3) };
+        assert_eq!(letters.newest_before(Some(before)).count(), 1, "the letter itself is not before it");
+        assert!(letters.remove(before, &totals, None).is_some());
+        assert!(letters.find(before).is_none() && letters.remove(before, &totals, None).is_none());
+        let Recounted { held, charged } = letters.recount();
+        assert_eq!(held, charged);
+        assert_eq!(totals.letters.get(), 2);
+    }
+
+    #[test]
+    fn without_a_store_no_two_shards_give_the_same_number() {
+        let mut letters = StoredLetters::default();
+        let first = letters.next_number(3, None);
+        assert_eq!((first.0 % 64, letters.next_number(3, None) > first), (3, true));
+    }
+}
