@@ -325,11 +325,13 @@ impl World {
                 && credentials.refused.is_none()
                 && !credentials.answered.is(Answered::RIGHT)
         };
+        // The time of CONNECT stands still until the challenge. Both deadlines may be late, one after
+        // the other.
         let overdue = self.sockets.iter().position(|s| {
             s.place.is_some()
                 && s.closing.is_none()
                 && is_challenged(&s.credentials)
-                && self.now > s.accepted + connect + timeout + late
+                && self.now > s.accepted + connect + timeout + 2 * late
         });
         if let Some(socket) = overdue {
             self.fail(format!("socket {socket} still waits for the answer to a challenge"));

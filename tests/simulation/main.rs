@@ -172,6 +172,11 @@ const FOUND_WITH_RULES: &[(u64, u64, &str)] = &[
         0xbb9,
         "after a crash the identifier of a message that the rules forbade was used again: as seed 241",
     ),
+    (
+        1_549,
+        0x243d,
+        "auth.timeout was late, and after it the time of CONNECT, which stood still meanwhile: a fault of the oracle",
+    ),
     (881, 0x2f1, "a change of the rules checked the whole queue of a session in one turn"),
     (364, 0xbb9, "as seed 881"),
     (829, 0xbb9, "as seed 881"),
