@@ -536,6 +536,30 @@ fn a_machine_that_starts_with_a_clock_that_is_wrong_ends_nothing_early(kind: &mu
     }
 }
 
+fn the_identifier_of_a_dropped_message_is_withheld_until_its_entry_ends(kind: &mut dyn Reopen) {
+    let number = EntryNumber(10);
+    let records = vec![
+        Record::Session(Box::new(session(1, "c"))),
+        body(2, message("t", Instant::NEVER, b"x")),
+        Record::Entry(Box::new(StoredEntry { qos: QoS::ExactlyOnce, ..entry(10, 1, 2) })),
+        Record::Sent { number, flight: Flight { running: 70_000, transmissions: 2 } },
+    ];
+    let dropped = vec![
+        Record::Sent { number, flight: Flight::withheld(70_000) },
+        Record::Received(number),
+        Record::BodyDone(BodyNumber(2)),
+    ];
+    let (mut store, recovered) = reopened(kind, vec![records, dropped]);
+    let entries = &recovered.sessions[0].entries;
+    assert_eq!(entries.len(), 1);
+    assert_eq!((entries[0].body, entries[0].flight), (None, Some(Flight::withheld(70_000))));
+    assert!(recovered.orphaned.is_empty());
+    commit(&mut *store, vec![Record::EntryDone(number)]);
+    drop(store);
+    let mut store = kind.open();
+    assert!(recover(&mut *store, second()).sessions[0].entries.is_empty());
+}
+
 fn an_entry_that_moves_gets_a_body_of_its_own(kind: &mut dyn Reopen) {
     let records = vec![
         Record::Session(Box::new(session(1, "c"))),
@@ -578,5 +602,6 @@ stores! {
     within_a_boot_what_is_promised_keeps_its_time_whatever_the_wall_clock_says,
     across_boots_a_clock_that_was_set_while_the_broker_ran_leaves_no_trace,
     a_machine_that_starts_with_a_clock_that_is_wrong_ends_nothing_early,
+    the_identifier_of_a_dropped_message_is_withheld_until_its_entry_ends,
     an_entry_that_moves_gets_a_body_of_its_own,
 }

@@ -5,7 +5,9 @@ use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::grant::{Grant, SessionRules};
 use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
-use homing::mqtt::packet::{Connect, ConnectProperties, Packet, QoS};
+use homing::config::Durability;
+use homing::mqtt::codec::{self, Decoded};
+use homing::mqtt::packet::{Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, QoS};
 use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod};
 use homing::session::drops::DropReason;
@@ -16,6 +18,7 @@ use homing::shard::authentication::AuthDecision;
 use homing::shard::durability::placement::share_out;
 use homing::store::coalesce::CommitGroup;
 use homing::store::memory::Memory;
+use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use std::path::Path;
@@ -39,14 +42,18 @@ fn settings(rules: &str) -> ShardSettings {
 
 /// One shard that has what the shard of `before` had stored. No client is connected.
 fn restarted(before: MemoryDriver, settings: &ShardSettings) -> MemoryDriver {
-    let mut store = Memory::default();
+    restarted_from(&mut Memory::default(), before, settings)
+}
+
+/// As [`restarted`], by this new store.
+fn restarted_from(store: &mut dyn Store, before: MemoryDriver, settings: &ShardSettings) -> MemoryDriver {
     let at = |seconds: u64| Moment { unix_millis: 1_700_000_000_000 + seconds * 1_000, ..Moment::default() };
     store.recover(at(0), Duration::ZERO).expect("a new store");
     for batch in &before.batches {
         let mut group = CommitGroup::default();
         batch.records.iter().cloned().for_each(|record| group.fold(record));
         group.seal();
-        store.commit(&group).expect("a store in memory takes everything");
+        store.commit(&group).expect("a new store takes everything");
     }
     let recovered = store.recover(at(1), Duration::ZERO).expect("a sound store");
     let mut after = MemoryDriver::new(settings, 1);
@@ -95,6 +102,68 @@ fn a_claimed_name_counts_after_a_restart_as_before() {
     let ann = enter(&mut driver, kept(Some("ann"), "ann"));
     assert_eq!(all(&mut driver, ann), ["own/x", "own/y"]);
     assert_eq!(dropped(&driver), 0);
+}
+
+/// The Packet Identifiers of the PUBLISH packets that came since the last call.
+fn packet_ids(driver: &mut MemoryDriver, link: LinkId) -> Vec<u16> {
+    let received = std::mem::take(&mut driver.links[link].received);
+    let (mut at, mut ids) = (0, Vec::new());
+    while let Ok(Decoded::Packet { packet, length }) = codec::decode(&received[at..], V5, u32::MAX) {
+        at += length;
+        if let Packet::Publish(Publish { packet_id: Some(id), .. }) = packet {
+            ids.push(id.get());
+        }
+    }
+    ids
+}
+
+/// Sends 65,535 messages of QoS 1 to the client, one after the other, and returns true if none of
+/// them has this identifier.
+fn passes_over(driver: &mut MemoryDriver, link: LinkId, withheld: u16) -> bool {
+    let publisher = enter(driver, connect("other publisher"));
+    for _ in 0..u16::MAX {
+        publish(driver, publisher, "own/next", QoS::AtLeastOnce, 1);
+        let ids = packet_ids(driver, link);
+        assert_eq!(ids.len(), 1);
+        if ids[0] == withheld {
+            return false;
+        }
+        let id = PacketId::new(ids[0]).expect("not 0");
+        send(driver, link, &Packet::Puback(Acknowledgement::success(id)));
+    }
+    true
+}
+
+#[test]
+fn the_identifier_of_a_dropped_message_is_withheld_over_a_restart() {
+    let mut settings = settings("user ann\ntopic read #\npattern write #\n");
+    settings.access.counts_claims = true;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    driver.keep_in_store();
+    let ann = enter(&mut driver, kept(Some("ann"), "ann"));
+    subscribe(&mut driver, ann, &["#"], QoS::ExactlyOnce);
+    let publisher = enter(&mut driver, connect("publisher"));
+    publish(&mut driver, publisher, "own/x", QoS::AtLeastOnce, 1);
+    publish(&mut driver, publisher, "secret", QoS::ExactlyOnce, 2);
+    let ids = packet_ids(&mut driver, ann);
+    send(&mut driver, ann, &Packet::Puback(Acknowledgement::success(PacketId::new(ids[0]).expect("not 0"))));
+    let secret = ids[1];
+    driver.close(ann);
+    settings.access.files = crate::access::acl(RULES).into();
+    driver.shards[0].access_control().replace_acls(settings.access.files.clone());
+    driver.settle();
+    assert_eq!(dropped(&driver), 1);
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = SqliteOptions { durability: Durability::None, size_limit: None };
+    let mut store = Sqlite::open(directory.path(), options).expect("a new store");
+    let mut driver = restarted_from(&mut store, driver, &settings);
+    let ann = enter(&mut driver, kept(Some("ann"), "ann"));
+    assert!(packet_ids(&mut driver, ann).is_empty(), "nothing is sent for the dropped message");
+    assert!(passes_over(&mut driver, ann, secret));
+    // The client finishes the exchange.
+    let id = PacketId::new(secret).expect("not 0");
+    send(&mut driver, ann, &Packet::Pubcomp(Acknowledgement::success(id)));
+    assert!(!passes_over(&mut driver, ann, secret));
 }
 
 #[test]

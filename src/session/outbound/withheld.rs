@@ -15,7 +15,8 @@ use std::collections::VecDeque;
 /// first is free. The bound keeps a client that never answers from filling memory and store.
 pub const MOST_WITHHELD: usize = 1024;
 
-/// The withheld identifiers of one session, in the order of their drops.
+/// The withheld identifiers of one session, in the order of their drops. Those of before a restart
+/// come first, in the order of their numbers.
 #[derive(Debug, Default)]
 pub struct WithheldIds(VecDeque<WithheldId>);
 
@@ -75,5 +76,44 @@ impl WithheldIds {
     /// Returns the bytes that the list has allocated, without the records in the store.
     pub fn row(&self) -> usize {
         self.0.capacity() * size_of::<WithheldId>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> PacketId {
+        packet_id(number)
+    }
+
+    #[test]
+    fn beyond_the_bound_the_identifier_that_was_withheld_first_is_free() {
+        let mut withheld = WithheldIds::default();
+        // The order of the drops is not that of the numbers.
+        let numbers: Vec<u64> = (0..MOST_WITHHELD as u64).map(|n| n ^ 1).collect();
+        numbers.iter().for_each(|number| withheld.restore(*number, None));
+        assert!(numbers.iter().all(|number| withheld.has(id(*number))));
+        for newer in 0..10 {
+            withheld.restore(5_000 + newer, None);
+            let freed: Vec<u64> = numbers.iter().copied().filter(|n| !withheld.has(id(*n))).collect();
+            assert_eq!(freed, numbers[..=newer as usize]);
+            assert!(withheld.has(id(5_000 + newer)));
+        }
+        let left = std::iter::from_fn(|| withheld.pop().then_some(())).count();
+        assert_eq!(left, MOST_WITHHELD);
+        assert!(withheld.is_empty());
+    }
+
+    #[test]
+    fn a_freed_identifier_makes_room_for_another() {
+        let mut withheld = WithheldIds::default();
+        (0..MOST_WITHHELD as u64).for_each(|number| withheld.restore(number, None));
+        withheld.free(id(7));
+        assert!(!withheld.has(id(7)));
+        withheld.restore(5_000, None);
+        assert!(withheld.has(id(0)) && withheld.has(id(5_000)));
+        withheld.free(id(9_000));
+        assert!(withheld.has(id(0)), "an identifier that is not withheld frees nothing");
     }
 }
