@@ -145,11 +145,14 @@ fn check(filter: &str, max_levels: usize) -> Result<(), TopicFilterError> {
         return Err(TopicFilterError::Empty);
     }
     // 5.0 and 3.1.1 [MQTT-4.7.3-2]
-    if filter.contains('\0') {
+    if filter.bytes().any(|b| b == 0) {
         return Err(TopicFilterError::Nul);
     }
     if levels(filter) > max_levels {
         return Err(TopicFilterError::TooManyLevels);
+    }
+    if !has_wildcard(filter) {
+        return Ok(());
     }
     let mut rest = filter.split('/').peekable();
     while let Some(level) = rest.next() {

@@ -1,0 +1,29 @@
+//! Any bytes as `mosquitto.conf`. Its translation is valid TOML, and has no key that Homing does not
+//! know. `include_dir` is not followed.
+#![no_main]
+
+use homing::config::{Problem, Sources};
+use homing::import::mosquitto::{conf, output, translate};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+/// The file of this process. Targets run as one process for each job.
+static FILE: LazyLock<PathBuf> =
+    LazyLock::new(|| std::env::temp_dir().join(format!("homing-fuzz-{}.toml", std::process::id())));
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    let source = Path::new("mosquitto.conf");
+    let lines = conf::parse(source, &String::from_utf8_lossy(input));
+    let translation = translate::translate(&lines);
+    for note in &translation.notes {
+        assert!(!note.to_string().is_empty());
+    }
+    let text = output::toml(&translation.settings, source);
+    std::fs::write(&*FILE, &text).expect("the temporary directory takes the file");
+    let Err(refusal) = Sources::new().file(&*FILE).load() else { return };
+    for problem in refusal.0 {
+        let is_ours =
+            matches!(problem, Problem::Syntax { .. } | Problem::UnknownKey { .. } | Problem::Internal(_));
+        assert!(!is_ours, "{problem}\n{text}");
+    }
+});
