@@ -1,4 +1,5 @@
-//! Actions on one client and its messages, and on messages that no session has.
+//! Actions: on one client and its messages, on messages that no session has, and on the
+//! configuration.
 
 use super::access::{Caller, Scope};
 use super::audit::AuditedAction;
@@ -7,6 +8,7 @@ use super::queries::target::ClientTarget;
 use super::request::permit;
 use super::state::AdminState;
 use crate::broker::observer::NoAnswer;
+use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::mqtt::topic::is_topic_name;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
 use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
@@ -116,6 +118,29 @@ pub(super) async fn delete_retained(state: &AdminState, caller: &Caller, topic: 
     // All shards share the retained messages.
     let command = (0, MessageCommand::DeleteRetained(topic.into()));
     command_on_message(state, caller, ("delete_retained", topic), "", command).await
+}
+
+/// Reads the configuration and its files again for a caller, and writes a line of the audit log.
+/// The inner error has all mistakes; then nothing changed.
+///
+/// # Errors
+/// The caller's scope is too small, or the broker starts or stops.
+pub(super) async fn reload(
+    state: &AdminState,
+    caller: &Caller,
+    mode: ReloadMode,
+) -> Result<Result<Reloaded, Vec<String>>, Failed> {
+    permit(caller, Scope::Admin)?;
+    let result = state.running()?.reload(mode).await.map_err(|_| Failed::Busy)?;
+    let outcome = if result.is_ok() { "done" } else { "refused" };
+    let action = AuditedAction {
+        action: "reload",
+        target: "configuration",
+        arguments: format!("{mode:?}"),
+        result: outcome.to_owned(),
+    };
+    state.audit().note(caller, &action);
+    Ok(result)
 }
 
 /// Returns the result of a command as one word, for the audit log.

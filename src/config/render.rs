@@ -3,7 +3,7 @@
 use super::Config;
 use super::keys::SECTIONS;
 use super::rule::{ValueType, grouped};
-use super::table::{Key, ReloadEffect, Section};
+use super::table::{Key, Section};
 use super::value::written;
 use config::ValueKind;
 use std::fmt::Write;
@@ -133,12 +133,7 @@ fn described(text: &mut String, key: &Key) {
     let _ = write!(text, "\n- Values: {}\n", key.rule.span());
     let because = if key.why.is_empty() { String::new() } else { format!(". Why: {}", key.why) };
     let _ = writeln!(text, "- Default: `{}`{because}", default(key));
-    let effect = match key.effect {
-        ReloadEffect::Live => "live",
-        ReloadEffect::NewConnections => "new connections",
-        ReloadEffect::Restart => "restart",
-    };
-    let _ = writeln!(text, "- Effect of a change: {effect}");
+    let _ = writeln!(text, "- Effect of a change: {}", key.effect.title());
     for (name, what) in [("Standard", key.standard), ("Elsewhere", key.elsewhere)] {
         if !what.is_empty() {
             let _ = writeln!(text, "- {name}: {what}");

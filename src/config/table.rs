@@ -44,6 +44,14 @@ impl ReloadEffect {
             ReloadEffect::Restart => "restart",
         }
     }
+
+    /// Returns the words of the documents.
+    pub fn title(self) -> &'static str {
+        match self {
+            ReloadEffect::NewConnections => "new connections",
+            ReloadEffect::Live | ReloadEffect::Restart => self.name(),
+        }
+    }
 }
 
 /// One key: its path, values and documents.

@@ -29,15 +29,15 @@ class Broker {
     this.settings = []
   }
 
-  // Writes the configuration. `more` are lines of tables that `settings` does not have.
+  // Writes the configuration, with the addresses of the last start. `more` are lines of tables that `settings` does not have.
   configure(more = []) {
     const text = [
       '[network]',
-      `listen = ["${this.mqtt}"]`,
+      `listen = ["${this.addresses.mqtt}"]`,
       '[store]',
       `path = "${path.join(this.folder, 'data')}"`,
       '[admin]',
-      `addresses = ["${this.admin}"]`,
+      `addresses = ["${this.addresses.admin}"]`,
       `tokens_file = "${path.join(this.folder, 'tokens')}"`,
       ...this.settings,
       ...more,
@@ -47,6 +47,7 @@ class Broker {
 
   // Starts the broker; at a second start on the ports of the first one.
   async start() {
+    this.addresses = { mqtt: this.mqtt, admin: this.admin }
     this.configure()
     this.log = ''
     this.process = spawn(this.homing, ['serve', '--config', this.configuration], { stdio: ['ignore', 'pipe', 'pipe'] })

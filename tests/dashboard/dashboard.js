@@ -19,6 +19,7 @@ const PAGES = [
   '/wheel',
   '/objectives',
   '/where?topic=pumps/7/set',
+  '/settings',
   '/audit',
   '/login',
 ]
@@ -205,6 +206,49 @@ async function post(page, where, fields) {
   )
 }
 
+async function reload(run) {
+  const { broker } = run
+  await withPage(run, { scope: 'admin', expected: ['422'] }, async (page) => {
+    await page.goto(`${broker.url}/settings`)
+    const report = page.locator('#report')
+    const press = async (name) => {
+      await page.getByRole('button', { name, exact: true }).click()
+      await report.waitFor()
+      return report.textContent()
+    }
+    broker.configure(['[limits]', 'in_flight = 70_000'])
+    for (const name of ['Check', 'Reload']) {
+      const refused = await press(name)
+      for (const part of ['limits.in_flight', '70000', '1 to 65535', broker.configuration]) {
+        assert.ok(refused.replaceAll(',', '').includes(part), `${part} is not in ${refused}`)
+      }
+    }
+    broker.configure(['[keep_alive]', 'maximum = "1h"', '[runtime]', 'threads = 3'])
+    const row = (where, key) => page.locator(`${where} tr`, { hasText: key })
+    assert.match(await press('Check'), /would make these changes/)
+    assert.match(await row('#report', 'keep_alive.maximum').textContent(), /"unlimited""1h"new connections/)
+    assert.match(await row('#keys', 'keep_alive.maximum').textContent(), /"unlimited""unlimited"built-in default/)
+    await press('Reload')
+    assert.match(await row('#report', 'runtime.threads').textContent(), /restart/)
+    await page.getByText('1 changed key waits for a restart').waitFor()
+    await page.getByLabel('Key contains').fill('keep_alive')
+    await page.getByLabel('Show').selectOption('changed')
+    await page.getByRole('button', { name: 'Show', exact: true }).click()
+    assert.strictEqual(await page.locator('#keys tbody tr').count(), 1)
+    const value = await row('#keys', 'keep_alive.maximum').textContent()
+    assert.ok(value.includes(`"1h""unlimited"${broker.configuration}new connections`), value)
+    broker.configure()
+    await press('Reload')
+    await page.goto(`${broker.url}/audit`)
+    assert.match(await page.locator('tbody tr').first().textContent(), /admin-of-the-test.*reload.*done/)
+  })
+  await withPage(run, { expected: ['403'] }, async (page) => {
+    await page.goto(`${broker.url}/settings`)
+    assert.strictEqual(await page.getByRole('button', { name: 'Reload' }).count(), 0)
+    assert.strictEqual(await post(page, '/settings', { mode: 'apply' }), 403)
+  })
+}
+
 async function redeliver(run) {
   const old = await deaf(run.broker, 'old-1', 4, 'old/1')
   await withPage(run, {}, async (page) => {
@@ -381,6 +425,7 @@ const CASES = [
   ['11 the pages work without JavaScript', withoutJavaScript],
   ['12 a page with 10,000 sessions is fast', manySessions],
   ['13 a restart of the broker: a banner, and a new login', restart],
+  ['14 a reload of a bad file shows key, value and range, and one of a right file its changes', reload],
   ['8 no page broke its policy, wrote an error or asked elsewhere', () => assert.deepStrictEqual(faults, [])],
 ]
 

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 const STUCK: usize = 100;
 
 /// The places of the navigation, each with the scope that it needs.
-const PLACES: [(&str, &str, Scope); 8] = [
+const PLACES: [(&str, &str, Scope); 9] = [
     ("/", "Overview", Scope::Viewer),
     ("/clients", "Clients", Scope::Viewer),
     ("/topics", "Topics", Scope::Viewer),
@@ -27,6 +27,7 @@ const PLACES: [(&str, &str, Scope); 8] = [
     ("/timeline", "Redelivery", Scope::Viewer),
     ("/wheel", "Deadlines", Scope::Viewer),
     ("/objectives", "Objectives", Scope::Viewer),
+    ("/settings", "Settings", Scope::Viewer),
     ("/audit", "Audit", Scope::Admin),
 ];
 

@@ -21,6 +21,7 @@ pub(super) mod live;
 mod login;
 mod overview;
 mod page;
+mod settings;
 mod subscribers;
 mod theme;
 mod timeline;
@@ -42,6 +43,8 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/message", web::post().to(clients::on_message))
         .route("/topics", web::get().to(topics::page))
         .route("/topics/delete", web::post().to(topics::delete))
+        .route("/settings", web::get().to(settings::page))
+        .route("/settings", web::post().to(settings::read_again))
         .route("/objectives", web::get().to(lists::objectives))
         .route("/audit", web::get().to(lists::audit))
         .route("/where", web::get().to(whereabouts::page))

@@ -2,7 +2,7 @@
 //! files again.
 
 use crate::admin::access::Scope;
-use crate::admin::audit::AuditedAction;
+use crate::admin::commands;
 use crate::admin::failed::Failed;
 use crate::admin::problem::{problem_body, respond};
 use crate::admin::request::{caller, read_query};
@@ -64,17 +64,7 @@ pub(crate) async fn reload(request: HttpRequest, state: Data<AdminState>) -> Res
             return Err(Failed::Parameter(what));
         }
     };
-    let observer = state.running()?;
-    let result = observer.reload(mode).await.map_err(|_| Failed::Busy)?;
-    let outcome = if result.is_ok() { "done" } else { "refused" };
-    let action = AuditedAction {
-        action: "reload",
-        target: "configuration",
-        arguments: format!("{mode:?}"),
-        result: outcome.to_owned(),
-    };
-    state.audit().note(&caller, &action);
-    Ok(match result {
+    Ok(match commands::reload(&state, &caller, mode).await? {
         Ok(reloaded) => HttpResponse::Ok().json(described(&reloaded)),
         Err(mistakes) => refused(&mistakes),
     })

@@ -1,0 +1,147 @@
+//! The page of settings: the values in force, and their reload.
+
+use super::entry::{login_of, login_of_form};
+use super::frame::PageFrame;
+use super::page::{NoPage, PageResult, render};
+use crate::admin::access::Scope;
+use crate::admin::commands::reload;
+use crate::admin::failed::Failed;
+use crate::admin::logins::LoggedIn;
+use crate::admin::request::read_query;
+use crate::admin::state::State;
+use crate::broker::reload::{ReloadMode, Reloaded};
+use crate::config::{KeyChange, KeyInForce};
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+
+/// The filter of the list of keys.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SettingsFilter {
+    /// A part of the key; all keys if it is empty.
+    key: String,
+    show: SettingsShown,
+}
+
+/// The keys that the page lists.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum SettingsShown {
+    #[default]
+    All,
+    /// Keys whose value is not the built-in default.
+    Changed,
+}
+
+/// The form of a reload.
+#[derive(Deserialize)]
+pub(super) struct ReloadForm {
+    csrf: String,
+    mode: String,
+}
+
+#[derive(Template)]
+#[template(path = "settings.html", config = "src/admin/askama.toml")]
+struct SettingsPage {
+    frame: PageFrame,
+    csrf: String,
+    may_reload: bool,
+    filter: SettingsFilter,
+    settings: Vec<KeyInForce>,
+    /// The number of keys whose new value waits for a restart.
+    pending: usize,
+    /// The report of the reload that the form asked for.
+    report: Option<ReloadReport>,
+}
+
+/// The report of a reload, or of a check.
+struct ReloadReport {
+    /// One sentence that says what happened.
+    title: &'static str,
+    /// All mistakes; empty if there is none.
+    mistakes: Vec<String>,
+    changes: Vec<KeyChange>,
+    /// Further sentences: values that do not count, and what files changed.
+    notes: Vec<String>,
+}
+
+impl ReloadReport {
+    fn of(mode: ReloadMode, result: Result<Reloaded, Vec<String>>) -> ReloadReport {
+        let reloaded = match result {
+            Ok(reloaded) => reloaded,
+            Err(mistakes) => {
+                let title = "Nothing is changed, because of a mistake.";
+                return ReloadReport { title, mistakes, changes: Vec::new(), notes: Vec::new() };
+            }
+        };
+        let shadowed = reloaded.shadowed.iter().map(|shadowed| {
+            format!(
+                "{}: {} wins over the file, so a change in the file has no effect.",
+                shadowed.key, shadowed.by
+            )
+        });
+        let notes: Vec<String> = shadowed.chain(reloaded.files.iter().cloned()).collect();
+        let title = match (mode, reloaded.changes.is_empty() && reloaded.files.is_empty()) {
+            (ReloadMode::Check, true) => "Everything is right. A reload would change nothing.",
+            (ReloadMode::Check, false) => "Everything is right. A reload would make these changes.",
+            (ReloadMode::Apply, true) => "Everything was read again. Nothing changed.",
+            (ReloadMode::Apply, false) => "Everything was read again.",
+        };
+        ReloadReport { title, mistakes: Vec::new(), changes: reloaded.changes, notes }
+    }
+}
+
+pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let filter = read_query(&request)?;
+    settings(&request, &state, &login, filter, None).await
+}
+
+/// Reads the configuration again, or only checks it, and shows the report.
+pub(super) async fn read_again(
+    request: HttpRequest,
+    state: State,
+    form: web::Form<ReloadForm>,
+) -> PageResult {
+    let login = login_of_form(&request, &state, &form.csrf)?;
+    let mode = match form.mode.as_str() {
+        "check" => ReloadMode::Check,
+        "apply" => ReloadMode::Apply,
+        other => {
+            let what = format!("mode is {other:?}, and must be check or apply");
+            return Err(NoPage::Failed(Failed::Parameter(what)));
+        }
+    };
+    let report = ReloadReport::of(mode, reload(&state, &login.caller, mode).await?);
+    let is_refused = !report.mistakes.is_empty();
+    let mut answer = settings(&request, &state, &login, SettingsFilter::default(), Some(report)).await?;
+    if is_refused {
+        *answer.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+    }
+    Ok(answer)
+}
+
+async fn settings(
+    request: &HttpRequest,
+    state: &State,
+    login: &LoggedIn,
+    filter: SettingsFilter,
+    report: Option<ReloadReport>,
+) -> Result<HttpResponse, NoPage> {
+    let mut settings = state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
+    let pending = settings.iter().filter(|setting| setting.pending.is_some()).count();
+    settings.retain(|setting| {
+        setting.key.contains(filter.key.trim()) && (filter.show == SettingsShown::All || setting.is_changed())
+    });
+    Ok(render(&SettingsPage {
+        csrf: login.csrf.clone(),
+        may_reload: login.caller.scope >= Scope::Admin,
+        frame: PageFrame::of(request, state, login, "/settings").await,
+        filter,
+        settings,
+        pending,
+        report,
+    }))
+}
