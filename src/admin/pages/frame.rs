@@ -2,7 +2,7 @@
 
 use super::assets::{ICON, SCRIPT, STYLE};
 use super::cookies::{THEME_COOKIE, cookie_of};
-use super::views::{count, seconds, view_of};
+use super::views::{count, in_sentence, seconds, view_of};
 use crate::admin::access::{Caller, Scope};
 use crate::admin::listing::Listed;
 use crate::admin::logins::LoggedIn;
@@ -211,7 +211,7 @@ fn problem(state: &AdminState, observer: &Observer, stuck: &Listed) -> Option<Wo
     let (view, oldest) = (view_of(state, worst), worst.session.oldest);
     let packet = oldest.map_or(0, |stall| stall.packet_id.get());
     let age = oldest.map(|stall| seconds(stall.age)).unwrap_or_default();
-    let name: String = view.name.chars().take(64).collect();
+    let name = in_sentence(&view.name.chars().take(64).collect::<String>());
     Some(WorstProblem {
         text: format!("{name} has not acknowledged packet {packet} for {age}: {}.", view.detail),
         link: Some(format!("/clients/{}{}", view.path, view.suffix)),

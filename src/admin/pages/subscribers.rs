@@ -4,7 +4,7 @@ use super::views::{link_of, shown};
 use crate::shard::observe::whereabouts::{MatchedReceivers, MatchedSession};
 
 /// The receivers of a topic.
-pub(super) struct Subscribers {
+pub(super) struct SubscriberList {
     pub(super) rows: Vec<SubscriberRow>,
     pub(super) groups: Vec<GroupRow>,
     /// False if there are more receivers than these.
@@ -26,11 +26,11 @@ pub(super) struct GroupRow {
     pub(super) members: usize,
 }
 
-impl Subscribers {
-    pub(super) fn of(found: &MatchedReceivers) -> Subscribers {
+impl SubscriberList {
+    pub(super) fn of(found: &MatchedReceivers) -> SubscriberList {
         let group =
             |(filter, members): &(Box<str>, usize)| GroupRow { filter: shown(filter), members: *members };
-        Subscribers {
+        SubscriberList {
             rows: found.sessions.iter().map(SubscriberRow::of).collect(),
             groups: found.groups.iter().map(group).collect(),
             is_complete: !found.more,

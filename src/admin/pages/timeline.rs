@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Clients with a strip of their own at most: those with the newest moments.
 const STRIPS: usize = 20;
 
+/// Characters of the name of a strip at most.
+const STRIP_NAME: usize = 40;
+
 /// Moments in the table at most, the newest.
 const ROWS: usize = 200;
 
@@ -87,7 +90,7 @@ impl TimelineDrawing {
             let at = match places.get(&*moment.client_id) {
                 Some(at) => *at,
                 None if strips.len() < STRIPS => {
-                    let (name, link) = (shown(&moment.client_id), link_of(&moment.client_id));
+                    let (name, link) = (shortened(&moment.client_id), link_of(&moment.client_id));
                     strips.push(Strip { name, link, marks: Vec::new() });
                     places.insert(&moment.client_id, strips.len() - 1);
                     strips.len() - 1
@@ -105,6 +108,12 @@ impl TimelineDrawing {
             left_out: entries.len().saturating_sub(ROWS),
         }
     }
+}
+
+/// Returns the characters of a Client Identifier that fit beside a strip. The table has more.
+fn shortened(client_id: &str) -> String {
+    let short: String = client_id.chars().take(STRIP_NAME).collect();
+    if short.len() < client_id.len() { format!("{short}...") } else { short }
 }
 
 fn mark(now: u64, entry: &NumberedMoment) -> StripMark {

@@ -4,7 +4,7 @@ use super::cookies::see;
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
-use super::subscribers::Subscribers;
+use super::subscribers::SubscriberList;
 use super::views::{LONG, bytes, shown, until};
 use crate::admin::access::Scope;
 use crate::admin::commands::delete_retained;
@@ -47,7 +47,7 @@ struct TopicsPage {
     may_act: bool,
     filter: String,
     /// `None` unless the filter is one topic.
-    subscribers: Option<Subscribers>,
+    subscribers: Option<SubscriberList>,
     /// The path of the page that says where the messages of the topic are.
     where_link: String,
     retained: Vec<RetainedRow>,
@@ -77,7 +77,7 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let observer = state.running()?;
     let TopicsForm { filter } = read_query(&request)?;
     let subscribers = match is_topic_name(&filter) {
-        true => Some(Subscribers::of(&receivers(&state, observer, &filter).await?)),
+        true => Some(SubscriberList::of(&receivers(&state, observer, &filter).await?)),
         false => None,
     };
     let found = find_retained(observer, if filter.is_empty() { "#" } else { &filter }, RETAINED)?;
@@ -103,7 +103,10 @@ impl RetainedRow {
             topic: (topic.len() <= LONG).then(link),
             qos: message.header().qos as u8,
             size: bytes(message.payload().len() as u64),
-            expires: until(message.header().expires),
+            expires: match until(message.header().expires) {
+                text if text.is_empty() => "never".to_owned(),
+                text => text,
+            },
         }
     }
 }

@@ -171,6 +171,12 @@ pub(super) fn shown(client_id: &str) -> String {
     client_id.chars().take(SHOWN).collect()
 }
 
+/// Returns a text with names of clients, without the characters that would turn or end its line.
+pub(super) fn in_sentence(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
+    text.replace(|c: char| c.is_control() || turns(c), "\u{FFFD}")
+}
+
 /// Returns the page of a client; `None` if the identifier may be cut.
 pub(super) fn link_of(client_id: &str) -> Option<String> {
     (client_id.len() <= LONG).then(|| format!("/clients/{}", segment(client_id)))
@@ -193,5 +199,10 @@ mod tests {
         let text = |secs| long(Duration::from_secs(secs));
         assert_eq!([0, 59, 60, 3_661, 270_000].map(text), ["0 s", "59 s", "1 min", "1 h 1 min", "3 d 3 h"]);
         assert_eq!(seconds(Duration::from_millis(11_240)), "11.2 s");
+    }
+
+    #[test]
+    fn a_name_cannot_turn_the_sentence_that_it_stands_in() {
+        assert_eq!(in_sentence("\u{202e}gnp.7\n is ünï 客"), "\u{fffd}gnp.7\u{fffd} is ünï 客");
     }
 }

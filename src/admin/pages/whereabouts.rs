@@ -3,7 +3,8 @@
 use super::entry::login_of;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
-use super::subscribers::Subscribers;
+use super::subscribers::SubscriberList;
+use super::views::in_sentence;
 use crate::admin::queries::whereabouts::whereabouts;
 use crate::admin::request::read_query;
 use crate::admin::state::State;
@@ -33,7 +34,7 @@ struct WherePage {
 /// The answer: one sentence for each receiver and place, and the subscribers.
 struct WhereAnswer {
     verdicts: Vec<String>,
-    subscribers: Subscribers,
+    subscribers: SubscriberList,
 }
 
 pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
@@ -46,8 +47,9 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
         None
     } else {
         let found = whereabouts(&state, &wanted).await?;
-        let subscribers = Subscribers::of(&found.receivers);
-        Some(WhereAnswer { verdicts: found.verdicts, subscribers })
+        let subscribers = SubscriberList::of(&found.receivers);
+        let verdicts = found.verdicts.iter().map(|verdict| in_sentence(verdict)).collect();
+        Some(WhereAnswer { verdicts, subscribers })
     };
     let frame = PageFrame::of(&request, &state, &login, "/where").await;
     Ok(render(&WherePage { frame, form, found }))

@@ -285,6 +285,8 @@ fn verdict(row: &FoundMessage, count: usize) -> String {
         (1, Some(age)) => format!(" sent once {} s ago.", age.as_secs()),
         (times, Some(age)) => format!(" sent {times} times, first {} s ago.", age.as_secs()),
     };
+    let until = ends_with(&message.wait);
+    let stop = if until.ends_with('.') { "" } else { "." };
     let others = if count > 1 { format!(" {} more wait.", count - 1) } else { String::new() };
-    format!("{}:{packet}{sent} Until {}{others}", message.wait.name(), ends_with(&message.wait))
+    format!("{}:{packet}{sent} Until {until}{stop}{others}", message.wait.name())
 }
