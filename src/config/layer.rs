@@ -7,8 +7,9 @@
 use super::keys::{self, SECTIONS, key};
 use super::problem::Problem;
 use super::rule::ValueType;
+use super::secrets::without_secrets;
 use super::table::Key;
-use super::value::{origin, written};
+use super::value::origin;
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use std::ffi::OsString;
 use std::path::Path;
@@ -117,7 +118,7 @@ fn problem_with(path: &str, value: &Value) -> Option<Problem> {
     let not_allowed = |allowed: String| Problem::NotAllowed {
         source_name: origin(value),
         key: path.to_owned(),
-        value: written(value),
+        value: without_secrets(path, value),
         allowed,
     };
     if let Some(key) = key(path) {

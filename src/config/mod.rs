@@ -22,6 +22,7 @@ mod redelivery_rule;
 mod reload;
 pub mod render;
 mod rule;
+mod secrets;
 mod service_url;
 mod size;
 mod slo;

@@ -1,10 +1,10 @@
 //! The difference between the configuration of a running broker and one that was read again.
 
 use super::keys;
+use super::secrets::without_secrets;
 use super::sources::Loaded;
 use super::table::{Key, ReloadEffect};
-use super::value::{text, written};
-use super::{Config, ServiceUrl, Setting};
+use super::{Config, Setting};
 
 /// The largest value, in characters, that a change is shown with.
 const SHOWN: usize = 120;
@@ -57,13 +57,9 @@ impl Config {
     }
 }
 
-/// Returns a value on one line of a bounded length. A URL has no query, which may be a secret.
+/// Returns a value on one line of a bounded length, without what may be a secret.
 pub(super) fn shown(key: &Key, config: &Config) -> String {
-    let value = config.value(key);
-    let line = match text(&value).and_then(ServiceUrl::parse) {
-        Some(url) => format!("{:?}", url.to_string()),
-        None => written(&value),
-    };
+    let line = without_secrets(key.path, &config.value(key));
     match line.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}...", line.get(..end).unwrap_or_default()),
         None => line,

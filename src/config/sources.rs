@@ -4,6 +4,7 @@
 use super::choices::has;
 use super::layer::Layer;
 use super::problem::{Problem, Refusal, Setting};
+use super::secrets::without_secrets;
 use super::table::Key;
 use super::{Config, keys, listener_contradictions, value};
 use config::Value;
@@ -177,7 +178,11 @@ fn shadowed(layers: &[Layer]) -> Vec<Shadowed> {
 fn setting(layers: &[Layer], path: &str) -> Option<Setting> {
     let key = keys::key(path)?;
     let value = winner(layers, path).cloned().unwrap_or_else(|| Config::default().value(key));
-    Some(Setting { key: path.to_owned(), value: value::written(&value), source: value::origin(&value) })
+    Some(Setting {
+        key: path.to_owned(),
+        value: without_secrets(path, &value),
+        source: value::origin(&value),
+    })
 }
 
 /// A rule about two keys: true where it is broken, the keys, and its text.

@@ -1,0 +1,69 @@
+//! Values as operators see them: on one line, and without what may be a secret.
+
+use super::service_url::ServiceUrl;
+use super::value::{text, written};
+use config::{Value, ValueKind};
+
+/// The key with the address of a service. The query of the address may have a password.
+const SERVICE: &str = "auth.http_url";
+
+/// Returns the value of a key as one would write it in the file, tables in full. What may be a
+/// secret is `...` instead.
+pub(super) fn without_secrets(path: &str, value: &Value) -> String {
+    match (path, text(value)) {
+        (SERVICE, Some(address)) if address.contains("://") => without_query(address),
+        _ => in_full(value),
+    }
+}
+
+fn without_query(address: &str) -> String {
+    match ServiceUrl::parse(address) {
+        Some(service) if service.target.contains('?') => format!("\"{service}?...\""),
+        Some(service) => format!("\"{service}\""),
+        // The address may have a user name and a password.
+        None => "\"...\"".to_owned(),
+    }
+}
+
+/// Returns a value with its tables. Their keys are in alphabetical order.
+fn in_full(value: &Value) -> String {
+    match &value.kind {
+        ValueKind::Array(items) => format!("[{}]", items.iter().map(in_full).collect::<Vec<_>>().join(", ")),
+        ValueKind::Table(fields) => {
+            let mut fields: Vec<(&String, &Value)> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields: Vec<String> =
+                fields.into_iter().map(|(name, value)| format!("{name} = {}", in_full(value))).collect();
+            format!("{{ {} }}", fields.join(", "))
+        }
+        _ => written(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Sources;
+
+    #[test]
+    fn the_address_of_a_service_is_shown_without_its_secrets() {
+        let shown = |text: &str| without_secrets(SERVICE, &Value::new(None, text));
+        assert_eq!(shown("off"), "\"off\"");
+        assert_eq!(shown("https://login.example/mqtt"), "\"https://login.example/mqtt\"");
+        assert_eq!(shown("https://login.example/mqtt?key=secret"), "\"https://login.example/mqtt?...\"");
+        assert_eq!(shown("https://ann:secret@login.example/"), "\"...\"");
+        let refusal = Sources::new().assignment("auth.http_url=https://ann:secret@login.example/").load();
+        let refusal = refusal.expect_err("a user name").to_string();
+        assert!(refusal.contains("auth.http_url") && !refusal.contains("secret"), "{refusal}");
+    }
+
+    #[test]
+    fn a_list_of_tables_is_shown_with_its_fields() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("homing.toml");
+        std::fs::write(&file, "[[redelivery.rules]]\ntopic = \"a\"\ninterval = \"7s\"\n").expect("a file");
+        let loaded = Sources::new().file(&file).load().expect("a valid file");
+        let rules = loaded.changed.iter().find(|setting| setting.key == "redelivery.rules").expect("changed");
+        assert_eq!(rules.value, "[{ interval = \"7s\", topic = \"a\" }]");
+    }
+}
