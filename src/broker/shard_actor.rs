@@ -22,7 +22,7 @@ use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::administration::CommandOutcome;
 use crate::time::Instant;
-use actix::{Actor, AsyncContext, Context, Handler, MessageResult, ResponseFuture};
+use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, ResponseFuture};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +64,20 @@ impl ShardActor {
             }
         });
     }
+}
+
+/// Sends a message to the shard itself once the sockets of its thread had their turn. A message that
+/// the actor sent at once would be handled before the thread does anything else.
+fn after_sockets<M>(message: M, context: &Context<ShardActor>)
+where
+    M: Message<Result = ()> + Send + 'static,
+    ShardActor: Handler<M>,
+{
+    let shard = context.address();
+    actix_rt::spawn(async move {
+        tokio::task::yield_now().await;
+        shard.do_send(message);
+    });
 }
 
 impl Actor for ShardActor {
@@ -157,10 +171,10 @@ impl Handler<Decided> for ShardActor {
 impl Handler<PasswordsChanged> for ShardActor {
     type Result = ();
 
-    /// Looks at some sessions. Other messages come before the next ones.
+    /// Looks at some sessions. The sockets and other messages come before the next ones.
     fn handle(&mut self, change: PasswordsChanged, context: &mut Context<ShardActor>) {
         if let Some(from) = self.driver.passwords_changed(&change) {
-            context.address().do_send(PasswordsChanged { from, ..change });
+            after_sockets(PasswordsChanged { from, ..change }, context);
         }
     }
 }
@@ -168,10 +182,10 @@ impl Handler<PasswordsChanged> for ShardActor {
 impl Handler<TlsChanged> for ShardActor {
     type Result = ();
 
-    /// Checks some connections. Other messages come before the next ones.
+    /// Checks some connections. The sockets and other messages come before the next ones.
     fn handle(&mut self, change: TlsChanged, context: &mut Context<ShardActor>) {
         if let Some(from) = self.driver.tls_changed(&change) {
-            context.address().do_send(TlsChanged { from, ..change });
+            after_sockets(TlsChanged { from, ..change }, context);
         }
     }
 }
@@ -179,10 +193,10 @@ impl Handler<TlsChanged> for ShardActor {
 impl Handler<BansChanged> for ShardActor {
     type Result = ();
 
-    /// Checks some connections. Other messages come before the next ones.
+    /// Checks some connections. The sockets and other messages come before the next ones.
     fn handle(&mut self, change: BansChanged, context: &mut Context<ShardActor>) {
         if let Some(from) = self.driver.bans_changed(&change) {
-            context.address().do_send(BansChanged { from, ..change });
+            after_sockets(BansChanged { from, ..change }, context);
         }
     }
 }

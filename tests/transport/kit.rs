@@ -47,10 +47,15 @@ impl Identity {
 
 impl Pki {
     pub fn new() -> Pki {
+        Pki::named("test authority")
+    }
+
+    /// Returns an authority of this name.
+    pub fn named(name: &str) -> Pki {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.distinguished_name.push(DnType::CommonName, "test authority");
+        params.distinguished_name.push(DnType::CommonName, name);
         let ca =
             CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a certificate");
         let pki = Pki { folder: tempfile::tempdir().expect("a folder"), ca };
