@@ -93,7 +93,11 @@ impl Described {
 
 /// Returns a path with something in place of the parts in braces.
 fn filled(path: &str) -> String {
-    path.replace("{id}", "nobody").replace("{mid}", "e1").replace("{number}", "77")
+    path.replace("{id}", "nobody")
+        .replace("{mid}", "e1")
+        .replace("{number}", "77")
+        .replace("{letter}", "1-1")
+        .replace("{delayed}", "0-0-0-0")
 }
 
 #[test]
@@ -237,6 +241,7 @@ fn act(api: &mut Described) {
     api.expect(409, "POST", "/api/v1/clients/{id}/disconnect", "/api/v1/clients/pump/disconnect");
     api.expect(204, "DELETE", "/api/v1/clients/{id}", "/api/v1/clients/pump");
     api.expect(204, "DELETE", "/api/v1/retained", "/api/v1/retained?topic=lamps/1");
+    act_on_letters(api);
     api.expect(200, "POST", "/api/v1/login/code", "/api/v1/login/code");
     api.expect(200, "POST", "/api/v1/config/reload", "/api/v1/config/reload?dry_run=true");
     let level = json!({ "level": "debug", "for": "1m" }).to_string();
@@ -244,6 +249,28 @@ fn act(api: &mut Described) {
     assert_eq!(status, 204);
     assert!(api.get("/api/v1/audit", "?limit=10")["actions"][9].is_object());
     api.expect(204, "DELETE", "/api/v1/traces/{number}", "/api/v1/traces/1");
+}
+
+/// Asks for the dead letters and the delayed message, and removes them.
+fn act_on_letters(api: &mut Described) {
+    let id = |row: &Value| row["id"].as_str().map(ToOwned::to_owned).expect("an id");
+    let parked = api.get("/api/v1/dead-letters", "?cause=parked&receiver=pump&topic=pumps/%23&limit=1");
+    let letter = id(&parked["dead_letters"][0]);
+    let (path, asked) = ("/api/v1/dead-letters/{letter}", format!("/api/v1/dead-letters/{letter}"));
+    let shown = api.expect(200, "GET", path, &format!("{asked}?payload=true"));
+    assert!(shown["payload"]["text"].is_string(), "{shown}");
+    let (republish, asked_again) = (format!("{path}/republish"), format!("{asked}/republish?note=again"));
+    api.expect(404, "POST", &republish, &asked_again);
+    api.expect(200, "POST", &republish, &format!("{asked_again}&to=topic"));
+    api.expect(404, "DELETE", path, &asked);
+    let mid = messages(&api.broker, "queue", "away")[0]["mid"].as_str().map(ToOwned::to_owned);
+    assert_eq!(api.broker.ctl(&["park", "away", &mid.expect("a name")]).0, Some(0));
+    let page = api.get("/api/v1/dead-letters", "");
+    let asked = format!("/api/v1/dead-letters/{}?note=useless", id(&page["dead_letters"][0]));
+    api.expect(204, "DELETE", path, &asked);
+    let delayed = api.get("/api/v1/delayed", "");
+    let asked = format!("/api/v1/delayed/{}", id(&delayed["delayed"][0]));
+    api.expect(204, "DELETE", "/api/v1/delayed/{delayed}", &asked);
 }
 
 /// The HTTP server itself finds these mistakes.

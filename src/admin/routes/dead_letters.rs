@@ -94,7 +94,7 @@ pub(crate) async fn republish(
     let to = republish_to(to.as_deref().unwrap_or("receiver"))?;
     let command = |place| MessageCommand::Republish(place, to);
     act(&state, &caller, ("republish", &path), note, command).await?;
-    Ok(HttpResponse::Ok().json(json!({ "action": "republished" })))
+    Ok(HttpResponse::Ok().json(json!({ "action": "done" })))
 }
 
 /// Deletes a dead letter.
