@@ -4,12 +4,14 @@
 use super::access::{Caller, Scope};
 use super::audit::AuditedAction;
 use super::failed::Failed;
+use super::queries::letters::find_letter;
 use super::queries::target::ClientTarget;
 use super::request::permit;
 use super::state::AdminState;
 use crate::broker::observer::NoAnswer;
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::mqtt::topic::is_topic_name;
+use crate::persistence::letter::LetterPlace;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
 use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
 use serde_json::{Value, json};
@@ -103,6 +105,24 @@ pub(super) async fn command_on_message(
     let result = result_of(&outcome);
     state.audit().note(caller, &AuditedAction { action, target, arguments, result });
     done(outcome.map_err(|_| Failed::Busy)?).map(drop)
+}
+
+/// Acts on a stored dead letter for a caller, and writes a line of the audit log. `name` is the name
+/// of the letter.
+///
+/// # Errors
+/// There is no such letter, or as [`carry_out`].
+pub(super) async fn command_on_letter(
+    state: &AdminState,
+    caller: &Caller,
+    (action, name): (&'static str, &str),
+    note: &str,
+    command: impl FnOnce(LetterPlace) -> MessageCommand,
+) -> Result<(), Failed> {
+    permit(caller, Scope::Operator)?;
+    let (shard, letter) = find_letter(state, name).await?;
+    let target = format!("{name} of {} on {}", letter.receiver, letter.message.topic());
+    command_on_message(state, caller, (action, &target), note, (shard, command(letter.place))).await
 }
 
 /// Deletes the retained message of a topic for a caller, and writes a line of the audit log.

@@ -160,7 +160,33 @@ async function skipAndPark(run) {
     }
   })
   await reader.message()
+  await letters(run, client)
   for (const each of [reader, client, publisher]) each.close()
+}
+
+// The letter of the parked message goes back to its receiver, and another one is deleted.
+async function letters(run, client) {
+  const stored = (page) => page.locator('tbody tr', { hasText: 'two-1' })
+  await withPage(run, {}, async (page) => {
+    await page.goto(`${run.broker.url}/dead-letters`)
+    await page.getByLabel('Topic, or filter').fill('two/#')
+    await page.getByLabel('Cause').selectOption('parked')
+    await page.getByRole('button', { name: 'Show', exact: true }).click()
+    assert.match(await stored(page).textContent(), /two-1two\/parkedparked1x1 B/)
+    await stored(page).getByRole('link').first().click()
+    await page.getByRole('link', { name: 'Show the payload' }).click()
+    assert.strictEqual(await page.locator('pre').textContent(), 'b')
+    await page.getByLabel('To').selectOption('receiver')
+    await page.getByRole('button', { name: 'Republish' }).click()
+    await page.getByText('No dead letter is stored.').waitFor()
+    await client.expect(() => client.received.filter((each) => each[0] >> 4 === 3).length === 3, 'the republished message')
+    const [{ mid }] = (await run.broker.api('GET', '/api/v1/clients/two-1/inflight')).messages.slice(-1)
+    await run.broker.api('POST', `/api/v1/clients/two-1/messages/${mid}/park`)
+    await page.reload()
+    await stored(page).getByRole('link').first().click()
+    await page.getByRole('button', { name: 'Delete' }).click()
+    await page.getByText('No dead letter is stored.').waitFor()
+  })
 }
 
 async function topics(run) {
@@ -301,9 +327,15 @@ async function fits(page, what) {
 }
 
 async function accessible(run) {
+  const client = await deaf(run.broker, 'parked-1', 5, 'parked/1')
+  const [{ mid }] = (await run.broker.api('GET', '/api/v1/clients/parked-1/inflight')).messages
+  await run.broker.api('POST', `/api/v1/clients/parked-1/messages/${mid}/park`)
+  client.close()
+  const [{ id }] = (await run.broker.api('GET', '/api/v1/dead-letters')).dead_letters
+  const pages = [...PAGES, '/dead-letters', `/dead-letters/${id}?payload=true`]
   for (const colorScheme of ['light', 'dark']) {
     await withPage(run, { scope: 'admin', options: { colorScheme } }, async (page) => {
-      for (const where of PAGES) {
+      for (const where of pages) {
         await page.goto(run.broker.url + where)
         for (const width of [360, 1400]) {
           await page.setViewportSize({ width, height: 900 })
@@ -416,7 +448,7 @@ const CASES = [
   ['2 a viewer sees no action and gets 403', viewerSeesNoAction],
   ['3 a deaf client: its cause, and its timeline to the acknowledgement', deafClient],
   ['4 the wheel, its page and the metrics have the same total', wheelIsExact],
-  ['5 one message is skipped and one is parked', skipAndPark],
+  ['5 one message is skipped, and one is parked and republished', skipAndPark],
   ['6 a 3.1.1 client gets a message again, a 5.0 client is only disconnected', redeliver],
   ['7 client ids break nothing', hostileIds],
   ['topics: who gets a message, what is retained, and its deletion', topics],

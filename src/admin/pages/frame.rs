@@ -19,13 +19,14 @@ use std::sync::atomic::Ordering;
 const STUCK: usize = 100;
 
 /// The places of the navigation, each with the scope that it needs.
-const PLACES: [(&str, &str, Scope); 9] = [
+const PLACES: [(&str, &str, Scope); 10] = [
     ("/", "Overview", Scope::Viewer),
     ("/clients", "Clients", Scope::Viewer),
     ("/topics", "Topics", Scope::Viewer),
     ("/where", "Where", Scope::Viewer),
     ("/timeline", "Redelivery", Scope::Viewer),
     ("/wheel", "Deadlines", Scope::Viewer),
+    ("/dead-letters", "Dead letters", Scope::Viewer),
     ("/objectives", "Objectives", Scope::Viewer),
     ("/settings", "Settings", Scope::Viewer),
     ("/audit", "Audit", Scope::Admin),

@@ -16,6 +16,7 @@ mod clients;
 mod cookies;
 mod entry;
 mod frame;
+mod letters;
 mod lists;
 pub(super) mod live;
 mod login;
@@ -41,6 +42,10 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/end", web::post().to(clients::end))
         .route("/clients/{id}/redeliver", web::post().to(clients::redeliver))
         .route("/clients/{id}/message", web::post().to(clients::on_message))
+        .route("/dead-letters", web::get().to(letters::list))
+        .route("/dead-letters/{id}", web::get().to(letters::one))
+        .route("/dead-letters/{id}/republish", web::post().to(letters::republish))
+        .route("/dead-letters/{id}/delete", web::post().to(letters::delete))
         .route("/topics", web::get().to(topics::page))
         .route("/topics/delete", web::post().to(topics::delete))
         .route("/settings", web::get().to(settings::page))

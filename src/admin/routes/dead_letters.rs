@@ -1,11 +1,12 @@
 //! /api/v1/dead-letters: stored dead letters, and commands about them.
 
 use crate::admin::access::{Caller, Scope};
-use crate::admin::audit::AuditedAction;
-use crate::admin::commands::{command_on_message, republish_to};
+use crate::admin::commands::{command_on_letter, republish_to};
 use crate::admin::failed::Failed;
 use crate::admin::names::letter_name;
-use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
+use crate::admin::queries::letters::{
+    LetterParameters, PayloadView, find_letter, list_letters, view_payload,
+};
 use crate::admin::request::{caller, permit, read_query};
 use crate::admin::state::AdminState;
 use crate::mqtt::packet::ReasonCode;
@@ -13,13 +14,8 @@ use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::shard::features::message_commands::MessageCommand;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-/// Bytes of a payload in an answer at most.
-const PAYLOAD: usize = 4 << 10;
 
 /// Characters of a topic in an answer at most.
 const TOPIC: usize = 256;
@@ -75,10 +71,10 @@ pub(crate) async fn one(
     let (_, letter) = find_letter(&state, &path).await?;
     let mut body = row(&letter);
     if payload {
-        body["payload"] = payload_of(&letter);
-        let (arguments, result) = (String::new(), "shown".to_owned());
-        let action = AuditedAction { action: "view payload", target: &path, arguments, result };
-        state.audit().note(&caller, &action);
+        body["payload"] = match view_payload(&state, &caller, &path, &letter) {
+            (PayloadView::Text(text), is_complete) => json!({ "text": text, "complete": is_complete }),
+            (PayloadView::Base64(text), is_complete) => json!({ "base64": text, "complete": is_complete }),
+        };
     }
     Ok(HttpResponse::Ok().json(body))
 }
@@ -120,9 +116,7 @@ async fn act(
     if note.chars().count() > NOTE {
         return Err(Failed::Parameter(format!("note has more than {NOTE} characters")));
     }
-    let (shard, letter) = find_letter(state, name).await?;
-    let target = format!("{name} of {} on {}", letter.receiver, letter.message.topic());
-    command_on_message(state, caller, (action, &target), &note, (shard, command(letter.place))).await
+    command_on_letter(state, caller, (action, name), &note, command).await
 }
 
 /// Returns a dead letter as JSON, without its payload.
@@ -142,15 +136,4 @@ fn row(letter: &StoredLetter) -> Value {
         "last_sent_unix_ms": sent_ms.map(|(_, last)| last),
         "publisher": Some(message.publisher()).filter(|publisher| !publisher.is_empty()),
     })
-}
-
-/// Returns the beginning of a payload: as text if all of that is UTF-8, else as base64.
-fn payload_of(letter: &StoredLetter) -> Value {
-    let payload = letter.message.payload();
-    let shown = &payload[..payload.len().min(PAYLOAD)];
-    let is_complete = shown.len() == payload.len();
-    match std::str::from_utf8(shown) {
-        Ok(text) => json!({ "text": text, "complete": is_complete }),
-        Err(_) => json!({ "base64": STANDARD.encode(shown), "complete": is_complete }),
-    }
 }

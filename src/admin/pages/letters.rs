@@ -1,0 +1,212 @@
+//! The pages of the stored dead letters, and the actions on them.
+
+use super::cookies::see;
+use super::entry::{login_of, login_of_form};
+use super::frame::PageFrame;
+use super::page::{PageResult, render};
+use super::views::{bytes, link_of, long, shown};
+use crate::admin::access::Scope;
+use crate::admin::commands::{command_on_letter, republish_to};
+use crate::admin::names::letter_name;
+use crate::admin::queries::letters::{
+    LetterParameters, PayloadView, find_letter, list_letters, view_payload,
+};
+use crate::admin::request::{permit, read_query};
+use crate::admin::segment::segment;
+use crate::admin::state::State;
+use crate::clock;
+use crate::persistence::letter::StoredLetter;
+use crate::session::drops::DropReason;
+use crate::shard::features::message_commands::MessageCommand;
+use actix_web::{HttpRequest, web};
+use askama::Template;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// The filter of the list. An empty field is none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LettersForm {
+    cause: String,
+    receiver: String,
+    topic: String,
+    cursor: String,
+}
+
+impl LettersForm {
+    fn is_filtered(&self) -> bool {
+        !(self.cause.is_empty() && self.receiver.is_empty() && self.topic.is_empty())
+    }
+
+    fn parameters(&self) -> LetterParameters {
+        let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+        LetterParameters {
+            limit: None,
+            cursor: given(&self.cursor),
+            cause: given(&self.cause),
+            receiver: given(&self.receiver),
+            topic: given(&self.topic),
+        }
+    }
+
+    /// Returns the query of the page that begins at a cursor.
+    fn query(&self, cursor: &str) -> String {
+        let (receiver, topic) = (segment(&self.receiver), segment(&self.topic));
+        format!("cause={}&receiver={receiver}&topic={topic}&cursor={}", self.cause, segment(cursor))
+    }
+}
+
+/// The part of a letter that a page shows besides its facts.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LetterParts {
+    payload: bool,
+}
+
+/// The form of an action on a letter.
+#[derive(Deserialize)]
+pub(super) struct LetterForm {
+    csrf: String,
+    /// The receivers of a republication.
+    #[serde(default)]
+    to: String,
+    #[serde(default)]
+    note: String,
+}
+
+#[derive(Template)]
+#[template(path = "letters.html", config = "src/admin/askama.toml")]
+struct LettersPage {
+    frame: PageFrame,
+    form: LettersForm,
+    causes: Vec<&'static str>,
+    letters: Vec<LetterRow>,
+    /// The query of the next page.
+    next: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "letter.html", config = "src/admin/askama.toml")]
+struct LetterPage {
+    frame: PageFrame,
+    csrf: String,
+    may_act: bool,
+    letter: LetterRow,
+    publisher: String,
+    /// True if the receiver is a shared group, which has no session.
+    is_shared: bool,
+    payload: Option<ShownPayload>,
+}
+
+/// A stored dead letter.
+struct LetterRow {
+    id: String,
+    age: String,
+    receiver: String,
+    link: Option<String>,
+    topic: String,
+    /// The cause, with the reason code of the receiver.
+    cause: String,
+    sent: String,
+    qos: u8,
+    size: String,
+}
+
+/// The payload of a letter on its page.
+struct ShownPayload {
+    text: String,
+    note: Option<&'static str>,
+}
+
+pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let form: LettersForm = read_query(&request)?;
+    let listed = list_letters(&state, &form.parameters()).await?;
+    Ok(render(&LettersPage {
+        frame: PageFrame::of(&request, &state, &login, "/dead-letters").await,
+        causes: DropReason::ALL.iter().map(|cause| cause.name()).collect(),
+        letters: listed.letters.iter().map(|letter| LetterRow::of(letter)).collect(),
+        next: listed.next.map(|cursor| form.query(&cursor)),
+        form,
+    }))
+}
+
+/// Shows one letter; its payload if the address asks for it, for operators.
+pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let LetterParts { payload } = read_query(&request)?;
+    if payload {
+        permit(&login.caller, Scope::Operator)?;
+    }
+    let (_, letter) = find_letter(&state, &path).await?;
+    let payload = payload.then(|| {
+        let (view, is_complete) = view_payload(&state, &login.caller, &path, &letter);
+        ShownPayload::of(view, is_complete)
+    });
+    Ok(render(&LetterPage {
+        csrf: login.csrf.clone(),
+        may_act: login.caller.scope >= Scope::Operator,
+        frame: PageFrame::of(&request, &state, &login, "/dead-letters").await,
+        publisher: shown(letter.message.publisher()),
+        is_shared: letter.receiver.starts_with("$share/"),
+        letter: LetterRow::of(&letter),
+        payload,
+    }))
+}
+
+/// Publishes the message of a letter again.
+pub(super) async fn republish(
+    request: HttpRequest,
+    path: web::Path<String>,
+    state: State,
+    form: web::Form<LetterForm>,
+) -> PageResult {
+    let login = login_of_form(&request, &state, &form.csrf)?;
+    let to = republish_to(&form.to)?;
+    let command = |place| MessageCommand::Republish(place, to);
+    command_on_letter(&state, &login.caller, ("republish", &path), &form.note, command).await?;
+    Ok(see("/dead-letters"))
+}
+
+/// Deletes a letter.
+pub(super) async fn delete(
+    request: HttpRequest,
+    path: web::Path<String>,
+    state: State,
+    form: web::Form<LetterForm>,
+) -> PageResult {
+    let login = login_of_form(&request, &state, &form.csrf)?;
+    let action = ("delete_dead_letter", path.as_str());
+    command_on_letter(&state, &login.caller, action, &form.note, MessageCommand::DeleteLetter).await?;
+    Ok(see("/dead-letters"))
+}
+
+impl LetterRow {
+    fn of(letter: &StoredLetter) -> LetterRow {
+        let ago = clock::unix_millis().saturating_sub(letter.place.dropped_ms);
+        let code = letter.code.map(|code| format!(" (0x{:02X})", code.byte())).unwrap_or_default();
+        LetterRow {
+            id: letter_name(letter.place),
+            age: long(Duration::from_millis(ago)),
+            receiver: shown(&letter.receiver),
+            link: link_of(&letter.receiver).filter(|_| !letter.receiver.starts_with("$share/")),
+            topic: shown(letter.message.topic()),
+            cause: format!("{}{code}", letter.cause),
+            sent: format!("{}x", letter.attempts),
+            qos: letter.message.header().qos as u8,
+            size: bytes(letter.message.payload().len() as u64),
+        }
+    }
+}
+
+impl ShownPayload {
+    fn of(view: PayloadView, is_complete: bool) -> ShownPayload {
+        let (text, note) = match (view, is_complete) {
+            (PayloadView::Text(text), true) => (text, None),
+            (PayloadView::Text(text), false) => (text, Some("The first 4 KiB.")),
+            (PayloadView::Base64(text), true) => (text, Some("In base64, because it is not text.")),
+            (PayloadView::Base64(text), false) => (text, Some("The first 4 KiB, in base64.")),
+        };
+        ShownPayload { text, note }
+    }
+}
