@@ -38,6 +38,13 @@ fn next_action(connect: &[u8], on_exhausted: OnExhausted) -> AtDeadline {
 }
 
 #[test]
+fn after_the_last_resend_a_message_that_becomes_a_dead_letter_is_dropped() {
+    for connect in [stays("pump"), connect_3_1_1("pump")] {
+        assert_eq!(next_action(&connect, OnExhausted::DeadLetter), AtDeadline::Drop);
+    }
+}
+
+#[test]
 fn after_the_last_resend_a_connection_is_closed_only_where_the_policy_closes_it() {
     let (disconnect, keep) = (OnExhausted::Disconnect, OnExhausted::Keep);
     assert_eq!(next_action(&stays("pump"), disconnect), AtDeadline::Disconnect);

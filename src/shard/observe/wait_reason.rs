@@ -60,8 +60,7 @@ impl SentPacket {
     }
 }
 
-/// The action of the broker if an acknowledgement does not come in time. A message that is dropped
-/// as exhausted at that time is not told apart: it shows as one of these.
+/// The action of the broker if an acknowledgement does not come in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtDeadline {
     /// The packet is sent again.
@@ -70,6 +69,9 @@ pub enum AtDeadline {
     Disconnect,
     /// An event and a log line say so.
     Report,
+    /// The message is dropped, because it was sent as often as allowed, and becomes a dead letter.
+    /// In 5.0 the connection may be closed, too.
+    Drop,
 }
 
 impl AtDeadline {
@@ -79,6 +81,7 @@ impl AtDeadline {
             AtDeadline::Resend => "resend",
             AtDeadline::Disconnect => "disconnect",
             AtDeadline::Report => "report",
+            AtDeadline::Drop => "drop",
         }
     }
 }
@@ -154,14 +157,17 @@ impl<'a> Waiting<'a> {
     }
 
     fn sent(&self, view: &InFlightView<'_>, connection: &Connection) -> SentPacket {
-        let Transmission { due, end_offset, attempts, .. } = *view.transmission;
+        let Transmission { due, end_offset, attempts, transmissions, .. } = *view.transmission;
         let session = &self.entry.session;
         let redelivery = session.sender.redelivery();
         let policy = match view.delivery {
             Some(delivery) => redelivery.of(delivery.message.topic()),
             None => Cow::Borrowed(&redelivery.own),
         };
-        let then = if connection.wire.version.is_v5() {
+        // The message of a PUBREL has arrived, so nothing is left to drop.
+        let then = if view.delivery.is_some() && policy.gives_up(transmissions) {
+            AtDeadline::Drop
+        } else if connection.wire.version.is_v5() {
             let disconnects = policy.ack.on_timeout.disconnects(session.outlives());
             if disconnects { AtDeadline::Disconnect } else { AtDeadline::Report }
         } else if policy.retry.closes(attempts, session.outlives()) {
