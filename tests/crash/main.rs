@@ -23,6 +23,8 @@
 //!   So this is checked only for messages that came before a new QoS 2 PUBLISH on the same
 //!   connection: that PUBLISH waits until all before it is recorded.
 //!
+//! `letters` tests what operators do with messages and dead letters.
+//!
 //! `work` tests a shared message whose member ends its session between the message and its commit.
 //!
 //! `CRASH_SEED` repeats the plans (not the scheduler), `CRASH_ROUNDS` sets the number of kills
@@ -35,6 +37,7 @@ mod support;
 mod rng;
 
 mod judge;
+mod letters;
 mod link;
 mod mortal;
 mod publisher;
