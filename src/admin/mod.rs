@@ -59,7 +59,7 @@ use actix_web::http::header::{
 };
 use actix_web::http::{KeepAlive, StatusCode};
 use actix_web::middleware::{Next, from_fn};
-use actix_web::web::{Data, route};
+use actix_web::web::{Data, PayloadConfig, route};
 use actix_web::{App, Error, HttpServer};
 use failed::Failed;
 use problem::problem;
@@ -90,6 +90,9 @@ const BACKLOG: u32 = 64;
 
 /// Time for a whole request, with its body and the answers of the shards.
 const REQUEST: Duration = Duration::from_secs(10);
+
+/// Bytes of the body of a request at most.
+const BODY: usize = 64 << 10;
 
 /// Headers of every answer. No answer may be stored, framed, or load anything from elsewhere.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -233,6 +236,7 @@ fn serve(
     let app = move || {
         App::new()
             .app_data(state.clone())
+            .app_data(PayloadConfig::new(BODY))
             .wrap(from_fn(guard))
             .wrap(from_fn(count))
             .configure(routes::add_routes)

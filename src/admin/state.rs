@@ -42,6 +42,8 @@ pub(super) struct AdminState {
     turns: Vec<Semaphore>,
     /// One permit for each caller that waits for a turn, or has one.
     waiting: Semaphore,
+    /// One permit for a search of all sessions.
+    searches: Semaphore,
 }
 
 /// The state of the interface, as a request has it.
@@ -82,6 +84,7 @@ impl AdminState {
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
+            searches: Semaphore::new(1),
         }
     }
 
@@ -157,6 +160,12 @@ impl AdminState {
         let place = self.waiting.try_acquire().ok()?;
         let permit = turn.acquire().await.ok()?;
         Some(ShardTurn { _permit: permit, _place: place })
+    }
+
+    /// Waits for the permit to search all sessions. One search at a time, because each asks the
+    /// shards a thousand questions for a million sessions.
+    pub(super) async fn search(&self) -> Option<SemaphorePermit<'_>> {
+        self.searches.acquire().await.ok()
     }
 
     /// Notes that clients can connect.

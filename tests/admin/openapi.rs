@@ -281,7 +281,19 @@ fn a_request_that_no_handler_reads_is_refused_with_a_problem() {
         api.expect(404, "GET", "/api/v1/traces/{number}", asked);
         api.expect(404, "DELETE", "/api/v1/traces/{number}", asked);
     }
-    let large = "x".repeat(300_000);
-    let (status, _) = api.ask("POST", "/api/v1/traces", "/api/v1/traces", &large);
-    assert_eq!(status, 413);
+    for (status, body) in [
+        (413, "x".repeat((64 << 10) + 1)),
+        (400, "[".repeat(64 << 10)),
+        (400, "{\"clients\": [\"\0\"]}".to_owned()),
+        (400, String::new()),
+    ] {
+        assert_eq!(api.ask("POST", "/api/v1/traces", "/api/v1/traces", &body).0, status);
+    }
+    for asked in ["limit=1000000000", "limit=-1", "limit=1e9", "min_queued=99999999999999999999", "state=%00"]
+    {
+        api.expect(400, "GET", "/api/v1/clients", &format!("/api/v1/clients?{asked}"));
+    }
+    for id in ["%00", "%FF", "..%2F..", "%2F", "%22%3E%3Cscript%3E"] {
+        api.expect(404, "GET", "/api/v1/clients/{id}", &format!("/api/v1/clients/{id}"));
+    }
 }

@@ -88,7 +88,7 @@ pub(crate) struct TopSessions {
     pub(crate) is_complete: bool,
 }
 
-/// Returns the `most` sessions with the largest figures. Looks at every session: a million take a
+/// Returns the `most` sessions with the largest figures. One search runs at a time. Looks at every session: a million take a
 /// few seconds.
 ///
 /// # Errors
@@ -99,6 +99,7 @@ pub(crate) async fn top_sessions(
     figure: TopFigure,
     most: usize,
 ) -> Result<TopSessions, Failed> {
+    let _permit = state.search().await.ok_or(Failed::Busy)?;
     let (started, mut top, mut is_complete) = (clock::now(), Top::new(figure, most), true);
     for shard in 0..observer.shards() {
         let mut from = Some(0);
