@@ -357,14 +357,17 @@ impl Lifecycle<'_> {
             return self.drop_with_end(ended, queued.to_drop(DropReason::SessionEnded));
         };
         self.core.counters.objectives.passed_on(queued.mark);
+        let mut routing = self.routing();
+        let mut sharing = routing.sharing();
         match queued.stored {
+            None => sharing.share_again_or_keep(now, queued.message, share, false),
             // The stored entry stays as it is, because no member of the group has room now. It
             // becomes part of an orphaned queue.
-            Some(entry) if self.routing().sharing().members().must_wait(now, &queued.message, share) => {
+            Some(entry) if sharing.members().must_wait(now, &queued.message, share).is_some() => {
                 ended.parked.extend(entry.park());
             }
-            entry => {
-                self.routing().sharing().share_again_or_keep(now, queued.message, share, entry.is_some())
+            Some(_ends) => {
+                sharing.share_again(now, queued.message, share, true, None);
             }
         }
     }

@@ -227,7 +227,7 @@ impl Sharing<'_> {
         }
         if publication.is_orphaned {
             let message = publication.message(&mut self.core.scratch.bytes).clone();
-            if self.keep_orphaned(now, &message, share, publication) {
+            if self.keep_orphaned(now, &message, share, publication, None) {
                 return SharedDelivery::Settled(Outcome::Refused);
             }
         } else if let Some(held) = gate.and_then(|gate| {

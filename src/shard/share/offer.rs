@@ -78,6 +78,18 @@ pub(crate) struct GroupRoom {
     pub elsewhere: bool,
 }
 
+impl GroupRoom {
+    /// Returns the result of [`GroupMembers::may_offer`] for a group with this room.
+    fn admits_offer(self, peers: Peers) -> bool {
+        let GroupRoom { here, is_unsure, members_here, denied_here, elsewhere } = self;
+        // If the group has no member in this shard that may read the message, this shard never
+        // learns of room. A shard with such a member does, so the message is sent there even after
+        // a refusal.
+        let may = if elsewhere { peers != Peers::No || !members_here } else { !members_here && denied_here };
+        here || is_unsure || may
+    }
+}
+
 /// The members of shared groups and the sessions of this shard, borrowed for one choice or offer.
 #[derive(Debug)]
 pub(crate) struct GroupMembers<'a> {
@@ -302,14 +314,17 @@ impl GroupMembers<'_> {
         Some(room)
     }
 
-    /// Returns true if the message must wait: the group has no member in another shard, and no
-    /// member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]). An expired
-    /// message does not wait, nor does one that is too large for every queue.
-    pub(crate) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
+    /// Returns the room in the group if the message must wait: the group has no member in another
+    /// shard, and no member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]). An
+    /// expired message does not wait, nor does one that is too large for every queue.
+    pub(crate) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> Option<GroupRoom> {
         let size = message.size();
-        size <= self.core.durability.largest_queue_bytes(&self.core.settings.session.send)
-            && !message.is_expired(now)
-            && !self.may_offer(now, WantedRoom { share, topic: message.topic(), size }, Peers::Freely)
+        let most = self.core.durability.largest_queue_bytes(&self.core.settings.session.send);
+        if size > most || message.is_expired(now) {
+            return None;
+        }
+        let room = self.room_in_group(now, WantedRoom { share, topic: message.topic(), size })?;
+        (!room.admits_offer(Peers::Freely)).then_some(room)
     }
 
     /// Returns true if a shared message may be offered: a member of this shard has room, or a
@@ -318,20 +333,7 @@ impl GroupMembers<'_> {
     /// because there is nothing to wait for. With [`Peers::No`], too, the message may go to another
     /// shard if no member of this shard may read it: this shard would never learn of room.
     pub(crate) fn may_offer(&mut self, now: Instant, wanted: WantedRoom<'_>, peers: Peers) -> bool {
-        match self.room_in_group(now, wanted) {
-            // If the group has no member in this shard that may read the message, this shard never
-            // learns of room. A shard with such a member does, so the message is sent there even
-            // after a refusal.
-            Some(GroupRoom { here, is_unsure, members_here, denied_here, elsewhere }) => {
-                let may = if elsewhere {
-                    peers != Peers::No || !members_here
-                } else {
-                    !members_here && denied_here
-                };
-                here || is_unsure || may
-            }
-            None => true,
-        }
+        self.room_in_group(now, wanted).is_none_or(|room| room.admits_offer(peers))
     }
 
     /// Adds the message to the peer batch of another shard, for the chosen member or for a member

@@ -7,7 +7,7 @@ use crate::session::drops::DropReason;
 use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
 use crate::shard::publication::Publication;
 use crate::shard::share::Sharing;
-use crate::shard::share::offer::{SharedDelivery, WantedRoom};
+use crate::shard::share::offer::{GroupRoom, SharedDelivery, WantedRoom};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -47,19 +47,21 @@ impl Sharing<'_> {
         share: &Arc<Box<str>>,
         stored: bool,
     ) {
-        let waits = self.members().must_wait(now, &message, share);
-        let mut publication = Publication::of(&message, None);
-        publication.atomic = stored;
-        if !waits || !self.keep_orphaned(now, &message, share, &mut publication) {
-            self.share_again(now, message, share, stored, None);
+        if let Some(room) = self.members().must_wait(now, &message, share) {
+            let mut publication = Publication::of(&message, None);
+            publication.atomic = stored;
+            if self.keep_orphaned(now, &message, share, &mut publication, Some(room)) {
+                return;
+            }
         }
+        self.share_again(now, message, share, stored, None);
     }
 
     /// Keeps a message until a member of its group takes it, because no member has room now. If the
     /// publication is atomic, the message was in the store and stays there: the batch or part that
     /// records the end of its old entry records the new entry too. The publication has the stored
-    /// body that all entries of the message in this shard share. It is made if there is none.
-    /// Returns false if no queue can ever take the message, because it is too large or QoS 0. The
+    /// body that all entries of the message in this shard share. It is made if there is none. `room`
+    /// is the room that the caller has found in the group, if it has looked. Returns false if no queue can ever take the message, because it is too large or QoS 0. The
     /// caller then drops the message.
     pub(crate) fn keep_orphaned(
         &mut self,
@@ -67,6 +69,7 @@ impl Sharing<'_> {
         message: &Message,
         share: &Arc<Box<str>>,
         publication: &mut Publication<'_>,
+        room: Option<GroupRoom>,
     ) -> bool {
         let (size, qos) = (message.size(), message.header().qos);
         let most = self.core.durability.largest_queue_bytes(&self.core.settings.session.send);
@@ -78,7 +81,9 @@ impl Sharing<'_> {
         // turn ends.
         let wanted = WantedRoom { share, topic: message.topic(), size };
         let has_member_here = publication.readers == Readers::In(self.core.here)
-            || self.members().room_in_group(now, wanted).is_some_and(|room| room.members_here);
+            || room
+                .or_else(|| self.members().room_in_group(now, wanted))
+                .is_some_and(|room| room.members_here);
         self.routes.orphaned_queues.keep(message, share, publication, self.core);
         if !has_member_here {
             self.routes.orphaned_queues.nudge();
@@ -96,12 +101,13 @@ impl Sharing<'_> {
         publication: &mut Publication<'_>,
     ) -> SharedDelivery {
         let SharedMessage { message, filter, .. } = share;
-        if self.keep_orphaned(now, message, filter, publication) {
+        let wanted = WantedRoom { share: filter, topic: message.topic(), size: message.size() };
+        let room = self.members().room_in_group(now, wanted);
+        if self.keep_orphaned(now, message, filter, publication, room) {
             // A member may have reported room while the message was on its way. In a group that is
             // too large to look at whole, the message would be offered and refused again and again.
             // There the next report of room leads to an offer, or the next housekeeping.
-            let wanted = WantedRoom { share: filter, topic: message.topic(), size: message.size() };
-            if self.members().room_in_group(now, wanted).is_none_or(|room| !room.is_unsure) {
+            if room.is_none_or(|room| !room.is_unsure) {
                 self.routes.orphaned_queues.nudge();
             }
         } else {
