@@ -344,13 +344,22 @@ impl Retained {
 
     /// Notes the source of a message that is retained now, in place of that of the message before.
     fn set_source(&mut self, message: &Message, source: Option<Arc<RetainedSource>>) {
-        self.remove_source(message.topic());
-        let Some(source) = source else { return };
+        let Some(source) = source else {
+            self.remove_source(message.topic());
+            return;
+        };
         self.charge.add(source.size() + SOURCE);
         let hasher = &self.hasher;
         let hash = |s: &Sourced| hasher.hash_one(s.message.topic());
         let sourced = Sourced { message: message.clone(), source };
-        self.sources.insert_unique(hash(&sourced), sourced, hash);
+        let key = hash(&sourced);
+        match self.sources.find_mut(key, |s| s.message.topic() == message.topic()) {
+            Some(before) => {
+                let before = std::mem::replace(before, sourced);
+                self.charge.sub(before.source.size() + SOURCE);
+            }
+            None => self.sources.insert_unique(key, sourced, hash),
+        }
     }
 
     /// Removes the source of the message of a topic, if it has one.
