@@ -91,11 +91,9 @@ impl Sender {
         }
     }
 
-    /// Removes the newest message, because its packet could not be written.
-    pub fn undo(&mut self, id: PacketId) -> Option<Delivery> {
-        let window = self.window.as_mut()?;
-        let undone = window.acknowledge(id).or_else(|| window.reject(id));
-        undone.map(|p| p.delivery)
+    /// Removes the newest message of the window, because its packet could not be written.
+    pub fn undo(&mut self) -> Option<Delivery> {
+        Some(self.window.as_mut()?.remove_newest()?.delivery)
     }
 
     /// True if [`Self::pump`] has something to send.
@@ -420,7 +418,7 @@ impl Sender {
             wire.wait_for(p.delivery.stored.as_deref());
         }
         if wire.put_publish(now, &p.delivery.message, p.delivery.sending(Some(id))).is_err() {
-            if let Some(unsent) = self.undo(id) {
+            if let Some(unsent) = self.undo() {
                 counters.drops.lose(unsent.to_drop(DropReason::TooLarge));
             }
             return;

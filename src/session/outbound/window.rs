@@ -465,6 +465,11 @@ impl InFlight {
         self.account();
     }
 
+    /// Removes the PUBLISH that was pushed last.
+    pub fn remove_newest(&mut self) -> Option<Unacked> {
+        self.remove(self.publishes.len().checked_sub(1)?)
+    }
+
     /// Removes the oldest PUBLISH of a session that has ended.
     pub fn pop_publish(&mut self) -> Option<Unacked> {
         if self.publishes.is_empty() { None } else { self.remove(0) }
