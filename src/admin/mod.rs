@@ -112,7 +112,7 @@ pub struct AdminServer {
     handles: Vec<ServerHandle>,
     thread: Option<JoinHandle<()>>,
     /// Removes the file of the Unix socket.
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
 }
 
 /// The reasons why the interface does not start.
@@ -188,12 +188,17 @@ impl AdminServer {
         })?;
         let died = || io::Error::other("its thread ended");
         let handles = handles.recv().map_err(|_| died())??;
-        Ok(Some(AdminServer { addresses, state, handles, thread: Some(thread), _file: file }))
+        Ok(Some(AdminServer { addresses, state, handles, thread: Some(thread), file }))
     }
 
     /// Returns the addresses. A port 0 is replaced by the port that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns true if programs on this machine reach the interface by a Unix socket.
+    pub fn has_socket(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Notes that clients can connect.

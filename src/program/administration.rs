@@ -57,13 +57,18 @@ impl AdminPart {
         Ok(())
     }
 
-    /// Notes that clients can connect. Returns the addresses of the interface for the message of
-    /// the start.
+    /// Notes that clients can connect. Returns the addresses of the interface, and the way to its
+    /// pages, for the message of the start.
     pub(crate) fn started(&self, broker: &Broker) -> Option<String> {
         let AdminPart::Started(Some(server)) = self else { return None };
         server.started(broker.observer());
         let addresses: Vec<String> =
             server.addresses().iter().map(|address| format!("http://{address}")).collect();
-        (!addresses.is_empty()).then(|| addresses.join(", "))
+        let pages = match server.has_socket() {
+            true => "\n  pages           homing ctl dashboard prints a link that logs a browser in",
+            false => "",
+        };
+        let where_it_is = || format!("{}: /healthz, /readyz, /metrics{pages}", addresses.join(", "));
+        (!addresses.is_empty()).then(where_it_is)
     }
 }

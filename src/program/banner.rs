@@ -5,8 +5,7 @@ use homing::health;
 use homing::net::tls::settings::ClientCertificates;
 use std::net::SocketAddr;
 
-/// Returns the message of the start. `administration` has the addresses of the HTTP interface, if
-/// it runs.
+/// Returns the message of the start. `administration` says where the HTTP interface is, if it runs.
 pub(crate) fn banner(
     broker: &Broker,
     configuration: &str,
@@ -20,8 +19,8 @@ pub(crate) fn banner(
     for listener in broker.listeners() {
         text += &format!("  may connect     to {}: {}\n", listener.address, entrants(listener));
     }
-    if let Some(addresses) = administration {
-        text += &format!("  administration  {addresses}: /healthz, /readyz, /metrics\n");
+    if let Some(administration) = administration {
+        text += &format!("  administration  {administration}\n");
     }
     text += &format!("  configuration   {configuration}\n");
     text += &format!("  storage         {storage}\n");

@@ -436,6 +436,9 @@ async function pictures(run) {
   await withPage(run, { options }, async (page) => {
     for (const [name, where] of [['stuck-client', '/clients/pump-7'], ['timeline', '/timeline']]) {
       await page.goto(run.broker.url + where)
+      // The head of the page follows the broker within seconds.
+      await page.locator('[data-live=problem] a').waitFor()
+      await page.reload()
       const file = path.join(IMAGES, `${name}.png`)
       await page.screenshot({ path: file })
       assert.ok(fs.statSync(file).size < 150_000, `${file} is too large`)
