@@ -10,7 +10,7 @@ use actix_rt::{Arbiter, System};
 use homing::clock;
 use homing::expiry::actor::ExpiryActor;
 use homing::expiry::deadline::DeadlineKind;
-use homing::expiry::message::{ExpiredDeadlines, PollNow, Register, Registration, Survey};
+use homing::expiry::message::{CountKeys, ExpiredDeadlines, PollNow, Register, Registration, Survey};
 use homing::expiry::statistics::ExpiryStatistics;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,9 @@ struct Longest {
     idle: f64,
     tick: f64,
     survey: f64,
+    count: f64,
+    /// The time from the question to the count of all keys.
+    counted: f64,
 }
 
 async fn run() -> Longest {
@@ -65,6 +68,17 @@ async fn run() -> Longest {
     while statistics.due()[2] == 0 {
         survey = survey.max(wait(&expiry).await);
     }
+    let (reply, mut answer) = tokio::sync::oneshot::channel();
+    let (began, mut count) = (clock::nanos(), 0.0_f64);
+    expiry.do_send(CountKeys { reply });
+    let keys = loop {
+        count = count.max(wait(&expiry).await);
+        if let Ok(wheel) = answer.try_recv() {
+            break wheel.keys();
+        }
+    };
+    let counted = since(began);
+    assert_eq!(keys, u64::from(CONNECTIONS), "each key is counted once");
     while statistics.keys() > 0 {
         let before = statistics.keys();
         let waited = wait(&expiry).await;
@@ -79,7 +93,7 @@ async fn run() -> Longest {
         arbiter.stop();
         arbiter.join().expect("no panic");
     }
-    Longest { idle, tick, survey }
+    Longest { idle, tick, survey, count, counted }
 }
 
 async fn wait(expiry: &Addr<ExpiryActor>) -> f64 {
@@ -103,4 +117,6 @@ fn main() {
     println!("while nothing is due     {:>6.2?}", sorted(|l| l.idle));
     println!("while all come due       {:>6.2?}", sorted(|l| l.tick));
     println!("while it counts for $SYS {:>6.2?}", sorted(|l| l.survey));
+    println!("while it counts the wheel {:>5.2?}", sorted(|l| l.count));
+    println!("the count of the wheel, ms {:.1?}", sorted(|l| l.counted));
 }
