@@ -194,9 +194,10 @@ impl Acceptor {
                     let why = format!("limits.connects_per_address is reached (the latest came from {peer})");
                     return self.log_refused(&why);
                 }
-                let Entrance { number, connections, name, .. } = &*self.entrance;
-                match self.statistics.open_connection(*number, self.limits.broker.connections(), *connections)
-                {
+                let Entrance { number, name, .. } = &*self.entrance;
+                let limits = &self.limits.broker;
+                let of_listener = limits.connections_of(*number);
+                match self.statistics.open_connection(*number, limits.connections(), of_listener) {
                     Ok(()) => self.begin(socket, peer),
                     Err(ConnectionLimit::Broker) => {
                         let why = format!("limits.connections is reached (the latest came from {peer})");

@@ -117,7 +117,7 @@ impl Reload {
     }
 
     async fn read_again(&mut self, mode: ReloadMode) -> Result<Reloaded, Vec<String>> {
-        let loaded = self.reader.as_ref().map(|read| read()).transpose();
+        let loaded = self.reader.as_ref().map(|read| self.checked(read()?)).transpose();
         let read = match (loaded, self.files.read()) {
             (Ok(loaded), Ok(files)) => Ok((loaded, files)),
             (loaded, files) => {
@@ -157,6 +157,15 @@ impl Reload {
             reloaded.log();
         }
         Ok(reloaded)
+    }
+
+    /// Returns a configuration that goes together with the values that hold until a restart.
+    ///
+    /// # Errors
+    /// The contradictions.
+    fn checked(&self, loaded: Loaded) -> Result<Loaded, Refusal> {
+        let contradictions = loaded.contradictions_with(&self.config);
+        if contradictions.is_empty() { Ok(loaded) } else { Err(Refusal(contradictions)) }
     }
 
     /// Puts new values in force. Returns when every shard has them.

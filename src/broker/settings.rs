@@ -434,4 +434,34 @@ mod tests {
         }
         assert!(keys > 60, "{keys}");
     }
+
+    /// The same for every key of a listener.
+    #[test]
+    fn every_key_of_a_listener_reloads_as_its_documentation_says() {
+        let mut live = Vec::new();
+        for (key, running, new) in config::every_listener_key_changed() {
+            let changes = new.changes_from(&running.config);
+            let [change] = &changes[..] else { panic!("{key}: {changes:?}") };
+            let reloaded = running.config.with_reloaded(&new.config);
+            let is_taken = taken(&reloaded) != taken(&running.config);
+            assert_eq!(is_taken, change.effect == config::ReloadEffect::NewConnections, "{key}: {change:?}");
+            assert_eq!(
+                is_taken,
+                new.changes_from(&reloaded).is_empty(),
+                "{key}: the rest waits for a restart"
+            );
+            if is_taken {
+                live.push(key);
+            }
+        }
+        let documented = [
+            "versions",
+            "client_id",
+            "keep_alive_maximum",
+            "connections",
+            "messages_per_second",
+            "bytes_per_second",
+        ];
+        assert_eq!(live, documented);
+    }
 }

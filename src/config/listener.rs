@@ -222,6 +222,22 @@ impl FromStr for ListenerAddress {
 }
 
 impl Listener {
+    /// Returns this listener with the values of `new` of all keys that need no restart. They hold
+    /// for connections that begin from then on.
+    pub(super) fn with_reloaded(&self, new: &Listener) -> Listener {
+        let Listener { versions, client_id, connections, .. } = new.clone();
+        let Listener { keep_alive_maximum, messages_per_second, bytes_per_second, .. } = *new;
+        Listener {
+            versions,
+            client_id,
+            connections,
+            keep_alive_maximum,
+            messages_per_second,
+            bytes_per_second,
+            ..self.clone()
+        }
+    }
+
     /// Returns a plain listener at an address: an entry of `network.listen`.
     pub fn plain(address: SocketAddr) -> Listener {
         Listener { address: Some(ListenerAddress::Ip(address)), ..Listener::default() }

@@ -45,7 +45,7 @@ pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
 pub use reload::KeyChange;
 #[cfg(test)]
-pub(crate) use reload::every_key_changed;
+pub(crate) use reload::{every_key_changed, every_listener_key_changed};
 pub use rule::is_log_level;
 pub use service_url::ServiceUrl;
 pub use size::{ByteSize, InvalidSize};

@@ -1,10 +1,13 @@
 //! The difference between the configuration of a running broker and one that was read again.
 
 use super::keys;
+use super::listener::Listener;
+use super::problem::Problem;
 use super::secrets::without_secrets;
-use super::sources::Loaded;
+use super::sources::{Loaded, contradictions};
 use super::table::{Key, ReloadEffect};
 use super::{Config, Setting};
+use config::Value;
 
 /// The largest value, in characters, that a change is shown with.
 const SHOWN: usize = 120;
@@ -33,10 +36,38 @@ impl Loaded {
             key: key.path,
             from: shown(key, running),
             to: shown(key, &self.config),
-            effect: key.effect,
+            effect: if key.path == "listeners" { self.effect_of_listeners(running) } else { key.effect },
             source: self.source_of(key.path),
         };
         keys::keys().filter(differs).map(change).collect()
+    }
+
+    /// Returns the effect of the change of the listeners: a restart if some key of them needs one.
+    fn effect_of_listeners(&self, running: &Config) -> ReloadEffect {
+        match reloaded_listeners(&running.listeners, &self.config.listeners) == self.config.listeners {
+            true => ReloadEffect::NewConnections,
+            false => ReloadEffect::Restart,
+        }
+    }
+
+    /// Returns the contradictions of the values that would hold after a reload: new ones, beside
+    /// those of the running broker that hold until a restart.
+    pub fn contradictions_with(&self, running: &Config) -> Vec<Problem> {
+        let effective = running.with_reloaded(&self.config);
+        let source_of = |key: &Key| match effective.value(key) == self.config.value(key) {
+            true => self.source_of(key.path),
+            false => "in force until a restart".to_owned(),
+        };
+        let setting = |path: &str| {
+            let key = keys::key(path)?;
+            let value = without_secrets(path, &effective.value(key));
+            Some(Setting { key: path.to_owned(), value, source: source_of(key) })
+        };
+        let listeners = keys::key("listeners").map(|key| {
+            let kind = effective.value(key).kind;
+            Value::new(Some(&source_of(key)), kind)
+        });
+        contradictions(&effective, &setting, listeners.as_ref())
     }
 
     /// Returns the source of a key's value: the file, variable or flag, or `built-in default`.
@@ -47,14 +78,28 @@ impl Loaded {
 }
 
 impl Config {
-    /// Returns this configuration with the values of `new` of all keys that need no restart.
+    /// Returns this configuration with the values of `new` of all keys that need no restart. So it
+    /// is with the keys of `[[listeners]]`, too.
     pub fn with_reloaded(&self, new: &Config) -> Config {
         let mut config = self.clone();
         for key in keys::keys().filter(|key| key.effect != ReloadEffect::Restart) {
             config.copy(key, new);
         }
+        config.listeners = reloaded_listeners(&self.listeners, &new.listeners);
         config
     }
+}
+
+/// Returns the listeners of a running broker, each with the values of the new listener at the same
+/// address of all keys that need no restart. A listener that is gone keeps its values.
+fn reloaded_listeners(running: &[Listener], new: &[Listener]) -> Vec<Listener> {
+    let reloaded = |(at, listener): (usize, &Listener)| {
+        let is_same = |other: &&Listener| other.address == listener.address;
+        // Several listeners may have port 0. Those at the same place are the same.
+        let same = new.get(at).filter(is_same).or_else(|| new.iter().find(is_same));
+        same.map_or_else(|| listener.clone(), |same| listener.with_reloaded(same))
+    };
+    running.iter().enumerate().map(reloaded).collect()
 }
 
 /// Returns a value on one line of a bounded length, without what may be a secret.
@@ -149,6 +194,59 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
     all
 }
 
+/// Returns each key of a listener with a configuration, and with another in which the key of its
+/// listener has another value.
+#[cfg(test)]
+pub(crate) fn every_listener_key_changed() -> Vec<(&'static str, Loaded, Loaded)> {
+    use crate::config::Sources;
+    const TCP: &str = "address = \"127.0.0.1:1884\"\n";
+    const UNIX: &str = "address = \"unix:/tmp/homing.sock\"\n";
+    const WEBSOCKET: &str = "address = \"127.0.0.1:1884\"\nprotocol = \"websocket\"\n";
+    const PROXY: &str = "address = \"127.0.0.1:1884\"\nproxy_protocol = \"v2\"\n";
+    let keys = [
+        ("name", TCP, "name = \"a\""),
+        ("address", "", UNIX),
+        ("mode", UNIX, "mode = \"0600\""),
+        ("group", UNIX, "group = \"root\""),
+        ("auth", TCP, "auth = []"),
+        ("password_file", TCP, "password_file = \"passwd\""),
+        ("anonymous", TCP, "anonymous = \"always\""),
+        ("acl_file", TCP, "acl_file = \"acl\""),
+        ("versions", TCP, "versions = [\"5.0\"]"),
+        ("client_id", TCP, "client_id = \"%u-*\""),
+        ("packet_size", TCP, "packet_size = \"64 KiB\""),
+        ("keep_alive_maximum", TCP, "keep_alive_maximum = \"1m\""),
+        ("protocol", TCP, "protocol = \"websocket\""),
+        ("websocket_path", WEBSOCKET, "websocket_path = \"/a\""),
+        ("origins", WEBSOCKET, "origins = [\"*\"]"),
+        ("proxy_protocol", TCP, "proxy_protocol = \"any\""),
+        ("proxy_tls", PROXY, "proxy_tls = true"),
+        ("trusted_proxies", PROXY, "trusted_proxies = [\"10.0.0.0/8\"]"),
+        ("backlog", TCP, "backlog = 7"),
+        ("connections", TCP, "connections = 7"),
+        ("connects_per_second", TCP, "connects_per_second = 7"),
+        ("messages_per_second", TCP, "messages_per_second = 7"),
+        ("bytes_per_second", TCP, "bytes_per_second = \"5 KiB\""),
+        ("tls", TCP, "tls = { certificates = [{ certificate = \"a\", key = \"b\" }] }"),
+    ];
+    let fields = Listener::FIELDS.iter().map(|(name, _)| *name);
+    assert!(
+        fields.eq(keys.iter().map(|(name, ..)| *name)),
+        "each key of a listener stands here in its order"
+    );
+    let directory = tempfile::tempdir().expect("a directory");
+    let load = |lines: &str| {
+        let file = directory.path().join("homing.toml");
+        std::fs::write(&file, format!("[[listeners]]\n{lines}\n")).expect("a file");
+        Sources::new().file(&file).load().unwrap_or_else(|refusal| panic!("{refusal}"))
+    };
+    let both = |(name, running, new): (_, &str, &str)| {
+        let running_lines = if running.is_empty() { TCP } else { running };
+        (name, load(running_lines), load(&format!("{running}{new}")))
+    };
+    keys.map(both).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,5 +287,52 @@ mod tests {
         // What is left is what a start would change.
         let left = new.changes_from(&reloaded);
         assert_eq!(left.iter().map(|change| change.key).collect::<Vec<_>>(), ["runtime.threads"]);
+    }
+
+    #[test]
+    fn a_listener_is_known_by_its_address() {
+        let listener = |address: &str, connections| Listener {
+            address: address.parse().ok(),
+            connections: Some(connections),
+            ..Listener::default()
+        };
+        let (a, b) = ("127.0.0.1:1", "127.0.0.1:2");
+        let running = [listener(a, 1), listener(b, 2)];
+        let reloaded = reloaded_listeners(&running, &[listener(b, 20), listener("127.0.0.1:3", 30)]);
+        assert_eq!(reloaded, [listener(a, 1), listener(b, 20)], "1 is gone, and 3 needs a restart");
+        let free = "127.0.0.1:0";
+        let reloaded = reloaded_listeners(
+            &[listener(free, 1), listener(free, 2)],
+            &[listener(free, 10), listener(free, 20)],
+        );
+        assert_eq!(reloaded, [listener(free, 10), listener(free, 20)]);
+    }
+
+    #[test]
+    fn new_values_must_go_together_with_those_that_need_a_restart() {
+        let size = |text: &str| Some(text.parse().expect("a size"));
+        let running = Config {
+            listeners: vec![Listener {
+                address: "127.0.0.1:1884".parse().ok(),
+                packet_size: size("128 MiB"),
+                ..Listener::default()
+            }],
+            ..Config::default()
+        };
+        let mut sources = Sources::new();
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("homing.toml");
+        let text = "[limits]\nmemory = \"64 MiB\"\n[[listeners]]\naddress = \"127.0.0.1:1884\"\n";
+        std::fs::write(&file, text).expect("a file");
+        sources = sources.file(&file);
+        let loaded = sources.load().expect("no contradiction by itself");
+        let problems = loaded.contradictions_with(&running);
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert_eq!(
+            problem.to_string(),
+            "in force until a restart: listeners, listener 1: packet_size = \"128 MiB\" is not allowed; must be at most \
+             limits.memory, which must hold one packet at least"
+        );
+        assert!(loaded.contradictions_with(&loaded.config).is_empty());
     }
 }

@@ -122,7 +122,7 @@ fn list(text: &mut String, section: &Section) {
     for key in section.keys {
         wrapped(text, "", &joined(key.help), WIDTH);
         let _ = writeln!(text, "\n- In the file only: listeners have no environment variable and no flag");
-        text.push_str("- Effect of a change: restart\n");
+        let _ = writeln!(text, "- Effect of a change: {}, but for what the text says", key.effect.title());
     }
     let _ = write!(text, "\n```toml\n{}```\n", section.example);
 }

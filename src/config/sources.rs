@@ -119,7 +119,8 @@ impl Sources {
         }
         let sources = layers.iter().flat_map(Layer::origins).collect();
         let config = merge(&layers)?;
-        let contradictions = contradictions(&config, &layers);
+        let setting_of = |path: &str| setting(&layers, path);
+        let contradictions = contradictions(&config, &setting_of, winner(&layers, "listeners"));
         if !contradictions.is_empty() {
             return Err(Refusal(contradictions));
         }
@@ -248,8 +249,13 @@ fn auth_rules(config: &Config) -> [PairRule; 8] {
     ]
 }
 
-/// Returns the pairs of values that are each allowed but do not go together.
-fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
+/// Returns the pairs of values that are each allowed but do not go together. `setting` returns a
+/// value with its source, and `listeners` is the list with its source, if there is one.
+pub(super) fn contradictions(
+    config: &Config,
+    setting: &dyn Fn(&str) -> Option<Setting>,
+    listeners: Option<&Value>,
+) -> Vec<Problem> {
     let rules: [PairRule; 4] = [
         (
             config.redelivery.max_backoff < config.redelivery.interval,
@@ -274,10 +280,9 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
     ];
     let broken = rules.into_iter().chain(auth_rules(config)).filter(|(is_broken, ..)| *is_broken);
     let found = broken.filter_map(|(_, (one, other), rule)| {
-        let keys = Box::new((setting(layers, one)?, setting(layers, other)?));
+        let keys = Box::new((setting(one)?, setting(other)?));
         Some(Problem::Contradiction { keys, rule })
     });
-    let listeners =
-        winner(layers, "listeners").map(|value| listener_contradictions::contradictions(config, value));
+    let listeners = listeners.map(|value| listener_contradictions::contradictions(config, value));
     found.chain(listeners.unwrap_or_default()).collect()
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A broker with a file of its own.
@@ -212,4 +212,56 @@ fn a_signal_does_the_same_and_reloads_come_one_at_a_time() {
     assert!(now() - started < PATIENCE);
     assert_eq!(broker.metric("homing_config_reloads_total{result=\"done\"}"), "11");
     client.settle();
+}
+
+/// Connects a 3.1.1 client. Returns its socket with the code of CONNACK, or without one if the broker
+/// closes the connection.
+fn connect_unix(path: &Path, client_id: u8) -> (UnixStream, Option<u8>) {
+    let mut stream = UnixStream::connect(path).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let connect = [b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01".as_slice(), &[client_id]].concat();
+    // The broker may have closed it already.
+    let _ = stream.write_all(&connect);
+    let mut connack = [0; 4];
+    let code = stream.read_exact(&mut connack).ok().map(|()| connack[3]);
+    (stream, code)
+}
+
+#[test]
+fn limits_of_a_listener_change_for_new_connections() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("l");
+    let file = |lines: &str| format!("[[listeners]]\naddress = \"unix:{}\"\n{lines}", path.display());
+    let broker = Configured::start(&file("connections = 1\n"));
+    let (mut first, code) = connect_unix(&path, b'1');
+    assert_eq!(code, Some(0));
+    assert_eq!(connect_unix(&path, b'2').1, None, "the listener is full");
+    broker.write(&file("connections = 3\nversions = [\"3.1.1\"]\n"));
+    let (code, text) = broker.ctl(&["reload"]);
+    assert!(code == Some(0) && text.starts_with("new      listeners "), "{text}");
+    let (second, code) = connect_unix(&path, b'2');
+    assert_eq!(code, Some(0));
+    broker.write(&file("connections = 3\nversions = [\"5.0\"]\nauth = []\n"));
+    let (code, text) = broker.ctl(&["reload"]);
+    assert!(
+        code == Some(0) && text.starts_with("restart  listeners ") && text.ends_with("(pending)"),
+        "{text}"
+    );
+    assert_eq!(connect_unix(&path, b'3').1, Some(1), "the version is refused");
+    first.write_all(&[0xC0, 0]).expect("it is connected");
+    first.read_exact(&mut [0; 2]).expect("it is connected");
+    drop(second);
+}
+
+#[test]
+fn new_values_that_contradict_values_until_a_restart_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let listener = format!("[[listeners]]\naddress = \"unix:{}\"\n", directory.path().join("l").display());
+    let broker = Configured::start(&format!("{listener}packet_size = \"128 MiB\"\n"));
+    // Right by itself, but the larger packets stay allowed until a restart.
+    broker.write(&format!("[limits]\nmemory = \"64 MiB\"\n{listener}"));
+    let (code, text) = broker.ctl(&["reload"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("in force until a restart: listeners, listener 1: packet_size"), "{text}");
+    assert_eq!(broker.metric("homing_config_reloads_total{result=\"refused\"}"), "1");
 }

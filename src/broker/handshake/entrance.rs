@@ -21,8 +21,6 @@ pub(crate) struct Entrance {
     pub(crate) number: ListenerNumber,
     /// The name for the log.
     pub(crate) name: Box<str>,
-    /// Maximum number of connections of this listener; `usize::MAX` without a limit.
-    pub(crate) connections: usize,
     /// Connects of this listener a second; 0 without a limit.
     pub(crate) connects_per_second: u32,
     /// True if no other machine can connect: the listener is on loopback or a Unix socket.
@@ -50,7 +48,6 @@ impl Entrance {
             }),
             websocket: websocket_rules(listener, is_local && proxy.is_none()),
             proxy,
-            connections: listener.connections.map_or(usize::MAX, |most| most as usize),
             connects_per_second: listener.connects_per_second.unwrap_or(0),
             tls: tls.map(ArcSwap::new),
             name: listener_name(number, listener),

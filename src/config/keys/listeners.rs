@@ -15,6 +15,10 @@ section! {
     /// `limits`, and `keep_alive_maximum`, which is `maximum` of `keep_alive`.
     /// `connects_per_second` is a rate of this listener besides that of `limits`.
     ///
+    /// A reload changes `versions`, `client_id`, `connections`, `keep_alive_maximum`,
+    /// `messages_per_second` and `bytes_per_second` for connections that begin from then on. It
+    /// knows a listener by its `address`. Other keys need a restart, and so do further listeners.
+    ///
     /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
     /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold.
     /// `password_file` has the users of this listener, in place of `auth.password_file`. A user of
