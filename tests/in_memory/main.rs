@@ -48,6 +48,7 @@ mod findings;
 mod gates;
 mod gauges;
 mod large_groups;
+mod letters;
 mod memory;
 mod objectives;
 mod peers;

@@ -1,0 +1,154 @@
+//! Stored dead letters: the batches in which a letter begins and ends, and what becomes of a letter
+//! for which there is no room.
+
+use crate::client::{self, connect, enter, named_at, publish, subscribe, take};
+use crate::driver::{self, LinkId, MemoryDriver};
+use homing::mqtt::packet::{Connect, ConnectProperties, QoS};
+use homing::persistence::letter::StoredLetter;
+use homing::persistence::records::{Batch, Record};
+use homing::session::outbound::stall::SocketView;
+use homing::shard::LetterLimits;
+use homing::shard::features::administration::{CommandOutcome, MessageOf, OperatorAction, OperatorCommand};
+use homing::shard::features::message_commands::{MessageCommand, RepublishTo};
+use homing::shard::observe::letters::LetterFilter;
+use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
+use homing::shard::observe::unfinished::UnfinishedPart;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const LIMITS: LetterLimits = LetterLimits { letters: 100, bytes: 1 << 20 };
+
+/// A driver that stores sessions and dead letters.
+fn stored(shards: u8) -> MemoryDriver {
+    let mut settings = driver::settings();
+    settings.letters = LIMITS;
+    let mut driver = MemoryDriver::new(&settings, shards);
+    driver.keep_in_store();
+    driver
+}
+
+/// A client whose session is stored, with a subscription to `t`.
+fn subscriber(driver: &mut MemoryDriver, name: &str) -> LinkId {
+    let properties = ConnectProperties { session_expiry: Some(3600), ..Default::default() };
+    let link = enter(driver, Connect { properties, ..connect(name) });
+    subscribe(driver, link, &["t"], QoS::ExactlyOnce);
+    link
+}
+
+/// Carries out a command about the first message in the queue of a client of the first shard.
+fn park(driver: &mut MemoryDriver, name: &str) -> CommandOutcome {
+    let client = SessionName::Client(name.into());
+    let query = Query::Unfinished { client: client.clone(), part: UnfinishedPart::Queue, from: 0, most: 1 };
+    let QueryAnswer::Unfinished(Some(page)) = driver.shards[0].answer(driver.now, &query) else {
+        panic!("no session of {name}");
+    };
+    let message = MessageOf { session: None, name: page.rows[0].name.expect("a name") };
+    let command = OperatorCommand { client, action: OperatorAction::Park(message) };
+    let done = driver.shards[0].carry_out(driver.now, &command, SocketView::default());
+    driver.settle();
+    done.outcome
+}
+
+fn letters(driver: &MemoryDriver) -> Vec<Arc<StoredLetter>> {
+    let query = Query::Letters { before: None, most: 100, filter: LetterFilter::default() };
+    let QueryAnswer::Letters(page) = driver.shards[0].answer(driver.now, &query) else { panic!("no page") };
+    page.letters
+}
+
+fn republish(driver: &mut MemoryDriver, to: RepublishTo) -> CommandOutcome {
+    let command = MessageCommand::Republish(letters(driver)[0].place, to);
+    let done = driver.shards[0].carry_out_on_message(driver.now, &command);
+    assert_eq!(done.commit.is_some(), done.outcome == CommandOutcome::Done, "{done:?}");
+    driver.settle();
+    done.outcome
+}
+
+/// A letter of a client that is away. Returns the driver and the name of the client.
+fn with_letter(shards: u8) -> (MemoryDriver, String) {
+    let mut driver = stored(shards);
+    let name = named_at("receiver", 0, shards);
+    let link = subscriber(&mut driver, &name);
+    driver.close(link);
+    let publisher = client::client(&mut driver, "publisher", 10);
+    publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
+    driver.batches.clear();
+    assert_eq!(park(&mut driver, &name), CommandOutcome::Done);
+    (driver, name)
+}
+
+fn has(records: &[Record], what: impl Fn(&Record) -> bool) -> bool {
+    records.iter().any(what)
+}
+
+/// Returns the only batch with such a record.
+fn batch_with(driver: &MemoryDriver, what: impl Fn(&Record) -> bool) -> &Batch {
+    let mut found = driver.batches.iter().filter(|batch| has(&batch.records, &what));
+    let only = found.next().expect("a batch");
+    assert!(found.next().is_none(), "{:?}", driver.batches);
+    only
+}
+
+#[test]
+fn a_letter_is_in_the_batch_in_which_its_message_ends() {
+    let (driver, name) = with_letter(1);
+    let batch = batch_with(&driver, |record| matches!(record, Record::Letter(_)));
+    assert!(has(&batch.records, |record| matches!(record, Record::EntryDone(_))), "{batch:?}");
+    let letters = letters(&driver);
+    let [letter] = &letters[..] else { panic!("{letters:?}") };
+    assert_eq!((&*letter.receiver, &*letter.cause, letter.message.payload()), (&*name, "parked", &b"x"[..]));
+}
+
+#[test]
+fn a_letter_ends_in_the_batch_that_gives_its_message_to_its_receiver() {
+    let (mut driver, _) = with_letter(1);
+    driver.batches.clear();
+    assert_eq!(republish(&mut driver, RepublishTo::Receiver), CommandOutcome::Done);
+    let batch = batch_with(&driver, |record| matches!(record, Record::LetterDone(_)));
+    assert!(has(&batch.records, |record| matches!(record, Record::Entry(_))), "{batch:?}");
+    assert!(letters(&driver).is_empty());
+}
+
+#[test]
+fn a_letter_ends_in_the_batch_that_begins_the_transaction_with_a_subscriber_in_another_shard() {
+    let (mut driver, _) = with_letter(2);
+    let other = named_at("other", 1, 2);
+    let link = subscriber(&mut driver, &other);
+    driver.batches.clear();
+    assert_eq!(republish(&mut driver, RepublishTo::Topic), CommandOutcome::Done);
+    let batch = batch_with(&driver, |record| matches!(record, Record::LetterDone(_)));
+    let [transaction] = &batch.transactions[..] else { panic!("{batch:?}") };
+    assert_eq!((batch.shard, transaction.participants), (0, 1));
+    let part = driver.batches.iter().flat_map(|batch| &batch.participants);
+    let part = part.filter(|part| part.of == transaction.number).collect::<Vec<_>>();
+    assert!(matches!(&part[..], [part] if has(&part.records, |r| matches!(r, Record::Entry(_)))), "{part:?}");
+    assert_eq!(take(&mut driver, link, true), ["t"]);
+}
+
+#[test]
+fn a_republished_message_leaves_the_broker_only_after_the_commit() {
+    let (mut driver, name) = with_letter(1);
+    let link = subscriber(&mut driver, &name);
+    driver.holds_commits = true;
+    assert_eq!(republish(&mut driver, RepublishTo::Receiver), CommandOutcome::Done);
+    assert!(take(&mut driver, link, false).is_empty());
+    driver.commit();
+    driver.settle();
+    assert_eq!(take(&mut driver, link, true), ["t"]);
+}
+
+#[test]
+fn without_room_a_message_is_not_parked_and_a_letter_is_not_republished() {
+    let (mut driver, name) = with_letter(1);
+    let publisher = client::client(&mut driver, "app", 10);
+    publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
+    driver.shared.store_full.store(true, Ordering::Relaxed);
+    assert_eq!(park(&mut driver, &name), CommandOutcome::NoRoom);
+    for to in [RepublishTo::Receiver, RepublishTo::Topic] {
+        assert_eq!(republish(&mut driver, to), CommandOutcome::NoRoom);
+    }
+    assert_eq!(letters(&driver).len(), 1, "it is still a letter");
+    driver.shared.store_full.store(false, Ordering::Relaxed);
+    assert_eq!(park(&mut driver, &name), CommandOutcome::Done);
+    assert_eq!(republish(&mut driver, RepublishTo::Receiver), CommandOutcome::Done);
+    driver.shards[0].recount().expect("every charge is right");
+}
