@@ -298,7 +298,7 @@ fn whatever_is_checked_comes_about() {
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
     }
-    const KINDS: usize = 43;
+    const KINDS: usize = 45;
     assert_eq!(seen.len(), KINDS, "{seen:#?}");
 }
 

@@ -6,17 +6,23 @@
 use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
+use homing::persistence::letter::LetterPlace;
 use homing::session::outbound::one_message::MessageName;
 use homing::session::outbound::stall::SocketView;
 use homing::shard::features::administration::{
     CommandOutcome, MessageOf, OperatorAction, OperatorCommand, RedeliverBy,
 };
+use homing::shard::features::message_commands::MessageCommand;
+use homing::shard::observe::letters::LetterFilter;
 use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
 use homing::shard::observe::unfinished::UnfinishedPart;
-use homing::shard::{SessionId, shard_of};
+use homing::shard::{LetterLimits, SessionId, shard_of};
 
 /// Drawn apart from all else.
 const OPERATOR: u64 = 0x18_0000_0000;
+
+/// Few, so that the oldest letters go at times.
+pub const LETTERS: LetterLimits = LetterLimits { letters: 8, bytes: 1 << 20 };
 
 /// The most between two looks, in milliseconds.
 const PAUSE_MS: u64 = 400;
@@ -35,6 +41,60 @@ struct Seen {
 }
 
 impl World {
+    /// The dead letters of a shard, in pages.
+    pub fn letters_of(&self, shard: usize) -> Vec<LetterPlace> {
+        let (mut places, mut before) = (Vec::new(), None);
+        loop {
+            let query = Query::Letters { before, most: 5, filter: LetterFilter::default() };
+            let QueryAnswer::Letters(page) = self.nodes[shard].core.answer(self.instant(), &query) else {
+                return places;
+            };
+            places.extend(page.letters.iter().map(|letter| letter.place));
+            before = page.next;
+            if before.is_none() {
+                return places;
+            }
+        }
+    }
+
+    /// Deletes all dead letters.
+    pub fn delete_letters(&mut self) {
+        for shard in 0..self.nodes.len() {
+            for place in self.letters_of(shard) {
+                let command = MessageCommand::DeleteLetter(place);
+                let now = self.instant();
+                self.nodes[shard].core.carry_out_on_message(now, &command);
+            }
+            self.after_core(shard);
+        }
+    }
+
+    /// The operator deletes a dead letter of a shard.
+    fn act_on_letter(&mut self, shard: usize, rng: &mut Rng) {
+        let places = self.letters_of(shard);
+        if places.is_empty() {
+            return;
+        }
+        let place = places[rng.below(places.len() as u64) as usize];
+        let answer = self.nodes[shard].core.answer(self.instant(), &Query::Letter(place));
+        let QueryAnswer::Letter(Some(letter)) = answer else {
+            return self.fail(format!("a listed letter is not there: {place:?}"));
+        };
+        // A republished message would be one that the oracle does not know.
+        let command = MessageCommand::DeleteLetter(place);
+        let now = self.instant();
+        let done = self.nodes[shard].core.carry_out_on_message(now, &command);
+        trace!(self, "shard {shard}: the operator: {command:?} for {}: {done:?}", letter.receiver);
+        let is_done = done.outcome == CommandOutcome::Done;
+        if self.letters_of(shard).contains(&place) == is_done {
+            self.fail(format!("{command:?} is {:?}, and its letter says otherwise", done.outcome));
+        }
+        if is_done {
+            self.saw("an operator deletes a dead letter");
+        }
+        self.after_core(shard);
+    }
+
     /// The operator looks at a client, and may do something.
     pub fn operate(&mut self) {
         let Some(mut rng) = self.operator.take() else { return };
@@ -49,6 +109,9 @@ impl World {
                 && let Some(action) = action(&mut rng, &seen)
             {
                 self.command(client, shard, OperatorCommand { client: SessionName::Client(name), action });
+            }
+            if shard < self.nodes.len() && rng.percent(20) {
+                self.act_on_letter(shard, &mut rng);
             }
         }
         self.operator = Some(rng);
@@ -106,6 +169,7 @@ impl World {
         }
         match (command.action, done.outcome) {
             (OperatorAction::Skip(_), CommandOutcome::Done) => self.saw("an operator skips a message"),
+            (OperatorAction::Park(_), CommandOutcome::Done) => self.saw("an operator parks a message"),
             (_, CommandOutcome::Resent(packets)) => {
                 if packets > 0 {
                     self.saw("an operator has packets sent again");

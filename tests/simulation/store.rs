@@ -332,6 +332,10 @@ impl World {
         // A client whose Clean Start came to nothing has forgotten what it began in the session
         // that is there all the same.
         let vague = self.oracle.live.iter().flatten().any(|live| self.oracle.sessions[live.number].vague);
+        let letters: usize = (0..self.nodes.len()).map(|shard| self.letters_of(shard).len()).sum();
+        if letters != rows.letters {
+            return Err(format!("the shards have {letters} dead letters, and the store {}", rows.letters));
+        }
         let owes = left + rows.bodies > 0 && !offline || rows.incoming > 0 && !vague || rows.delayed > 0;
         if owes || !disk.is_idle() {
             Err(format!("the store has {rows:?} when all is quiet"))

@@ -255,6 +255,9 @@ impl World {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng, seed);
         let operator = operator::of_seed(seed, plan.work.is_some());
+        if operator.is_some() {
+            plan.settings.letters = operator::LETTERS;
+        }
         let mut authenticator = Authenticator::new(seed, &mut plan);
         let permissions = authenticator.permissions((seed, rules), &mut plan);
         let disk = plan.store.map(|_| Disk::new(plan.shards));
@@ -322,6 +325,7 @@ impl World {
             self.check_settled()?;
             self.suspend()?;
         }
+        self.delete_letters();
         self.begin(Phase::Leaving);
         self.run_until(self.now + LEAVING_MS)?;
         self.close_store()?;
