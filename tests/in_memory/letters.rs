@@ -109,6 +109,31 @@ fn a_letter_ends_in_the_batch_that_gives_its_message_to_its_receiver() {
 }
 
 #[test]
+fn a_receiver_gets_a_republished_message_as_its_subscription_says_or_not_at_all() {
+    for (filter, granted) in [("t", QoS::AtLeastOnce), ("$share/g/t", QoS::AtLeastOnce)] {
+        let mut driver = stored(1);
+        let properties = ConnectProperties { session_expiry: Some(3600), ..Default::default() };
+        let link = enter(&mut driver, Connect { properties, ..connect("receiver") });
+        subscribe(&mut driver, link, &[filter], granted);
+        driver.close(link);
+        let publisher = client::client(&mut driver, "publisher", 10);
+        publish(&mut driver, publisher, "t", QoS::ExactlyOnce, 1);
+        assert_eq!(park(&mut driver, "receiver"), CommandOutcome::Done);
+        assert_eq!(letters(&driver)[0].message.header().qos, QoS::ExactlyOnce);
+        driver.batches.clear();
+        assert_eq!(republish(&mut driver, RepublishTo::Receiver), CommandOutcome::Done, "{filter}");
+        let batch = batch_with(&driver, |record| matches!(record, Record::LetterDone(_)));
+        // 3.1.1 [MQTT-3.8.4-6]; 5.0 [MQTT-3.8.4-8]
+        assert!(has(&batch.records, |record| matches!(record, Record::Entry(entry) if entry.qos == granted)));
+        assert_eq!(park(&mut driver, "receiver"), CommandOutcome::Done);
+        let link = enter(&mut driver, Connect { clean_start: true, ..connect("receiver") });
+        let refused = republish(&mut driver, RepublishTo::Receiver);
+        assert!(matches!(refused, CommandOutcome::CannotRepublish(why) if why.contains("not subscribed")));
+        assert!(take(&mut driver, link, false).is_empty());
+    }
+}
+
+#[test]
 fn a_letter_ends_in_the_batch_that_begins_the_transaction_with_a_subscriber_in_another_shard() {
     let (mut driver, _) = with_letter(2);
     let other = named_at("other", 1, 2);

@@ -4,19 +4,24 @@
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
+use crate::mqtt::topic::{self, TopicFilter};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
-use crate::routing::subscription_tree::{Matches, SessionSlot};
+use crate::routing::shared_group::{Member, Presence};
+use crate::routing::subscription_tree::{Matches, SessionSlot, Subscriber};
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::features::administration::{CarriedOut, CommandOutcome};
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
 use crate::shard::lifecycle::Lifecycle;
-use crate::shard::publication::{Publication, Target};
+use crate::shard::publication::{Publication, Target, merge};
 use crate::shard::route::Routing;
 use crate::shard::settings::is_reserved;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
+
+/// Members of a shared group among which a receiver is looked for at most.
+const MEMBERS: usize = 1_024;
 
 /// A command about a message that no session has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +39,7 @@ pub enum MessageCommand {
 /// The receivers of a republished message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepublishTo {
-    /// The receiver that did not get the message, even if it is not subscribed to the topic any
-    /// more.
+    /// The receiver that did not get the message, if it is still subscribed to the topic.
     Receiver,
     /// Every subscriber of the topic, with those that got the message before.
     Topic,
@@ -119,8 +123,11 @@ fn deliver_to_receiver(now: Instant, letter: &StoredLetter, life: &mut Lifecycle
     if let Err(why) = can_take(now, id, letter, life.core) {
         return CommandOutcome::CannotRepublish(why);
     }
-    let qos = letter.message.header().qos;
-    let target = Target { session: SessionSlot(id.slot), qos, retain_as_published: false, ids: &[] };
+    let mut ids = Vec::new();
+    let Some(target) = target(id, letter.message.topic(), &mut ids, life) else {
+        let why = "the receiver is not subscribed to the topic any more";
+        return CommandOutcome::CannotRepublish(why);
+    };
     let letters_before = life.core.dead_letters.len();
     let drops_before = life.core.counters.drops.total();
     let outcome = life.core.deliver(now, &target, &mut publication(letter, life.core));
@@ -132,6 +139,47 @@ fn deliver_to_receiver(now: Instant, letter: &StoredLetter, life: &mut Lifecycle
         return CommandOutcome::CannotRepublish("the receiver does not take the message now");
     }
     CommandOutcome::Done
+}
+
+/// Returns a session as the target of a message, with the QoS and the Subscription Identifiers of
+/// its subscriptions that match. Returns `None` if none does. A shared subscription counts if no
+/// other one matches.
+fn target<'a>(
+    id: SessionId,
+    topic: &str,
+    ids: &'a mut Vec<u32>,
+    life: &mut Lifecycle<'_>,
+) -> Option<Target<'a>> {
+    let mut matches = Matches::default();
+    life.routes.router.tree().matches(topic, &mut matches);
+    let own = matches.subscribers.iter().filter(|subscriber| subscriber.session.0 == id.slot);
+    let own: Vec<Subscriber> = own.copied().collect();
+    if !own.is_empty() {
+        return merge(&own, None, life.core.here, ids);
+    }
+    let member = shared_member(id, topic, life)?;
+    if member.subscription_id != 0 {
+        ids.push(member.subscription_id);
+    }
+    Some(Target { session: member.session, qos: member.options.qos(), retain_as_published: false, ids })
+}
+
+/// Returns the session as a member of a shared group whose filter matches. Looks at [`MEMBERS`]
+/// members of each such group at most.
+fn shared_member(id: SessionId, topic: &str, life: &mut Lifecycle<'_>) -> Option<Member> {
+    let Lifecycle { core, routes, .. } = life;
+    let session = &core.sessions.get(id)?.session;
+    session.subscriptions.iter().find_map(|full| {
+        let filter = TopicFilter::parse(full, usize::MAX).ok()?;
+        if !filter.is_shared() || !topic::matches(filter.filter, topic) {
+            return None;
+        }
+        let group = routes.router.group_of(full).and_then(|group| routes.router.group(group))?;
+        [Presence::Online, Presence::Offline].into_iter().find_map(|presence| {
+            let places = group.of_shard(presence, core.here).0.take(MEMBERS);
+            places.filter_map(|place| group.at(presence, place)).find(|member| member.session.0 == id.slot)
+        })
+    })
 }
 
 /// Checks that the receiver can take the message, so that no other message leaves its queue.
