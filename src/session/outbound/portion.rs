@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// The decision about one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Selection {
     /// The item stays in the row.
     Keep,
     /// The item is removed.
@@ -34,25 +34,25 @@ impl<T> Default for Portion<T> {
 }
 
 /// Looks at the items of a row from the index `from` on, at `most` of them, and removes those that
-/// `judge` does not keep. The others keep their order. If an item is removed, moves the items
+/// `select` does not keep. The others keep their order. If an item is removed, moves the items
 /// before `from` or those behind the portion, whichever are fewer, twice. Does not set
 /// [`Portion::next`].
 pub fn take_portion<T>(
     row: &mut VecDeque<T>,
     from: usize,
     most: usize,
-    mut judge: impl FnMut(&T) -> Verdict,
+    mut select: impl FnMut(&T) -> Selection,
 ) -> Portion<T> {
     let from = from.min(row.len());
     let mut portion = Portion::default();
     let mut places = Vec::new();
     for item in row.range(from..).take(most) {
-        let verdict = judge(item);
-        if verdict != Verdict::Keep {
+        let selection = select(item);
+        if selection != Selection::Keep {
             places.push(portion.looked_at);
         }
         portion.looked_at += 1;
-        if verdict == Verdict::TakeLast {
+        if selection == Selection::TakeLast {
             break;
         }
     }
@@ -85,8 +85,8 @@ mod tests {
                 let mut row: VecDeque<u64> = (0..10).collect();
                 let (mut taken, mut from) = (Vec::new(), 0);
                 while from < row.len() {
-                    let judge = |item: &u64| if is_taken(*item) { Verdict::Take } else { Verdict::Keep };
-                    let portion = take_portion(&mut row, from, most, judge);
+                    let select = |item: &u64| if is_taken(*item) { Selection::Take } else { Selection::Keep };
+                    let portion = take_portion(&mut row, from, most, select);
                     assert!(portion.looked_at <= most && portion.looked_at >= portion.taken.len());
                     from += portion.looked_at - portion.taken.len();
                     taken.extend(portion.taken);
@@ -100,8 +100,8 @@ mod tests {
     #[test]
     fn a_portion_ends_behind_the_item_that_says_so() {
         let mut row: VecDeque<u64> = (0..10).collect();
-        let judge = |item: &u64| if item % 3 == 2 { Verdict::TakeLast } else { Verdict::Keep };
-        let portion = take_portion(&mut row, 3, 100, judge);
+        let select = |item: &u64| if item % 3 == 2 { Selection::TakeLast } else { Selection::Keep };
+        let portion = take_portion(&mut row, 3, 100, select);
         assert_eq!((portion.taken, portion.looked_at), (vec![5], 3));
         assert_eq!(row, [0, 1, 2, 3, 4, 6, 7, 8, 9]);
     }

@@ -17,7 +17,7 @@ use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::parked::{PAGE_BYTES, ParkedEntries};
-use crate::session::outbound::portion::{Portion, Verdict, take_portion};
+use crate::session::outbound::portion::{Portion, Selection, take_portion};
 use crate::session::wire::Sending;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -62,13 +62,13 @@ impl Delivery {
         self.message.size() + self.ids.size()
     }
 
-    /// Returns the verdict of a portion that takes the delivery or not. A shared delivery is the
+    /// Returns the selection of a portion that takes the delivery or not. A shared delivery is the
     /// last one that a portion takes, because another member may get it, which costs more.
-    pub fn verdict(&self, is_taken: bool) -> Verdict {
+    pub fn selection(&self, is_taken: bool) -> Selection {
         match (is_taken, &self.share) {
-            (false, _) => Verdict::Keep,
-            (true, None) => Verdict::Take,
-            (true, Some(_)) => Verdict::TakeLast,
+            (false, _) => Selection::Keep,
+            (true, None) => Selection::Take,
+            (true, Some(_)) => Selection::TakeLast,
         }
     }
 
@@ -426,8 +426,8 @@ impl Queue {
     ) -> Portion<Delivery> {
         let (len, from) = (self.entries.len(), number.saturating_sub(self.front));
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(len);
-        let judge = |delivery: &Delivery| delivery.verdict(is_taken(&delivery.message));
-        let mut portion = take_portion(&mut self.entries, from, most, judge);
+        let select = |delivery: &Delivery| delivery.selection(is_taken(&delivery.message));
+        let mut portion = take_portion(&mut self.entries, from, most, select);
         if !portion.taken.is_empty() {
             self.front += len as u64 + 1;
             for delivery in &portion.taken {

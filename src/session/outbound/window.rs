@@ -396,8 +396,8 @@ impl InFlight {
         mut is_taken: impl FnMut(&Message) -> bool,
     ) -> Portion<Unacked> {
         let from = self.publishes.partition_point(|p| p.transmission.number() < number);
-        let judge = |p: &Unacked| p.delivery.verdict(is_taken(&p.delivery.message));
-        let mut portion = take_portion(&mut self.publishes, from, most, judge);
+        let select = |p: &Unacked| p.delivery.selection(is_taken(&p.delivery.message));
+        let mut portion = take_portion(&mut self.publishes, from, most, select);
         if !portion.taken.is_empty() {
             self.sent = 0;
             portion.taken.iter_mut().for_each(|unacked| self.withheld.withhold(unacked));
