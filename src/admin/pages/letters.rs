@@ -59,7 +59,7 @@ impl LettersForm {
 /// The part of a letter that a page shows besides its facts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct LetterParts {
+struct LetterView {
     payload: bool,
 }
 
@@ -87,7 +87,7 @@ struct LettersPage {
 
 #[derive(Template)]
 #[template(path = "letter.html", config = "src/admin/askama.toml")]
-struct LetterPage {
+struct OneLetterPage {
     frame: PageFrame,
     csrf: String,
     may_act: bool,
@@ -134,7 +134,7 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
 /// Shows one letter; its payload if the address asks for it, for operators.
 pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let LetterParts { payload } = read_query(&request)?;
+    let LetterView { payload } = read_query(&request)?;
     if payload {
         permit(&login.caller, Scope::Operator)?;
     }
@@ -143,7 +143,7 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         let (view, is_complete) = view_payload(&state, &login.caller, &path, &letter);
         ShownPayload::of(view, is_complete)
     });
-    Ok(render(&LetterPage {
+    Ok(render(&OneLetterPage {
         csrf: login.csrf.clone(),
         may_act: login.caller.scope >= Scope::Operator,
         frame: PageFrame::of(&request, &state, &login, "/dead-letters").await,
