@@ -107,8 +107,8 @@ pub(super) async fn command_on_message(
     done(outcome.map_err(|_| Failed::Busy)?).map(drop)
 }
 
-/// Acts on a stored dead letter for a caller, and writes a line of the audit log. `name` is the name
-/// of the letter.
+/// Acts on a stored dead letter for a caller, and writes a line of the audit log. `name` is that of
+/// the letter.
 ///
 /// # Errors
 /// There is no such letter, or as [`carry_out`].

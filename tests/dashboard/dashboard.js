@@ -182,10 +182,25 @@ async function letters(run, client) {
     await client.expect(() => client.received.filter((each) => each[0] >> 4 === 3).length === 3, 'the republished message')
     const [{ mid }] = (await run.broker.api('GET', '/api/v1/clients/two-1/inflight')).messages.slice(-1)
     await run.broker.api('POST', `/api/v1/clients/two-1/messages/${mid}/park`)
+    await viewerReadsLetters(run)
     await page.reload()
     await stored(page).getByRole('link').first().click()
     await page.getByRole('button', { name: 'Delete' }).click()
     await page.getByText('No dead letter is stored.').waitFor()
+  })
+}
+
+// A viewer sees a letter without its payload, and no action.
+async function viewerReadsLetters(run) {
+  const [{ id }] = (await run.broker.api('GET', '/api/v1/dead-letters')).dead_letters
+  const where = `/dead-letters/${id}`
+  await withPage(run, { scope: 'viewer', expected: ['403'] }, async (page) => {
+    await page.goto(run.broker.url + where)
+    await page.getByRole('heading', { name: id }).waitFor()
+    assert.strictEqual(await page.getByRole('button', { name: /republish|delete/i }).count(), 0)
+    assert.strictEqual(await page.getByRole('link', { name: 'Show the payload' }).count(), 0)
+    for (const action of ['republish', 'delete']) assert.strictEqual(await post(page, `${where}/${action}`, { to: 'topic' }), 403)
+    assert.strictEqual((await page.goto(`${run.broker.url}${where}?payload=true`)).status(), 403)
   })
 }
 

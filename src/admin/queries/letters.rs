@@ -143,8 +143,8 @@ pub(crate) enum PayloadView {
     Base64(String),
 }
 
-/// Returns the beginning of the payload of a letter, and true if that is all of it. Writes a line of
-/// the audit log.
+/// Returns the beginning of the payload of a letter, and true if that is all of it. Writes a line
+/// of the audit log.
 pub(crate) fn view_payload(
     state: &AdminState,
     caller: &Caller,
