@@ -247,9 +247,8 @@ impl Shard {
         }
     }
 
-    /// Does the shard's regular work: removes expired retained messages, a bounded number each
-    /// time, and dead letters above the bounds, asks peers about orphaned queues, reads delayed
-    /// messages ahead, reports drops and recounts the gauges. Registers the next time.
+    /// Does the shard's regular work with expired retained messages, dead letters above the bounds,
+    /// orphaned queues, delayed messages ahead, drops and gauges. Registers the next time.
     pub fn housekeeping(&mut self, now: Instant, next: Instant) {
         const EXPIRED_AT_ONCE: usize = 1_000;
         self.core.counters.objectives.advance(now);

@@ -17,7 +17,7 @@ use std::time::Duration;
 const ROUNDS: u64 = 12;
 /// Receivers in a round. Each has an operator of its own.
 const RECEIVERS: u64 = 3;
-/// Messages to one receiver: few enough that all of its queue is in memory, or none could be parked.
+/// Messages to one receiver: few enough that its whole queue is in memory and can be parked.
 const MESSAGES: usize = 40;
 
 /// The place of a message.
