@@ -1,7 +1,8 @@
-//! The check of a PUBLISH against an ACL: a topic that was allowed before, and a new topic each time.
+//! The check of a PUBLISH against an ACL: a topic that was allowed before, and a new topic each
+//! time.
 //!
-//! Run `cargo bench --bench permit`. The user has rules of its own, and all users share patterns, in
-//! the proportion of 8 to 2. The rule that grants is the last of its list.
+//! Run `cargo bench --bench permit`. The user has rules of its own, and all users share patterns,
+//! in the proportion of 8 to 2. The rule that grants is the last of its list.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use homing::access::permit::Permit;

@@ -24,8 +24,8 @@ impl MessageBody for EventBody {
     }
 }
 
-/// Returns an answer that takes up to `buffered` events which wait for a slow reader, and the way of
-/// the events to it.
+/// Returns an answer that takes up to `buffered` events which wait for a slow reader, and the way
+/// of the events to it.
 pub(super) fn event_stream(buffered: usize) -> (HttpResponse, mpsc::Sender<Bytes>) {
     let (to, from) = mpsc::channel(buffered);
     (HttpResponse::Ok().content_type("text/event-stream").body(EventBody(from)), to)

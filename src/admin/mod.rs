@@ -302,8 +302,8 @@ async fn guard(
     Ok(response)
 }
 
-/// Returns a problem in place of an error that the HTTP server found in a request for programs, such
-/// as a number of a trace that is none. All others are as they were.
+/// Returns a problem in place of an error that the HTTP server found in a request for programs,
+/// such as a number of a trace that is none. All others are as they were.
 fn in_own_words(response: ServiceResponse) -> ServiceResponse {
     let found = response.response().error().filter(|error| error.as_error::<Failed>().is_none());
     let Some(found) = found.filter(|_| response.request().path().starts_with("/api/")) else {

@@ -217,8 +217,8 @@ impl Broker {
     }
 
     /// Sets how a reload reads the configuration, and the sources of the values that the broker was
-    /// started with. Without it, a reload reads only the files of passwords, tokens, rules, bans and
-    /// certificates.
+    /// started with. Without it, a reload reads only the files of passwords, tokens, rules, bans
+    /// and certificates.
     ///
     /// # Panics
     /// If called from within an async runtime.

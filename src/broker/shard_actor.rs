@@ -66,8 +66,8 @@ impl ShardActor {
     }
 }
 
-/// Sends a message to the shard itself once the sockets of its thread had their turn. A message that
-/// the actor sent at once would be handled before the thread does anything else.
+/// Sends a message to the shard itself once the sockets of its thread had their turn. A message
+/// that the actor sent at once would be handled before the thread does anything else.
 fn after_sockets<M>(message: M, context: &Context<ShardActor>)
 where
     M: Message<Result = ()> + Send + 'static,

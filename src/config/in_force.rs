@@ -16,7 +16,8 @@ pub struct KeyInForce {
     pub value: String,
     /// The built-in default, written the same way.
     pub default: String,
-    /// The file, variable or flag of the value; `built-in default` for the default, whoever wrote it.
+    /// The file, variable or flag of the value; `built-in default` for the default, whoever wrote
+    /// it.
     pub source: String,
     /// The effect of a change at a reload.
     pub effect: ReloadEffect,

@@ -15,8 +15,8 @@
 //! The messages of one session are checked in portions, because a session may have many. The
 //! session keeps the place of the next message. So a walk, a return and a page from the store all
 //! continue the same check, and a further change or another user lets it begin anew. When a client
-//! returns, its queue is not sent until the check is complete. The job [`Job::QueueCheck`] completes
-//! it in later turns.
+//! returns, its queue is not sent until the check is complete. The job [`Job::QueueCheck`]
+//! completes it in later turns.
 //!
 //! Each portion records the end of a message and its new owner in one batch. After a crash the
 //! messages that were not checked are in the store, and are checked when they are read.

@@ -40,8 +40,8 @@ impl<'a> AccessControl<'a> {
     }
 
     /// Disconnects the clients of users that `is_revoked` at the listener of the client, with 0x87.
-    /// Looks at 2,000 slots of sessions at most, from `from` on. Returns the next slot, or `None` at
-    /// the end. At the slot 0, decisions that wait for their CONNECT become void, because their
+    /// Looks at 2,000 slots of sessions at most, from `from` on. Returns the next slot, or `None`
+    /// at the end. At the slot 0, decisions that wait for their CONNECT become void, because their
     /// users have no session yet.
     pub fn revoke(
         &mut self,

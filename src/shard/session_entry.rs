@@ -216,9 +216,9 @@ impl SessionEntry {
         all
     }
 
-    /// Checks the next messages in memory, `most` of them, and removes those that the client may not
-    /// read: first those in flight, unless some were sent on the present connection, and then those
-    /// of the queue. Returns `None` if all were checked before.
+    /// Checks the next messages in memory, `most` of them, and removes those that the client may
+    /// not read: first those in flight, unless some were sent on the present connection, and then
+    /// those of the queue. Returns `None` if all were checked before.
     pub(crate) fn take_unreadable(&mut self, rules: &AccessRules, most: usize) -> Option<Unreadable> {
         let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
         let names = rules.names(user.as_deref(), &self.session.client_id);

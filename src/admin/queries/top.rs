@@ -88,8 +88,8 @@ pub(crate) struct TopSessions {
     pub(crate) is_complete: bool,
 }
 
-/// Returns the `most` sessions with the largest figures. One search runs at a time. Looks at every session: a million take a
-/// few seconds.
+/// Returns the `most` sessions with the largest figures. One search runs at a time. Looks at every
+/// session: a million take a few seconds.
 ///
 /// # Errors
 /// A shard does not answer.
