@@ -38,6 +38,7 @@ use crate::shard::observe::recent_drops::RecentDrops;
 use crate::shard::observe::tracer::{StepRecorder, Tracer};
 use crate::shard::publication::Publication;
 use crate::shard::scratch::Scratch;
+use crate::shard::session_entry::SessionEntry;
 use crate::shard::sessions::Sessions;
 use crate::shard::settings::ShardSettings;
 use crate::shard::shared_state::SharedState;
@@ -149,6 +150,14 @@ impl Core {
     pub(crate) fn may_read(&mut self, session: SessionSlot, topic: &str) -> bool {
         let Core { sessions, access, .. } = self;
         !access.are_on() || sessions.at_mut(session.0).is_none_or(|(_, entry)| entry.may_read(access, topic))
+    }
+
+    /// Returns the same for a message that a peer chose the session for. The session may have left
+    /// the group since, and an unguarded session has only filters that it may read.
+    pub(crate) fn permits_read(&mut self, session: SessionSlot, topic: &str) -> bool {
+        let Core { sessions, access, .. } = self;
+        let at = |(_, entry): (_, &mut SessionEntry)| entry.permits_read(access, topic);
+        !access.are_on() || sessions.at_mut(session.0).is_none_or(at)
     }
 
     /// Returns true if neither a batch nor a peer batch may be sealed, because a dead letter of a

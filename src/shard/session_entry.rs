@@ -169,6 +169,13 @@ impl SessionEntry {
         access.may_read(rules, names, topic)
     }
 
+    /// Returns true if a message of a topic may be delivered to the client, whatever filters the
+    /// session has.
+    pub(crate) fn permits_read(&mut self, rules: &AccessRules, topic: &str) -> bool {
+        let (access, names) = self.access(rules);
+        access.permits_read(rules, names, topic)
+    }
+
     /// Returns the part of a filter that the client may read. If it is not the whole filter,
     /// deliveries are checked from now on. The filter has no `$share/NAME/`.
     pub(crate) fn subscribe_access(&mut self, rules: &AccessRules, filter: &str) -> Coverage {

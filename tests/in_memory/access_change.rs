@@ -1,9 +1,11 @@
 //! Queues that are checked in portions, because the rules of the ACL or the user have changed.
 
 use crate::access::{acl, change_rules, dropped, settings, user};
-use crate::client::{connect, encoded, enter, publish, send, subscribe, take};
+use crate::client::{connect, encoded, enter, named_at, publish, send, subscribe, take};
 use crate::driver::{LinkId, MemoryDriver};
-use homing::mqtt::packet::{Connect, ConnectProperties, Packet, ProtocolVersion, QoS};
+use homing::mqtt::packet::{
+    Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, QoS, Unsubscribe,
+};
 use homing::session::drops::DropReason;
 
 const STEPS: u32 = 100;
@@ -161,4 +163,23 @@ fn a_session_may_end_during_the_check_of_its_queue() {
     let publisher = user(&mut driver, "publisher", "publisher", 0);
     publish(&mut driver, publisher, "a/new", QoS::AtLeastOnce, 1);
     assert_eq!(take(&mut driver, ann, true), ["a/new"]);
+}
+
+#[test]
+fn a_shared_message_for_a_member_that_has_left_is_checked_by_the_new_rules() {
+    let mut driver = MemoryDriver::new(&settings(100), 2);
+    let reader = user(&mut driver, "reader", &named_at("reader", 1, 2), 3_600);
+    subscribe(&mut driver, reader, &["$share/g/t"], QoS::AtLeastOnce);
+    let publisher = user(&mut driver, "publisher", &named_at("publisher", 0, 2), 0);
+    driver.holds_peer_batches = true;
+    publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
+    let packet_id = PacketId::new(9).expect("not 0");
+    let filters = ["$share/g/t"].into_iter().collect();
+    let unsubscribe = Unsubscribe { packet_id, filters, properties: Properties::EMPTY };
+    send(&mut driver, reader, &Packet::Unsubscribe(unsubscribe));
+    // The session has no filter now, so the walk finds nothing that it may not read.
+    change_rules(&mut driver, "user reader\ntopic read own/#\npattern write #\n");
+    driver.holds_peer_batches = false;
+    driver.settle();
+    assert!(take(&mut driver, reader, true).is_empty(), "the message was on its way to the reader");
 }

@@ -42,7 +42,12 @@ impl Sharing<'_> {
         if let Some(chosen) = &share.chosen {
             let current = self.core.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
             if current == Some(chosen.generation) {
-                match self.members().offer_chosen(now, chosen, publication, &share.filter) {
+                let outcome = if self.core.permits_read(chosen.session, publication.parts.topic) {
+                    self.members().offer_chosen(now, chosen, publication, &share.filter)
+                } else {
+                    Outcome::Refused
+                };
+                match outcome {
                     Outcome::Taken => return SharedDelivery::Settled(Outcome::Taken),
                     Outcome::Unmatched => cause = DropReason::SessionEnded,
                     _ => {}
