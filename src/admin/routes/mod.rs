@@ -26,9 +26,8 @@ use super::problem::problem;
 use actix_web::guard::fn_guard;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue};
-use actix_web::web::{self, Data, ServiceConfig, route};
+use actix_web::web::{self, ServiceConfig, route};
 use actix_web::{Resource, Route};
-use openapi::OpenApi;
 
 /// One method of one path for programs.
 struct ApiRoute {
@@ -114,7 +113,6 @@ const ROUTES: &[ApiRoute] = &[
 
 /// Adds the paths for programs.
 pub(super) fn add_routes(app: &mut ServiceConfig) {
-    app.app_data(Data::new(OpenApi::of(api_paths())));
     for methods in ROUTES.chunk_by(|one, next| one.path == next.path) {
         let allowed: Vec<&str> = methods.iter().map(|one| one.method).collect();
         let all = resource(methods[0].path, &allowed.join(", "));

@@ -8,27 +8,18 @@
 use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
 use crate::admin::request::caller;
-use actix_web::web::Data;
+use crate::admin::routes::api_paths;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 
-/// The description as it is sent.
-pub(super) struct OpenApi(String);
-
-impl OpenApi {
-    /// Returns the description of the rows of the table of routes: method, path and least scope.
-    pub(super) fn of(rows: impl Iterator<Item = (&'static str, &'static str, Option<Scope>)>) -> OpenApi {
-        OpenApi(whole(rows).to_string())
-    }
-}
+/// The description as it is sent. Made at the first request, because it takes some milliseconds.
+static DESCRIPTION: LazyLock<String> = LazyLock::new(|| whole(api_paths()).to_string());
 
 /// Returns the description of all paths for programs.
-pub(crate) async fn document(
-    request: HttpRequest,
-    description: Data<OpenApi>,
-) -> Result<HttpResponse, Failed> {
+pub(crate) async fn document(request: HttpRequest) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
-    Ok(HttpResponse::Ok().content_type("application/json").body(description.0.clone()))
+    Ok(HttpResponse::Ok().content_type("application/json").body(DESCRIPTION.as_str()))
 }
 
 /// Returns a file of this folder, which the tests check.
@@ -70,7 +61,6 @@ fn complete(operation: &mut Value, least: Option<Scope>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::api_paths;
     use std::collections::BTreeSet;
 
     /// Returns method and path of every operation of `document.json`.
