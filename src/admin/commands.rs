@@ -122,7 +122,10 @@ pub(super) async fn command_on_letter(
     permit(caller, Scope::Operator)?;
     let (shard, letter) = find_letter(state, name).await?;
     let target = format!("{name} of {} on {}", letter.receiver, letter.message.topic());
-    command_on_message(state, caller, (action, &target), note, (shard, command(letter.place))).await
+    let place = letter.place;
+    // The shard must have the last reference, because it settles the released memory at once.
+    drop(letter);
+    command_on_message(state, caller, (action, &target), note, (shard, command(place))).await
 }
 
 /// Deletes the retained message of a topic for a caller, and writes a line of the audit log.

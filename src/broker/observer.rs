@@ -155,11 +155,15 @@ impl Observer {
         answer.map_err(|_| NoAnswer)?.map_err(|_| NoAnswer)
     }
 
+    /// Sends a message to a shard, and waits for the answer. Settles first what this thread has
+    /// released: a message of an earlier answer may have been removed meanwhile, so that the last
+    /// reference to it was here.
     async fn send<M>(&self, shard: usize, message: M) -> Result<M::Result, NoAnswer>
     where
         M: Message<Result: Send> + Send + 'static,
         ShardActor: Handler<M>,
     {
+        self.shared.budget.settle();
         let shard = self.shards.get(shard).ok_or(NoAnswer)?;
         let answer = tokio::time::timeout(ANSWER, shard.send(message)).await;
         answer.map_err(|_| NoAnswer)?.map_err(|_| NoAnswer)
@@ -178,5 +182,38 @@ impl Observer {
     /// Returns the listeners, in their order. The index is the number of the listener.
     pub fn listeners(&self) -> &[OpenListener] {
         &self.listeners
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::fixture;
+    use crate::mqtt::charge::Charge;
+    use crate::persistence::letter::{LetterNumber, LetterPlace};
+    use actix::{AsyncContext, Context};
+    use std::pin::pin;
+    use std::task::{self, Poll, Waker};
+
+    #[test]
+    fn memory_that_this_thread_released_leaves_the_account_at_its_next_question() {
+        let shared = fixture::shared();
+        let expiry = Context::<ExpiryActor>::new().address();
+        let statistics = fixture::statistics(&shared);
+        let observer = Observer::new(statistics, Arc::clone(&shared), Arc::default(), &[], expiry);
+        let letter = Charge::new(1_000);
+        shared.budget.settle();
+        let of_all_threads = || {
+            let held = std::thread::scope(|scope| scope.spawn(|| shared.budget.held()).join());
+            held.expect("the thread ends")
+        };
+        let before = of_all_threads();
+        drop(letter);
+        assert_eq!(of_all_threads(), before, "no other thread knows of it yet");
+        let place = LetterPlace { dropped_ms: 1, number: LetterNumber(1) };
+        let mut question = pin!(observer.ask(0, Query::Letter(place)));
+        let answer = question.as_mut().poll(&mut task::Context::from_waker(Waker::noop()));
+        assert!(matches!(answer, Poll::Ready(Err(NoAnswer))), "there is no shard");
+        assert_eq!(of_all_threads() + 1_000, before);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::api::{Administered, json_of};
 use crate::messages::messages;
-use crate::support::{Connect, Message, RawClient, Version};
+use crate::support::{Connect, Message, RawClient, Version, until};
 use serde_json::Value;
 
 const STORED: [&str; 0] = [];
@@ -159,6 +159,33 @@ fn a_message_that_nobody_takes_stays_a_dead_letter() {
     assert_eq!(letters(&broker, &[]), rows);
     assert_eq!(broker.ctl(&["dead-letters", "delete", id(&rows[0])]).0, Some(0));
     assert_eq!(letters(&broker, &[]).len(), 0);
+}
+
+#[test]
+fn the_memory_of_a_deleted_letter_is_free_for_the_clients() {
+    const LARGE: u64 = 1 << 20;
+    let broker = Administered::start_with(&["--ephemeral", "--set", "sys.publish_interval=100ms"]);
+    let mut reader = RawClient::connect(broker.mqtt, &Connect::new(Version::V311, "reader"));
+    reader.subscribe(&[("$SYS/broker/memory/held", 0)]);
+    // A shard publishes the figure, so the figure has not what the thread of the interface holds.
+    let mut held = || -> u64 {
+        let payload = String::from_utf8(reader.expect_publish().payload).expect("text");
+        payload.parse().expect("a number")
+    };
+    let before = held();
+    let mut client = connect(&broker, "pump");
+    client.subscribe(&[("pumps/#", 1)]);
+    client.disconnect();
+    let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));
+    publisher.deliver(&Message::new("pumps/1", vec![b'x'; LARGE as usize]).qos(1));
+    publisher.disconnect();
+    let message = &messages(&broker, "queue", "pump")[0];
+    let (code, text) = broker.ctl(&["park", "pump", message["mid"].as_str().expect("a name")]);
+    assert_eq!(code, Some(0), "{text}");
+    until("the charge", || (held() > before + LARGE / 2).then_some(()));
+    let rows = letters(&broker, &[]);
+    assert_eq!(broker.ctl(&["dead-letters", "delete", id(&rows[0])]).0, Some(0));
+    until("the release", || (held() < before + LARGE / 2).then_some(()));
 }
 
 #[test]
