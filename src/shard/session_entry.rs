@@ -339,6 +339,19 @@ impl SessionEntry {
         self.session.sender.backlog.len() < self.session.queue_limits(policy).messages
     }
 
+    /// Returns true if the queue takes a message of `size` bytes, after expired messages were
+    /// dropped. Held messages come before such a message, so the result is false if there are any.
+    pub(crate) fn make_room(
+        &mut self,
+        now: Instant,
+        size: usize,
+        policy: &SendPolicy,
+        drops: &mut Drops,
+    ) -> bool {
+        let limits = self.session.queue_limits(policy);
+        !self.holds() && self.session.sender.backlog.make_room(now, size, limits, drops)
+    }
+
     /// Returns true if the queue takes a message of `size` bytes that an ended session left. Held
     /// messages come before such a message, so the result is false if there are any.
     pub(crate) fn has_room_for_orphaned(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {

@@ -3,18 +3,20 @@
 
 use crate::client::{self, connect, enter, named_at, publish, subscribe, take};
 use crate::driver::{self, LinkId, MemoryDriver};
-use homing::mqtt::packet::{Connect, ConnectProperties, QoS};
+use homing::mqtt::packet::{Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS};
 use homing::persistence::letter::StoredLetter;
 use homing::persistence::records::{Batch, Record};
+use homing::session::drops::DropReason;
 use homing::session::outbound::stall::SocketView;
-use homing::shard::LetterLimits;
 use homing::shard::features::administration::{CommandOutcome, MessageOf, OperatorAction, OperatorCommand};
 use homing::shard::features::message_commands::{MessageCommand, RepublishTo};
 use homing::shard::observe::letters::LetterFilter;
 use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
 use homing::shard::observe::unfinished::UnfinishedPart;
+use homing::shard::{LetterLimits, ShardSettings};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 const LIMITS: LetterLimits = LetterLimits { letters: 100, bytes: 1 << 20 };
 
@@ -74,6 +76,33 @@ fn with_letter(shards: u8) -> (MemoryDriver, String) {
     driver.batches.clear();
     assert_eq!(park(&mut driver, &name), CommandOutcome::Done);
     (driver, name)
+}
+
+/// Publishes to `t` at QoS 1.
+fn publish_payload(driver: &mut MemoryDriver, link: LinkId, payload: &[u8], message_expiry: Option<u32>) {
+    let properties = PublishProperties { message_expiry, ..Default::default() };
+    let (qos, packet_id) = (QoS::AtLeastOnce, PacketId::new(1));
+    let publish = Publish { qos, packet_id, properties, ..client::publication("t", payload) };
+    client::send(driver, link, &Packet::Publish(publish));
+}
+
+/// A letter of the client `receiver`, which is away. Returns the driver and the publisher.
+fn with_letter_of(settings: &ShardSettings, payload: &[u8]) -> (MemoryDriver, LinkId) {
+    let mut driver = MemoryDriver::new(settings, 1);
+    driver.keep_in_store();
+    let link = subscriber(&mut driver, "receiver");
+    driver.close(link);
+    let publisher = client::client(&mut driver, "publisher", 10);
+    publish_payload(&mut driver, publisher, payload, None);
+    assert_eq!(park(&mut driver, "receiver"), CommandOutcome::Done);
+    (driver, publisher)
+}
+
+/// The receiver returns to its session.
+fn come_back(driver: &mut MemoryDriver, maximum_packet_size: Option<u32>) -> LinkId {
+    let properties =
+        ConnectProperties { session_expiry: Some(3600), maximum_packet_size, ..Default::default() };
+    enter(driver, Connect { clean_start: false, properties, ..connect("receiver") })
 }
 
 fn has(records: &[Record], what: impl Fn(&Record) -> bool) -> bool {
@@ -176,4 +205,50 @@ fn without_room_a_message_is_not_parked_and_a_letter_is_not_republished() {
     assert_eq!(park(&mut driver, &name), CommandOutcome::Done);
     assert_eq!(republish(&mut driver, RepublishTo::Receiver), CommandOutcome::Done);
     driver.shards[0].recount().expect("every charge is right");
+}
+
+#[test]
+fn a_republished_message_takes_the_room_of_expired_ones_or_stays_a_letter() {
+    let (expired, refused) = (DropReason::Expired, DropReason::QueueRefused);
+    for causes in [&[][..], &[expired], &[expired, refused]] {
+        for fits in [true, false] {
+            let mut settings = driver::settings();
+            settings.letters = LIMITS;
+            settings.session.send.queue.messages = 2;
+            settings.session.send.queue.bytes = 1_000;
+            settings.session.send.redelivery.dead_letters = causes.iter().copied().collect();
+            let (mut driver, publisher) = with_letter_of(&settings, &[b'x'; 500]);
+            publish_payload(&mut driver, publisher, &[b'y'; 500][..if fits { 10 } else { 500 }], None);
+            publish_payload(&mut driver, publisher, &[b'z'; 10], Some(1));
+            driver.advance(Duration::from_secs(2));
+            let outcome = republish(&mut driver, RepublishTo::Receiver);
+            assert_eq!(outcome == CommandOutcome::Done, fits, "{outcome:?} {causes:?}");
+            let of_cause =
+                |cause: &str| letters(&driver).iter().filter(|letter| &*letter.cause == cause).count();
+            assert_eq!(of_cause("parked"), usize::from(!fits), "{causes:?}");
+            assert_eq!(of_cause("expired"), usize::from(causes.contains(&expired)), "{causes:?}");
+            assert_eq!(driver.shards[0].snapshot().counters.drops.of(refused), 0);
+            let link = come_back(&mut driver, None);
+            assert_eq!(take(&mut driver, link, true).len(), 1 + usize::from(fits), "{causes:?}");
+            driver.shards[0].recount().expect("every charge is right");
+        }
+    }
+}
+
+#[test]
+fn a_republished_message_that_is_dropped_again_stays_one_letter() {
+    for limits in [LIMITS, LetterLimits { letters: 0, bytes: 0 }] {
+        let mut settings = driver::settings();
+        settings.letters = LIMITS;
+        settings.session.send.redelivery.dead_letters = [DropReason::TooLarge].into_iter().collect();
+        let (mut driver, _) = with_letter_of(&settings, &[b'x'; 500]);
+        let link = come_back(&mut driver, Some(100));
+        settings.letters = limits;
+        driver.shards[0].replace_settings(settings);
+        let outcome = republish(&mut driver, RepublishTo::Receiver);
+        assert!(matches!(outcome, CommandOutcome::CannotRepublish(_)), "{outcome:?}");
+        assert!(take(&mut driver, link, false).is_empty());
+        let letters = letters(&driver);
+        assert_eq!((letters.len(), &*letters[0].cause), (1, "parked"), "{limits:?}");
+    }
 }

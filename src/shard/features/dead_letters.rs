@@ -153,6 +153,11 @@ impl DeadLetters {
         self.waiting.extend(dead_letter);
     }
 
+    /// Takes back the newest dead letters, until `len` of them wait.
+    pub(crate) fn take_back(&mut self, len: usize) {
+        self.waiting.truncate(len);
+    }
+
     /// Sets the time of day, in milliseconds since 1970. Dead letters show this time to their
     /// readers. No deadline uses it.
     pub(crate) fn set_wall_clock(&mut self, now: Instant, unix_millis: u64) {

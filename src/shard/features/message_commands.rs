@@ -4,10 +4,11 @@
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
+use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::topic::{self, TopicFilter};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::routing::shared_group::{Member, Presence};
-use crate::routing::subscription_tree::{Matches, SessionSlot, Subscriber};
+use crate::routing::subscription_tree::{Matches, Subscriber};
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::features::administration::{CarriedOut, CommandOutcome};
@@ -120,21 +121,20 @@ fn publication<'a>(letter: &'a StoredLetter, core: &Core) -> Publication<'a> {
 
 fn deliver_to_receiver(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_>) -> CommandOutcome {
     let Some(id) = life.core.sessions.find(&letter.receiver) else { return CommandOutcome::NoSuchClient };
-    if let Err(why) = can_take(now, id, letter, life.core) {
-        return CommandOutcome::CannotRepublish(why);
-    }
     let mut ids = Vec::new();
     let Some(target) = target(id, letter.message.topic(), &mut ids, life) else {
         let why = "the receiver is not subscribed to the topic any more";
         return CommandOutcome::CannotRepublish(why);
     };
+    let mut publication = publication(letter, life.core);
+    if let Err(why) = make_room(now, id, &target, &mut publication, life.core) {
+        return CommandOutcome::CannotRepublish(why);
+    }
     let letters_before = life.core.dead_letters.len();
     let drops_before = life.core.counters.drops.total();
-    let outcome = life.core.deliver(now, &target, &mut publication(letter, life.core));
-    if life.core.dead_letters.len() > letters_before {
-        // The message was dropped again, and its new letter takes the place of this one.
-        return CommandOutcome::Done;
-    }
+    let outcome = life.core.deliver(now, &target, &mut publication);
+    // A message that was dropped again stays the letter that it is, and becomes no second one.
+    life.core.dead_letters.take_back(letters_before);
     if outcome != Outcome::Taken || life.core.counters.drops.total() > drops_before {
         return CommandOutcome::CannotRepublish("the receiver does not take the message now");
     }
@@ -182,19 +182,37 @@ fn shared_member(id: SessionId, topic: &str, life: &mut Lifecycle<'_>) -> Option
     })
 }
 
-/// Checks that the receiver can take the message, so that no other message leaves its queue.
-fn can_take(now: Instant, id: SessionId, letter: &StoredLetter, core: &mut Core) -> Result<(), &'static str> {
-    let message = &letter.message;
-    if !core.may_read(SessionSlot(id.slot), message.topic()) {
+/// Makes room for the message in the queue of its receiver, and reports the expired messages that
+/// are dropped for it. No other message leaves the queue.
+///
+/// # Errors
+/// The reason why the receiver cannot take the message.
+fn make_room(
+    now: Instant,
+    id: SessionId,
+    target: &Target<'_>,
+    publication: &mut Publication<'_>,
+    core: &mut Core,
+) -> Result<(), &'static str> {
+    if !core.may_read(target.session, publication.parts.topic) {
         return Err("the rules of the ACL do not allow the receiver to read the topic");
     }
-    let policy = &core.settings.session.send;
-    let Some(entry) = core.sessions.get(id) else { return Err("the session of the receiver is gone") };
-    if message.header().qos == QoS::AtMostOnce {
-        let is_away = entry.connection.is_none();
-        return if is_away { Err("the receiver is away, and the message has QoS 0") } else { Ok(()) };
+    let Core { sessions, settings, counters, scratch, .. } = &mut *core;
+    let Some(entry) = sessions.get_mut(id) else { return Err("the session of the receiver is gone") };
+    if publication.parts.qos.min(target.qos) == QoS::AtMostOnce {
+        if entry.connection.is_none() {
+            return Err("the receiver is away, and would get the message at QoS 0");
+        }
+        if !entry.session.sender.backlog.has_at_most_once() {
+            // The message goes into the outbox.
+            return Ok(());
+        }
     }
-    if entry.has_room_for_orphaned(now, message.size(), policy) {
+    let message = publication.message(&mut scratch.bytes);
+    let size = message.size() + SubscriptionIds::from_several(target.ids).size();
+    let has_room = entry.make_room(now, size, &settings.session.send, &mut counters.drops);
+    core.report_drops(id);
+    if has_room {
         Ok(())
     } else {
         Err("the queue of the receiver is full; let it take messages, or skip some")
