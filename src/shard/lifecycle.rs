@@ -26,6 +26,7 @@ use crate::shard::features::hold;
 use crate::shard::features::letter_keeping;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::own_publications::OwnProgress;
 use crate::shard::publication::Publication;
 use crate::shard::route::Routing;
 use crate::shard::routes::Routes;
@@ -369,7 +370,8 @@ impl Lifecycle<'_> {
             self.core.recorder().add_dead_letter(now, publication.audit, &dead_letter.topic);
         }
         let mut routing = Routing { core: self.core, routes: self.routes };
-        let is_published = self.fans.route_own_now(now, &mut publication, &mut routing);
+        let progress = self.fans.route_own_now(now, &mut publication, &mut routing);
+        let is_published = progress != OwnProgress::Waits;
         if is_published {
             self.core.counters.dead_letters.add(dead_letter.cause, 1);
             letter_keeping::keep(now, dead_letter, self.core);

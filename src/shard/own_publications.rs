@@ -20,6 +20,18 @@ use crate::time::Instant;
 /// the message carries a figure or an event, and the next one of its kind follows.
 const OWN_AT_MOST: usize = 4_096;
 
+/// The progress of a publication of the broker that was to be routed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnProgress {
+    /// The publication was delivered to the receivers of this shard, with this outcome. Peers and
+    /// members of shared groups in other shards may have it, too, and report no outcome.
+    Complete(Outcome),
+    /// The publication is the large publication of the shard now.
+    GoesOn,
+    /// Nothing was routed, because the shard has a large publication already.
+    Waits,
+}
+
 /// Returns a session of this shard as the publisher of a message.
 pub(crate) fn publisher(here: ShardId, id: SessionId) -> Publisher {
     Publisher { shard: here, session: SessionSlot(id.slot) }
@@ -48,7 +60,9 @@ impl Fans {
         of: Option<SessionId>,
         routing: &mut Routing<'_>,
     ) {
-        if !self.own_waits(of, routing.core) && self.route_own_now(now, publication, routing) {
+        if !self.own_waits(of, routing.core)
+            && self.route_own_now(now, publication, routing) != OwnProgress::Waits
+        {
             return;
         }
         if of.is_none() && self.own() >= OWN_AT_MOST {
@@ -60,26 +74,27 @@ impl Fans {
     }
 
     /// Routes a publication of the broker at once. A publication that takes more than this turn
-    /// becomes the large publication of the shard. Returns false, and routes nothing, if it takes
-    /// more than this turn and the shard has a large publication already.
+    /// becomes the large publication of the shard. Returns [`OwnProgress::Waits`], and routes
+    /// nothing, if it takes more than this turn and the shard has a large publication already.
     pub(crate) fn route_own_now(
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
         routing: &mut Routing<'_>,
-    ) -> bool {
+    ) -> OwnProgress {
         let mut matches = routing.routes.router.take_matches();
         let matched = routing.match_at_once(publication.parts.topic, &mut matches);
-        if matched == MatchExtent::All {
-            routing.route_matched(now, publication, &mut matches);
+        let progress = if matched == MatchExtent::All {
+            OwnProgress::Complete(routing.route_matched(now, publication, &mut matches).outcome)
         } else if self.is_fanning() {
             matches.clear();
+            OwnProgress::Waits
         } else {
             self.fan_out(publication, matched, matches, PublicationOrigin::Broker, routing.core);
-            return true;
-        }
+            return OwnProgress::GoesOn;
+        };
         routing.routes.router.give_back_matches(matches);
-        matched == MatchExtent::All
+        progress
     }
 
     /// Begins a large publication, which continues in later turns. `matched` and `matches` tell how

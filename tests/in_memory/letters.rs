@@ -252,3 +252,21 @@ fn a_republished_message_that_is_dropped_again_stays_one_letter() {
         assert_eq!((letters.len(), &*letters[0].cause), (1, "parked"), "{limits:?}");
     }
 }
+
+#[test]
+fn a_letter_stays_if_no_subscriber_of_the_topic_can_take_its_message() {
+    let (mut driver, name) = with_letter(1);
+    let properties = ConnectProperties { session_expiry: Some(3600), ..Default::default() };
+    let away = enter(&mut driver, Connect { properties, ..connect(&name) });
+    subscribe(&mut driver, away, &["t"], QoS::AtMostOnce);
+    driver.close(away);
+    for to in [RepublishTo::Topic, RepublishTo::Receiver] {
+        let refused = republish(&mut driver, to);
+        assert!(matches!(refused, CommandOutcome::CannotRepublish(why) if why.contains("away")), "{to:?}");
+    }
+    assert_eq!(letters(&driver).len(), 1);
+    let other = subscriber(&mut driver, "other");
+    assert_eq!(republish(&mut driver, RepublishTo::Topic), CommandOutcome::Done);
+    assert_eq!(take(&mut driver, other, true), ["t"]);
+    assert!(letters(&driver).is_empty());
+}

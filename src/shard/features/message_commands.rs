@@ -7,14 +7,15 @@ use crate::mqtt::packet::QoS;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::topic::{self, TopicFilter};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
-use crate::routing::shared_group::{Member, Presence};
-use crate::routing::subscription_tree::{Matches, Subscriber};
+use crate::routing::shared_group::{Member, Presence, SharedGroup};
+use crate::routing::subscription_tree::{Matches, ShardId, Subscriber};
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::features::administration::{CarriedOut, CommandOutcome};
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
 use crate::shard::lifecycle::Lifecycle;
+use crate::shard::own_publications::OwnProgress;
 use crate::shard::publication::{Publication, Target, merge};
 use crate::shard::route::Routing;
 use crate::shard::settings::is_reserved;
@@ -222,18 +223,30 @@ fn make_room(
 fn publish_to_topic(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_>) -> CommandOutcome {
     let mut receivers = Matches::default();
     life.routes.router.tree().matches(letter.message.topic(), &mut receivers);
-    if receivers.is_empty() {
+    let is_unmatched = receivers.is_empty();
+    let here = life.core.here;
+    let mut groups = receivers.groups.iter().filter_map(|group| life.routes.router.group(*group));
+    let are_all_here = receivers.peers.is_empty() && groups.all(|group| is_of_one_shard(group, here));
+    if is_unmatched {
         return CommandOutcome::CannotRepublish(
             "nobody is subscribed to the topic, so the message would be lost",
         );
     }
     let mut publication = publication(letter, life.core);
     let mut routing = Routing { core: life.core, routes: life.routes };
-    if life.fans.route_own_now(now, &mut publication, &mut routing) {
-        CommandOutcome::Done
-    } else {
-        CommandOutcome::CannotRepublish(
+    match life.fans.route_own_now(now, &mut publication, &mut routing) {
+        OwnProgress::Complete(Outcome::Unmatched) if are_all_here => CommandOutcome::CannotRepublish(
+            "no subscriber of the topic can take it now: all are away at QoS 0, or may not read the topic",
+        ),
+        OwnProgress::Complete(_) | OwnProgress::GoesOn => CommandOutcome::Done,
+        OwnProgress::Waits => CommandOutcome::CannotRepublish(
             "another publication with very many receivers is under way; try again",
-        )
+        ),
     }
+}
+
+/// Returns true if all members of a group live in the shard `here`.
+fn is_of_one_shard(group: &SharedGroup, here: ShardId) -> bool {
+    let own = |presence| group.of_shard(presence, here).0.len();
+    group.len() == own(Presence::Online) + own(Presence::Offline)
 }
