@@ -16,6 +16,7 @@
 //! | `admission`, `memory` | requests that are refused for want of memory or disk |
 //! | `shares` | the choice of a member of a shared group, over several shards |
 //! | `large_groups` | shared groups with very many members that may not read a message |
+//! | `delayed` | delayed messages that end while a look-up in the store is under way |
 //! | `gates` | when publishers are answered, and where shared messages wait |
 //! | `stored` | changes that are committed together |
 //! | `turns` | the work of one turn |
@@ -41,6 +42,7 @@ mod cases;
 mod client;
 mod codec_allocations;
 mod decoder;
+mod delayed;
 mod differential;
 mod directed;
 mod driver;

@@ -25,7 +25,7 @@ use crate::shard::route::Routing;
 use crate::shard::settings::OWN_DELAYED;
 use crate::shard::work::Job;
 use crate::time::Instant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const PREFIX: &str = "$delayed/";
@@ -52,8 +52,11 @@ pub(crate) struct Delayed {
     near: BTreeMap<(Instant, DelayedNumber), Message>,
     /// Every message that is due before this time is in `near`.
     read_until: Instant,
-    /// True if a look-up is not answered yet.
-    is_reading: bool,
+    /// The due time from which the look-up reads that is not answered yet, if there is one.
+    reading_from: Option<Instant>,
+    /// The messages that ended since that look-up was requested, among those that it may find. They
+    /// are few: due messages come long before `reading_from`, unless the machine was suspended.
+    ended: BTreeSet<DelayedNumber>,
     /// Number of messages of this shard, in memory and in the store.
     messages: usize,
     /// The last message number. Only used without a store, because a store gives the numbers
@@ -85,7 +88,8 @@ impl Default for Delayed {
         Delayed {
             near: BTreeMap::new(),
             read_until: Instant::NEVER,
-            is_reading: false,
+            reading_from: None,
+            ended: BTreeSet::new(),
             messages: 0,
             next: 0,
             registered: Registered::default(),
@@ -222,7 +226,8 @@ impl Delayed {
             if fans.holds_own() {
                 return Some(Job::Delayed);
             }
-            let Some(((_, number), message)) = self.near.pop_first() else { break };
+            let Some(((due, number), message)) = self.near.pop_first() else { break };
+            self.note_end(due, number);
             self.account();
             self.messages = self.messages.saturating_sub(1);
             let totals = &routing.core.shared.totals;
@@ -243,6 +248,7 @@ impl Delayed {
     /// it was published, or it is in the store alone.
     pub(crate) fn delete(&mut self, now: Instant, place: DelayedPlace, core: &mut Core) -> bool {
         let Some(message) = self.near.remove(&(place.due, place.number)) else { return false };
+        self.note_end(place.due, place.number);
         self.messages = self.messages.saturating_sub(1);
         core.shared.totals.delayed_messages.give_back(1);
         core.shared.totals.delayed_bytes.give_back(message.size());
@@ -251,6 +257,13 @@ impl Delayed {
         }
         self.register(now, core);
         true
+    }
+
+    /// Notes the end of a message if a look-up that is under way may find the message.
+    fn note_end(&mut self, due: Instant, number: DelayedNumber) {
+        if self.reading_from.is_some_and(|from| due >= from) {
+            self.ended.insert(number);
+        }
     }
 
     /// Returns the job if due messages waited for room in a peer batch, and no peer batch is full
@@ -300,7 +313,8 @@ impl Delayed {
     /// of the housekeeping.
     pub(crate) fn look_ahead(&mut self, now: Instant, core: &mut Core) {
         let until = now + HORIZON;
-        if self.is_reading || self.read_until >= now + HORIZON / 2 || !core.durability.is_on() {
+        let is_far = self.read_until >= now + HORIZON / 2;
+        if self.reading_from.is_some() || is_far || !core.durability.is_on() {
             return;
         }
         if self.messages == self.near.len() {
@@ -311,14 +325,14 @@ impl Delayed {
         // From now on, a new message that is due before `until` goes into memory, even if the
         // look-up finds it too. The look-up finds only committed messages, so it waits for the
         // commit of the earlier ones.
-        let from = (std::mem::replace(&mut self.read_until, until), DelayedNumber(0));
-        self.is_reading = true;
-        let request = DelayedRequest { from, until, most: AT_ONCE };
+        let from = std::mem::replace(&mut self.read_until, until);
+        self.reading_from = Some(from);
+        let request = DelayedRequest { from: (from, DelayedNumber(0)), until, most: AT_ONCE };
         core.durability.look_up(request, &mut core.effects);
     }
 
     /// Takes in messages that were read from the store. The store returns messages of all shards,
-    /// and this shard takes its own.
+    /// and this shard takes its own. Leaves out the messages that ended after they were read.
     pub(crate) fn take_read(
         &mut self,
         now: Instant,
@@ -328,14 +342,18 @@ impl Delayed {
     ) {
         let more = (read.len() >= request.most).then(|| read.last().map(|d| (d.due, d.number))).flatten();
         let (here, shards) = (core.here.0, core.exchange.shards());
-        let own = read.into_iter().filter(|d| owner(d.number, shards) == here);
+        let own = |d: &StoredDelayed| owner(d.number, shards) == here && !self.ended.contains(&d.number);
+        let own = read.into_iter().filter(own);
         self.near.extend(own.map(|d| ((d.due, d.number), d.message)));
         match more {
             Some((due, number)) => {
                 let from = (due, DelayedNumber(number.0 + 1));
                 core.effects.delayed.push(DelayedRequest { from, ..request });
             }
-            None => self.is_reading = false,
+            None => {
+                self.reading_from = None;
+                self.ended.clear();
+            }
         }
         self.register(now, core);
     }
