@@ -270,3 +270,27 @@ fn a_letter_stays_if_no_subscriber_of_the_topic_can_take_its_message() {
     assert_eq!(take(&mut driver, other, true), ["t"]);
     assert!(letters(&driver).is_empty());
 }
+
+#[test]
+fn a_letter_stays_if_its_receivers_cannot_be_found_within_a_turn() {
+    const LEVELS: u32 = 6;
+    let mut settings = driver::settings();
+    settings.letters = LIMITS;
+    settings.steps_per_turn = 20;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    driver.keep_in_store();
+    let level = |bits: u32, at: u32| if bits >> at & 1 == 1 { "+" } else { "a" };
+    let filter = |bits: u32| (0..LEVELS).map(|at| level(bits, at)).collect::<Vec<_>>().join("/");
+    let filters: Vec<String> = (0..1 << LEVELS).map(filter).collect();
+    let link = subscriber(&mut driver, "receiver");
+    subscribe(&mut driver, link, &filters.iter().map(String::as_str).collect::<Vec<_>>(), QoS::AtLeastOnce);
+    driver.close(link);
+    let publisher = client::client(&mut driver, "publisher", 10);
+    publish(&mut driver, publisher, &filters[0], QoS::AtLeastOnce, 1);
+    assert_eq!(park(&mut driver, "receiver"), CommandOutcome::Done);
+    for to in [RepublishTo::Receiver, RepublishTo::Topic] {
+        let refused = republish(&mut driver, to);
+        assert!(matches!(refused, CommandOutcome::CannotRepublish(why) if why.contains("too many filters")));
+    }
+    assert_eq!(letters(&driver).len(), 1);
+}

@@ -8,9 +8,10 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::topic::{self, TopicFilter};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::routing::shared_group::{Member, Presence, SharedGroup};
-use crate::routing::subscription_tree::{Matches, ShardId, Subscriber};
+use crate::routing::subscription_tree::{ShardId, Subscriber};
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
+use crate::shard::fans::MatchExtent;
 use crate::shard::features::administration::{CarriedOut, CommandOutcome};
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
@@ -24,6 +25,9 @@ use crate::time::Instant;
 
 /// Members of a shared group among which a receiver is looked for at most.
 const MEMBERS: usize = 1_024;
+
+/// Why a message is not republished whose receivers cannot be found within a turn.
+const TOO_MANY: &str = "too many filters match the topic, so its subscribers are not known at once";
 
 /// A command about a message that no session has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,9 +127,9 @@ fn publication<'a>(letter: &'a StoredLetter, core: &Core) -> Publication<'a> {
 fn deliver_to_receiver(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_>) -> CommandOutcome {
     let Some(id) = life.core.sessions.find(&letter.receiver) else { return CommandOutcome::NoSuchClient };
     let mut ids = Vec::new();
-    let Some(target) = target(id, letter.message.topic(), &mut ids, life) else {
-        let why = "the receiver is not subscribed to the topic any more";
-        return CommandOutcome::CannotRepublish(why);
+    let target = match target(id, letter.message.topic(), &mut ids, life) {
+        Ok(target) => target,
+        Err(why) => return CommandOutcome::CannotRepublish(why),
     };
     let mut publication = publication(letter, life.core);
     if let Err(why) = make_room(now, id, &target, &mut publication, life.core) {
@@ -143,26 +147,33 @@ fn deliver_to_receiver(now: Instant, letter: &StoredLetter, life: &mut Lifecycle
 }
 
 /// Returns a session as the target of a message, with the QoS and the Subscription Identifiers of
-/// its subscriptions that match. Returns `None` if none does. A shared subscription counts if no
-/// other one matches.
+/// its subscriptions that match. A shared subscription counts if no other one matches.
+///
+/// # Errors
+/// The reason why there is no target: no subscription matches, or too many filters do.
 fn target<'a>(
     id: SessionId,
     topic: &str,
     ids: &'a mut Vec<u32>,
     life: &mut Lifecycle<'_>,
-) -> Option<Target<'a>> {
-    let mut matches = Matches::default();
-    life.routes.router.tree().matches(topic, &mut matches);
+) -> Result<Target<'a>, &'static str> {
+    const UNSUBSCRIBED: &str = "the receiver is not subscribed to the topic any more";
+    let mut matches = life.routes.router.take_matches();
+    let extent = life.routing().match_at_once(topic, &mut matches);
     let own = matches.subscribers.iter().filter(|subscriber| subscriber.session.0 == id.slot);
     let own: Vec<Subscriber> = own.copied().collect();
-    if !own.is_empty() {
-        return merge(&own, None, life.core.here, ids);
+    life.routes.router.give_back_matches(matches);
+    if extent == MatchExtent::InPart {
+        return Err(TOO_MANY);
     }
-    let member = shared_member(id, topic, life)?;
+    if !own.is_empty() {
+        return merge(&own, None, life.core.here, ids).ok_or(UNSUBSCRIBED);
+    }
+    let member = shared_member(id, topic, life).ok_or(UNSUBSCRIBED)?;
     if member.subscription_id != 0 {
         ids.push(member.subscription_id);
     }
-    Some(Target { session: member.session, qos: member.options.qos(), retain_as_published: false, ids })
+    Ok(Target { session: member.session, qos: member.options.qos(), retain_as_published: false, ids })
 }
 
 /// Returns the session as a member of a shared group whose filter matches. Looks at [`MEMBERS`]
@@ -221,12 +232,16 @@ fn make_room(
 }
 
 fn publish_to_topic(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_>) -> CommandOutcome {
-    let mut receivers = Matches::default();
-    life.routes.router.tree().matches(letter.message.topic(), &mut receivers);
+    let mut receivers = life.routes.router.take_matches();
+    let extent = life.routing().match_at_once(letter.message.topic(), &mut receivers);
     let is_unmatched = receivers.is_empty();
     let here = life.core.here;
     let mut groups = receivers.groups.iter().filter_map(|group| life.routes.router.group(*group));
     let are_all_here = receivers.peers.is_empty() && groups.all(|group| is_of_one_shard(group, here));
+    life.routes.router.give_back_matches(receivers);
+    if extent == MatchExtent::InPart {
+        return CommandOutcome::CannotRepublish(TOO_MANY);
+    }
     if is_unmatched {
         return CommandOutcome::CannotRepublish(
             "nobody is subscribed to the topic, so the message would be lost",

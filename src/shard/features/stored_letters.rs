@@ -11,7 +11,8 @@
 //! `limits.dead_letters` and `limits.dead_letter_bytes` bound the letters of all shards together.
 //! Each shard has an equal part of both bounds. A shard may hold more than its part while the
 //! others hold less. When all letters together exceed a bound, the shards above their part drop
-//! their oldest letters: at once if the new letter is their own, else at their housekeeping.
+//! their oldest letters: at once if the new letter is their own, else at their housekeeping. At most
+//! [`DROPPED_AT_ONCE`] letters are dropped at once, and the housekeeping of each second goes on.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
@@ -25,6 +26,10 @@ use std::sync::Arc;
 
 /// Bytes of an entry in the tree, if each node is half full.
 const ENTRY: usize = 48;
+
+/// Maximum number of letters that are dropped at once. More are above a bound only after the bound
+/// was lowered.
+const DROPPED_AT_ONCE: usize = 1_000;
 
 /// The dead letters of one shard.
 #[derive(Debug)]
@@ -99,7 +104,7 @@ impl StoredLetters {
     }
 
     /// Drops and counts the oldest letters of this shard while all letters exceed a bound, and this
-    /// shard exceeds its part of the same bound.
+    /// shard exceeds its part of the same bound. Drops [`DROPPED_AT_ONCE`] letters at most.
     pub(super) fn drop_oldest(
         &mut self,
         limits: LetterLimits,
@@ -109,10 +114,11 @@ impl StoredLetters {
     ) {
         let shards = usize::from(shards);
         let is_over = |all: &Total, own: usize, most: usize| all.get() > most && own * shards > most;
-        while is_over(&totals.letters, self.letters.len(), limits.letters)
-            || is_over(&totals.letter_bytes, self.bytes, limits.bytes)
-        {
-            let Some(oldest) = self.letters.first_key_value().map(|(place, _)| *place) else { return };
+        for _ in 0..DROPPED_AT_ONCE {
+            let is_above = is_over(&totals.letters, self.letters.len(), limits.letters)
+                || is_over(&totals.letter_bytes, self.bytes, limits.bytes);
+            let oldest = self.letters.first_key_value().map(|(place, _)| *place);
+            let Some(oldest) = oldest.filter(|_| is_above) else { return };
             self.remove(oldest, totals, store);
             totals.letters_dropped.add(1);
         }
@@ -198,6 +204,18 @@ mod tests {
         assert_eq!(both.totals.letters.get(), 4);
         both.housekeeping(1);
         assert_eq!(both.totals.letters.get(), 4, "nothing goes within the bound");
+    }
+
+    #[test]
+    fn many_letters_above_a_lowered_bound_are_dropped_in_portions() {
+        let (totals, mut letters) = (Totals::default(), StoredLetters::default());
+        letters.recover((1..=2_500).map(|number| letter(number, number)).collect(), &totals);
+        let limits = LetterLimits { letters: 100, bytes: usize::MAX };
+        for left in [1_500, 500, 100, 100] {
+            letters.drop_oldest(limits, 1, &totals, None);
+            assert_eq!((letters.letters.len(), totals.letters_dropped.get()), (left, 2_500 - left));
+        }
+        assert_eq!(numbers(&letters).last(), Some(&2_401), "the newest stay");
     }
 
     #[test]
