@@ -294,3 +294,23 @@ fn a_letter_stays_if_its_receivers_cannot_be_found_within_a_turn() {
     }
     assert_eq!(letters(&driver).len(), 1);
 }
+
+#[test]
+fn the_newest_letters_stay_after_the_wall_clock_was_set_back() {
+    let mut driver = MemoryDriver::new(
+        &ShardSettings { letters: LetterLimits { letters: 2, ..LIMITS }, ..driver::settings() },
+        1,
+    );
+    driver.keep_in_store();
+    let link = subscriber(&mut driver, "receiver");
+    driver.close(link);
+    let publisher = client::client(&mut driver, "publisher", 10);
+    for (payload, unix_ms) in [(b"1", 900_000), (b"2", 900_000), (b"3", 500_000), (b"4", 500_000)] {
+        driver.shards[0].set_wall_clock(driver.now, unix_ms);
+        publish_payload(&mut driver, publisher, payload, None);
+        assert_eq!(park(&mut driver, "receiver"), CommandOutcome::Done);
+    }
+    let letters = letters(&driver);
+    let payloads: Vec<&[u8]> = letters.iter().map(|letter| letter.message.payload()).collect();
+    assert_eq!(payloads, [b"4", b"3"], "the newest first");
+}

@@ -26,11 +26,14 @@ pub(crate) fn keep(now: Instant, dead_letter: &DeadLetter, core: &mut Core) {
     let Core { letters, durability, dead_letters, shared, .. } = core;
     let (store, totals) = (durability.write_buffer(), &shared.totals);
     let number = letters.next_number(here, store);
-    let letter = Arc::new(dead_letter.to_store(now, number, dead_letters.wall()));
+    let mut letter = dead_letter.to_store(now, number, dead_letters.wall());
+    // The wall clock may have been set back. The newest letter must still be dropped last.
+    letter.place.dropped_ms = letter.place.dropped_ms.max(letters.newest_ms());
     if !limits.admit(letter.size(), shards) {
         totals.letters_dropped.add(1);
         return;
     }
+    let letter = Arc::new(letter);
     if let Some(write_buffer) = store {
         write_buffer.record(Record::Letter(Arc::clone(&letter)));
     }

@@ -67,6 +67,11 @@ impl StoredLetters {
         letters.rev().map(|(_, letter)| letter)
     }
 
+    /// Returns the time of the newest letter, in milliseconds since 1970; 0 without letters.
+    pub(super) fn newest_ms(&self) -> u64 {
+        self.letters.last_key_value().map_or(0, |(place, _)| place.dropped_ms)
+    }
+
     /// Adds the letters that were read at the start of the broker.
     pub(crate) fn recover(&mut self, letters: Vec<StoredLetter>, totals: &Totals) {
         for letter in letters {
