@@ -62,12 +62,14 @@ pub struct Caller {
     pub name: String,
     /// What the caller may do.
     pub scope: Scope,
+    /// The SHA-256 of the token; `None` on the Unix socket.
+    pub token: Option<[u8; 32]>,
 }
 
 impl Caller {
-    /// Returns true if the caller came by the Unix socket. The name of a token has no colon.
+    /// Returns true if the caller came by the Unix socket.
     pub(super) fn is_of_socket(&self) -> bool {
-        self.name.starts_with("uid:")
+        self.token.is_none()
     }
 }
 
@@ -80,7 +82,7 @@ impl PeerUser {
     pub(super) fn caller(self) -> Caller {
         let own = rustix::process::geteuid().as_raw();
         let scope = if self.0 == 0 || self.0 == own { Scope::Admin } else { Scope::Viewer };
-        Caller { name: format!("uid:{}", self.0), scope }
+        Caller { name: format!("uid:{}", self.0), scope, token: None }
     }
 }
 
@@ -158,9 +160,12 @@ impl Tokens {
         errors.or(file, Tokens(tokens))
     }
 
-    /// Returns true if a token with the name and scope of this caller still stands in the file.
+    /// Returns true if the token of this caller still stands in the file, with its name and scope.
     pub(super) fn has(&self, caller: &Caller) -> bool {
-        self.0.iter().any(|token| token.name == caller.name && token.scope == caller.scope)
+        let Caller { name, scope, token } = caller;
+        let is_it =
+            |known: &Token| *token == Some(known.sha256) && known.name == *name && known.scope == *scope;
+        self.0.iter().any(is_it)
     }
 
     /// Returns the caller that has this token. Looks at all tokens, so that the time says nothing
@@ -170,7 +175,8 @@ impl Tokens {
         let mut found = None;
         for known in &self.0 {
             if verify_slices_are_equal(&known.sha256, &given).is_ok() {
-                found = Some(Caller { name: known.name.clone(), scope: known.scope });
+                let (name, token) = (known.name.clone(), Some(known.sha256));
+                found = Some(Caller { name, scope: known.scope, token });
             }
         }
         found
@@ -222,10 +228,23 @@ mod tests {
     fn a_token_gives_the_scope_of_its_line_and_another_token_gives_none() {
         let content = format!("# tokens\n\n{}\n", line_of("grafana", Scope::Viewer, "hmg_secret"));
         let tokens = Tokens::parse(Path::new("tokens"), content.as_bytes()).expect("a valid file");
-        let caller = Caller { name: "grafana".to_owned(), scope: Scope::Viewer };
+        let token = Some(sha256("hmg_secret"));
+        let caller = Caller { name: "grafana".to_owned(), scope: Scope::Viewer, token };
         assert_eq!(tokens.caller("hmg_secret"), Some(caller));
         assert_eq!(tokens.caller("hmg_secrets"), None);
         assert_eq!(Tokens::default().caller(""), None);
+    }
+
+    #[test]
+    fn a_caller_is_not_known_any_more_once_its_token_is_replaced() {
+        let file = |scope: Scope, token: &str| {
+            let line = line_of("grafana", scope, token);
+            Tokens::parse(Path::new("tokens"), line.as_bytes()).expect("a valid file")
+        };
+        let caller = file(Scope::Viewer, "hmg_old").caller("hmg_old").expect("it is known");
+        assert!(file(Scope::Viewer, "hmg_old").has(&caller));
+        assert!(!file(Scope::Viewer, "hmg_new").has(&caller), "another token of the same name");
+        assert!(!file(Scope::Admin, "hmg_old").has(&caller), "another scope");
     }
 
     #[test]

@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_newest_action_comes_first_and_the_oldest_goes() {
         let audit = AuditLog::default();
-        let caller = Caller { name: "me".to_owned(), scope: Scope::Operator };
+        let caller = Caller { name: "me".to_owned(), scope: Scope::Operator, token: None };
         for n in 0..=KEPT {
             let (arguments, result) = (String::new(), "done".to_owned());
             audit.note(&caller, &AuditedAction { action: "skip", target: &n.to_string(), arguments, result });

@@ -1,6 +1,6 @@
 //! Live updates: server-sent events, the timeline of redelivery, and logins by a one-time code.
 
-use crate::api::Administered;
+use crate::api::{Administered, json_of};
 use crate::http::{LOCAL, request_with_body};
 use crate::pages::{cookie_of, get, log_in, post};
 use crate::support::{Connect, PATIENCE, RawClient, Version, now, until};
@@ -25,10 +25,25 @@ impl Live {
     }
 
     fn line(&mut self) -> String {
+        self.next_line().expect("the stream has ended")
+    }
+
+    /// Returns the next line, or `None` at the end of the stream.
+    fn next_line(&mut self) -> Option<String> {
         let mut line = String::new();
         let read = self.lines.read_line(&mut line).expect("a line in time");
-        assert!(read > 0, "the stream has ended");
-        line.trim_end().to_owned()
+        (read > 0).then(|| line.trim_end().to_owned())
+    }
+
+    /// Waits for the end of the stream, which an empty chunk shows.
+    fn expect_end(&mut self) {
+        let started = now();
+        while now() - started < PATIENCE {
+            if self.next_line().is_none_or(|line| line == "0") {
+                return;
+            }
+        }
+        panic!("the stream does not end");
     }
 
     /// Waits for an event of this name. Returns its id and its data.
@@ -78,6 +93,28 @@ fn a_page_gets_the_state_of_the_broker_by_its_cookie_and_nobody_else_does() {
     assert_eq!(Live::open(&broker, path, "").1, 401);
     let unknown = "/api/v1/events?streams=overview,secrets";
     assert_eq!(Live::open(&broker, unknown, &bearer(&broker.viewer)).1, 400);
+}
+
+#[test]
+fn a_token_that_is_replaced_by_one_of_the_same_name_takes_its_logins_codes_and_streams_with_it() {
+    let broker = Administered::start();
+    let old = bearer(&broker.viewer);
+    let cookie = log_in(&broker, &broker.viewer);
+    let (status, answer) = broker.ask("POST", "/api/v1/login/code", &broker.viewer);
+    assert_eq!(status, 200, "{answer}");
+    let code = json_of(&answer)["code"].as_str().expect("a code").to_owned();
+    let headers = [old.clone(), format!("Cookie: {cookie}\r\n")];
+    let mut streams = headers.map(|headers| Live::open(&broker, "/api/v1/events", &headers).0);
+    streams.iter_mut().for_each(|stream| drop(stream.event("overview")));
+    assert_eq!(get(&broker, "/", &cookie).0, 200);
+    let new = broker.token("viewer");
+    assert_eq!(get(&broker, "/", &cookie).0, 303, "the login has ended");
+    let (status, answer) = post(&broker, "/login/code", "", &format!("code={code}"));
+    assert!(status == 200 && answer.contains("not known") && !answer.contains("set-cookie"), "{answer}");
+    assert_eq!(Live::open(&broker, "/api/v1/events", &old).1, 401);
+    // Streams look after ten states of the broker, one in each second.
+    streams.iter_mut().for_each(Live::expect_end);
+    assert_eq!(broker.ask("GET", "/api/v1/overview", &new).0, 200);
 }
 
 #[test]

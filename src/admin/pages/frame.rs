@@ -53,7 +53,7 @@ pub(super) struct LoginFrame {
 
 impl From<&LoggedIn> for LoginFrame {
     fn from(login: &LoggedIn) -> LoginFrame {
-        let Caller { name, scope } = login.caller.clone();
+        let Caller { name, scope, .. } = login.caller.clone();
         LoginFrame { name, scope, csrf: login.csrf.clone() }
     }
 }

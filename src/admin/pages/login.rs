@@ -6,6 +6,7 @@ use super::entry::{ActionForm, is_own_site, login_of, login_of_form};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
 use crate::admin::access::Caller;
+use crate::admin::request::still_admits;
 use crate::admin::state::State;
 use crate::clock;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -49,7 +50,8 @@ pub(super) async fn log_in_by_code(
     form: web::Form<CodeForm>,
 ) -> HttpResponse {
     // No other page may log a browser in.
-    let caller = state.logins().redeem(clock::now(), form.code.trim()).filter(|_| is_own_site(&request));
+    let caller = state.logins().redeem(clock::now(), form.code.trim());
+    let caller = caller.filter(|caller| is_own_site(&request) && still_admits(&state, caller));
     let Some(caller) = caller else {
         warn!(target: "homing::audit", event = "audit.login_refused", "a login with an unknown or used code");
         return login_form(&request, Some("This code is not known. It is valid once, and for 60 s."));
