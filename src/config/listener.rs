@@ -222,12 +222,12 @@ impl FromStr for ListenerAddress {
 }
 
 impl Listener {
-    /// Returns this listener with the values of `new` of all keys that need no restart. They hold
-    /// for connections that begin from then on.
-    pub(super) fn with_reloaded(&self, new: &Listener) -> Listener {
+    /// Returns true if `new` differs from this listener only in keys that need no restart. They
+    /// hold for connections that begin from then on.
+    pub(super) fn needs_no_restart_for(&self, new: &Listener) -> bool {
         let Listener { versions, client_id, connections, .. } = new.clone();
         let Listener { keep_alive_maximum, messages_per_second, bytes_per_second, .. } = *new;
-        Listener {
+        let reloaded = Listener {
             versions,
             client_id,
             connections,
@@ -235,7 +235,8 @@ impl Listener {
             messages_per_second,
             bytes_per_second,
             ..self.clone()
-        }
+        };
+        reloaded == *new
     }
 
     /// Returns a plain listener at an address: an entry of `network.listen`.

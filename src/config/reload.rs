@@ -42,9 +42,9 @@ impl Loaded {
         keys::keys().filter(differs).map(change).collect()
     }
 
-    /// Returns the effect of the change of the listeners: a restart if some key of them needs one.
+    /// Returns the effect of the change of the listeners: a restart if some listener waits for one.
     fn effect_of_listeners(&self, running: &Config) -> ReloadEffect {
-        match reloaded_listeners(&running.listeners, &self.config.listeners) == self.config.listeners {
+        match running.with_reloaded(&self.config).listeners == self.config.listeners {
             true => ReloadEffect::NewConnections,
             false => ReloadEffect::Restart,
         }
@@ -78,26 +78,32 @@ impl Loaded {
 }
 
 impl Config {
-    /// Returns this configuration with the values of `new` of all keys that need no restart. So it
-    /// is with the keys of `[[listeners]]`, too.
+    /// Returns this configuration with the values of `new` of all keys that need no restart. A
+    /// listener has its new values if all of them may hold without a restart, and else its old ones.
+    ///
+    /// Otherwise a rule about client ids would end at once, while the demand for a password that
+    /// comes in its place waits.
     pub fn with_reloaded(&self, new: &Config) -> Config {
         let mut config = self.clone();
         for key in keys::keys().filter(|key| key.effect != ReloadEffect::Restart) {
             config.copy(key, new);
         }
-        config.listeners = reloaded_listeners(&self.listeners, &new.listeners);
+        // What is left of these sections waits for a restart. It counts on every listener.
+        if config.auth == new.auth && config.acl == new.acl {
+            config.listeners = reloaded_listeners(&self.listeners, &new.listeners);
+        }
         config
     }
 }
 
-/// Returns the listeners of a running broker, each with the values of the new listener at the same
-/// address of all keys that need no restart. A listener that is gone keeps its values.
+/// Returns the listeners of a running broker, each as the new listener at the same address, if that
+/// needs no restart. A listener that is gone keeps its values.
 fn reloaded_listeners(running: &[Listener], new: &[Listener]) -> Vec<Listener> {
     let reloaded = |(at, listener): (usize, &Listener)| {
         let is_same = |other: &&Listener| other.address == listener.address;
         // Several listeners may have port 0. Those at the same place are the same.
         let same = new.get(at).filter(is_same).or_else(|| new.iter().find(is_same));
-        same.map_or_else(|| listener.clone(), |same| listener.with_reloaded(same))
+        same.filter(|same| listener.needs_no_restart_for(same)).unwrap_or(listener).clone()
     };
     running.iter().enumerate().map(reloaded).collect()
 }
@@ -250,7 +256,7 @@ pub(crate) fn every_listener_key_changed() -> Vec<(&'static str, Loaded, Loaded)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Sources;
+    use crate::config::{AnonymousClients, Sources};
 
     fn load(assignments: &[&str]) -> Loaded {
         assignments.iter().fold(Sources::new(), |sources, text| sources.assignment(text)).load().unwrap()
@@ -306,6 +312,43 @@ mod tests {
             &[listener(free, 10), listener(free, 20)],
         );
         assert_eq!(reloaded, [listener(free, 10), listener(free, 20)]);
+    }
+
+    #[test]
+    fn a_rule_about_client_ids_stays_until_the_password_in_its_place_is_demanded() {
+        let running = Config {
+            listeners: vec![Listener {
+                address: "127.0.0.1:1884".parse().ok(),
+                anonymous: Some(AnonymousClients::Always),
+                client_id: Some("dev-*".to_owned()),
+                connections: Some(7),
+                ..Listener::default()
+            }],
+            ..Config::default()
+        };
+        let [listener] = &running.listeners[..] else { panic!("one listener") };
+        let without_rule = Listener { client_id: None, connections: Some(8), ..listener.clone() };
+        let demanding = Listener { auth: Some(vec!["password".to_owned()]), ..without_rule.clone() };
+        let loaded = |listener: &Listener| Loaded {
+            config: Config { listeners: vec![listener.clone()], ..Config::default() },
+            ..load(&[])
+        };
+        let waits = |loaded: &Loaded| {
+            assert_eq!(running.with_reloaded(&loaded.config).listeners, running.listeners);
+            let changes = loaded.changes_from(&running);
+            let listeners = changes.iter().find(|change| change.key == "listeners");
+            assert_eq!(listeners.map(|change| change.effect), Some(ReloadEffect::Restart), "{changes:?}");
+        };
+        waits(&loaded(&demanding));
+        // The same demand for all listeners, and rules about topics.
+        let mut of_broker = loaded(&without_rule);
+        of_broker.config.auth.methods = vec!["password".to_owned()];
+        waits(&of_broker);
+        let mut of_rules = loaded(&without_rule);
+        of_rules.config.acl.file = "acl".to_owned();
+        waits(&of_rules);
+        let reloaded = running.with_reloaded(&loaded(&without_rule).config);
+        assert_eq!(reloaded.listeners, [without_rule], "nothing else of the listener waits");
     }
 
     #[test]

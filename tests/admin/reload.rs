@@ -247,7 +247,13 @@ fn limits_of_a_listener_change_for_new_connections() {
         code == Some(0) && text.starts_with("restart  listeners ") && text.ends_with("(pending)"),
         "{text}"
     );
-    assert_eq!(connect_unix(&path, b'3').1, Some(1), "the version is refused");
+    let (third, code) = connect_unix(&path, b'3');
+    assert_eq!(code, Some(0), "the versions wait, as the methods do");
+    drop(third);
+    broker.write(&file("connections = 4\nversions = [\"5.0\"]\n"));
+    let (code, text) = broker.ctl(&["reload"]);
+    assert!(code == Some(0) && text.starts_with("new      listeners "), "{text}");
+    assert_eq!(connect_unix(&path, b'4').1, Some(1), "the version is refused");
     first.write_all(&[0xC0, 0]).expect("it is connected");
     first.read_exact(&mut [0; 2]).expect("it is connected");
     drop(second);

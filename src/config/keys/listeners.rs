@@ -18,6 +18,8 @@ section! {
     /// A reload changes `versions`, `client_id`, `connections`, `keep_alive_maximum`,
     /// `messages_per_second` and `bytes_per_second` for connections that begin from then on. It
     /// knows a listener by its `address`. Other keys need a restart, and so do further listeners.
+    /// If one key of a listener waits for a restart, all of this listener waits. All listeners wait
+    /// while a key of `auth` or `acl` does.
     ///
     /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
     /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold.
