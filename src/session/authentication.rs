@@ -185,10 +185,7 @@ impl AuthPolicy {
                     }
                 }
                 AuthMethod::Password if connect.user_name.is_some() => return Ok(FirstDecision::Asks),
-                // An empty name is none that a session or a rule could have.
-                AuthMethod::Http if connect.user_name.is_some_and(|name| !name.is_empty()) => {
-                    return Ok(FirstDecision::Asks);
-                }
+                AuthMethod::Http if has_user_name(connect) => return Ok(FirstDecision::Asks),
                 AuthMethod::Jwt if connect.user_name.is_some() || connect.password.is_some() => {
                     return Ok(FirstDecision::Asks);
                 }
@@ -221,9 +218,14 @@ impl AuthPolicy {
     }
 
     /// Returns the methods by which the authenticator decides about a CONNECT without an
-    /// Authentication Method, in their order.
-    pub fn asked_methods(&self) -> Box<[AuthMethod]> {
-        let asked = |method: &AuthMethod| method.asks() && *method != AuthMethod::Scram;
+    /// Authentication Method, in their order. The HTTP service is not asked about a client without
+    /// a user name, because it would verify the empty name.
+    pub fn asked_methods(&self, connect: &Connect<'_>) -> Box<[AuthMethod]> {
+        let asked = |method: &AuthMethod| match method {
+            AuthMethod::Http => has_user_name(connect),
+            AuthMethod::Scram => false,
+            _ => method.asks(),
+        };
         self.methods.iter().copied().filter(asked).collect()
     }
 
@@ -243,6 +245,12 @@ impl AuthPolicy {
         };
         ConnectRefusal::unexplained(ReasonCode::NOT_AUTHORIZED, what)
     }
+}
+
+/// Returns true if a CONNECT has a user name. An empty one is none that a session or a rule could
+/// have.
+fn has_user_name(connect: &Connect<'_>) -> bool {
+    connect.user_name.is_some_and(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -305,6 +313,23 @@ mod tests {
         assert_eq!(always(&[Password], (Some("ann"), None)), Ok(FirstDecision::Asks));
         assert_eq!(always(&[Password], (None, Some(b"token"))), Err(0x87));
         assert_eq!(always(&[Certificate], ANN), Err(0x86));
+    }
+
+    #[test]
+    fn the_service_is_asked_about_clients_with_a_user_name_only() {
+        use AuthMethod::{Http, Jwt};
+        let methods = vec![Certificate, Jwt, Http, Scram, Password];
+        let policy = AuthPolicy { anonymous: Anonymous::Never, methods };
+        let asked = |name| {
+            let mut connect = connect(crate::mqtt::packet::ProtocolVersion::V5);
+            (connect.user_name, connect.password) = (name, Some(b"no token".as_slice()));
+            assert_eq!(policy.entry(&connect, Reach::Network, None), Ok(FirstDecision::Asks), "{name:?}");
+            policy.asked_methods(&connect)
+        };
+        assert_eq!(*asked(Some("ann")), [Jwt, Http, Password]);
+        for name in [None, Some("")] {
+            assert_eq!(*asked(name), [Jwt, Password], "{name:?}");
+        }
     }
 
     // 5.0 [MQTT-4.12.0-1]

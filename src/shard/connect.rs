@@ -215,7 +215,7 @@ impl<'a> ConnectRequest<'a> {
                     _ => authentication.request(
                         id,
                         listener,
-                        settings.auth_of(listener).asked_methods(),
+                        settings.auth_of(listener).asked_methods(connect),
                         connect,
                     ),
                 });

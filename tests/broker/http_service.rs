@@ -262,6 +262,25 @@ fn a_client_that_the_service_ignores_is_left_to_the_next_method() {
 }
 
 #[test]
+fn a_client_without_a_user_name_never_becomes_one_that_the_service_verified() {
+    let service = Service::saying(r#"{"result":"allow"}"#);
+    let passwords = passwords("ann", "secret");
+    let keys = file(r#"{"keys":[{"kty":"oct","k":"c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"}]}"#);
+    let broker = start_broker(|config| {
+        service.use_in(config);
+        config.auth.password_file = passwords.path().display().to_string();
+        config.auth.jwt_keys = keys.path().display().to_string();
+        config.auth.methods = methods(&["jwt", "password", "http"]);
+    });
+    let unnamed = Connect::new(V5, "c").password(b"no token");
+    for connect in [&unnamed, &unnamed.clone().user_name(""), &Connect::new(V5, "c").user_name("")] {
+        assert_eq!(refusal(&broker, connect), 0x87);
+    }
+    assert!(service.requests().is_empty(), "{:?}", service.requests());
+    broker.connect(&user("bob")).ping();
+}
+
+#[test]
 fn a_service_that_hangs_delays_no_other_method() {
     let service = Service::start(|_| Reply::Silence);
     let passwords = passwords("ann", "secret");
