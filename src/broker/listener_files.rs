@@ -49,6 +49,11 @@ impl ListenerPaths {
         self.broker.is_none() && self.listeners.is_empty()
     }
 
+    /// Returns true if this is the path of the broker's file.
+    pub(super) fn is_of_broker(&self, path: &Path) -> bool {
+        self.broker.as_deref() == Some(path)
+    }
+
     /// Reads all files. A file that is named several times is read once.
     ///
     /// # Errors

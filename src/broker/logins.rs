@@ -153,7 +153,8 @@ pub(super) fn decoy_secret(directory: Option<&Path>) -> Option<DecoySecret> {
     }
 }
 
-/// Reads the password files.
+/// Reads the password files. The salts of unknown names differ between the files, as those of users
+/// do.
 ///
 /// # Errors
 /// The first file that cannot be used.
@@ -161,7 +162,8 @@ fn load_passwords(paths: &ListenerPaths, decoys: Option<&DecoySecret>) -> Result
     let read = |path: &Path| {
         let file = PasswordFile::load(path)?;
         Ok(match decoys {
-            Some(secret) => file.with_decoys(secret),
+            Some(secret) if paths.is_of_broker(path) => file.with_decoys(secret),
+            Some(secret) => file.with_decoys(&secret.of_file(path)),
             None => file,
         })
     };
@@ -206,4 +208,47 @@ fn token_check(auth: &config::Auth, keys: TokenKeys) -> TokenCheck {
         config::JwtFrom::UserName => TokenPlace::UserName,
     };
     TokenCheck { verifier: TokenVerifier::new(Arc::new(keys), rules), place }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::password::hash::PasswordHash;
+    use crate::auth::password::scram::ScramHash;
+    use crate::config::Listener;
+    use crate::shard::arrival::ListenerNumber;
+
+    #[test]
+    fn the_salts_of_an_unknown_name_differ_between_files_as_those_of_a_user_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, salt: u8| {
+            let path = directory.path().join(name);
+            let hash = PasswordHash::Scram(ScramHash::create(b"x", &[salt; 16])).to_text();
+            std::fs::write(&path, format!("ann:{hash}\n")).unwrap();
+            path
+        };
+        let (broker, one, other) = (file("broker", 1), file("one", 2), file("other", 3));
+        let own =
+            |file: &Path| Listener { password_file: Some(file.display().to_string()), ..Listener::default() };
+        let listeners = vec![own(&one), own(&other), own(&one), own(&broker), Listener::default()];
+        let mut config = Config { listeners, ..Config::default() };
+        config.network.listen.clear();
+        let paths =
+            ListenerPaths::new(&config, Some(broker.clone()), |listener| listener.password_file.as_ref());
+        let secret = DecoySecret::of_directory(directory.path()).unwrap();
+        let salts = |user: &str| -> Vec<Vec<u8>> {
+            let files = load_passwords(&paths, Some(&secret)).unwrap();
+            let of = |number| files.of(ListenerNumber(number)).expect("a file");
+            (0..5).map(|number| of(number).scram(user).0.salt().to_vec()).collect()
+        };
+        let (known, unknown) = (salts("ann"), salts("nobody"));
+        let same = |salts: &[Vec<u8>]| -> Vec<usize> {
+            let first = |salt: &Vec<u8>| salts.iter().position(|other| other == salt).expect("itself");
+            salts.iter().map(first).collect()
+        };
+        assert_eq!((same(&known), same(&unknown)), (vec![0, 1, 0, 3, 3], vec![0, 1, 0, 3, 3]));
+        assert_eq!(salts("nobody"), unknown, "they stay");
+        let before = PasswordFile::load(&broker).unwrap().with_decoys(&secret);
+        assert_eq!(before.scram("nobody").0.salt(), unknown[4], "the broker's file has the secret itself");
+    }
 }

@@ -3,12 +3,13 @@
 //! It is kept in the data directory. Otherwise the salts of unknown names would change while those
 //! of users stay, and would tell which names exist.
 
-use super::scram::KEY;
+use super::scram::{KEY, keyed};
 use crate::auth::random::random;
 use crate::auth::replacement::Replacement;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -31,6 +32,13 @@ impl DecoySecret {
             Err(error) if error.kind() == io::ErrorKind::NotFound => DecoySecret::create(&file),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the secret for a password file of a listener's own, which depends on its path. With
+    /// one secret for all files, an unknown name would have one salt in all of them. A user of two
+    /// files has two.
+    pub fn of_file(&self, file: &Path) -> DecoySecret {
+        DecoySecret(Zeroizing::new(keyed(&self.0, file.as_os_str().as_bytes())))
     }
 
     /// Returns the bytes.

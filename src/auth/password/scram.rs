@@ -156,8 +156,9 @@ fn stored_key(salted: &[u8; KEY]) -> [u8; KEY] {
     array(digest(&SHA256, client_key.as_slice()).as_ref())
 }
 
-fn keyed(salted: &[u8; KEY], text: &[u8]) -> [u8; KEY] {
-    array(sign(&Key::new(HMAC_SHA256, salted), text).as_ref())
+/// Returns the HMAC-SHA-256 of a text.
+pub(super) fn keyed(key: &[u8; KEY], text: &[u8]) -> [u8; KEY] {
+    array(sign(&Key::new(HMAC_SHA256, key), text).as_ref())
 }
 
 fn array(bytes: &[u8]) -> [u8; KEY] {
