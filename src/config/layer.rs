@@ -51,7 +51,7 @@ impl Layer {
                 ConfigError::FileParse { cause, .. } => cause.to_string(),
                 other => other.to_string(),
             };
-            Problem::Syntax { file, cause: cause.trim_end().to_owned() }
+            Problem::Syntax { file, cause: without_excerpt(&cause) }
         })?;
         let mut layer = Layer::default();
         layer.flatten(&path.display().to_string(), "", parsed);
@@ -106,6 +106,18 @@ impl Layer {
             }
         }
     }
+}
+
+/// Returns the place and the reason of a mistake in TOML, on one line. The lines between them show a
+/// line of the file, which may have a secret.
+fn without_excerpt(cause: &str) -> String {
+    let is_excerpt = |line: &&str| {
+        let behind_number = line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit());
+        behind_number.starts_with('|')
+    };
+    let cause = cause.strip_prefix("TOML parse error at ").unwrap_or(cause);
+    let lines: Vec<&str> = cause.lines().filter(|line| !is_excerpt(line)).collect();
+    lines.join(": ")
 }
 
 fn key_of_variable(name: &str) -> Option<String> {

@@ -11,16 +11,17 @@ const SERVICE: &str = "auth.http_url";
 /// secret is `...` instead.
 pub(super) fn without_secrets(path: &str, value: &Value) -> String {
     match (path, text(value)) {
-        (SERVICE, Some(address)) if address.contains("://") => without_query(address),
+        (SERVICE, Some("off")) => in_full(value),
+        (SERVICE, address) => without_query(address),
         _ => in_full(value),
     }
 }
 
-fn without_query(address: &str) -> String {
-    match ServiceUrl::parse(address) {
+fn without_query(address: Option<&str>) -> String {
+    match address.and_then(ServiceUrl::parse) {
         Some(service) if service.target.contains('?') => format!("\"{service}?...\""),
         Some(service) => format!("\"{service}\""),
-        // The address may have a user name and a password.
+        // A secret may stand anywhere in what is no address.
         None => "\"...\"".to_owned(),
     }
 }
@@ -52,9 +53,29 @@ mod tests {
         assert_eq!(shown("https://login.example/mqtt"), "\"https://login.example/mqtt\"");
         assert_eq!(shown("https://login.example/mqtt?key=secret"), "\"https://login.example/mqtt?...\"");
         assert_eq!(shown("https://ann:secret@login.example/"), "\"...\"");
-        let refusal = Sources::new().assignment("auth.http_url=https://ann:secret@login.example/").load();
-        let refusal = refusal.expect_err("a user name").to_string();
-        assert!(refusal.contains("auth.http_url") && !refusal.contains("secret"), "{refusal}");
+        assert_eq!(shown("login.example/mqtt?key=secret"), "\"...\"");
+    }
+
+    #[test]
+    fn a_refusal_shows_no_secret_of_the_address_whatever_is_wrong_with_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("homing.toml");
+        for written in [
+            "\"https://ann:secret@hidden.example/\"",
+            "\"hidden.example/mqtt?key=secret\"",
+            "[\"https://hidden.example/mqtt?key=secret\"]",
+            "[{ url = \"https://hidden.example/mqtt?key=secret\" }]",
+            "https://hidden.example/mqtt?key=secret",
+            "\"https://hidden.example/mqtt?key=secret",
+            "\"https://hidden.example/mqtt?key=secret\" \"more\"",
+        ] {
+            std::fs::write(&file, format!("[auth]\nhttp_url = {written}\n")).expect("a file");
+            let refusal = Sources::new().file(&file).load().expect_err(written).to_string();
+            let places = ["auth.http_url", "not valid TOML: line 2, column "];
+            assert!(places.iter().any(|place| refusal.contains(place)), "{refusal}");
+            assert_eq!(refusal.lines().count(), 1, "{refusal}");
+            assert!(!refusal.contains("secret") && !refusal.contains("hidden.example"), "{refusal}");
+        }
     }
 
     #[test]
