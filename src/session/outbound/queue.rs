@@ -494,7 +494,8 @@ impl Queue {
         }
         let Queue { entries, parked, bytes, at_most_once, earliest_expiry, front, .. } = self;
         *earliest_expiry = Instant::NEVER;
-        *front += entries.len() as u64 + 1;
+        let len = entries.len();
+        let oldest = entries.iter().take_while(|d| d.message.is_expired(now)).count();
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
             if expired {
@@ -506,6 +507,10 @@ impl Queue {
             }
             !expired
         });
+        // If only the oldest went, the others keep their numbers, and a check goes on where it was.
+        let removed = len - entries.len();
+        let skipped = if removed == oldest { removed } else { len + 1 };
+        *front += skipped as u64;
         let (expired_bytes, earliest_parked) = parked.drop_expired(now, drops);
         *bytes -= expired_bytes;
         *earliest_expiry = (*earliest_expiry).min(earliest_parked);

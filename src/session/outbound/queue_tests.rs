@@ -43,6 +43,48 @@ fn expired_entries_make_room_before_anything_is_refused() {
     assert_eq!((q.len(), drops.of(DropReason::Expired), drops.total()), (3, 1, 1));
 }
 
+/// A full queue whose messages expire one after the other, at 1 ms, 2 ms and so on.
+fn full_of_expiring(messages: usize) -> (Queue, QueueLimits) {
+    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let l = QueueLimits { messages, bytes: 1_000_000, policy: QueuePolicy::Refuse };
+    for n in 1..=messages as u64 {
+        let delivery = delivery(Instant::from_millis(n));
+        assert_eq!(q.push(Instant::ZERO, delivery, Head::All, &l, &mut drops), Ok(()));
+    }
+    (q, l)
+}
+
+#[test]
+fn a_check_in_portions_is_completed_while_messages_expire_one_by_one() {
+    const MESSAGES: u64 = 40;
+    let (mut q, l) = full_of_expiring(MESSAGES as usize);
+    let (mut drops, mut place, mut portions) = (Drops::default(), Some(0), 0);
+    while let Some(from) = place {
+        portions += 1;
+        let now = Instant::from_millis(portions);
+        assert!(now < Instant::from_millis(MESSAGES), "the check begins anew each time");
+        place = q.take_where(from, 4, |_| false).next;
+        assert_eq!(q.push(now, delivery(Instant::NEVER), Head::All, &l, &mut drops), Ok(()));
+        assert_eq!(drops.of(DropReason::Expired), portions);
+    }
+    // Each portion looks at four messages, and one new message comes behind them.
+    assert_eq!(portions, 13);
+}
+
+#[test]
+fn a_check_begins_anew_after_a_message_in_the_middle_has_expired() {
+    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let l = limits(QueuePolicy::Refuse);
+    let soon = Instant::from_millis(10);
+    for expires in [Instant::NEVER, soon, Instant::NEVER] {
+        assert_eq!(q.push(Instant::ZERO, delivery(expires), Head::All, &l, &mut drops), Ok(()));
+    }
+    let place = q.take_where(0, 2, |_| false).next.expect("one is left");
+    assert_eq!(q.view_from(place).count(), 1);
+    assert_eq!(q.push(soon, delivery(Instant::NEVER), Head::All, &l, &mut drops), Ok(()));
+    assert_eq!(q.view_from(place).count(), 3);
+}
+
 #[test]
 fn drop_oldest_keeps_the_newest_and_counts_what_went() {
     let (mut q, mut drops) = (Queue::default(), Drops::default());
