@@ -364,6 +364,23 @@ impl SessionAccess {
         self.written.may_write(&self.permit, topic, names)
     }
 
+    /// Returns the same for a topic that is written once, such as that of a will. The topic is not
+    /// remembered.
+    pub(crate) fn may_write_once(
+        &mut self,
+        rules: &AccessRules,
+        names: ClientNames<'_>,
+        topic: &str,
+    ) -> bool {
+        self.refresh(rules, names.user);
+        self.permit.may_write(topic, names)
+    }
+
+    /// Forgets the topics that the client wrote, because it is away and writes no more.
+    pub(crate) fn forget_written(&mut self) {
+        self.written.clear();
+    }
+
     /// Returns true if a message of a topic may be delivered.
     pub(crate) fn may_read(&mut self, rules: &AccessRules, names: ClientNames<'_>, topic: &str) -> bool {
         self.refresh(rules, names.user);

@@ -119,7 +119,7 @@ impl Lifecycle<'_> {
         let Some(session_id) = self.core.connections.detach_session(id) else { return };
         let waits = self.fans.own_waits(Some(session_id), self.core);
         let Some(session_entry) = self.core.sessions.get_mut(session_id) else { return };
-        session_entry.connection = None;
+        session_entry.leave_connection();
         let when = session_entry.session.end_connection(ending);
         let expiry = session_entry.session.expiry_interval();
         let outlives = !expiry.is_zero();
@@ -204,7 +204,7 @@ impl Lifecycle<'_> {
         let Core { sessions, access, counters, .. } = &mut *self.core;
         let will = will?;
         let is_denied = access.are_on()
-            && sessions.get_mut(id).is_some_and(|entry| !entry.may_write(access, &will.topic));
+            && sessions.get_mut(id).is_some_and(|entry| !entry.may_write_once(access, &will.topic));
         if is_denied {
             counters.drops.count(DropReason::NotAuthorized);
             return None;

@@ -148,6 +148,21 @@ impl SessionEntry {
         access.may_write(rules, names, topic)
     }
 
+    /// Returns the same for a topic that is written once, such as that of a will. Nothing is kept
+    /// in memory for the topic.
+    pub(crate) fn may_write_once(&mut self, rules: &AccessRules, topic: &str) -> bool {
+        let (access, names) = self.access(rules);
+        access.may_write_once(rules, names, topic)
+    }
+
+    /// Notes that the client has left. Frees what is kept in memory only for its connection.
+    pub(crate) fn leave_connection(&mut self) {
+        self.connection = None;
+        if let Some(rare) = &mut self.rare {
+            rare.access.forget_written();
+        }
+    }
+
     /// Returns the client as the source of a retained message. Returns `None` if the session has
     /// rules of its own: no file says later if they would still allow the message.
     pub(crate) fn retained_source(&self, rules: &AccessRules) -> Option<Arc<RetainedSource>> {

@@ -1,11 +1,13 @@
 //! Memory that clients make the broker hold is bounded, also within a turn and for unfinished
 //! packets.
 
+use crate::access;
 use crate::client::{V5, connect, encoded, enter, named_at, publication, will};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{Connect, ConnectProperties, Packet, Publish, WillMessage};
 use homing::persistence::records::Record;
 use std::time::Duration;
+use tikv_jemalloc_ctl::thread::{allocatedp, deallocatedp};
 
 const KIB: usize = 1024;
 
@@ -124,4 +126,42 @@ fn redelivery_requests_without_end_are_one_record_of_the_session_in_each_batch_a
     assert!(sessions.clone().max() == Some(1), "{:?}", sessions.collect::<Vec<_>>());
     let grown = driver.shared.budget.held() - before;
     assert!(grown < 50 * KIB as u64, "{grown} bytes");
+}
+
+/// Returns the bytes that this thread has allocated and not freed.
+fn held() -> i64 {
+    let allocated = allocatedp::read().expect("jemalloc has statistics").get();
+    let freed = deallocatedp::read().expect("jemalloc has statistics").get();
+    allocated as i64 - freed as i64
+}
+
+#[test]
+fn a_client_that_is_away_holds_no_memory_for_the_topics_that_it_and_its_will_wrote() {
+    const CLIENTS: usize = 100;
+    let mut driver = MemoryDriver::new(&access::settings(10), 1);
+    driver.links.reserve(4 * CLIENTS);
+    // All clients come, write and leave, and then their wills are published.
+    let mut growth = |length: usize| {
+        let before = held();
+        let topics: Vec<String> = (0..5).map(|n| n.to_string().repeat(length)).collect();
+        for n in 0..CLIENTS {
+            let (name, will) = (format!("client {n:03}"), will(&topics[0], b"x", 1));
+            let properties = ConnectProperties { session_expiry: Some(3_600), ..Default::default() };
+            let (will, user_name) = (Some(will), Some("reader"));
+            let link = enter(&mut driver, Connect { properties, will, user_name, ..connect(&name) });
+            let mut packets = Vec::new();
+            topics[1..].iter().for_each(|topic| publish(topic, b"x", false, &mut packets));
+            driver.send(link, &packets);
+            driver.close(link);
+            driver.links[link].received = Vec::new();
+        }
+        driver.advance(Duration::from_secs(2));
+        driver.writes = Vec::new();
+        drop(topics);
+        held() - before
+    };
+    // Topics of more than 128 bytes are not remembered, so these rounds fill everything else.
+    (0..2).for_each(|_| _ = growth(200));
+    let grown = growth(100);
+    assert!(grown < 50 * CLIENTS as i64, "{grown} bytes for {CLIENTS} clients");
 }
