@@ -152,8 +152,9 @@ impl Core {
         !access.are_on() || sessions.at_mut(session.0).is_none_or(|(_, entry)| entry.may_read(access, topic))
     }
 
-    /// Returns the same for a message that a peer chose the session for. The session may have left
-    /// the group since, and an unguarded session has only filters that it may read.
+    /// Returns the same for a message whose receiver was chosen before: by a peer, or in an earlier
+    /// turn. The session may have left the filter since, and an unguarded session has only filters
+    /// that it may read.
     pub(crate) fn permits_read(&mut self, session: SessionSlot, topic: &str) -> bool {
         let Core { sessions, access, .. } = self;
         let at = |(_, entry): (_, &mut SessionEntry)| entry.permits_read(access, topic);

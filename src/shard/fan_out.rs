@@ -34,7 +34,8 @@
 //!
 //! A session that ends meanwhile gets no further delivery, nor does a new session in its slot. A
 //! client that unsubscribes meanwhile may still get the message, because the server had received it
-//! before.
+//! before. Each delivery is checked by the rules that hold now, so the client gets the message only
+//! if they allow it.
 
 use crate::routing::subscription_tree::Subscriber;
 use crate::shard::fans::{Fan, Fans, OwnPublication, PublicationOrigin};
@@ -146,6 +147,9 @@ impl Fan {
             routing.core.turn.charge(1 + (same.len() / COPIES) as u32);
             if let Some(first) = same.first()
                 && !fans.is_gone(first.session)
+                // After a change of the rules the session may have left this filter, and count as
+                // one that may read all of its filters.
+                && routing.core.permits_read(first.session, publication.parts.topic)
                 && let Some(target) = merge(same, self.publisher, routing.core.here, &mut ids)
             {
                 self.outcome = self.outcome.or(routing.core.deliver(now, &target, publication));

@@ -1,10 +1,10 @@
 //! Queues that are checked in portions, because the rules of the ACL or the user have changed.
 
 use crate::access::{acl, change_rules, dropped, settings, user};
-use crate::client::{connect, encoded, enter, named_at, publish, send, subscribe, take};
+use crate::client::{connect, encoded, enter, named_at, publication, publish, send, subscribe, take};
 use crate::driver::{LinkId, MemoryDriver};
 use homing::mqtt::packet::{
-    Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, QoS, Unsubscribe,
+    Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Unsubscribe,
 };
 use homing::session::drops::DropReason;
 
@@ -165,6 +165,14 @@ fn a_session_may_end_during_the_check_of_its_queue() {
     assert_eq!(take(&mut driver, ann, true), ["a/new"]);
 }
 
+/// The bytes of an UNSUBSCRIBE.
+fn unsubscribe(filter: &str) -> Vec<u8> {
+    let packet_id = PacketId::new(9).expect("not 0");
+    let filters = [filter].into_iter().collect();
+    let unsubscribe = Unsubscribe { packet_id, filters, properties: Properties::EMPTY };
+    encoded(&Packet::Unsubscribe(unsubscribe), ProtocolVersion::V5)
+}
+
 #[test]
 fn a_shared_message_for_a_member_that_has_left_is_checked_by_the_new_rules() {
     let mut driver = MemoryDriver::new(&settings(100), 2);
@@ -173,13 +181,50 @@ fn a_shared_message_for_a_member_that_has_left_is_checked_by_the_new_rules() {
     let publisher = user(&mut driver, "publisher", &named_at("publisher", 0, 2), 0);
     driver.holds_peer_batches = true;
     publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
-    let packet_id = PacketId::new(9).expect("not 0");
-    let filters = ["$share/g/t"].into_iter().collect();
-    let unsubscribe = Unsubscribe { packet_id, filters, properties: Properties::EMPTY };
-    send(&mut driver, reader, &Packet::Unsubscribe(unsubscribe));
+    driver.send(reader, &unsubscribe("$share/g/t"));
     // The session has no filter now, so the walk finds nothing that it may not read.
     change_rules(&mut driver, "user reader\ntopic read own/#\npattern write #\n");
     driver.holds_peer_batches = false;
     driver.settle();
     assert!(take(&mut driver, reader, true).is_empty(), "the message was on its way to the reader");
+}
+
+#[test]
+fn a_large_publication_for_a_session_that_has_left_is_checked_by_the_new_rules() {
+    const OTHERS: usize = 300;
+    const PINGREQ: [u8; 2] = [0xC0, 0];
+    let rules = |of_reader: &str| {
+        acl(&format!("user other\ntopic read #\nuser reader\ntopic read {of_reader}\npattern write #\n"))
+    };
+    let mut settings = settings(100);
+    settings.steps_per_turn = STEPS;
+    settings.access.files.broker = Some(rules("#"));
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let (publisher, busy) =
+        (user(&mut driver, "publisher", "publisher", 0), user(&mut driver, "publisher", "busy", 0));
+    // The session that began last is the last receiver.
+    let names = (0..OTHERS).map(|n| ("other", format!("other {n}"))).chain([("reader", "reader".to_owned())]);
+    let mut receivers: Vec<LinkId> = Vec::new();
+    for (user_name, client_id) in names {
+        let receiver = user(&mut driver, user_name, &client_id, 0);
+        subscribe(&mut driver, receiver, &["secret/#"], QoS::AtLeastOnce);
+        receivers.push(receiver);
+    }
+    let reader = receivers.pop().expect("the reader");
+    let (qos, packet_id) = (QoS::AtLeastOnce, PacketId::new(1));
+    let publish = Packet::Publish(Publish { qos, packet_id, ..publication("secret/x", b"x") });
+    driver.send_unsettled(publisher, &encoded(&publish, ProtocolVersion::V5));
+    driver.shards[0].access_control().replace_acls(rules("own/#").into());
+    driver.send_unsettled(reader, &unsubscribe("secret/#"));
+    // The packets of another client take the part of each turn that the publication would have. So
+    // the walk comes to the reader first, and finds no filter.
+    while driver.shards[0].usage().jobs > 0 {
+        driver.send_unsettled(busy, &PINGREQ.repeat(STEPS as usize * 8 / 10));
+        let now = driver.now;
+        driver.shards[0].work(now);
+    }
+    assert!(driver.shards[0].is_fanning(), "the publication is still on its way");
+    driver.settle();
+    assert!(take(&mut driver, reader, true).is_empty(), "the rules forbid it");
+    assert!(receivers.iter().all(|other| take(&mut driver, *other, true) == ["secret/x"]));
 }
