@@ -1,6 +1,6 @@
 //! /api/v1/traces: traces of messages and clients.
 
-use crate::admin::access::Scope;
+use crate::admin::access::{Caller, Scope};
 use crate::admin::audit::AuditedAction;
 use crate::admin::failed::Failed;
 use crate::admin::request::{caller, limit_of, read_query};
@@ -57,17 +57,31 @@ pub(crate) async fn begin(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Operator)?;
-    let observer = state.running()?;
+    state.running()?;
     let wanted: TraceBody = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"clients\": [\"app-1\"], \"for\": \"5m\"}}: {error}"))
     })?;
     let order = checked(wanted)?;
+    let number = complete(begin_and_note(state, caller, order)).await??;
+    Ok(HttpResponse::Created().json(json!({ "trace": number })))
+}
+
+/// Makes a change to its end, even if its request ends before. Otherwise a trace would run that no
+/// list shows and that the audit log does not know.
+///
+/// # Errors
+/// The interface stops.
+async fn complete<T: 'static>(change: impl Future<Output = T> + 'static) -> Result<T, Failed> {
+    actix_web::rt::spawn(change).await.map_err(|_| Failed::Busy)
+}
+
+async fn begin_and_note(state: Data<AdminState>, caller: Caller, order: TraceOrder) -> Result<u64, Failed> {
+    let observer = state.running()?;
     let (target, arguments) = (order.clients.join(", "), order.filters.join(", "));
     let begun = state.traces().begin(observer, order).await;
     let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));
     state.audit().note(&caller, &AuditedAction { action: "trace", target: &target, arguments, result });
-    let number = begun.map_err(|full| Failed::Parameter(full.to_string()))?;
-    Ok(HttpResponse::Created().json(json!({ "trace": number })))
+    begun.map_err(|full| Failed::Parameter(full.to_string()))
 }
 
 fn checked(wanted: TraceBody) -> Result<TraceOrder, Failed> {
@@ -128,7 +142,12 @@ pub(crate) async fn end(
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(&request, Scope::Operator)?;
-    let number = *path;
+    let is_ended = complete(end_and_note(state, caller, *path)).await?;
+    if is_ended { Ok(HttpResponse::NoContent().finish()) } else { Err(Failed::NoSuchTrace) }
+}
+
+/// Returns false if there is no such trace.
+async fn end_and_note(state: Data<AdminState>, caller: Caller, number: u64) -> bool {
     // Nothing is traced before the start of the broker.
     let is_ended = match state.observer() {
         Some(observer) => state.traces().end(observer, number).await,
@@ -137,5 +156,27 @@ pub(crate) async fn end(
     let result = if is_ended { "done" } else { "no such trace" }.to_owned();
     let (target, arguments) = (number.to_string(), String::new());
     state.audit().note(&caller, &AuditedAction { action: "end trace", target: &target, arguments, result });
-    if is_ended { Ok(HttpResponse::NoContent().finish()) } else { Err(Failed::NoSuchTrace) }
+    is_ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    #[test]
+    fn a_change_is_made_to_its_end_though_its_request_ends_before() {
+        actix_rt::System::new().block_on(async {
+            let (shard, answer) = oneshot::channel::<u64>();
+            let (noted, is_noted) = oneshot::channel();
+            let change = async move {
+                let number = answer.await.expect("the shard answers");
+                noted.send(number).expect("the test waits");
+            };
+            let request = tokio::time::timeout(Duration::ZERO, complete(change)).await;
+            assert!(request.is_err(), "the request ends first");
+            shard.send(7).expect("the change is still being made");
+            assert_eq!(is_noted.await, Ok(7));
+        });
+    }
 }
