@@ -10,8 +10,8 @@ pub struct LetterNumber(pub u64);
 /// The place of a dead letter among all others: the oldest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LetterPlace {
-    /// The time of the drop, in milliseconds since 1970. If the wall clock was set back, the time of
-    /// an earlier letter.
+    /// The time of the drop, in milliseconds since 1970. After the wall clock was set back, this is
+    /// the time of an earlier letter.
     pub dropped_ms: u64,
     /// The letter's number.
     pub number: LetterNumber,

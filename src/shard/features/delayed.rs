@@ -54,8 +54,8 @@ pub(crate) struct Delayed {
     read_until: Instant,
     /// The due time from which the look-up reads that is not answered yet, if there is one.
     reading_from: Option<Instant>,
-    /// The messages that ended since that look-up was requested, among those that it may find. They
-    /// are few: due messages come long before `reading_from`, unless the machine was suspended.
+    /// Messages that ended while a look-up was under way, and are due at `reading_from` or later.
+    /// They are few, because the look-up reads ahead, unless the machine was suspended.
     ended: BTreeSet<DelayedNumber>,
     /// Number of messages of this shard, in memory and in the store.
     messages: usize,

@@ -11,8 +11,9 @@
 //! `limits.dead_letters` and `limits.dead_letter_bytes` bound the letters of all shards together.
 //! Each shard has an equal part of both bounds. A shard may hold more than its part while the
 //! others hold less. When all letters together exceed a bound, the shards above their part drop
-//! their oldest letters: at once if the new letter is their own, else at their housekeeping. At most
-//! [`DROPPED_AT_ONCE`] letters are dropped at once, and the housekeeping of each second goes on.
+//! their oldest letters: at once if the new letter is their own, else at their housekeeping. A
+//! shard drops [`DROPPED_AT_ONCE`] letters at once at most. The housekeeping of each second
+//! continues.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
