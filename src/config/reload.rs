@@ -88,7 +88,7 @@ impl Config {
         for key in keys::keys().filter(|key| key.effect != ReloadEffect::Restart) {
             config.copy(key, new);
         }
-        // What is left of these sections waits for a restart. It counts on every listener.
+        // Keys of these sections that wait for a restart count on every listener.
         if config.auth == new.auth && config.acl == new.acl {
             config.listeners = reloaded_listeners(&self.listeners, &new.listeners);
         }
