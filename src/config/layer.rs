@@ -108,8 +108,8 @@ impl Layer {
     }
 }
 
-/// Returns the place and the reason of a mistake in TOML, on one line. The lines between them show a
-/// line of the file, which may have a secret.
+/// Returns the place and the reason of a mistake in TOML, on one line. The lines between them show
+/// a line of the file, which may have a secret.
 fn without_excerpt(cause: &str) -> String {
     let is_excerpt = |line: &&str| {
         let behind_number = line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit());

@@ -79,7 +79,8 @@ impl Loaded {
 
 impl Config {
     /// Returns this configuration with the values of `new` of all keys that need no restart. A
-    /// listener has its new values if all of them may hold without a restart, and else its old ones.
+    /// listener has its new values if all of them may hold without a restart, and else its old
+    /// ones.
     ///
     /// Otherwise a rule about client ids would end at once, while the demand for a password that
     /// comes in its place waits.
