@@ -156,6 +156,13 @@ impl Message {
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
+    /// Returns the parts of which another message like this one can be made.
+    pub fn parts(&self) -> Parts<'_> {
+        let Header { expires, qos, retain, .. } = *self.header();
+        let (topic, forwarded, payload) = (self.topic(), self.forwarded(), self.payload());
+        Parts { qos, retain, expires, topic, forwarded, payload }
+    }
+
     /// Returns the encoded properties that are forwarded unchanged, without the length in front.
     pub fn forwarded(&self) -> &[u8] {
         let from = usize::from(self.header().topic_len);

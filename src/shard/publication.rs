@@ -91,16 +91,7 @@ impl<'a> Publication<'a> {
 
     /// Returns a publication of an existing message.
     pub(crate) fn of(message: &'a Message, publisher: Option<Publisher>) -> Publication<'a> {
-        let header = message.header();
-        let parts = Parts {
-            qos: header.qos,
-            retain: header.retain,
-            expires: header.expires,
-            topic: message.topic(),
-            forwarded: message.forwarded(),
-            payload: message.payload(),
-        };
-        let mut publication = Publication::new(parts, None, ShardId(0));
+        let mut publication = Publication::new(message.parts(), None, ShardId(0));
         publication.publisher = publisher;
         publication.publisher_name = message.publisher();
         publication.audit = message.audit();

@@ -314,14 +314,7 @@ impl KeptEntry {
 /// time and without the RETAIN flag.
 fn recovered_letter(letter: &StoredLetter, scratch: &mut Vec<u8>) -> StoredLetter {
     let message = &letter.message;
-    let parts = Parts {
-        qos: message.header().qos,
-        retain: false,
-        expires: Instant::NEVER,
-        topic: message.topic(),
-        forwarded: message.forwarded(),
-        payload: message.payload(),
-    };
+    let parts = Parts { retain: false, expires: Instant::NEVER, ..message.parts() };
     StoredLetter { message: Message::published_by(message.publisher(), parts, scratch), ..letter.clone() }
 }
 

@@ -195,14 +195,7 @@ pub(super) fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec
     if header.expires == expires {
         return message.clone();
     }
-    let parts = Parts {
-        qos: header.qos,
-        retain: header.retain,
-        expires,
-        topic: message.topic(),
-        forwarded: message.forwarded(),
-        payload: message.payload(),
-    };
+    let parts = Parts { expires, ..message.parts() };
     Message::published_by(message.publisher(), parts, scratch)
 }
 

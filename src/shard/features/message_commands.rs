@@ -110,14 +110,7 @@ fn republish(now: Instant, place: LetterPlace, to: RepublishTo, life: &mut Lifec
 /// Interval, because that of an expired message would end it again.
 fn publication<'a>(letter: &'a StoredLetter, core: &Core) -> Publication<'a> {
     let message = &letter.message;
-    let parts = Parts {
-        qos: message.header().qos,
-        retain: false,
-        expires: Instant::NEVER,
-        topic: message.topic(),
-        forwarded: message.forwarded(),
-        payload: message.payload(),
-    };
+    let parts = Parts { retain: false, expires: Instant::NEVER, ..message.parts() };
     let mut publication = Publication::new(parts, None, core.here);
     publication.publisher_name = message.publisher();
     publication.atomic = true;
