@@ -250,7 +250,9 @@ impl Handover<'_, '_> {
         if let Err(TooLarge) = write(now, connection, sending, publication, out.frames, scratch) {
             // The packet is larger than the client allows. The message counts as delivered for the
             // publisher, and as a drop for the operator.
-            if let Some(unsent) = packet_id.and_then(|_| session_entry.session.sender.undo()) {
+            if packet_id.is_some()
+                && let Some(unsent) = session_entry.session.sender.undo()
+            {
                 counters.objectives.dropped(unsent.mark);
             }
             drop_message(session_entry, DropReason::TooLarge, publication, scratch, counters);

@@ -147,8 +147,8 @@ impl Fan {
             routing.core.turn.charge(1 + (same.len() / COPIES) as u32);
             if let Some(first) = same.first()
                 && !fans.is_gone(first.session)
-                // After a change of the rules the session may have left this filter, and count as
-                // one that may read all of its filters.
+                // After a change of the rules the session may have left this filter. A session that
+                // may read all of its other filters is not guarded any more.
                 && routing.core.permits_read(first.session, publication.parts.topic)
                 && let Some(target) = merge(same, self.publisher, routing.core.here, &mut ids)
             {

@@ -17,8 +17,8 @@ use super::exchange::underway::Underway;
 use super::fans::Fans;
 use super::features::administration::{self, CarriedOut, OperatorCommand};
 use super::features::delayed::Delayed;
-use super::features::message_commands::MessageCommand;
-use super::features::{letter_keeping, message_commands};
+use super::features::letter_keeping;
+use super::features::message_commands::{self, MessageCommand};
 use super::lifecycle::Lifecycle;
 use super::observe::client_events::DisconnectCause;
 use super::observe::longest_wait::LongestWait;
@@ -247,8 +247,8 @@ impl Shard {
         }
     }
 
-    /// Does the shard's regular work with expired retained messages, dead letters above the bounds,
-    /// orphaned queues, delayed messages ahead, drops and gauges. Registers the next time.
+    /// Drops what is expired or above a bound, asks for orphaned queues, reads delayed messages
+    /// ahead, reports drops, recounts the gauges, and registers the next time.
     pub fn housekeeping(&mut self, now: Instant, next: Instant) {
         const EXPIRED_AT_ONCE: usize = 1_000;
         self.core.counters.objectives.advance(now);

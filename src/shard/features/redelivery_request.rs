@@ -6,6 +6,7 @@ use crate::mqtt::packet::{Connect, QoS};
 use crate::mqtt::topic::first_chars;
 use crate::session::ack_wait;
 use crate::session::ack_wait::RequestedTime;
+use crate::session::packet_notes::cut;
 use crate::shard::admission::{Change, Want};
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
@@ -19,13 +20,6 @@ const GRANTED: &str = "$homing/session/granted";
 
 /// Maximum number of characters of an unreadable request that are logged.
 const LOGGED: usize = 64;
-
-/// Maximum number of characters of the client identifier that are logged with such a request.
-const CLIENT_ID: usize = 256;
-
-fn shortened(client_id: &str) -> Box<str> {
-    first_chars(client_id, CLIENT_ID).into()
-}
 
 /// The result of a PUBLISH to a topic that is reserved for the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +54,7 @@ pub(crate) fn take_connect_requests(
         let (read, granted) = session.request_time_at_connect(time, text);
         answers.push((time.name(), granted));
         if read.is_err() {
-            let client_id = shortened(&session.client_id);
+            let client_id = cut(&session.client_id);
             note_unreadable(client_id, time, text, core);
         }
     }
@@ -96,7 +90,7 @@ pub(crate) fn request_time(
         let rare = connection.rare_mut();
         if rare.unreadable != Some(now) {
             rare.unreadable = Some(now);
-            let client_id = shortened(&session.client_id);
+            let client_id = cut(&session.client_id);
             note_unreadable(client_id, time, text, core);
         }
         return RequestedTimes::InvalidRequest;

@@ -19,6 +19,7 @@ use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::persistence::records::Record;
 use crate::persistence::write_buffer::WriteBuffer;
+use crate::routing::subscription_tree::ShardSet;
 use crate::shard::settings::LetterLimits;
 use crate::shard::totals::{Total, Totals};
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ const ENTRY: usize = 48;
 const DROPPED_AT_ONCE: usize = 1_000;
 
 /// The dead letters of one shard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StoredLetters {
     letters: BTreeMap<LetterPlace, Arc<StoredLetter>>,
     /// The sum of [`StoredLetter::size`].
@@ -42,12 +43,6 @@ pub(crate) struct StoredLetters {
     next: u64,
     /// The charge of the tree and of the letters, without their messages.
     charge: Charge,
-}
-
-impl Default for StoredLetters {
-    fn default() -> StoredLetters {
-        StoredLetters { letters: BTreeMap::new(), bytes: 0, next: 0, charge: Charge::NONE }
-    }
 }
 
 impl StoredLetters {
@@ -137,7 +132,7 @@ impl StoredLetters {
         }
         self.next += 1;
         // As with a store: no two shards give the same number.
-        LetterNumber(self.next * 64 + u64::from(here))
+        LetterNumber(self.next * u64::from(ShardSet::MAX_SHARDS) + u64::from(here))
     }
 }
 

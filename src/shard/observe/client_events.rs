@@ -9,17 +9,14 @@
 
 use crate::access::bans::Ban;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
-use crate::mqtt::topic::first_chars;
 use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
+use crate::session::packet_notes::cut;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::ConnectionId;
 use std::fmt;
 use std::time::Duration;
-
-/// Maximum number of characters of a Topic Name in an event.
-const TOPIC: usize = 256;
 
 /// One event of one client.
 #[derive(Clone, Debug, PartialEq)]
@@ -181,8 +178,7 @@ pub struct Addressed {
 
 /// Returns topic and QoS of a delivery. Cuts a topic that is too long for an event.
 pub(crate) fn addressed(delivery: &Delivery) -> Addressed {
-    let topic = first_chars(delivery.message.topic(), TOPIC).into();
-    Addressed { topic, qos: delivery.qos }
+    Addressed { topic: cut(delivery.message.topic()), qos: delivery.qos }
 }
 
 /// The cause of the end of a connection.
