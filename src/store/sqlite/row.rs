@@ -41,6 +41,11 @@ pub(super) fn number(row: &Row<'_>, column: usize) -> Result<u64> {
     Ok(row.get::<_, i64>(column)? as u64)
 }
 
+/// As [`number`], for a column that may be NULL.
+fn optional_number(row: &Row<'_>, column: usize) -> Result<Option<u64>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(|number| number as u64))
+}
+
 /// Returns the instant of a file time.
 ///
 /// # Errors
@@ -131,14 +136,13 @@ pub(super) fn letter(row: &Row<'_>, scratch: &mut Vec<u8>) -> Result<StoredLette
         payload: row.get_ref(11)?.as_blob()?,
     };
     let publisher = row.get_ref(12)?.as_str_or_null()?.unwrap_or_default();
-    let millis = |column| row.get::<_, Option<i64>>(column).map(|ms| ms.map(|ms| ms as u64));
     Ok(StoredLetter {
         place: LetterPlace { dropped_ms: number(row, 1)?, number: LetterNumber(number(row, 0)?) },
         receiver: row.get(2)?,
         cause: row.get(3)?,
         code: code.map(read_code).transpose()?,
         attempts: row.get(5)?,
-        sent_ms: millis(6)?.zip(millis(7)?),
+        sent_ms: optional_number(row, 6)?.zip(optional_number(row, 7)?),
         message: Message::published_by(publisher, parts, scratch),
     })
 }
@@ -149,10 +153,9 @@ pub(super) fn letter(row: &Row<'_>, scratch: &mut Vec<u8>) -> Result<StoredLette
 /// # Errors
 /// Returns an error if a column has a value that the broker never writes.
 pub(super) fn flight(row: &Row<'_>, first: usize) -> Result<Option<Flight>> {
-    let running: Option<i64> = row.get(first)?;
+    let running = optional_number(row, first)?;
     let transmissions: Option<u16> = row.get(first + 1)?;
-    Ok(running
-        .map(|running| Flight { running: running as u64, transmissions: transmissions.unwrap_or_default() }))
+    Ok(running.map(|running| Flight { running, transmissions: transmissions.unwrap_or_default() }))
 }
 
 /// Returns the number of Subscription Identifiers of a row, without parsing them.
@@ -210,8 +213,7 @@ pub(super) fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> 
         };
         Ok::<_, Error>(will.shared())
     });
-    let duration =
-        |column| row.get::<_, Option<i64>>(column).map(|ms| ms.map(|ms| Duration::from_millis(ms as u64)));
+    let duration = |column| optional_number(row, column).map(|ms| ms.map(Duration::from_millis));
     Ok(StoredSession {
         key: SessionKey(number(row, 0)?),
         client_id: row.get(1)?,

@@ -190,7 +190,7 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
                 "retained ADD COLUMN source_listener TEXT",
             ],
         ),
-        _ => add_letters(connection),
+        _ => change(connection, 7, LETTERS),
     }
 }
 
@@ -200,23 +200,22 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
 fn add_clocks(connection: &Connection, written: u64) -> Result<(), StoreError> {
     let wall = i64::try_from(written).unwrap_or(i64::MAX);
     let sql = format!(
-        "BEGIN IMMEDIATE; \
-         INSERT OR REPLACE INTO meta SELECT 'wall_ms', {wall} FROM meta WHERE name = 'heartbeat_ms' AND value > 0; \
-         DELETE FROM meta WHERE name = 'heartbeat_ms' AND value = 0; \
-         PRAGMA user_version = 2; COMMIT;"
+        "INSERT OR REPLACE INTO meta SELECT 'wall_ms', {wall} FROM meta WHERE name = 'heartbeat_ms' AND value > 0; \
+         DELETE FROM meta WHERE name = 'heartbeat_ms' AND value = 0;"
     );
-    connection.execute_batch(&sql).map_err(failed)
+    change(connection, 2, &sql)
 }
 
 /// Adds columns, which are NULL in the rows that are there. No row is written again.
 fn add_columns(connection: &Connection, version: i32, columns: &[&str]) -> Result<(), StoreError> {
     let alter: String = columns.iter().map(|column| format!("ALTER TABLE {column}; ")).collect();
-    let sql = format!("BEGIN IMMEDIATE; {alter}PRAGMA user_version = {version}; COMMIT;");
-    connection.execute_batch(&sql).map_err(failed)
+    change(connection, version, &alter)
 }
 
-fn add_letters(connection: &Connection) -> Result<(), StoreError> {
-    let sql = format!("BEGIN IMMEDIATE; {LETTERS} PRAGMA user_version = 7; COMMIT;");
+/// Runs statements that bring the tables to a version, and notes the version, in one transaction.
+/// So a crash leaves the tables as they were or as this version has them.
+fn change(connection: &Connection, version: i32, statements: &str) -> Result<(), StoreError> {
+    let sql = format!("BEGIN IMMEDIATE; {statements} PRAGMA user_version = {version}; COMMIT;");
     connection.execute_batch(&sql).map_err(failed)
 }
 
@@ -253,9 +252,8 @@ fn origin(connection: &Connection) -> Result<SchemaOrigin, StoreError> {
     })
 }
 
-/// Creates the tables in one transaction with the version. So a crash leaves an empty file or a
-/// complete one.
+/// Creates the tables in an empty file.
 fn create(connection: &Connection) -> Result<(), StoreError> {
-    let marks = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};");
-    connection.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {LETTERS} {marks} COMMIT;")).map_err(failed)
+    let tables = format!("{TABLES} {LETTERS} PRAGMA application_id = {APPLICATION_ID};");
+    change(connection, VERSION, &tables)
 }
