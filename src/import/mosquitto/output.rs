@@ -1,7 +1,7 @@
 //! The settings as TOML for Homing.
 
 use super::translate::{ListenerSettings, TranslatedSettings};
-use super::value::quoted;
+use super::value::{quoted, quoted_list};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -45,8 +45,7 @@ fn write_listener(text: &mut String, listener: &ListenerSettings) {
     write_line(text, format_args!("\n[[listeners]]"));
     write_line(text, format_args!("address = {}", quoted(&listener.address)));
     if let Some(methods) = &listener.auth {
-        let methods: Vec<String> = methods.iter().map(|method| quoted(method)).collect();
-        write_line(text, format_args!("auth = [{}]", methods.join(", ")));
+        write_line(text, format_args!("auth = {}", quoted_list(methods)));
     }
     if let Some(file) = &listener.password_file {
         write_line(text, format_args!("password_file = {}", quoted(file)));
@@ -58,16 +57,14 @@ fn write_listener(text: &mut String, listener: &ListenerSettings) {
         write_line(text, format_args!("acl_file = {}", quoted(file)));
     }
     if !listener.versions.is_empty() {
-        let versions: Vec<String> = listener.versions.iter().map(|version| quoted(version)).collect();
-        write_line(text, format_args!("versions = [{}]", versions.join(", ")));
+        write_line(text, format_args!("versions = {}", quoted_list(&listener.versions)));
     }
     if listener.is_websocket {
         // mosquitto takes every path, and every origin unless some are named.
         let any = ["*".to_owned()];
         let origins = if listener.origins.is_empty() { &any[..] } else { &listener.origins };
-        let origins: Vec<String> = origins.iter().map(|origin| quoted(origin)).collect();
         write_line(text, format_args!("protocol = \"websocket\"\nwebsocket_path = \"*\""));
-        write_line(text, format_args!("origins = [{}]", origins.join(", ")));
+        write_line(text, format_args!("origins = {}", quoted_list(origins)));
     }
     if let Some(version) = listener.proxy {
         write_line(text, format_args!("proxy_protocol = {}", quoted(version)));

@@ -63,6 +63,12 @@ pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::String(text.to_owned()).to_string()
 }
 
+/// Returns the texts as an array of TOML.
+pub(super) fn quoted_list(texts: &[impl AsRef<str>]) -> String {
+    let texts: Vec<String> = texts.iter().map(|text| quoted(text.as_ref())).collect();
+    format!("[{}]", texts.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

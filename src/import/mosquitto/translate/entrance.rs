@@ -3,7 +3,7 @@
 use super::Translator;
 use super::conf_listener::{ConfListener, DefaultReach, EntranceSettings};
 use crate::import::mosquitto::conf::ConfLine;
-use crate::import::mosquitto::value::{RefusedValue, boolean, quoted, text};
+use crate::import::mosquitto::value::{RefusedValue, boolean, quoted, quoted_list, text};
 
 /// Who may enter by a listener, in Homing's words.
 #[derive(Debug, PartialEq)]
@@ -91,8 +91,7 @@ impl Translator {
         let TranslatedEntrance { anonymous, methods, acl_file, .. } = entrance;
         self.keys.extend(anonymous.map(|word| ("auth.anonymous", quoted(word))));
         if !methods.is_empty() {
-            let methods: Vec<String> = methods.iter().map(|method| quoted(method)).collect();
-            self.keys.push(("auth.methods", format!("[{}]", methods.join(", "))));
+            self.keys.push(("auth.methods", quoted_list(&methods)));
         }
         self.keys.extend(acl_file.map(|file| ("acl.file", quoted(&file))));
     }
@@ -106,7 +105,7 @@ impl Translator {
         EntranceSettings { anonymous, ..self.entrance.clone() }
     }
 
-    /// Writes a password file that all listeners with a password file share as a key of the broker.
+    /// If all listeners with a password file have the same one, writes it as a key of the broker.
     /// Files that differ stay with their listeners.
     fn common_password_file(&mut self, entrances: &mut [TranslatedEntrance]) {
         let mut files: Vec<String> =
