@@ -24,9 +24,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let auth = &config.auth;
     let mut findings = Vec::new();
     let listeners = config.all_listeners();
-    let own = listeners.iter().filter_map(|listener| listener.password_file.as_ref().map(PathBuf::from));
-    let passwords: BTreeSet<PathBuf> = auth.password_path().into_iter().chain(own).collect();
-    for path in passwords {
+    for path in paths(auth.password_path(), &listeners, |listener| listener.password_file.as_ref()) {
         let passwords = PasswordFile::load(&path).map(|file| format!("{} users", file.users()));
         findings.extend(read_secret("passwords", &path, passwords));
     }
@@ -38,9 +36,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         let headers = HttpHeaders::load(&path).map(|headers| format!("{} headers", headers.iter().count()));
         findings.extend(read_secret("http headers", &path, headers));
     }
-    let acls = listeners.iter().filter_map(|listener| listener.acl_file.as_ref().map(PathBuf::from));
-    let acls: BTreeSet<PathBuf> = config.acl.path().into_iter().chain(acls).collect();
-    for path in acls {
+    for path in paths(config.acl.path(), &listeners, |listener| listener.acl_file.as_ref()) {
         findings.push(read("acl", &path, acl_file::load(&path).map(|_| "valid".to_owned())));
     }
     if let Some(path) = config.bans.path() {
@@ -53,6 +49,16 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     }
     findings.extend(certificates(&listeners));
     findings
+}
+
+/// Returns the paths of one kind of file: that of the broker, and those that `own` finds in the
+/// listeners. A path that is named several times comes once.
+fn paths(
+    broker: Option<PathBuf>,
+    listeners: &[Listener],
+    own: fn(&Listener) -> Option<&String>,
+) -> BTreeSet<PathBuf> {
+    broker.into_iter().chain(listeners.iter().filter_map(own).map(PathBuf::from)).collect()
 }
 
 /// Returns the findings about a file with secrets: its content, and who else may read it.
