@@ -62,14 +62,14 @@ impl Delivery {
         self.message.size() + self.ids.size()
     }
 
-    /// Returns the selection of a portion that takes the delivery or not. A shared delivery is the
-    /// last one that a portion takes, because another member may get it, which costs more.
-    pub fn selection(&self, is_taken: bool) -> Selection {
-        match (is_taken, &self.share) {
-            (false, _) => Selection::Keep,
-            (true, None) => Selection::Take,
-            (true, Some(_)) => Selection::TakeLast,
+    /// Returns the selection of a portion that takes the delivery if `is_taken` returns true for
+    /// its message. A shared delivery is the last one that a portion takes, because another member
+    /// may get it, which costs more.
+    pub fn selection(&self, is_taken: &mut impl FnMut(&Message) -> bool) -> Selection {
+        if !is_taken(&self.message) {
+            return Selection::Keep;
         }
+        if self.share.is_some() { Selection::TakeLast } else { Selection::Take }
     }
 
     /// Returns the drop of this delivery, which was never sent to the session. The stored row ends
@@ -426,7 +426,7 @@ impl Queue {
     ) -> Portion<Delivery> {
         let (len, from) = (self.entries.len(), number.saturating_sub(self.front));
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(len);
-        let select = |delivery: &Delivery| delivery.selection(is_taken(&delivery.message));
+        let select = |delivery: &Delivery| delivery.selection(&mut is_taken);
         let mut portion = take_portion(&mut self.entries, from, most, select);
         if !portion.taken.is_empty() {
             self.front += len as u64 + 1;

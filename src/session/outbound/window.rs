@@ -396,7 +396,7 @@ impl InFlight {
         mut is_taken: impl FnMut(&Message) -> bool,
     ) -> Portion<Unacked> {
         let from = self.publishes.partition_point(|p| p.transmission.number() < number);
-        let select = |p: &Unacked| p.delivery.selection(is_taken(&p.delivery.message));
+        let select = |p: &Unacked| p.delivery.selection(&mut is_taken);
         let mut portion = take_portion(&mut self.publishes, from, most, select);
         if !portion.taken.is_empty() {
             self.sent = 0;
