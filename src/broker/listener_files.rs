@@ -1,8 +1,8 @@
-//! Files of which the broker has one, and each listener may have its own: rules about topics, and
-//! passwords.
+//! Password files and ACL files: the broker has one of each kind, and a listener may have its own.
 
 use super::handshake::entrance::listener_name;
 use crate::auth::file_error::FileError;
+use crate::auth::password::file::{Fingerprint, PasswordFile};
 use crate::config::{Config, Listener};
 use crate::shard::arrival::ListenerNumber;
 use std::collections::HashMap;
@@ -89,7 +89,7 @@ impl<T> ListenerFiles<T> {
         own.or(self.broker.as_ref())
     }
 
-    /// Returns the files of listeners of their own, with the names of the listeners.
+    /// Returns the listeners that have a file of their own, by name, each with its file.
     pub(super) fn own(&self) -> impl Iterator<Item = (&str, &Arc<T>)> {
         self.listeners.iter().filter_map(|(name, own)| Some((&**name, own.as_ref()?)))
     }
@@ -97,6 +97,14 @@ impl<T> ListenerFiles<T> {
     /// Returns true if there is no file.
     pub(super) fn is_empty(&self) -> bool {
         self.broker.is_none() && self.own().next().is_none()
+    }
+}
+
+impl ListenerFiles<PasswordFile> {
+    /// Returns the fingerprint of a user's line in the password file that holds for a listener;
+    /// `None` without a line or a file.
+    pub(super) fn fingerprint(&self, listener: ListenerNumber, user: &str) -> Option<Fingerprint> {
+        self.of(listener)?.fingerprint(user)
     }
 }
 

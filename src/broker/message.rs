@@ -54,7 +54,7 @@ impl PasswordsChanged {
     /// Returns true if a client of this listener entered as this user with a line that is gone or
     /// has changed.
     pub(super) fn revokes(&self, user: &Identity, listener: ListenerNumber) -> bool {
-        let line = |files: &ListenerFiles<PasswordFile>| files.of(listener)?.fingerprint(user.user());
+        let line = |files: &ListenerFiles<PasswordFile>| files.fingerprint(listener, user.user());
         user.source() == IdentitySource::Password && line(&self.old) != line(&self.new)
     }
 }

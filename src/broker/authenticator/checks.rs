@@ -165,8 +165,7 @@ impl Checks {
         for method in &request.methods {
             match method {
                 AuthMethod::Password => {
-                    let file = self.passwords.of(request.listener);
-                    let line = file.and_then(|file| file.fingerprint(request.user()));
+                    let line = self.passwords.fingerprint(request.listener, request.user());
                     if let Some(fingerprint) = line {
                         // This method decides, so no later one counts.
                         proofs.push(Proof::of_line(secret, request, fingerprint));
@@ -188,8 +187,7 @@ impl Checks {
     pub(super) fn holds(&self, proof: &Proof) -> bool {
         match &proof.evidence {
             Evidence::Line { listener, user, fingerprint } => {
-                let file = self.passwords.of(*listener);
-                file.and_then(|file| file.fingerprint(user)) == Some(*fingerprint)
+                self.passwords.fingerprint(*listener, user) == Some(*fingerprint)
             }
             Evidence::Keys(fingerprint) => {
                 self.tokens.as_ref().is_some_and(|check| check.verifier.fingerprint() == *fingerprint)

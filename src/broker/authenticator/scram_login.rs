@@ -69,9 +69,7 @@ impl ScramLogin {
             AuthDecision::Deny(error.what())
         })?;
         let checks = self.inner.checks.load();
-        let file = checks.passwords.of(self.listener);
-        let line = file.and_then(|file| file.fingerprint(self.user()));
-        if line != self.fingerprint {
+        if checks.passwords.fingerprint(self.listener, self.user()) != self.fingerprint {
             return Err(AuthDecision::Unavailable("the password file has changed meanwhile"));
         }
         Ok(last)
