@@ -3,6 +3,7 @@
 use super::keys;
 use super::reload::shown;
 use super::table::ReloadEffect;
+use super::value::BUILT_IN;
 use super::{Config, Loaded};
 use std::collections::BTreeMap;
 
@@ -68,7 +69,7 @@ impl Config {
         let built_in = Config::default();
         let row = |key| {
             let (value, default) = (shown(key, self), shown(key, &built_in));
-            let unknown = || if value == default { "built-in default" } else { "code" }.to_owned();
+            let unknown = || if value == default { BUILT_IN } else { "code" }.to_owned();
             let source = sources.sources.get(key.path).cloned().unwrap_or_else(unknown);
             let pending = sources.pending.get(key.path).cloned();
             KeyInForce { key: key.path, value, default, source, effect: key.effect, pending }

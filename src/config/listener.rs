@@ -225,15 +225,13 @@ impl Listener {
     /// Returns true if `new` differs from this listener only in keys that need no restart. They
     /// hold for connections that begin from then on.
     pub(super) fn needs_no_restart_for(&self, new: &Listener) -> bool {
-        let Listener { versions, client_id, connections, .. } = new.clone();
-        let Listener { keep_alive_maximum, messages_per_second, bytes_per_second, .. } = *new;
         let reloaded = Listener {
-            versions,
-            client_id,
-            connections,
-            keep_alive_maximum,
-            messages_per_second,
-            bytes_per_second,
+            versions: new.versions.clone(),
+            client_id: new.client_id.clone(),
+            connections: new.connections,
+            keep_alive_maximum: new.keep_alive_maximum,
+            messages_per_second: new.messages_per_second,
+            bytes_per_second: new.bytes_per_second,
             ..self.clone()
         };
         reloaded == *new

@@ -6,7 +6,9 @@ use super::problem::Problem;
 use super::secrets::without_secrets;
 use super::sources::{Loaded, contradictions};
 use super::table::{Key, ReloadEffect};
+use super::value::BUILT_IN;
 use super::{Config, Setting};
+use crate::mqtt::topic::first_chars;
 use config::Value;
 
 /// The largest value, in characters, that a change is shown with.
@@ -73,7 +75,7 @@ impl Loaded {
     /// Returns the source of a key's value: the file, variable or flag, or `built-in default`.
     pub(super) fn source_of(&self, path: &str) -> String {
         let set = self.changed.iter().find(|setting: &&Setting| setting.key == path);
-        set.map_or_else(|| "built-in default".to_owned(), |setting| setting.source.clone())
+        set.map_or(BUILT_IN, |setting| &setting.source).to_owned()
     }
 }
 
@@ -82,8 +84,8 @@ impl Config {
     /// listener has its new values if all of them may hold without a restart, and else its old
     /// ones.
     ///
-    /// Otherwise a rule about client ids would end at once, while the demand for a password that
-    /// comes in its place waits.
+    /// A listener never has a part of its new values. A rule about client ids could end at once,
+    /// while the password that replaces it is demanded only after the restart.
     pub fn with_reloaded(&self, new: &Config) -> Config {
         let mut config = self.clone();
         for key in keys::keys().filter(|key| key.effect != ReloadEffect::Restart) {
@@ -102,7 +104,7 @@ impl Config {
 fn reloaded_listeners(running: &[Listener], new: &[Listener]) -> Vec<Listener> {
     let reloaded = |(at, listener): (usize, &Listener)| {
         let is_same = |other: &&Listener| other.address == listener.address;
-        // Several listeners may have port 0. Those at the same place are the same.
+        // Several listeners may have port 0. Then the place in the list decides.
         let same = new.get(at).filter(is_same).or_else(|| new.iter().find(is_same));
         same.filter(|same| listener.needs_no_restart_for(same)).unwrap_or(listener).clone()
     };
@@ -112,10 +114,8 @@ fn reloaded_listeners(running: &[Listener], new: &[Listener]) -> Vec<Listener> {
 /// Returns a value on one line of a bounded length, without what may be a secret.
 pub(super) fn shown(key: &Key, config: &Config) -> String {
     let line = without_secrets(key.path, &config.value(key));
-    match line.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}...", line.get(..end).unwrap_or_default()),
-        None => line,
-    }
+    let shown = first_chars(&line, SHOWN);
+    if shown.len() < line.len() { format!("{shown}...") } else { line }
 }
 
 /// Returns each key with a configuration in which it has another value than the default. Other keys

@@ -121,8 +121,9 @@ pub fn document() -> String {
 fn list(text: &mut String, section: &Section) {
     for key in section.keys {
         wrapped(text, "", &joined(key.help), WIDTH);
-        let _ = writeln!(text, "\n- In the file only: listeners have no environment variable and no flag");
-        let _ = writeln!(text, "- Effect of a change: {}, but for what the text says", key.effect.title());
+        let _ = writeln!(text, "\n- In the file only: there is no environment variable and no flag");
+        let effect = key.effect.title();
+        let _ = writeln!(text, "- Effect of a change: {effect}, unless the text says otherwise");
     }
     let _ = write!(text, "\n```toml\n{}```\n", section.example);
 }

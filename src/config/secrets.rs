@@ -7,8 +7,8 @@ use config::{Value, ValueKind};
 /// The key with the address of a service. The query of the address may have a password.
 const SERVICE: &str = "auth.http_url";
 
-/// Returns the value of a key as one would write it in the file, tables in full. What may be a
-/// secret is `...` instead.
+/// Returns the value of a key as one would write it in the file, tables in full. `...` stands for a
+/// part that may be a secret.
 pub(super) fn without_secrets(path: &str, value: &Value) -> String {
     match (path, text(value)) {
         (SERVICE, Some("off")) => in_full(value),
@@ -21,7 +21,7 @@ fn without_query(address: Option<&str>) -> String {
     match address.and_then(ServiceUrl::parse) {
         Some(service) if service.target.contains('?') => format!("\"{service}?...\""),
         Some(service) => format!("\"{service}\""),
-        // A secret may stand anywhere in what is no address.
+        // A text that is no address may have a secret anywhere.
         None => "\"...\"".to_owned(),
     }
 }

@@ -55,10 +55,13 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// Returns the name of the source that a value came from: a file, a variable, a flag or "built-in
-/// default".
+/// The name of the source of a default.
+pub(super) const BUILT_IN: &str = "built-in default";
+
+/// Returns the name of the source that a value came from: a file, a variable, a flag or
+/// [`BUILT_IN`].
 pub(super) fn origin(value: &Value) -> String {
-    value.origin().unwrap_or("built-in default").to_owned()
+    value.origin().unwrap_or(BUILT_IN).to_owned()
 }
 
 /// Returns a value as one would write it in the file.
