@@ -155,9 +155,9 @@ impl Observer {
         answer.map_err(|_| NoAnswer)?.map_err(|_| NoAnswer)
     }
 
-    /// Sends a message to a shard, and waits for the answer. Settles first what this thread has
-    /// released: a message of an earlier answer may have been removed meanwhile, so that the last
-    /// reference to it was here.
+    /// Sends a message to a shard, and waits for the answer. Settles first the memory that this
+    /// thread has released: an earlier answer may have had the last reference to a message that a
+    /// shard has removed meanwhile.
     async fn send<M>(&self, shard: usize, message: M) -> Result<M::Result, NoAnswer>
     where
         M: Message<Result: Send> + Send + 'static,

@@ -159,7 +159,7 @@ impl Reload {
         Ok(reloaded)
     }
 
-    /// Returns a configuration that goes together with the values that hold until a restart.
+    /// Returns `loaded` if it does not contradict the values that hold until a restart.
     ///
     /// # Errors
     /// The contradictions.

@@ -129,15 +129,13 @@ fn connect_policy(config: &Config, packet_size: ByteSize, keep_alive_maximum: Du
 /// Returns the settings for the clients of each listener; empty if no listener has its own.
 fn all_terms(config: &Config) -> Vec<ListenerTerms> {
     let has_own = |listener: &Listener| {
-        let Listener { auth, password_file, anonymous, versions, client_id, .. } = listener;
-        let Listener { packet_size, keep_alive_maximum, .. } = listener;
-        auth.is_some()
-            || password_file.is_some()
-            || anonymous.is_some()
-            || versions.is_some()
-            || client_id.is_some()
-            || packet_size.is_some()
-            || keep_alive_maximum.is_some()
+        listener.auth.is_some()
+            || listener.password_file.is_some()
+            || listener.anonymous.is_some()
+            || listener.versions.is_some()
+            || listener.client_id.is_some()
+            || listener.packet_size.is_some()
+            || listener.keep_alive_maximum.is_some()
     };
     let listeners = config.all_listeners();
     if !listeners.iter().any(has_own) {

@@ -247,8 +247,8 @@ impl AuthPolicy {
     }
 }
 
-/// Returns true if a CONNECT has a user name. An empty one is none that a session or a rule could
-/// have.
+/// Returns true if a CONNECT has a user name. An empty name does not count: no session and no rule
+/// can have it.
 fn has_user_name(connect: &Connect<'_>) -> bool {
     connect.user_name.is_some_and(|name| !name.is_empty())
 }

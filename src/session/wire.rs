@@ -39,8 +39,8 @@ pub struct Wire {
     pub requested: bool,
     /// Number of disconnects in a row for the same message.
     pub disconnects: u16,
-    /// True until it is known which messages of the session the client may read. Until then none
-    /// of those that wait is sent.
+    /// True while the messages of the session are checked against the rules of the client. No
+    /// queued message is sent before the end of the check.
     pub withholds_queue: bool,
 }
 

@@ -62,7 +62,7 @@ const CACHED: usize = 65_536;
 /// Bytes of all caches together.
 const CACHED_BYTES: usize = 16 << 20;
 
-/// The reason of a refusal, if no method behind the HTTP service is meant. For the log.
+/// The reason in the log, if the HTTP service ignores a client and no later method decides.
 const IGNORED: &str = "the HTTP service ignores the client, and no other method is meant";
 
 /// Settings of the authenticator.
@@ -287,7 +287,7 @@ impl Inner {
             HttpAnswer::Ignore if place.rest(&job.request).is_empty() => {
                 self.deny(&job, IGNORED, true);
             }
-            // As an unknown name: if no later method knows the client either, it is a guess.
+            // The name is unknown so far: if no later method knows it either, the login is a guess.
             HttpAnswer::Ignore => self.enqueue(job, ChainPlace { what: IGNORED, is_guess: true, ..place }),
         }
     }
