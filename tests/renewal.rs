@@ -21,8 +21,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use support::now;
 use support::process::Homing;
+use support::{Connect, V311, now, password_file};
 
 /// The clients that nothing may disconnect, unless `RENEWAL_CLIENTS` is another number.
 const CLIENTS: usize = if cfg!(debug_assertions) { 400 } else { 10_000 };
@@ -119,9 +119,8 @@ impl Target<'_> {
     /// Returns a client with a certificate, and the certificate of the broker.
     fn enter(&self, client_id: &str, config: ClientConfig) -> (Client, CertificateDer<'static>) {
         let mut stream = kit::tls_client(config, "localhost", kit::dial(self.tls));
-        let length = u8::try_from(client_id.len()).expect("a short name");
-        let head = [0x10, 12 + length, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 0, 0, length];
-        stream.write_all(&[&head[..], client_id.as_bytes()].concat()).expect("open");
+        let connect = Connect::new(V311, client_id).keep_alive(0);
+        stream.write_all(&connect.encode()).expect("open");
         assert_eq!(kit::packet(&mut stream), (0x20, vec![0, 0]), "{client_id}");
         let chain = stream.conn.peer_certificates().expect("a chain");
         let certificate = chain[0].clone().into_owned();
@@ -162,7 +161,7 @@ fn assert_all_answer(fleet: &mut [Client]) {
     fleet.iter_mut().for_each(Client::pong);
 }
 
-/// Pings until `stop`, and returns the longest time of an answer.
+/// Pings until `stop`, with a pause of 1 ms between two pings. Returns the longest time of an answer.
 fn longest_answer(mut client: Client, stop: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
@@ -170,6 +169,7 @@ fn longest_answer(mut client: Client, stop: &AtomicBool) -> Duration {
         client.ping();
         client.pong();
         longest = longest.max(now() - sent);
+        // The rate of the pings, which leaves most of the processor to the broker.
         thread::sleep(Duration::from_millis(1));
     }
     longest
@@ -183,7 +183,7 @@ fn renew(pki: &Pki, next: &Pki) -> CertificateDer<'static> {
     let authorities = [pki, next].map(|pki| fs::read_to_string(pki.path("ca.pem")).expect("a file"));
     pki.write("ca.pem", &authorities.concat());
     pki.revoke("ca.crl", &[7, 99]);
-    kit::passwords(&pki.text_path("passwd"), &[("fleet", "f"), ("new", "n")]);
+    pki.write("passwd", &password_file(&[("fleet", "f"), ("new", "n")]));
     pki.write("acl", "user fleet\ntopic readwrite b\n");
     certificate
 }
@@ -194,7 +194,7 @@ fn serve(pki: &Pki, next: &Pki) -> (Homing, SocketAddr) {
     pki.revoke("ca.crl", &[99]);
     next.revoke("ca.crl", &[99]);
     let next_crl = next.text_path("ca.crl");
-    kit::passwords(&path("passwd"), &[("fleet", "f"), ("gone", "g")]);
+    pki.write("passwd", &password_file(&[("fleet", "f"), ("gone", "g")]));
     pki.write("acl", "user fleet\ntopic readwrite a\n");
     let [addresses, passwd, acl] = ["addresses", "passwd", "acl"].map(path);
     let [certificate, key, ca, crl] = ["server.pem", "server.key", "ca.pem", "ca.crl"].map(path);

@@ -1,9 +1,7 @@
 //! Clients with user names and passwords, over real sockets.
 
 use crate::support::launch::{TestBroker, on_configured_threads, restart_on, start_broker, start_broker_on};
-use crate::support::{Connect, Kind, Message, Packet, RawClient, V5, V311, Version};
-use homing::auth::password::hash::PasswordHash;
-use homing::auth::password::pbkdf2::Pbkdf2Hash;
+use crate::support::{Connect, Kind, Message, Packet, RawClient, V5, V311, Version, password_file};
 use homing::config::{AnonymousClients, Config, Glob, RedeliveryRule};
 use homing::store::memory::Memory;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,11 +23,7 @@ impl Passwords {
     }
 
     fn write(&self, users: &[(&str, &str)]) {
-        let line = |(user, password): &(&str, &str)| {
-            let hash = Pbkdf2Hash::create(password.as_bytes(), 101, &[7; 12]);
-            format!("{user}:{}\n", PasswordHash::Pbkdf2(hash).to_text())
-        };
-        self.write_text(&users.iter().map(line).collect::<String>());
+        self.write_text(&password_file(users));
     }
 
     fn write_text(&self, text: &str) {

@@ -1,9 +1,7 @@
 //! Logins that an HTTP service decides, over real sockets.
 
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker};
-use crate::support::{Connect, Message, Packet, V5, V311};
-use homing::auth::password::hash::PasswordHash;
-use homing::auth::password::pbkdf2::Pbkdf2Hash;
+use crate::support::{Connect, Message, Packet, V5, V311, password_file};
 use homing::config::{AnonymousClients, Config};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -123,8 +121,7 @@ fn file(text: &str) -> NamedTempFile {
 }
 
 fn passwords(user: &str, password: &str) -> NamedTempFile {
-    let hash = PasswordHash::Pbkdf2(Pbkdf2Hash::create(password.as_bytes(), 101, &[7; 12])).to_text();
-    file(&format!("{user}:{hash}\n"))
+    file(&password_file(&[(user, password)]))
 }
 
 fn user(name: &str) -> Connect {

@@ -1,12 +1,10 @@
 //! Clients with JSON Web Tokens, over real sockets.
 
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker};
-use crate::support::{Connect, Message, Packet, V5, V311, Version};
+use crate::support::{Connect, Message, Packet, V5, V311, Version, password_file};
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use homing::auth::password::hash::PasswordHash;
-use homing::auth::password::pbkdf2::Pbkdf2Hash;
 use homing::config::{AnonymousClients, Config, JwtFrom};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -157,8 +155,7 @@ fn the_user_name_may_be_the_token() {
 #[test]
 fn a_password_that_is_no_token_is_left_to_the_next_method() {
     let file = TestFile::new(&keys(&SECRET));
-    let hash = PasswordHash::Pbkdf2(Pbkdf2Hash::create(b"secret", 101, &[7; 12])).to_text();
-    let passwords = TestFile::new(&format!("bob:{hash}\n"));
+    let passwords = TestFile::new(&password_file(&[("bob", "secret")]));
     for methods in [&["jwt", "password"][..], &["password", "jwt"], &[]] {
         let broker = start_broker(|config| {
             use_keys(&file)(config);

@@ -6,8 +6,8 @@
 //! out of place) fails the test.
 //!
 //! `launch` starts a broker in this process, and `process` starts the real program. `shim` builds a
-//! library between the program and the system. `abuse` and `work` are traffic that several binaries
-//! use.
+//! library between the program and the system. `passwords` makes password files. `abuse` and `work`
+//! are traffic that several binaries use.
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test binary uses its own part of the kit")]
 
@@ -17,6 +17,7 @@ pub mod connect;
 pub mod launch;
 pub mod message;
 pub mod packet;
+pub mod passwords;
 pub mod process;
 pub mod property;
 pub mod shim;
@@ -27,6 +28,7 @@ pub use client::RawClient;
 pub use connect::{Connect, Will};
 pub use message::Message;
 pub use packet::{Kind, Packet, Publish};
+pub use passwords::password_file;
 pub use property::Property;
 pub use wire::Version::{self, V5, V31, V311};
 

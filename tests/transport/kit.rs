@@ -1,7 +1,7 @@
 //! Certificates, brokers and a small MQTT exchange over any stream.
 
-use homing::auth::password::hash::PasswordHash;
-use homing::auth::password::pbkdf2::Pbkdf2Hash;
+pub use crate::support::PATIENCE;
+use crate::support::{Connect, V311};
 use homing::broker::Broker;
 use homing::config::{CertificatePair, Config, Listener, ListenerAddress, ListenerTls};
 use rcgen::{
@@ -16,15 +16,11 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// A 3.1.1 CONNECT of client "c" with Clean Session and no Keep Alive.
 pub const CONNECT: &[u8] = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c";
 pub const CONNACK: [u8; 4] = [0x20, 2, 0, 0];
-
-/// Time within which an expected event must come, on a machine that many tests share.
-pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A certificate authority with the files of a server.
 pub struct Pki {
@@ -218,24 +214,13 @@ pub fn tls_client(
     StreamOwned::new(connection, socket)
 }
 
-/// Connects client "c".
-/// Writes a password file with these users and passwords.
-pub fn passwords(path: &str, users: &[(&str, &str)]) {
-    let line = |(user, password): &(&str, &str)| {
-        let hash = Pbkdf2Hash::create(password.as_bytes(), 101, &[7; 12]);
-        format!("{user}:{}\n", PasswordHash::Pbkdf2(hash).to_text())
-    };
-    fs::write(path, users.iter().map(line).collect::<String>()).expect("a writable folder");
-}
-
-/// Returns a 3.1.1 CONNECT with Clean Session, a user name and a password.
+/// Returns a 3.1.1 CONNECT with Clean Session, no Keep Alive, a user name and a password.
 pub fn login(client_id: &str, user: &str, password: &str) -> Vec<u8> {
-    let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
-    let fields = [client_id, user, password].map(text).concat();
-    let body = [b"\0\x04MQTT\x04\xC2\0\0", &fields[..]].concat();
-    [&[0x10, u8::try_from(body.len()).expect("a short CONNECT")][..], &body].concat()
+    let connect = Connect::new(V311, client_id).keep_alive(0);
+    connect.user_name(user).password(password.as_bytes()).encode()
 }
 
+/// Connects client "c".
 pub fn connect(stream: &mut (impl Read + Write)) {
     stream.write_all(CONNECT).expect("open");
     assert_eq!(read(stream, 4), CONNACK);

@@ -3,6 +3,9 @@
 //! Each test starts a broker in this process. The clients are rustls, tungstenite and plain
 //! sockets. Certificates are made for each test.
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod bans;
 mod health;
 mod http_service;

@@ -1,6 +1,7 @@
 //! Listeners with clients and limits of their own.
 
 use crate::kit;
+use crate::support::{Connect, V5, password_file};
 use homing::broker::Broker;
 use homing::config::{AnonymousClients, ByteSize, Listener, Sources};
 use std::io::Write;
@@ -8,12 +9,8 @@ use std::time::Duration;
 
 /// Returns a 5.0 CONNECT with Clean Start and this Keep Alive.
 fn connect(client_id: &str, user: Option<&str>, keep_alive: u16) -> Vec<u8> {
-    let text = |text: &str| [&[0, text.len() as u8][..], text.as_bytes()].concat();
-    let flags = if user.is_some() { 0x82 } else { 2 };
-    let mut body = [b"\0\x04MQTT\x05".as_slice(), &[flags], &keep_alive.to_be_bytes(), &[0]].concat();
-    body.extend(text(client_id));
-    body.extend(user.iter().flat_map(|user| text(user)));
-    [&[0x10, body.len() as u8][..], &body].concat()
+    let connect = Connect::new(V5, client_id).keep_alive(keep_alive);
+    user.into_iter().fold(connect, Connect::user_name).encode()
 }
 
 /// Returns the body of the CONNACK at a listener.
@@ -55,8 +52,9 @@ fn a_listener_without_methods_does_not_ask_for_the_password() {
 fn a_listener_has_a_password_file_of_its_own_and_a_reload_reads_it_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
-    kit::passwords(&path("people"), &[("ann", "a")]);
-    kit::passwords(&path("devices"), &[("ann", "b"), ("pump", "p")]);
+    let write = |name, text: &str| std::fs::write(path(name), text).expect("a writable folder");
+    write("people", &password_file(&[("ann", "a")]));
+    write("devices", &password_file(&[("ann", "b"), ("pump", "p")]));
     let own = Listener {
         name: Some("devices".to_owned()),
         password_file: Some(path("devices")),
@@ -84,10 +82,10 @@ fn a_listener_has_a_password_file_of_its_own_and_a_reload_reads_it_again() {
     }
     let (_, mut person) = login(0, "ann", "a");
     let (_, mut pump) = login(1, "pump", "p");
-    std::fs::write(path("devices"), "pump:plain\n").expect("a writable folder");
+    write("devices", "pump:plain\n");
     let error = broker.reload().expect_err("a broken file");
     assert!(error.contains("devices:1: ") && error.ends_with("(password_file of [[listeners]])"), "{error}");
-    kit::passwords(&path("devices"), &[("ann", "a")]);
+    write("devices", &password_file(&[("ann", "a")]));
     assert_eq!(
         broker.reload().expect("sound files"),
         "the password file has 1 users, and had 1; the password file of listener devices has 1 users, and had 2"

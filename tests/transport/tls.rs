@@ -1,6 +1,7 @@
 //! TLS: versions, certificates, SNI, ALPN, client certificates, and bytes that are no TLS.
 
 use crate::kit::{self, CONNACK, CONNECT, Pki};
+use crate::support::{Connect, V311, Will, password_file};
 use homing::config::{Listener, ListenerTls};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, StreamOwned};
@@ -205,18 +206,15 @@ fn a_revoked_client_is_disconnected_by_a_reload_and_does_not_come_back() {
 
 #[test]
 fn packets_before_a_close_are_handled_although_connect_waits_for_its_password() {
-    const ANN: &str = "ann:$7$101$sefxhLe5IMwc/luY$P6jur+KbXjsZUs2CKTdUQy7WBOD8R4ml6XPnDAfGB6aqoKdSwskOAtOMdklSL6rCHai23aWgaokwKKX0ATmYsQ==\n";
     let pki = Pki::new();
-    pki.write("passwd", ANN);
+    pki.write("passwd", &password_file(&[("ann", "secret")]));
     let broker = kit::start_with(vec![listener(pki.tls())], |config| {
         config.runtime.threads = 1;
         config.auth.password_file = pki.text_path("passwd");
     });
     let client = || kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
-    let credentials = b"\0\x03ann\0\x06secret";
     let mut watcher = client();
-    let connect = [b"\x10\x1A\0\x04MQTT\x04\xC2\0\0\0\x01w", &credentials[..]].concat();
-    watcher.write_all(&connect).expect("open");
+    watcher.write_all(&kit::login("w", "ann", "secret")).expect("open");
     assert_eq!(kit::read(&mut watcher, 4), [0x20, 2, 0, 0]);
     watcher.write_all(b"\x82\x06\0\x01\0\x01t\0").expect("open");
     assert_eq!(kit::read(&mut watcher, 5), [0x90, 3, 0, 1, 0]);
@@ -225,7 +223,8 @@ fn packets_before_a_close_are_handled_although_connect_waits_for_its_password() 
         while hasty.conn.is_handshaking() {
             hasty.conn.complete_io(&mut hasty.sock).expect("a handshake");
         }
-        let connect = [b"\x10\x23\0\x04MQTT\x04\xC6\0\0\0\x01h\0\x01t\0\x04will", &credentials[..]].concat();
+        let connect = Connect::new(V311, "h").keep_alive(0).will(Will::new("t", "will"));
+        let connect = connect.user_name("ann").password(b"secret").encode();
         let packets = [&connect[..], &[0x30, 4, 0, 1, b't', n], b"\xE0\0"].concat();
         hasty.conn.writer().write_all(&packets).expect("room");
         hasty.conn.send_close_notify();
