@@ -79,6 +79,7 @@ async fn client(address: SocketAddr, number: usize, answers: Rc<RefCell<Answers>
             break;
         }
         drop(stream);
+        // The backoff of this client. The test waits for `done`.
         tokio::time::sleep(RETRY).await;
     }
     done.add_permits(1);

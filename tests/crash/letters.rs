@@ -1,15 +1,15 @@
-//! `kill -9` while operators skip, park and republish messages: each message is in the queue of its
-//! receiver or a dead letter, exactly one, and what was answered is so after the restart.
+//! `kill -9` while operators skip, park, republish and delete messages. After the restart each
+//! message is in exactly one place, in the queue of its receiver or among the dead letters. Actions
+//! that were answered hold.
 
 use crate::rng::Rng;
-use crate::support::process::Process;
-use crate::support::{Connect, Message, RawClient, V5, V311, now};
-use crate::{LONGEST, any_seed, spawn, variable};
+use crate::support::{Connect, Message, RawClient, V5, V311};
+use crate::{any_seed, await_moment_of_kill, spawn, variable};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -107,7 +107,8 @@ impl Operated {
         Some(())
     }
 
-    /// Compares what the operator knows with what is there.
+    /// Compares the places that the operator knows with the places of the messages in the broker.
+    /// Returns a line for each difference.
     fn check(&self, address: SocketAddr, socket: &Path) -> Vec<String> {
         let mut found = vec![(0, 0); self.messages.len()];
         let listing = format!("/api/v1/dead-letters?receiver={}&limit=256", self.name);
@@ -157,14 +158,10 @@ fn ask(socket: &Path, method: &str, path: &str) -> Option<(u16, Value)> {
     Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
 }
 
-fn socket_in(directory: &Path) -> PathBuf {
-    directory.join("homing.sock")
-}
-
 /// Fills queues, lets operators act until the broker is killed, and checks all messages after a
 /// start with another number of threads. Returns what is wrong, and the number of doubts.
 fn round(number: u64, directory: &Path, rng: &mut Rng) -> (Vec<String>, usize) {
-    let socket = socket_in(directory);
+    let socket = directory.join("homing.sock");
     let fresh = Known { place: Place::Queue, doubt: None };
     let mut operated: Vec<Operated> = (0..RECEIVERS)
         .map(|n| Operated {
@@ -182,21 +179,13 @@ fn round(number: u64, directory: &Path, rng: &mut Rng) -> (Vec<String>, usize) {
         for one in &mut operated {
             scope.spawn(|| one.operate(&socket, &acted));
         }
-        kill_after(&mut homing, &acted, count, then);
+        await_moment_of_kill(|| acted.load(Ordering::Relaxed) >= count, then);
+        homing.kill();
     });
     let mut homing = spawn(directory, 1 + (number + 1) % 3);
     let address = homing.address().expect("it listens");
     let doubts = operated.iter().flat_map(|one| &one.messages).filter(|known| known.doubt.is_some()).count();
     (operated.iter().flat_map(|one| one.check(address, &socket)).collect(), doubts)
-}
-
-fn kill_after(homing: &mut Process, acted: &AtomicU64, count: u64, then: Duration) {
-    let deadline = now() + LONGEST;
-    while acted.load(Ordering::Relaxed) < count && now() < deadline {
-        thread::sleep(Duration::from_micros(200));
-    }
-    thread::sleep(then);
-    homing.kill();
 }
 
 #[test]

@@ -137,10 +137,11 @@ impl Clients {
     }
 }
 
-/// Waits until so many acknowledgements have come since `from`, then a little longer.
-fn wait_for_acknowledgements(trial: &Trial, from: u64, count: u64, then: Duration) {
+/// Waits until `is_enough`, or for [`LONGEST`]. Then waits for `then`: the seed draws this time, so
+/// that kills fall between any two steps of the broker.
+fn await_moment_of_kill(is_enough: impl Fn() -> bool, then: Duration) {
     let deadline = now() + LONGEST;
-    while trial.acknowledged() < from + count && now() < deadline {
+    while !is_enough() && now() < deadline {
         thread::sleep(Duration::from_micros(200));
     }
     thread::sleep(then);
@@ -184,7 +185,7 @@ fn round(number: u64, directory: &Path, clients: &mut Clients, trial: &Trial, rn
     let then = Duration::from_micros(rng.below(3_000));
     let (began, from) = (now(), trial.acknowledged());
     let pending = clients.run(trial, || {
-        wait_for_acknowledgements(trial, from, count, then);
+        await_moment_of_kill(|| trial.acknowledged() >= from + count, then);
         trial.about_to_kill();
         homing.kill();
     });
