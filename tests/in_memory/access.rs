@@ -1,14 +1,16 @@
 //! The rules of an ACL over whole shards: shared messages that some members may not read, sessions
 //! that get another user, and rules that change.
 
-use crate::client::{connect, encoded, enter, named_at, publication, publish, send, subscribe, take, will};
+use crate::client::{
+    connect, encoded, enter, named_at, publication, publish, send, subscribe, take, unsubscribe, will,
+};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::acl::Acl;
 use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
-    Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, WillMessage,
+    Subscribe, SubscribeFilter, SubscriptionOptions, WillMessage,
 };
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::session::drops::DropReason;
@@ -286,13 +288,7 @@ fn a_queue_is_checked_after_a_change_even_if_the_present_filters_may_be_read() {
         publish(&mut driver, publisher, topic, QoS::AtLeastOnce, id);
     }
     assert_eq!(take(&mut driver, reader, false), ["own/x"]);
-    let packet_id = PacketId::new(9).expect("not 0");
-    let filters = ["t"].into_iter().collect();
-    send(
-        &mut driver,
-        reader,
-        &Packet::Unsubscribe(Unsubscribe { packet_id, filters, properties: Properties::EMPTY }),
-    );
+    driver.send(reader, &unsubscribe("t"));
     change_rules(&mut driver, "user reader\ntopic read own/#\npattern write #\n");
     assert_eq!(dropped(&driver, DropReason::NotAuthorized), 1);
     send(&mut driver, reader, &Packet::Puback(Acknowledgement::success(FIRST)));

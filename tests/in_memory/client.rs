@@ -5,7 +5,7 @@ use crate::driver::{LinkId, MemoryDriver};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
-    PublishProperties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions, WillMessage,
+    PublishProperties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, WillMessage,
 };
 use homing::shard::shard_of;
 
@@ -72,6 +72,13 @@ pub fn subscribe(driver: &mut MemoryDriver, link: LinkId, filters: &[&str], qos:
     send(driver, link, &Packet::Subscribe(subscribe));
 }
 
+/// The bytes of an UNSUBSCRIBE.
+pub fn unsubscribe(filter: &str) -> Vec<u8> {
+    let packet_id = PacketId::new(9).expect("not 0");
+    let filters = [filter].into_iter().collect();
+    encoded(&Packet::Unsubscribe(Unsubscribe { packet_id, filters, properties: Properties::EMPTY }), V5)
+}
+
 /// A PUBLISH at QoS 0.
 pub fn publication<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {
     Publish {
@@ -91,19 +98,31 @@ pub fn publish(driver: &mut MemoryDriver, link: LinkId, topic: &str, qos: QoS, p
     send(driver, link, &Packet::Publish(publish));
 }
 
+/// Calls `look` with each packet that came on a link since the last call.
+pub fn take_packets(
+    driver: &mut MemoryDriver,
+    link: LinkId,
+    version: ProtocolVersion,
+    mut look: impl FnMut(Packet<'_>),
+) {
+    let (received, mut at) = (std::mem::take(&mut driver.links[link].received), 0);
+    while let Ok(Decoded::Packet { packet, length }) = codec::decode(&received[at..], version, u32::MAX) {
+        at += length;
+        look(packet);
+    }
+}
+
 /// Returns the topics that came since the last call, and acknowledges them if asked to.
 pub fn take(driver: &mut MemoryDriver, link: LinkId, acknowledges: bool) -> Vec<String> {
     let mut topics = Vec::new();
     loop {
-        let received = std::mem::take(&mut driver.links[link].received);
-        let (mut at, mut ids) = (0, Vec::new());
-        while let Ok(Decoded::Packet { packet, length }) = codec::decode(&received[at..], V5, u32::MAX) {
-            at += length;
+        let mut ids = Vec::new();
+        take_packets(driver, link, V5, |packet| {
             if let Packet::Publish(Publish { packet_id: Some(id), topic, .. }) = packet {
                 ids.push(id);
                 topics.push(topic.to_owned());
             }
-        }
+        });
         if ids.is_empty() || !acknowledges {
             return topics;
         }

@@ -4,9 +4,8 @@
 //! `tests/simulation/mutations` runs these tests as well, so each of these mutations is noticed
 //! whatever the seeds meet.
 
-use crate::client::{V5, client, connect, publication, send, subscribe, will};
+use crate::client::{V5, client, connect, publication, send, subscribe, take_packets, will};
 use crate::driver::{self, LinkId, MemoryDriver};
-use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS,
     ReasonCode,
@@ -44,19 +43,15 @@ fn publish(driver: &mut MemoryDriver, link: LinkId, byte: u8, times: usize, expi
 fn take(driver: &mut MemoryDriver, link: LinkId) -> (Vec<u8>, Vec<ReasonCode>) {
     let (mut messages, mut pubacks) = (Vec::new(), Vec::new());
     loop {
-        let received = std::mem::take(&mut driver.links[link].received);
-        let (mut at, mut ids) = (0, Vec::new());
-        while let Ok(Decoded::Packet { packet, length }) = codec::decode(&received[at..], V5, u32::MAX) {
-            at += length;
-            match packet {
-                Packet::Publish(Publish { packet_id: Some(id), payload, .. }) => {
-                    messages.push(payload[0]);
-                    ids.push(id);
-                }
-                Packet::Puback(ack) => pubacks.push(ack.reason),
-                _ => {}
+        let mut ids = Vec::new();
+        take_packets(driver, link, V5, |packet| match packet {
+            Packet::Publish(Publish { packet_id: Some(id), payload, .. }) => {
+                messages.push(payload[0]);
+                ids.push(id);
             }
-        }
+            Packet::Puback(ack) => pubacks.push(ack.reason),
+            _ => {}
+        });
         if ids.is_empty() {
             return (messages, pubacks);
         }

@@ -1,9 +1,8 @@
 //! When a publisher is answered, and what becomes of shared messages that no member of their group
 //! takes at once.
 
-use crate::client::{V5, connect, encoded, named_at, publication, subscribe};
+use crate::client::{V5, connect, encoded, named_at, publication, subscribe, take_packets};
 use crate::driver::{self, LinkId, MemoryDriver};
-use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS,
     ReasonCode,
@@ -77,20 +76,14 @@ impl Client {
 
     /// Returns the packets that came since the last call.
     fn had(&self, driver: &mut MemoryDriver) -> Had {
-        let received = std::mem::take(&mut driver.links[self.link].received);
-        let (mut at, mut had) = (0, Had::default());
-        while let Ok(Decoded::Packet { packet, length }) =
-            codec::decode(&received[at..], self.version, u32::MAX)
-        {
-            at += length;
-            match packet {
-                Packet::Puback(a) | Packet::Pubrec(a) => had.answers.push((a.packet_id.get(), a.reason)),
-                Packet::Publish(Publish { packet_id: Some(id), payload, .. }) => {
-                    had.messages.push((payload[0], id));
-                }
-                _ => {}
+        let mut had = Had::default();
+        take_packets(driver, self.link, self.version, |packet| match packet {
+            Packet::Puback(a) | Packet::Pubrec(a) => had.answers.push((a.packet_id.get(), a.reason)),
+            Packet::Publish(Publish { packet_id: Some(id), payload, .. }) => {
+                had.messages.push((payload[0], id));
             }
-        }
+            _ => {}
+        });
         had
     }
 

@@ -29,15 +29,20 @@ fn stored(shards: u8) -> MemoryDriver {
     driver
 }
 
-/// A client whose session is stored, with a subscription to `t`.
-fn subscriber(driver: &mut MemoryDriver, name: &str) -> LinkId {
+/// A client whose session is stored, with one subscription.
+fn subscribed(driver: &mut MemoryDriver, name: &str, filter: &str, qos: QoS) -> LinkId {
     let properties = ConnectProperties { session_expiry: Some(3600), ..Default::default() };
     let link = enter(driver, Connect { properties, ..connect(name) });
-    subscribe(driver, link, &["t"], QoS::ExactlyOnce);
+    subscribe(driver, link, &[filter], qos);
     link
 }
 
-/// Carries out a command about the first message in the queue of a client of the first shard.
+/// A client whose session is stored, with a subscription to `t`.
+fn subscriber(driver: &mut MemoryDriver, name: &str) -> LinkId {
+    subscribed(driver, name, "t", QoS::ExactlyOnce)
+}
+
+/// Parks the first message in the queue of a client of the first shard.
 fn park(driver: &mut MemoryDriver, name: &str) -> CommandOutcome {
     let client = SessionName::Client(name.into());
     let query = Query::Unfinished { client: client.clone(), part: UnfinishedPart::Queue, from: 0, most: 1 };
@@ -141,9 +146,7 @@ fn a_letter_ends_in_the_batch_that_gives_its_message_to_its_receiver() {
 fn a_receiver_gets_a_republished_message_as_its_subscription_says_or_not_at_all() {
     for (filter, granted) in [("t", QoS::AtLeastOnce), ("$share/g/t", QoS::AtLeastOnce)] {
         let mut driver = stored(1);
-        let properties = ConnectProperties { session_expiry: Some(3600), ..Default::default() };
-        let link = enter(&mut driver, Connect { properties, ..connect("receiver") });
-        subscribe(&mut driver, link, &[filter], granted);
+        let link = subscribed(&mut driver, "receiver", filter, granted);
         driver.close(link);
         let publisher = client::client(&mut driver, "publisher", 10);
         publish(&mut driver, publisher, "t", QoS::ExactlyOnce, 1);
@@ -256,9 +259,7 @@ fn a_republished_message_that_is_dropped_again_stays_one_letter() {
 #[test]
 fn a_letter_stays_if_no_subscriber_of_the_topic_can_take_its_message() {
     let (mut driver, name) = with_letter(1);
-    let properties = ConnectProperties { session_expiry: Some(3600), ..Default::default() };
-    let away = enter(&mut driver, Connect { properties, ..connect(&name) });
-    subscribe(&mut driver, away, &["t"], QoS::AtMostOnce);
+    let away = subscribed(&mut driver, &name, "t", QoS::AtMostOnce);
     driver.close(away);
     for to in [RepublishTo::Topic, RepublishTo::Receiver] {
         let refused = republish(&mut driver, to);

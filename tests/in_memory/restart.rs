@@ -1,12 +1,11 @@
 //! The rules that hold for sessions after a restart, and by which listener their clients came.
 
-use crate::client::{V5, connect, enter, publish, send, subscribe, take};
+use crate::client::{V5, connect, enter, publish, send, subscribe, take, take_packets};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::grant::{Grant, SessionRules};
 use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
 use homing::config::Durability;
-use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, QoS};
 use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod};
@@ -106,18 +105,16 @@ fn a_claimed_name_counts_after_a_restart_as_before() {
 
 /// The Packet Identifiers of the PUBLISH packets that came since the last call.
 fn packet_ids(driver: &mut MemoryDriver, link: LinkId) -> Vec<u16> {
-    let received = std::mem::take(&mut driver.links[link].received);
-    let (mut at, mut ids) = (0, Vec::new());
-    while let Ok(Decoded::Packet { packet, length }) = codec::decode(&received[at..], V5, u32::MAX) {
-        at += length;
+    let mut ids = Vec::new();
+    take_packets(driver, link, V5, |packet| {
         if let Packet::Publish(Publish { packet_id: Some(id), .. }) = packet {
             ids.push(id.get());
         }
-    }
+    });
     ids
 }
 
-/// The Packet Identifiers of the first three messages that `ann` gets after a restart from a file.
+/// Restarts from a file, and publishes three messages to `ann`. Returns their Packet Identifiers.
 fn first_ids(before: MemoryDriver, settings: &ShardSettings) -> (MemoryDriver, LinkId, Vec<u16>) {
     let directory = tempfile::tempdir().expect("a directory");
     let options = SqliteOptions { durability: Durability::None, size_limit: None };
