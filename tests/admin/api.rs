@@ -86,6 +86,15 @@ impl Administered {
         (output.status.code(), text(output.stdout) + &text(output.stderr))
     }
 
+    /// Publishes messages at QoS 1 or 2. Waits for their acknowledgements.
+    pub fn publish(&self, topic: &str, payloads: &[&str], qos: u8) {
+        let mut publisher = RawClient::connect(self.mqtt, &Connect::new(Version::V311, "app"));
+        for payload in payloads {
+            publisher.deliver(&Message::new(topic, payload).qos(qos));
+        }
+        publisher.disconnect();
+    }
+
     /// Connects a client that subscribes at QoS 1, and publishes one message to it that it leaves
     /// unacknowledged.
     pub fn stuck_client(&self, client_id: &str) -> RawClient {

@@ -1,11 +1,9 @@
 //! Stored dead letters and delayed messages: what an operator sees of them and does with them.
 
 use crate::api::{Administered, json_of};
-use crate::messages::messages;
+use crate::messages::{STORED, messages};
 use crate::support::{Connect, Message, RawClient, Version, until};
 use serde_json::Value;
-
-const STORED: [&str; 0] = [];
 
 fn connect(broker: &Administered, name: &str) -> RawClient {
     RawClient::connect(broker.mqtt, &Connect::persistent(Version::V311, name).clean(false))

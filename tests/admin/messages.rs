@@ -6,7 +6,8 @@ use crate::support::property::Property;
 use crate::support::{Connect, Message, RawClient, Version, until};
 use serde_json::Value;
 
-const STORED: [&str; 0] = [];
+/// The settings of a broker that stores its sessions.
+pub const STORED: [&str; 0] = [];
 
 /// Returns the messages of a part of a client, `inflight` or `queue`.
 pub fn messages(broker: &Administered, part: &str, client: &str) -> Vec<Value> {
@@ -31,11 +32,7 @@ fn subscriber(broker: &Administered, version: Version, qos: u8) -> RawClient {
 }
 
 fn publish(broker: &Administered, payloads: &[&str], qos: u8) {
-    let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V311, "app"));
-    for payload in payloads {
-        publisher.deliver(&Message::new("pumps/7/set", payload).qos(qos));
-    }
-    publisher.disconnect();
+    broker.publish("pumps/7/set", payloads, qos);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `/api/v1/openapi.json` says what the interface does: each path with its scope, the parameters that
 //! the handlers read, and the answers that they give.
 
-use crate::api::Administered;
+use crate::api::{Administered, json_of};
 use crate::http::{LOCAL, request_with_body};
 use crate::messages::messages;
 use crate::schema::{faults, resolved};
@@ -29,7 +29,7 @@ impl Described {
         let headers = format!("{LOCAL}Authorization: Bearer {admin}\r\n");
         let (status, answer) = request_with_body(broker.admin, "GET", "/api/v1/openapi.json", &headers, "");
         assert_eq!(status, 200, "{answer}");
-        let document = crate::api::json_of(&answer);
+        let document = json_of(&answer);
         Described { broker, admin, document, answered: BTreeSet::new() }
     }
 

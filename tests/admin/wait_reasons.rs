@@ -1,6 +1,7 @@
 //! `where` names the reason why a message waits, and its end. Each reason has its own situation.
 
 use crate::api::{Administered, json_of};
+use crate::messages::STORED;
 use crate::support::client::subscribe_packet;
 use crate::support::packet::Kind;
 use crate::support::property::Property;
@@ -8,9 +9,6 @@ use crate::support::{Connect, Message, PATIENCE, RawClient, Version, now, until}
 use homing::shard::shard_of;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A broker without a store.
-const IN_MEMORY: [&str; 1] = ["--ephemeral"];
 
 impl Administered {
     /// Asks where messages are, such as `topic=pumps/7`.
@@ -30,15 +28,6 @@ impl Administered {
         let verdicts = found["verdicts"].as_array().into_iter().flatten().filter_map(Value::as_str);
         assert!(verdicts.into_iter().any(|verdict| verdict.contains(reason)), "{found:#}");
         found
-    }
-
-    /// Publishes messages at QoS 1 or 2. Waits for their acknowledgements.
-    fn publish(&self, topic: &str, payloads: &[&str], qos: u8) {
-        let mut publisher = RawClient::connect(self.mqtt, &Connect::new(Version::V311, "app"));
-        for payload in payloads {
-            publisher.deliver(&Message::new(topic, payload).qos(qos));
-        }
-        publisher.disconnect();
     }
 }
 
@@ -64,7 +53,7 @@ fn subscriber(broker: &Administered, connect: &Connect) -> RawClient {
 
 #[test]
 fn a_full_window_holds_up_the_first_message_of_the_queue_and_the_others_are_behind_it() {
-    let broker = Administered::start_with(&IN_MEMORY);
+    let broker = Administered::start();
     let mut pump = subscriber(&broker, &one_at_a_time());
     broker.publish("pumps/7", &["1", "2", "3"], 1);
     pump.expect_publish();
@@ -78,7 +67,7 @@ fn a_full_window_holds_up_the_first_message_of_the_queue_and_the_others_are_behi
 
 #[test]
 fn a_message_whose_pubrec_came_waits_for_pubcomp() {
-    let broker = Administered::start_with(&IN_MEMORY);
+    let broker = Administered::start();
     let mut pump = subscriber(&broker, &Connect::persistent(Version::V311, "pump"));
     broker.publish("pumps/7", &["1"], 2);
     let publish = pump.expect_publish();
@@ -117,7 +106,7 @@ fn a_client_that_does_not_read_blocks_its_socket() {
 
 #[test]
 fn after_a_return_older_messages_are_sent_again_first() {
-    let broker = Administered::start_with(&IN_MEMORY);
+    let broker = Administered::start();
     let mut pump = subscriber(&broker, &Connect::persistent(Version::V5, "pump"));
     broker.publish("pumps/7", &["1", "2", "3"], 1);
     pump.expect_publishes(3);
@@ -130,7 +119,7 @@ fn after_a_return_older_messages_are_sent_again_first() {
 
 #[test]
 fn a_packet_behind_an_uncommitted_record_waits_for_the_commit() {
-    let broker = Administered::start_with(&[]);
+    let broker = Administered::start_with(&STORED);
     let mut pump = subscriber(&broker, &Connect::persistent(Version::V5, "pump"));
     // As long as another process writes, the broker cannot commit.
     let other = rusqlite::Connection::open(broker.database()).expect("a database");
@@ -152,7 +141,7 @@ fn a_packet_behind_an_uncommitted_record_waits_for_the_commit() {
 
 #[test]
 fn a_message_in_the_store_alone_is_read_back_once_there_is_room() {
-    let broker = Administered::start_with(&[]);
+    let broker = Administered::start_with(&STORED);
     subscriber(&broker, &one_at_a_time()).vanish();
     broker.await_away("pump");
     // All but the first 64 messages of a client that is away are in the store alone.
@@ -168,8 +157,8 @@ fn a_message_in_the_store_alone_is_read_back_once_there_is_room() {
 
 #[test]
 fn a_publisher_is_not_read_while_another_thread_has_too_much_to_do() {
-    let broker = Administered::start_with(&IN_MEMORY);
-    // The threads of `start_with`.
+    let broker = Administered::start();
+    // The threads of `start`.
     let thread = |client_id: &str| shard_of(client_id, 3);
     let elsewhere = (0..).map(|n| format!("lamp-{n}")).filter(|id| thread(id) != thread("app"));
     // Each message costs its publisher's thread little, and the other threads much.
