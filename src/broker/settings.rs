@@ -21,6 +21,7 @@ use crate::shard::access::{AccessSettings, AclFiles, DeniedPublish, DeniedSubscr
 use crate::shard::listener_terms::{ListenerTerms, ProtocolVersions};
 use crate::shard::turn::STEPS_PER_TURN;
 use crate::shard::{DelayedLimits, LetterLimits};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns the settings of each shard. Limits over all clients hold for the whole broker, since the
@@ -134,6 +135,7 @@ fn all_terms(config: &Config) -> Vec<ListenerTerms> {
             || listener.anonymous.is_some()
             || listener.versions.is_some()
             || listener.client_id.is_some()
+            || listener.mount_point.is_some()
             || listener.packet_size.is_some()
             || listener.keep_alive_maximum.is_some()
     };
@@ -153,6 +155,7 @@ fn listener_terms(config: &Config, listener: &Listener) -> ListenerTerms {
         connect: connect_policy(config, packet_size, keep_alive_maximum),
         versions: listener.versions.as_deref().map_or(ProtocolVersions::ALL, versions),
         client_id: listener.client_id.as_ref().and_then(|rule| rule.parse().ok()),
+        mount_point: listener.mount_point.as_ref().and_then(|text| text.parse().ok()).map(Arc::new),
     }
 }
 
@@ -455,6 +458,7 @@ mod tests {
         let documented = [
             "versions",
             "client_id",
+            "mount_point",
             "keep_alive_maximum",
             "connections",
             "messages_per_second",

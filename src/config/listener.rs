@@ -7,6 +7,7 @@ use super::rule::{ValueRule, ValueType};
 use super::size::ByteSize;
 use super::value::{self, Field};
 use crate::session::client_id_rule::ClientIdRule;
+use crate::session::mount_point::MountPoint;
 use config::{Map, Value, ValueKind};
 use ipnet::IpNet;
 use std::fmt;
@@ -93,6 +94,8 @@ fields! {
         versions: Vec<String>, ValueType::SomeOf(&["3.1", "3.1.1", "5.0"]).only();
         /// The client identifiers that may connect; all if left out.
         client_id: String, ValueType::Checked(is_client_id_rule, "a client id in which %u stands for the user name and * for any text, such as \"%u-*\"").only();
+        /// The prefix of the clients' topics, which they do not see; none if left out.
+        mount_point: String, ValueType::Checked(is_mount_point, "the beginning of topics, with / at its end and without wildcards, such as \"tenant-a/\"").only();
         /// The largest packet that is accepted; else `limits.packet_size`.
         packet_size: ByteSize, ValueType::Size(ONE_KIB, LARGEST_PACKET).only();
         /// The longest Keep Alive; else `keep_alive.maximum`.
@@ -228,6 +231,7 @@ impl Listener {
         let reloaded = Listener {
             versions: new.versions.clone(),
             client_id: new.client_id.clone(),
+            mount_point: new.mount_point.clone(),
             connections: new.connections,
             keep_alive_maximum: new.keep_alive_maximum,
             messages_per_second: new.messages_per_second,
@@ -262,6 +266,10 @@ fn is_text(value: &Value) -> bool {
 
 fn is_client_id_rule(value: &Value) -> bool {
     value::text(value).is_some_and(|text| text.parse::<ClientIdRule>().is_ok())
+}
+
+fn is_mount_point(value: &Value) -> bool {
+    value::text(value).is_some_and(|text| text.parse::<MountPoint>().is_ok())
 }
 
 fn is_url_path(value: &Value) -> bool {

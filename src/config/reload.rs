@@ -221,6 +221,7 @@ pub(crate) fn every_listener_key_changed() -> Vec<(&'static str, Loaded, Loaded)
         ("acl_file", TCP, "acl_file = \"acl\""),
         ("versions", TCP, "versions = [\"5.0\"]"),
         ("client_id", TCP, "client_id = \"%u-*\""),
+        ("mount_point", TCP, "mount_point = \"a/\""),
         ("packet_size", TCP, "packet_size = \"64 KiB\""),
         ("keep_alive_maximum", TCP, "keep_alive_maximum = \"1m\""),
         ("protocol", TCP, "protocol = \"websocket\""),

@@ -118,6 +118,11 @@ pub fn has_wildcard(filter: &str) -> bool {
     filter.bytes().any(|b| matches!(b, b'+' | b'#'))
 }
 
+/// Returns a filter without its `$share/NAME/`, or the text as it is if it is no filter.
+pub fn without_share(full: &str) -> &str {
+    TopicFilter::parse(full, usize::MAX).map_or(full, |parsed| parsed.filter)
+}
+
 fn split_share(full: &str) -> Result<(Option<&str>, &str), TopicFilterError> {
     let Some(rest) = full.strip_prefix(SHARE_PREFIX) else {
         return Ok((None, full));

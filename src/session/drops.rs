@@ -25,7 +25,8 @@ pub enum DropReason {
     MemoryBudget,
     /// A client published to a topic that is reserved for the broker.
     ReservedTopic,
-    /// The topic has more levels than `limits.topic_levels`.
+    /// The topic has more levels than `limits.topic_levels`, or is too long behind the mount point
+    /// of the listener.
     TopicTooDeep,
     /// The receiver acknowledged the message with a reason code of 0x80 or above.
     NegativelyAcknowledged,
@@ -40,7 +41,7 @@ pub enum DropReason {
     /// The message was sent as often as allowed without an acknowledgement, and the operator's
     /// policy drops it then.
     Exhausted,
-    /// The client may not publish to the topic.
+    /// The client may not publish to the topic, or may not have messages of it.
     NotAuthorized,
     /// An operator dropped the message.
     Skipped,

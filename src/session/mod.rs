@@ -22,6 +22,7 @@
 //! | `redelivery_request` | a client's request for its own retry interval or ack timeout |
 //! | `ack_wait` | how long this session waits for an acknowledgement |
 //! | `keep_alive` | when a silent client is disconnected |
+//! | `mount_point` | the prefix that the topics of a listener's clients have |
 //! | `topic_alias` | Topic Aliases in both directions |
 //! | `subscriptions` | the session's own Topic Filters, and the checks of SUBSCRIBE |
 //! | `violation` | a protocol rule that a client broke |
@@ -43,6 +44,7 @@ pub mod drops;
 mod id_set;
 pub mod inbound;
 pub mod keep_alive;
+pub mod mount_point;
 pub mod objectives;
 pub mod outbound;
 pub mod outbox;

@@ -4,11 +4,14 @@ use crate::mqtt::codec::{self, AckKind, LARGEST_PACKET, PublishHead};
 use crate::mqtt::message::{LARGE_PAYLOAD, Message};
 use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::persistence::rows::Entry;
+use crate::session::drops::DropReason;
+use crate::session::mount_point::MountPoint;
 use crate::session::outbox::Outbox;
 use crate::session::packet_notes::{NotedPackets, PacketNote, PacketNotes, cut};
 use crate::session::topic_alias::{Naming, OutgoingAliases};
 use crate::time::Instant;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The writing half of one connection, as the session sees it.
@@ -64,11 +67,50 @@ pub struct ClientLimits {
 struct RareWire {
     aliases: Option<OutgoingAliases>,
     notes: PacketNotes,
+    /// The mount point of the listener, which the client does not see.
+    mount_point: Option<Arc<MountPoint>>,
+}
+
+impl RareWire {
+    /// Returns the client's name of a topic, and how the next PUBLISH names it.
+    fn name<'a>(&self, topic: &'a str) -> Result<(&'a str, Naming), Unsendable> {
+        let topic = match &self.mount_point {
+            Some(mount_point) => mount_point.own_name(topic).ok_or(Unsendable::OutsideMountPoint)?,
+            None => topic,
+        };
+        Ok((topic, self.aliases.as_ref().map_or(Naming::Topic, |aliases| aliases.name(topic))))
+    }
 }
 
 /// The packet exceeds the client's Maximum Packet Size, or the range of Remaining Length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
+
+/// Why a PUBLISH cannot be sent to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsendable {
+    /// The packet exceeds the client's Maximum Packet Size, or the range of Remaining Length.
+    TooLarge,
+    /// The topic is not below the mount point of the client's listener. The message is left from an
+    /// earlier connection by another listener, or its topic is the parent level of the mount point.
+    OutsideMountPoint,
+}
+
+impl Unsendable {
+    /// Returns the reason of the drop.
+    pub fn drop_reason(self) -> DropReason {
+        match self {
+            Unsendable::TooLarge => DropReason::TooLarge,
+            Unsendable::OutsideMountPoint => DropReason::NotAuthorized,
+        }
+    }
+}
+
+impl From<TooLarge> for Unsendable {
+    fn from(_: TooLarge) -> Unsendable {
+        Unsendable::TooLarge
+    }
+}
 
 /// The fields that one PUBLISH adds to its message.
 #[derive(Clone, Copy, Debug)]
@@ -149,8 +191,23 @@ impl Wire {
         self.rare.as_ref()?.aliases.as_ref()
     }
 
+    /// Sets the mount point of the client's listener; `None` without one.
+    pub fn set_mount_point(&mut self, mount_point: Option<Arc<MountPoint>>) {
+        if mount_point.is_some() || self.rare.is_some() {
+            self.rare_mut().mount_point = mount_point;
+            self.forget_rare();
+        }
+    }
+
+    /// Returns the mount point of the client's listener, if it has one.
+    #[inline]
+    pub fn mount_point(&self) -> Option<&Arc<MountPoint>> {
+        self.rare.as_ref()?.mount_point.as_ref()
+    }
+
     /// True if the client takes [`Frame`]s: without aliases, copies differ in the Packet Identifier
-    /// alone. False also while packets are noted, because a frame does not know its message.
+    /// alone. False also while packets are noted, because a frame does not know its message, and
+    /// behind a mount point, because the client has other names of the topics.
     pub fn takes_frames(&self) -> bool {
         self.rare.is_none()
     }
@@ -187,7 +244,10 @@ impl Wire {
     /// Frees the rare parts if nothing is left in them.
     fn forget_rare(&mut self) {
         let is_used = |rare: &RareWire| {
-            rare.aliases.is_some() || rare.notes.noted == NotedPackets::All || !rare.notes.is_empty()
+            rare.aliases.is_some()
+                || rare.notes.noted == NotedPackets::All
+                || !rare.notes.is_empty()
+                || rare.mount_point.is_some()
         };
         if !self.rare.as_deref().is_some_and(is_used) {
             self.rare = None;
@@ -230,15 +290,17 @@ impl Wire {
     /// Appends a PUBLISH of `message`.
     ///
     /// # Errors
-    /// [`TooLarge`], and nothing is appended (5.0 [MQTT-3.1.2-24], [MQTT-3.1.2-25]).
+    /// [`Unsendable`], and nothing is appended (5.0 [MQTT-3.1.2-24], [MQTT-3.1.2-25]).
     pub fn put_publish(
         &mut self,
         now: Instant,
         message: &Message,
         sending: Sending<'_>,
-    ) -> Result<(), TooLarge> {
-        let topic = message.topic();
-        let naming = self.aliases().map_or(Naming::Topic, |a| a.name(topic));
+    ) -> Result<(), Unsendable> {
+        let (topic, naming) = match &self.rare {
+            Some(rare) => rare.name(message.topic())?,
+            None => (message.topic(), Naming::Topic),
+        };
         let (name, alias) = match naming {
             Naming::Topic => (topic, None),
             Naming::TopicSettingAlias(alias) => (topic, Some(alias)),

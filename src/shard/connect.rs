@@ -26,6 +26,7 @@ use crate::shard::entry::{Entered, EntryVerdict};
 use crate::shard::features::redelivery_request::take_connect_requests;
 use crate::shard::flow::Flow;
 use crate::shard::lifecycle::Lifecycle;
+use crate::shard::mounted;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::pending_exchange::{EnhancedProof, ExchangeEnd};
@@ -52,6 +53,8 @@ pub(crate) struct ConnectRequest<'a> {
     now: Instant,
     connection: ConnectionId,
     connect: &'a Connect<'a>,
+    /// Why the listener's mount point does not allow the will, if it does not.
+    will_refusal: Option<ConnectRefusal>,
 }
 
 impl<'a> ConnectRequest<'a> {
@@ -62,11 +65,24 @@ impl<'a> ConnectRequest<'a> {
         connect: &'a Connect<'a>,
         life: &mut Lifecycle<'_>,
     ) -> Flow {
-        ConnectRequest { now, connection: id, connect }.connect(life)
+        let request = ConnectRequest { now, connection: id, connect, will_refusal: None };
+        let (Some(will), Some(mount_point)) =
+            (&connect.will, mounted::mount_point_of_listener(id, life.core))
+        else {
+            return request.connect(life);
+        };
+        match mounted::will_topic(&mount_point, will.topic) {
+            Ok(topic) => {
+                let will = WillMessage { topic: &topic, ..will.clone() };
+                let connect = Connect { will: Some(will), ..connect.clone() };
+                ConnectRequest { connect: &connect, ..request }.connect(life)
+            }
+            Err(refusal) => ConnectRequest { will_refusal: Some(refusal), ..request }.connect(life),
+        }
     }
 
     fn connect(&self, life: &mut Lifecycle<'_>) -> Flow {
-        let ConnectRequest { now, connection: id, connect } = *self;
+        let ConnectRequest { now, connection: id, connect, .. } = *self;
         let assigned = connect.client_id.is_empty().then(|| self.assign_client_id(life.core));
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         let home = shard_of(client_id, life.core.exchange.shards());
@@ -85,8 +101,10 @@ impl<'a> ConnectRequest<'a> {
         let settings = &life.core.settings;
         let in_flight = settings.session.send.in_flight;
         let negotiated = connect::negotiate(connect, settings.connect_policy(listener), in_flight);
+        let mount_point = settings.mount_point(listener).cloned();
         if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
+            wire.set_mount_point(mount_point);
         }
         if life.core.tracer.is_on() {
             life.core.recorder().add_connect(now, id, client_id);
@@ -105,6 +123,7 @@ impl<'a> ConnectRequest<'a> {
         let admitted = bans::check_user(now, client_id, user.as_deref(), life.core)
             .and_then(|()| self.check_client_id(listener, user.as_deref(), life.core))
             .and_then(|()| self.check_will(client_id, listener, (user.as_deref(), rules.as_ref()), life.core))
+            .and_then(|()| mounted::check_client(id, existing, life.core))
             .and_then(|()| self.check_owner(existing, user.as_deref(), life.core))
             .and_then(|ownership| {
                 self.admit(&negotiated, client_id, existing, life.core)?;
@@ -167,7 +186,7 @@ impl<'a> ConnectRequest<'a> {
     /// # Errors
     /// The refusal, if the client may not connect.
     fn authenticate(&self, core: &mut Core) -> Result<EntryVerdict, ConnectRefusal> {
-        let ConnectRequest { now, connection: id, connect } = *self;
+        let ConnectRequest { now, connection: id, connect, .. } = *self;
         let Core { connections, settings, effects, clients, .. } = &mut *core;
         let now_revoked = connections.revocations();
         let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
@@ -265,6 +284,9 @@ impl<'a> ConnectRequest<'a> {
         (user, own): (Option<&Identity>, Option<&SessionRules>),
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
+        if let Some(refusal) = self.will_refusal {
+            return Err(refusal);
+        }
         let names = core.access.names(user, client_id);
         let rules = (own, &core.access.source_of(listener));
         match &self.connect.will {
@@ -361,13 +383,17 @@ impl<'a> ConnectRequest<'a> {
     /// is resumed. Returns `None` if it ended, because the client asked for a new one or because it
     /// ended with its old connection.
     fn take_over(&self, session: SessionId, life: &mut Lifecycle<'_>) -> Option<SessionId> {
-        let ConnectRequest { now, connect, .. } = *self;
+        let ConnectRequest { now, connection: id, connect, .. } = *self;
+        let is_of_another = mounted::is_of_another(id, session, life.core);
         let session_entry = life.core.sessions.get(session)?;
         let old_session = match session_entry.connection {
             Some(_) => session_entry.session.outlives(),
             None => Outlives::Yes,
         };
-        let ending = connect::take_over(connect, old_session);
+        let ending = match is_of_another {
+            true => Ending::TakenOverAfresh,
+            false => connect::take_over(connect, old_session),
+        };
         if let Some(old) = session_entry.connection {
             life.core.write_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);
             life.core.note_disconnected(now, old, DisconnectCause::TakenOver);
@@ -414,7 +440,7 @@ impl<'a> ConnectRequest<'a> {
         terms: &ConnackTerms<'_>,
         life: &mut Lifecycle<'_>,
     ) {
-        let ConnectRequest { now, connection: id, connect } = *self;
+        let ConnectRequest { now, connection: id, connect, .. } = *self;
         let ConnackTerms { assigned, present, ref proof } = *terms;
         let client_id = assigned.unwrap_or(connect.client_id);
         let user = life.core.sessions.get(session_id).and_then(|entry| entry.user().cloned());
@@ -472,7 +498,7 @@ impl<'a> ConnectRequest<'a> {
         method: Option<EnhancedMethod>,
         core: &mut Core,
     ) {
-        let ConnectRequest { now, connection: id, connect } = *self;
+        let ConnectRequest { now, connection: id, connect, .. } = *self;
         let Core { connections, sessions, scratch, .. } = &mut *core;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
@@ -513,7 +539,8 @@ impl<'a> ConnectRequest<'a> {
         refusal: &ConnectRefusal,
         core: &mut Core,
     ) {
-        ConnectRequest { now, connection: id, connect }.refuse(connect.client_id, None, refusal, core);
+        let request = ConnectRequest { now, connection: id, connect, will_refusal: None };
+        request.refuse(connect.client_id, None, refusal, core);
     }
 
     /// Writes the refusal of a CONNECT, and begins to close the connection. `user` is the user of
@@ -525,7 +552,7 @@ impl<'a> ConnectRequest<'a> {
         refusal: &ConnectRefusal,
         core: &mut Core,
     ) -> Flow {
-        let ConnectRequest { now, connection: id, connect } = *self;
+        let ConnectRequest { now, connection: id, connect, .. } = *self;
         let Core { connections, scratch, counters, .. } = &mut *core;
         let exchange = connections.get(id).and_then(Connection::exchange);
         let proven = exchange.map(|exchange| exchange.user().to_owned());

@@ -11,7 +11,7 @@ use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::queue::{Delivery, QueueLimits, QueuePolicy};
 use crate::session::outbox::Pool;
-use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, TooLarge};
+use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, Unsendable};
 use crate::shard::connection::{Connection, Pause};
 use crate::shard::core::Core;
 use crate::shard::durability::session_records::record_delivery;
@@ -247,15 +247,15 @@ impl Handover<'_, '_> {
             unacked.packet_id()
         });
         let sending = Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: target.ids };
-        if let Err(TooLarge) = write(now, connection, sending, publication, out.frames, scratch) {
-            // The packet is larger than the client allows. The message counts as delivered for the
-            // publisher, and as a drop for the operator.
+        if let Err(unsendable) = write(now, connection, sending, publication, out.frames, scratch) {
+            // The packet is larger than the client allows, for example. The message counts as
+            // delivered for the publisher, and as a drop for the operator.
             if packet_id.is_some()
                 && let Some(unsent) = session_entry.session.sender.undo()
             {
                 counters.objectives.dropped(unsent.mark);
             }
-            drop_message(session_entry, DropReason::TooLarge, publication, scratch, counters);
+            drop_message(session_entry, unsendable.drop_reason(), publication, scratch, counters);
             return (Outcome::Taken, FollowUp::None);
         }
         counters.sent.count(*qos, publication.parts.payload.len());
@@ -383,7 +383,7 @@ const MOST_FRAMED: usize = 64 * 1024;
 /// Identifier. From the second such receiver on, the bytes are laid out once in a frame and copied.
 ///
 /// # Errors
-/// The packet is larger than the client allows.
+/// The packet cannot be sent to the client.
 fn write(
     now: Instant,
     connection: &mut Connection,
@@ -391,7 +391,7 @@ fn write(
     publication: &mut Publication<'_>,
     frames: &mut [Frame; FrameKind::COUNT],
     scratch: &mut Vec<u8>,
-) -> Result<(), TooLarge> {
+) -> Result<(), Unsendable> {
     let wire = &mut connection.wire;
     if !sending.ids.is_empty() || !wire.takes_frames() || sending.retain || publication.audit.is_some() {
         return wire.put_publish(now, publication.message(scratch), sending);
@@ -416,12 +416,12 @@ fn write(
             retain: false,
         };
         if in_parts {
-            return wire.put_parts(now, parts, sending.packet_id, large);
+            return Ok(wire.put_parts(now, parts, sending.packet_id, large)?);
         }
         frame.lay_out(now, wire.version, parts, large.is_some());
     }
     let large = if frame.is_shared() { publication.existing().and_then(|m| m.large_payload()) } else { None };
-    wire.put_frame(frame, sending.packet_id, large)
+    Ok(wire.put_frame(frame, sending.packet_id, large)?)
 }
 
 /// Drops the message for this session, and counts the drop. Builds the

@@ -3,7 +3,9 @@
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::authentication::AuthPolicy;
 use crate::session::client_id_rule::ClientIdRule;
+use crate::session::mount_point::MountPoint;
 use crate::session::policy::ConnectPolicy;
+use std::sync::Arc;
 
 /// The operator's settings for the clients of one listener.
 #[derive(Clone, Debug)]
@@ -16,6 +18,8 @@ pub struct ListenerTerms {
     pub versions: ProtocolVersions,
     /// The form of the client identifiers; `None` for any.
     pub client_id: Option<ClientIdRule>,
+    /// The prefix of the clients' topics; `None` without one.
+    pub mount_point: Option<Arc<MountPoint>>,
 }
 
 /// A set of versions of MQTT.

@@ -16,7 +16,7 @@
 //! | layer | files |
 //! |---|---|
 //! | inputs: `Shard` | `inputs`, [`io`] (the turn), `receive` (bytes to packets) |
-//! | a packet, a portion | `connect`, `publish`, `subscribe`, `suback`, `fan_out`, [`deadlines`] |
+//! | a packet, a portion | `connect`, `publish`, `mounted`, `subscribe`, `suback`, `fan_out`, [`deadlines`] |
 //! | one batch of a peer | [`exchange`] |
 //! | upper: `Lifecycle` | `lifecycle`, `leave`, `access_change`; `auth_exchange`, `features/hold` |
 //! | middle: `Routing` | `route`, `features/orphaned_queues/settling` |
@@ -94,6 +94,7 @@ pub mod io;
 mod leave;
 mod lifecycle;
 pub mod listener_terms;
+mod mounted;
 pub mod observe;
 mod own_publications;
 mod pause;

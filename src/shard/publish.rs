@@ -65,6 +65,7 @@ impl<'a> ClientPublish<'a> {
         connection.wire.outbox.lend(&mut scratch.pool);
         let before = connection.wire.outbox.len();
         counters.publishes_received.count(publish.qos, publish.payload.len());
+        let is_mounted = connection.wire.mount_point().is_some();
         let sent = &mut counters.packets_sent;
         let admitted = session_entry.session.admit(publish, &mut connection.wire, &settings.session, sent);
         let Admitted::ToRoute(token) = admitted else {
@@ -72,16 +73,25 @@ impl<'a> ClientPublish<'a> {
         };
         let token = token.map(|token| (session, token));
         let this = ClientPublish { now, connection: id, session, publish, token };
-        if !publish.topic.is_empty() {
+        if !publish.topic.is_empty() && !is_mounted {
             return this.publish_named(life, publish.topic);
         }
-        let topic = std::mem::take(&mut life.core.scratch.topic);
-        let flow = this.publish_named(life, &topic);
-        life.core.scratch.topic = topic;
+        this.publish_renamed(life)
+    }
+
+    /// Handles an admitted PUBLISH that has a Topic Alias in place of its topic, or whose client is
+    /// behind a mount point. The alias stands for the topic that the client names.
+    #[inline(never)]
+    fn publish_renamed(&self, life: &mut Lifecycle<'_>) -> Flow {
+        let aliased = std::mem::take(&mut life.core.scratch.topic);
+        let topic = if self.publish.topic.is_empty() { &*aliased } else { self.publish.topic };
+        let flow = self.publish_mounted(life, self.connection, topic);
+        life.core.scratch.topic = aliased;
         flow
     }
-    /// Handles an admitted PUBLISH whose topic is known.
-    fn publish_named(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
+
+    /// Handles an admitted PUBLISH whose topic inside the broker is known.
+    pub(super) fn publish_named(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
         let ClientPublish { now, session, publish, .. } = *self;
         let audit = if life.core.tracer.is_on() {
             life.core.recorder().begin(now, session, publish, topic)
@@ -264,7 +274,7 @@ impl<'a> ClientPublish<'a> {
     /// Answers a PUBLISH for which [`Self::refusal`] returned a reason. If its topic is one of the
     /// redelivery requests under `$homing/`, grants or refuses the request.
     #[cold]
-    fn refuse_or_grant(
+    pub(super) fn refuse_or_grant(
         &self,
         life: &mut Lifecycle<'_>,
         topic: &str,

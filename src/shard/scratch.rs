@@ -16,6 +16,8 @@ pub(crate) struct Scratch {
     pub bytes: Vec<u8>,
     /// The Topic Name that the Topic Alias of the present PUBLISH stands for.
     pub topic: String,
+    /// The Topic Name of the present PUBLISH behind a mount point, as it is inside the broker.
+    pub mounted: String,
     /// The client id of the present publisher, where messages keep it.
     pub publisher: String,
     /// Room for outboxes, lent while there is something in them.

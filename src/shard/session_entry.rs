@@ -8,7 +8,7 @@ use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::retained_message::RetainedSource;
-use crate::mqtt::topic::TopicFilter;
+use crate::mqtt::topic::without_share;
 use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
 use crate::session::drops::Drops;
@@ -80,11 +80,6 @@ pub(crate) struct HeldMessage {
     pub until: Instant,
     /// The charge for its place in the list.
     pub _charge: Charge,
-}
-
-/// Returns the filter of a subscription, without `$share/NAME/`.
-fn without_share(full: &str) -> &str {
-    TopicFilter::parse(full, usize::MAX).map_or(full, |parsed| parsed.filter)
 }
 
 /// Bytes of a held message beside the message itself.

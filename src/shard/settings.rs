@@ -9,6 +9,7 @@ use crate::session::authentication::{AuthPolicy, OwnerPolicy};
 use crate::session::client_id_rule::ClientIdRule;
 use crate::session::connect::ConnectRefusal;
 use crate::session::drops::DropReason;
+use crate::session::mount_point::MountPoint;
 use crate::session::objectives::Objective;
 use crate::session::policy::ConnectPolicy;
 use crate::shard::access::AccessSettings;
@@ -109,6 +110,11 @@ impl ShardSettings {
     /// Returns the form of the client identifiers at a listener; `None` for any.
     pub(crate) fn client_id_rule(&self, listener: ListenerNumber) -> Option<&ClientIdRule> {
         self.terms(listener)?.client_id.as_ref()
+    }
+
+    /// Returns the mount point of a listener; `None` without one.
+    pub(crate) fn mount_point(&self, listener: ListenerNumber) -> Option<&Arc<MountPoint>> {
+        self.terms(listener)?.mount_point.as_ref()
     }
 
     /// Returns the largest CONNECT in bytes that is taken at a listener.

@@ -13,6 +13,7 @@ use crate::access::permit::Coverage;
 use crate::mqtt::packet::{ReasonCode, Subscribe, SubscribeFilter, Unsubscribe};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::PackedOptions;
+use crate::session::mount_point::MountPoint;
 use crate::session::subscriptions::{AnswerKind, CheckedFilter, FilterRefusal};
 use crate::shard::access::DeniedSubscribe;
 use crate::shard::admission::Change;
@@ -22,11 +23,13 @@ use crate::shard::core::Core;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::flow::Flow;
 use crate::shard::lifecycle::Lifecycle;
+use crate::shard::mounted::mount_point_of;
 use crate::shard::observe::client_events::Occurrence;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::subscribe_request::{Names, SubscribeRequest};
 use crate::shard::work::Job;
 use crate::time::Instant;
+use std::borrow::Cow;
 
 /// Filters of one SUBSCRIBE that are always checked, even if a client may have fewer subscriptions.
 /// Some of them may be repetitions, which exceed no limit. Filters beyond this number and beyond
@@ -47,6 +50,7 @@ impl FilterChange {
         let FilterChange { now, connection: id, session } = *self;
         let subscription_id = subscribe.subscription_id.unwrap_or(0);
         let mut answer = Answer::new(AnswerKind::Suback, subscribe.packet_id, subscribe.filters.len());
+        let mount_point = mount_point_of(id, life.core);
         for (at, filter) in subscribe.filters.iter().enumerate() {
             if life.core.turn.is_over() {
                 let (mut filters, mut options) = (Names::default(), Vec::new());
@@ -58,7 +62,7 @@ impl FilterChange {
                 life.pause_for(now, id, Some(Job::Request(rest)));
                 return Flow::Continue;
             }
-            self.enter(filter, subscription_id, &mut answer, life);
+            self.enter(filter, subscription_id, mount_point.as_deref(), &mut answer, life);
         }
         let left = self.answer_when_in_force(answer, life);
         life.pause_for(now, id, left);
@@ -85,13 +89,14 @@ impl FilterChange {
             return None;
         }
         let this = FilterChange { now, connection, session };
+        let mount_point = mount_point_of(connection, life.core);
         while let Some((at, filter)) = filters.next() {
             match options.get(at) {
                 Some(options) => {
                     let requested = SubscribeFilter { filter, options: *options };
-                    this.enter(&requested, subscription_id, answer, life);
+                    this.enter(&requested, subscription_id, mount_point.as_deref(), answer, life);
                 }
-                None => this.leave(filter, answer, life),
+                None => this.leave(filter, mount_point.as_deref(), answer, life),
             }
             if life.core.turn.is_over() {
                 return Some(Job::Request(request));
@@ -106,9 +111,12 @@ impl FilterChange {
         &self,
         requested: &SubscribeFilter<'_>,
         subscription_id: u32,
+        mount_point: Option<&MountPoint>,
         answer: &mut Answer,
         life: &mut Lifecycle<'_>,
     ) {
+        let filter = inside(mount_point, requested.filter);
+        let requested = &SubscribeFilter { filter: &filter, ..*requested };
         life.core.turn.charge_filter(requested.filter);
         let most = life.core.settings.session.subscriptions.filters.max(NAMED);
         let entered = if answer.reasons.len() < most {
@@ -203,6 +211,7 @@ impl FilterChange {
     pub(super) fn unsubscribe(&self, unsubscribe: &Unsubscribe<'_>, life: &mut Lifecycle<'_>) -> Flow {
         let FilterChange { now, connection: id, session } = *self;
         let mut answer = Answer::new(AnswerKind::Unsuback, unsubscribe.packet_id, unsubscribe.filters.len());
+        let mount_point = mount_point_of(id, life.core);
         for (at, filter) in unsubscribe.filters.iter().enumerate() {
             if life.core.turn.is_over() {
                 let mut filters = Names::default();
@@ -211,7 +220,7 @@ impl FilterChange {
                 life.pause_for(now, id, Some(Job::Request(rest)));
                 return Flow::Continue;
             }
-            self.leave(filter, &mut answer, life);
+            self.leave(filter, mount_point.as_deref(), &mut answer, life);
         }
         let left = self.answer_when_in_force(answer, life);
         life.pause_for(now, id, left);
@@ -219,8 +228,15 @@ impl FilterChange {
     }
 
     /// Unsubscribes from one filter. Adds its reason code to the answer.
-    fn leave(&self, filter: &str, answer: &mut Answer, life: &mut Lifecycle<'_>) {
+    fn leave(
+        &self,
+        filter: &str,
+        mount_point: Option<&MountPoint>,
+        answer: &mut Answer,
+        life: &mut Lifecycle<'_>,
+    ) {
         let FilterChange { session, .. } = *self;
+        let filter = &*inside(mount_point, filter);
         life.core.turn.charge_filter(filter);
         let Some(session_entry) = life.core.sessions.get_mut(session) else { return };
         let reason = session_entry.session.subscriptions.unsubscribe(filter);
@@ -247,4 +263,9 @@ impl FilterChange {
         life.core.connections.pause(id, Pause::PeerBarrier, now);
         None
     }
+}
+
+/// Returns the filter as it is inside the broker. Without a mount point nothing is allocated.
+fn inside<'a>(mount_point: Option<&MountPoint>, filter: &'a str) -> Cow<'a, str> {
+    mount_point.map_or(Cow::Borrowed(filter), |mount_point| mount_point.filter(filter))
 }

@@ -24,6 +24,7 @@ mod flow_control;
 mod http_service;
 mod keep_alive;
 mod message_expiry;
+mod mount_point;
 mod ordinary_clients;
 mod properties;
 mod publish;

@@ -397,6 +397,7 @@ fn a_claimed_name_stands_in_a_client_id_rule_only_if_the_operator_says_so() {
         let mut settings = settings(10);
         settings.access.counts_claims = counts_claims;
         settings.listeners = vec![ListenerTerms {
+            mount_point: None,
             auth: settings.auth.clone(),
             connect: settings.session.connect,
             versions: ProtocolVersions::ALL,

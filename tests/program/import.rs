@@ -55,7 +55,7 @@ fn debians_file_is_translated() {
 
 #[test]
 fn users_limits_and_tls_are_translated() {
-    let text = "listener 1883 127.0.0.1\nmax_connections 100\nlistener 8883 0.0.0.0\r\ncafile /etc/ca.pem\n\
+    let text = "listener 1883 127.0.0.1\nmax_connections 100\nmount_point tenant/\nlistener 8883 0.0.0.0\r\ncafile /etc/ca.pem\n\
                 certfile /etc/server.pem\nkeyfile /etc/server.key\nrequire_certificate true\ncrlfile /etc/ca.crl\n\
                 tls_version tlsv1.3\ndisable_client_cert_date_checks true\n\
                 password_file /etc/mosquitto/passwd\nacl_file /etc/mosquitto/acl\nmax_inflight_messages 0\nmax_queued_messages 5000\n\
@@ -77,7 +77,7 @@ fn users_limits_and_tls_are_translated() {
         "interval = \"30s\"",
         "level = \"warn\"",
         "durability = \"none\"",
-        "[[listeners]]\naddress = \"127.0.0.1:1883\"\nconnections = 100\n",
+        "[[listeners]]\naddress = \"127.0.0.1:1883\"\nmount_point = \"tenant/\"\nconnections = 100\n",
         "address = \"0.0.0.0:8883\"\n[listeners.tls]\ncertificates = [{ certificate = \"/etc/server.pem\", key = \
          \"/etc/server.key\" }]\nclient_certificates = \"required\"\nclient_ca = \"/etc/ca.pem\"\ncrl = \
          [\"/etc/ca.crl\"]\nminimum = \"1.3\"\ncertificate_dates = false\n",
@@ -93,7 +93,7 @@ fn lost_protection_ends_the_import() {
         ("plugin /usr/lib/mosquitto_dynamic_security.so\n", "Homing loads no plugins"),
         ("connection cloud\naddress example.org\n", "Homing has no bridges yet"),
         ("listener 9001\nprotocol http_api\n", "mosquitto.conf:2: protocol: "),
-        ("listener 1883\nmount_point a/\n", "mosquitto.conf:2: mount_point: "),
+        ("listener 1883\nmount_point a\n", "mosquitto.conf:2: mount_point: must be the beginning of topics"),
         ("clientid_prefixes secure-\n", "mosquitto.conf:1: clientid_prefixes: "),
         ("listener 0 localhost\n", "needs the path of a Unix socket"),
         ("listener 1883 eth0.local\n", "is not an IP address"),

@@ -15,11 +15,11 @@ section! {
     /// `limits`, and `keep_alive_maximum`, which is `maximum` of `keep_alive`.
     /// `connects_per_second` is a rate of this listener besides that of `limits`.
     ///
-    /// A reload changes `versions`, `client_id`, `connections`, `keep_alive_maximum`,
-    /// `messages_per_second` and `bytes_per_second` for connections that begin from then on. It
-    /// knows a listener by its `address`. Other keys need a restart, and so do further listeners.
-    /// If one key of a listener waits for a restart, all of this listener waits. All listeners wait
-    /// while a key of `auth` or `acl` does.
+    /// A reload changes `versions`, `client_id`, `mount_point`, `connections`,
+    /// `keep_alive_maximum`, `messages_per_second` and `bytes_per_second` for connections that
+    /// begin from then on. It knows a listener by its `address`. Other keys need a restart, and so
+    /// do further listeners. If one key of a listener waits for a restart, all of this listener
+    /// waits. All listeners wait while a key of `auth` or `acl` does.
     ///
     /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
     /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold.
@@ -36,6 +36,13 @@ section! {
     /// `acl_file` has the rules about topics for the clients of this listener, in place of
     /// `acl.file`. A session that is away keeps the rules of the listener by which its client came
     /// last. SIGHUP reads the file again.
+    ///
+    /// `mount_point` ("tenant-a/") keeps the clients of this listener to the topics below it. It is
+    /// put before the topics and filters that they name ($share/NAME/FILTER: before FILTER), and
+    /// taken away from the topics that they get. All rules, such as those of ACL files, see whole
+    /// topics. The clients get nothing of $SYS and other topics of the broker, may publish to
+    /// $delayed/SECONDS/TOPIC and no other topic with $, and may request redelivery times.
+    /// docs/security.md has the details.
     ///
     /// An `address` may be unix:/path. `mode` ("0660") and `group` are the permissions and the
     /// group of the socket. A socket that a dead process left there is replaced.

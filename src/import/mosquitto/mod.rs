@@ -49,7 +49,7 @@ mod tests {
         socket_domain ipv4\nmax_connections 5\nglobal_max_connections 6\nglobal_max_clients 7\nprotocol mqtt\n\
         cafile a\ncertfile b\nkeyfile c\ncrlfile d\nrequire_certificate true\ntls_version tlsv1.2\n\
         use_identity_as_username true\nuse_subject_as_username true\ndisable_client_cert_date_checks false\n\
-        websockets_origin x\nenable_proxy_protocol 1\nproxy_protocol_v2_require_tls false\naccept_protocol_versions 3, 5\nallow_anonymous true\n\
+        websockets_origin x\nenable_proxy_protocol 1\nproxy_protocol_v2_require_tls false\naccept_protocol_versions 3, 5\nmount_point a/\nallow_anonymous true\n\
         listener_allow_anonymous true\npassword_file e\nacl_file f\nmax_inflight_messages 1\nmax_keepalive 2\n\
         max_packet_size 3000\nmessage_size_limit 3000\nmax_queued_messages 4\nmax_queued_bytes 5000\n\
         max_topic_alias 6\nmemory_limit 700000000\npersistent_client_expiration 1d\nretry_interval 8\n\

@@ -49,7 +49,7 @@ const BRIDGES: &[&str] = &[
 ];
 
 /// Options whose meaning is written as keys of Homing.
-const TRANSLATED: [&str; 42] = [
+const TRANSLATED: [&str; 43] = [
     "listener",
     "port",
     "bind_address",
@@ -71,6 +71,7 @@ const TRANSLATED: [&str; 42] = [
     "enable_proxy_protocol",
     "proxy_protocol_v2_require_tls",
     "accept_protocol_versions",
+    "mount_point",
     "allow_anonymous",
     "listener_allow_anonymous",
     "password_file",
@@ -136,7 +137,7 @@ const DIFFERENT: [(&str, &str); 14] = [
 ];
 
 /// Options whose loss would let clients do more, or cut clients off, and the reason.
-const MISSING: [(&str, &str); 5] = [
+const MISSING: [(&str, &str); 4] = [
     ("clientid_prefixes", "Homing does not restrict client identifiers yet"),
     (
         "use_username_as_clientid",
@@ -144,7 +145,6 @@ const MISSING: [(&str, &str); 5] = [
     ),
     ("bind_interface", "Homing listens on addresses; name the address of the interface in `listener`"),
     ("capath", "Homing reads authorities from one file; put them into a file for cafile"),
-    ("mount_point", "Homing has no mount points; clients would see the topics of others"),
 ];
 
 /// Returns the fate of an option, or `None` if mosquitto has no such option.

@@ -385,10 +385,10 @@ impl Sender {
             // The identifier may wait for its commit since an earlier connection.
             wire.wait_for(p.delivery.stored.as_deref());
         }
-        if wire.put_publish(now, &p.delivery.message, sending).is_err() {
+        if let Err(unsendable) = wire.put_publish(now, &p.delivery.message, sending) {
             // 5.0 [MQTT-3.1.2-25]
             if let Some(p) = window.remove_unsent() {
-                counters.drops.lose(p.into_drop(DropReason::TooLarge, None));
+                counters.drops.lose(p.into_drop(unsendable.drop_reason(), None));
             }
             return;
         }
@@ -405,7 +405,9 @@ impl Sender {
         if delivery.qos == QoS::AtMostOnce {
             match wire.put_publish(now, &delivery.message, delivery.sending(None)) {
                 Ok(()) => counters.sent.count(QoS::AtMostOnce, delivery.message.payload().len()),
-                Err(_) => counters.drops.lose(Dropped::unsent(DropReason::TooLarge, delivery.message)),
+                Err(unsendable) => {
+                    counters.drops.lose(Dropped::unsent(unsendable.drop_reason(), delivery.message));
+                }
             }
             return;
         }
@@ -417,9 +419,9 @@ impl Sender {
             // The identifier is recorded before the client sees it.
             wire.wait_for(p.delivery.stored.as_deref());
         }
-        if wire.put_publish(now, &p.delivery.message, p.delivery.sending(Some(id))).is_err() {
+        if let Err(unsendable) = wire.put_publish(now, &p.delivery.message, p.delivery.sending(Some(id))) {
             if let Some(unsent) = self.undo() {
-                counters.drops.lose(unsent.to_drop(DropReason::TooLarge));
+                counters.drops.lose(unsent.to_drop(unsendable.drop_reason()));
             }
             return;
         }

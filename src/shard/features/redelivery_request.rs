@@ -7,6 +7,7 @@ use crate::mqtt::topic::first_chars;
 use crate::session::ack_wait;
 use crate::session::ack_wait::RequestedTime;
 use crate::session::packet_notes::cut;
+use crate::session::redelivery_request::GRANTED_TOPIC;
 use crate::shard::admission::{Change, Want};
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
@@ -14,9 +15,6 @@ use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 const PREFIX: &str = "$homing/session/";
-
-/// The topic of the granted time.
-const GRANTED: &str = "$homing/session/granted";
 
 /// Maximum number of characters of an unreadable request that are logged.
 const LOGGED: usize = 64;
@@ -104,7 +102,7 @@ pub(crate) fn request_time(
 
 /// Returns the granted time as a retained message, if `filter` is the topic of the granted time.
 pub(crate) fn granted_message(id: ConnectionId, filter: &str, core: &mut Core) -> Option<Message> {
-    if filter != GRANTED {
+    if filter != GRANTED_TOPIC {
         return None;
     }
     let wire = &core.connections.get(id)?.wire;
@@ -117,7 +115,7 @@ pub(crate) fn granted_message(id: ConnectionId, filter: &str, core: &mut Core) -
         qos: QoS::AtLeastOnce,
         retain: true,
         expires: Instant::NEVER,
-        topic: GRANTED,
+        topic: GRANTED_TOPIC,
         forwarded: &[],
         payload: text.as_bytes(),
     };

@@ -127,7 +127,11 @@ impl StepRecorder<'_> {
         {
             let client_id = &entry.session.client_id;
             let step = TraceStep::new(now, StepKind::PacketIn, AuditTag::NONE, client_id);
-            self.effects.trace.push(step.about(PacketNote::of(packet)));
+            let mut note = PacketNote::of(packet);
+            if let Some(mount_point) = self.connections.get(id).and_then(|c| c.wire.mount_point()) {
+                note.topic = cut(&mount_point.filter(&note.topic));
+            }
+            self.effects.trace.push(step.about(note));
         }
     }
 

@@ -5,6 +5,7 @@ use super::conf_listener::{ConfListener, DefaultReach};
 use super::output::{ListenerSettings, Note, place_of};
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{RefusedValue, boolean, number, text};
+use crate::session::mount_point::MountPoint;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const MQTT_PORT: u16 = 1883;
@@ -56,6 +57,7 @@ impl Translator {
                 _ => return Err("must be 1 or 2".to_owned()),
             },
             "accept_protocol_versions" => settings.versions = versions(&line.value)?,
+            "mount_point" => settings.mount_point = Some(mount_point(&line.value)?),
             "proxy_protocol_v2_require_tls" => settings.proxy_tls = boolean(line)?,
             "cafile" => listener.ca_file = Some(text(line)?),
             "certfile" => settings.certificate = Some(text(line)?),
@@ -137,6 +139,17 @@ impl Translator {
             settings.crl = None;
         }
         Some(settings)
+    }
+}
+
+/// Returns the mount point of a text, if Homing takes it.
+///
+/// # Errors
+/// Homing does not take the text.
+fn mount_point(text: &str) -> Result<String, RefusedValue> {
+    match text.parse::<MountPoint>() {
+        Ok(mount_point) => Ok(mount_point.to_string()),
+        Err(_) => Err("must be the beginning of topics, with / at its end and without wildcards".to_owned()),
     }
 }
 

@@ -35,6 +35,8 @@ pub struct ListenerSettings {
     pub password_file: Option<String>,
     /// The versions of MQTT that clients may speak; all if empty.
     pub versions: Vec<&'static str>,
+    /// The prefix of the clients' topics; `None` without one.
+    pub mount_point: Option<String>,
     /// The word for anonymous clients; `None` if that of all listeners holds.
     pub anonymous: Option<&'static str>,
     /// The ACL file of this listener alone.
