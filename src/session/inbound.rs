@@ -115,6 +115,16 @@ enum AckState {
     Written,
 }
 
+/// Limits of what a client sends. CONNACK tells them to a 5.0 client, so they hold as long as its
+/// connection, whatever the operator changes meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnnouncedLimits {
+    /// The Receive Maximum.
+    pub receive_maximum: u16,
+    /// The Topic Alias Maximum; 0 is no alias.
+    pub topic_alias_maximum: u16,
+}
+
 /// The receiving half of one session.
 #[derive(Debug, Default)]
 pub struct Receiver {
@@ -127,11 +137,23 @@ pub struct Receiver {
     /// Pending acknowledgements; the first has the token `first`. `None` if none was ever pending.
     pending: Option<Box<Row>>,
     first: u32,
+    /// What CONNACK of this connection told; all 0 before the first connection.
+    announced: AnnouncedLimits,
     /// The row that records the identifiers of a stored session.
     row: Option<Rc<SessionRow>>,
 }
 
 impl Receiver {
+    /// Begins a connection.
+    pub fn begin_connection(&mut self, announced: AnnouncedLimits) {
+        self.announced = announced;
+    }
+
+    /// Returns the limits of this connection.
+    pub fn announced(&self) -> AnnouncedLimits {
+        self.announced
+    }
+
     /// Returns the unfinished QoS 1 and 2 PUBLISHes of this connection, as Receive Maximum counts
     /// them.
     // 5.0 [MQTT-3.3.4-7]
@@ -140,9 +162,20 @@ impl Receiver {
         self.exactly_once.as_ref().map_or(0, |ids| ids.len()) + at_least_once
     }
 
+    /// True if the unfinished PUBLISHes of this connection have reached Receive Maximum.
+    pub fn is_at_maximum(&self) -> bool {
+        self.unfinished() >= usize::from(self.announced.receive_maximum)
+    }
+
     /// Returns the number of PUBLISHes of this connection whose PUBACK or PUBREC is pending.
     pub fn unanswered(&self) -> usize {
         self.speaking().count()
+    }
+
+    /// True if as many answers are pending as Receive Maximum allows. The broker stops to read a
+    /// 3.x client then, because 3.x has no such limit.
+    pub fn owes_the_most(&self) -> bool {
+        self.unanswered() >= usize::from(self.announced.receive_maximum)
     }
 
     fn speaking(&self) -> impl Iterator<Item = &Pending> {

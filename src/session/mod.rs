@@ -344,13 +344,7 @@ impl Session {
     /// Decides about an incoming PUBLISH. The packet is passed by reference because it is large and
     /// frequent.
     #[inline]
-    pub fn admit(
-        &mut self,
-        publish: &Publish<'_>,
-        wire: &mut Wire,
-        policy: &SessionPolicy,
-        sent: &mut PacketCounts,
-    ) -> Admitted {
+    pub fn admit(&mut self, publish: &Publish<'_>, wire: &mut Wire, sent: &mut PacketCounts) -> Admitted {
         if !publish.properties.subscription_ids.is_empty() {
             // 5.0 [MQTT-3.3.4-6]
             return Admitted::Fail(Violation {
@@ -360,10 +354,7 @@ impl Session {
         }
         let Some(id) = publish.packet_id else { return Admitted::ToRoute(None) };
         let known = || publish.qos == QoS::ExactlyOnce && self.receiver.is_known(id);
-        if wire.version.is_v5()
-            && self.receiver.unfinished() >= usize::from(policy.receive_maximum)
-            && !known()
-        {
+        if wire.version.is_v5() && self.receiver.is_at_maximum() && !known() {
             // 5.0 [MQTT-3.3.4-7]
             return Admitted::Fail(Violation {
                 reason: ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,

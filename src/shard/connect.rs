@@ -10,6 +10,7 @@ use crate::routing::subscription_tree::ShardId;
 use crate::session::Session;
 use crate::session::authentication::{EnhancedMethod, FirstDecision, Ownership};
 use crate::session::connect::{self, ConnectRefusal, Negotiated};
+use crate::session::inbound::AnnouncedLimits;
 use crate::session::outbound::retry::Outlives;
 use crate::session::packet_counts::RedeliveryCounts;
 use crate::session::will::Ending;
@@ -499,7 +500,7 @@ impl<'a> ConnectRequest<'a> {
         core: &mut Core,
     ) {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let Core { connections, sessions, scratch, .. } = &mut *core;
+        let Core { connections, sessions, scratch, settings, .. } = &mut *core;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
         connection.phase = Phase::Established;
@@ -510,6 +511,10 @@ impl<'a> ConnectRequest<'a> {
         let wire = &mut connection.wire;
         wire.outbox.lend(&mut scratch.pool);
         session_entry.connection = Some(id);
+        session_entry.session.receiver.begin_connection(AnnouncedLimits {
+            receive_maximum: settings.session.receive_maximum,
+            topic_alias_maximum: negotiated.bounds.topic_alias_maximum,
+        });
         negotiated.begin_connection(&mut session_entry.session, connect, wire);
     }
 

@@ -163,8 +163,8 @@ impl Shard {
     /// Replaces the settings between two turns. The settings of the connections before CONNECT and
     /// of all packets to come are the new ones.
     ///
-    /// The caller leaves unchanged what connected clients were promised: `packet_size`,
-    /// `topic_alias_maximum` and `receive_maximum`. The rules of the ACL file stay as they are.
+    /// The caller leaves the packet size of connected clients unchanged, because 5.0 clients were
+    /// told it. The rules of the ACL file stay as they are.
     pub fn replace_settings(&mut self, settings: ShardSettings) {
         if let Some(job) = reconfigure::replace_settings(settings, &mut self.core) {
             self.work.later(job);

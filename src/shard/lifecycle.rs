@@ -107,7 +107,7 @@ impl Lifecycle<'_> {
         token: AckToken,
         outcome: Outcome,
     ) {
-        let Core { connections, sessions, settings, scratch, counters, .. } = &mut *self.core;
+        let Core { connections, sessions, scratch, counters, .. } = &mut *self.core;
         let Some(session_entry) = sessions.get_mut(session) else { return };
         session_entry.session.receiver.answer(token, outcome);
         let Some(id) = session_entry.connection else {
@@ -119,8 +119,7 @@ impl Lifecycle<'_> {
         let Some(connection) = connections.get_mut(id) else { return };
         connection.wire.outbox.lend(&mut scratch.pool);
         let answered = session_entry.session.answer_due(&mut connection.wire, &mut counters.packets_sent);
-        let room =
-            session_entry.session.receiver.unanswered() < usize::from(settings.session.receive_maximum);
+        let room = !session_entry.session.receiver.owes_the_most();
         self.core.touch(id);
         if let Err(violation) = answered {
             self.fail(now, id, violation);

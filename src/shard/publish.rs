@@ -57,7 +57,7 @@ impl<'a> ClientPublish<'a> {
             life.fail(now, id, violation);
             return Flow::Closed;
         }
-        let Core { connections, sessions, settings, scratch, counters, .. } = &mut *life.core;
+        let Core { connections, sessions, scratch, counters, .. } = &mut *life.core;
         let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
         // The decoder accepts no PUBLISH before CONNECT, so the connection has a session.
         let Some(session) = connection.session else { return Flow::Closed };
@@ -67,7 +67,7 @@ impl<'a> ClientPublish<'a> {
         counters.publishes_received.count(publish.qos, publish.payload.len());
         let is_mounted = connection.wire.mount_point().is_some();
         let sent = &mut counters.packets_sent;
-        let admitted = session_entry.session.admit(publish, &mut connection.wire, &settings.session, sent);
+        let admitted = session_entry.session.admit(publish, &mut connection.wire, sent);
         let Admitted::ToRoute(token) = admitted else {
             return end_unrouted(now, id, admitted, before, life);
         };
@@ -251,7 +251,7 @@ impl<'a> ClientPublish<'a> {
         // A 5.0 client respects Receive Maximum. 3.x has no such limit, so the broker stops reading
         // the client.
         if due.is_none()
-            && receiver.unanswered() >= usize::from(life.core.settings.session.receive_maximum)
+            && receiver.owes_the_most()
             && let Some(connection) = life.core.connections.get_mut(id)
             && !connection.version().is_v5()
         {
@@ -436,13 +436,17 @@ fn resolve_topic_alias(id: ConnectionId, publish: &Publish<'_>, core: &mut Core)
     if IncomingAliases::grow(own, alias, publish.topic) {
         core.admits(Change::Alias).map_err(Want::violation)?;
     }
-    let maximum = core.settings.session.connect.topic_alias_maximum;
-    let Some(connection) = core.connections.get_mut(id) else { return Ok(()) };
-    let aliases =
-        connection.rare_mut().aliases.get_or_insert_with(|| Box::new(IncomingAliases::new(maximum)));
+    let Core { connections, sessions, scratch, .. } = core;
+    let Some(connection) = connections.get_mut(id) else { return Ok(()) };
+    let session = connection.session;
+    let aliases = connection.rare_mut().aliases.get_or_insert_with(|| {
+        let announced =
+            session.and_then(|id| sessions.get(id)).map(|entry| entry.session.receiver.announced());
+        Box::new(IncomingAliases::new(announced.unwrap_or_default().topic_alias_maximum))
+    });
     if let Some(name) = aliases.resolve(alias, publish.topic)? {
-        core.scratch.topic.clear();
-        core.scratch.topic.push_str(name);
+        scratch.topic.clear();
+        scratch.topic.push_str(name);
     }
     Ok(())
 }

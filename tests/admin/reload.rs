@@ -186,6 +186,37 @@ fn new_settings_hold_at_once_and_nobody_is_disconnected() {
     newer.settle();
 }
 
+/// A 5.0 client was told Receive Maximum and Topic Alias Maximum in CONNACK.
+#[test]
+fn what_a_client_was_told_holds_until_it_leaves() {
+    let limits = |count| format!("[limits]\nreceive_maximum = {count}\ntopic_alias_maximum = {count}\n");
+    let broker = Configured::start(&limits(2));
+    let connect = |client_id| broker.connect(Version::V5, client_id);
+    let mut both = [connect("old"), connect("old-aliases")];
+    broker.write(&limits(1));
+    let (code, text) = broker.ctl(&["reload"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.lines().all(|line| line.starts_with("new ")) && text.lines().count() == 2, "{text}");
+    for most in [2, 1] {
+        let [mut sender, mut aliases] = both;
+        for client in [&sender, &aliases] {
+            let told = [Property::ReceiveMaximum(most), Property::TopicAliasMaximum(most)];
+            assert!(told.iter().all(|limit| client.connack().properties.contains(limit)), "{told:?}");
+        }
+        for id in 1..=most {
+            sender.publish_as(&Message::new("t", "").qos(2), id);
+            sender.expect_ack(Kind::Pubrec, id);
+        }
+        sender.publish_as(&Message::new("t", "").qos(2), most + 1);
+        sender.expect_disconnected(0x93);
+        let aliased = |alias| Message::new("t", "").qos(1).with(Property::TopicAlias(alias));
+        assert_eq!(aliases.deliver(&aliased(most)), 0x10, "nobody has subscribed");
+        aliases.publish(&aliased(most + 1));
+        aliases.expect_disconnected(0x94);
+        both = [connect("new"), connect("new-aliases")];
+    }
+}
+
 #[test]
 fn a_signal_does_the_same_and_reloads_come_one_at_a_time() {
     let mut broker = Configured::start("");

@@ -92,6 +92,7 @@ section! {
         /// not read until there is room.
         receive_maximum: u16 = 100,
             ValueType::Integer(1, 65_535).only(),
+            reload: NewConnections,
             standard: "5.0 clients are told it as Receive Maximum [MQTT-3.3.4-7].";
         /// QoS 1 and 2 messages that are sent to a client before it has acknowledged the first of
         /// them. Further messages wait in the queue. A 5.0 client may ask for less with Receive
@@ -206,6 +207,7 @@ section! {
         /// one is disconnected with 0x94.
         topic_alias_maximum: u16 = 10,
             ValueType::Integer(1, 65_535).or("off", "clients may use none"),
+            reload: NewConnections,
             why: "Each alias costs the broker a topic name for each connection.",
             standard: "5.0 clients are told it as Topic Alias Maximum [MQTT-3.3.2-9].",
             elsewhere: "mosquitto `max_topic_alias`, EMQX `mqtt.max_topic_alias`, \
