@@ -14,11 +14,11 @@ use rustix::process::Signal;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::abuse;
+use support::bystander::{self, calm};
 use support::client::subscribe_packet;
 use support::process::{Process, homing_serve};
 use support::{Connect, Kind, Message, Property, RawClient, V5, V311, Will, now};
@@ -26,8 +26,6 @@ use support::{Connect, Kind, Message, Property, RawClient, V5, V311, Will, now};
 /// For wills that are larger than the default bound of a CONNECT.
 const LARGE_CONNECTS: &str = "limits.connect_size=1 MiB";
 
-/// The longest that another client's PINGRESP may take.
-const BOUND: Duration = Duration::from_millis(if cfg!(debug_assertions) { 3_000 } else { 100 });
 /// One after the other: each is to have the machine.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -36,7 +34,7 @@ fn others_wait_little(name: &str, settings: &[&str], abuse: impl FnOnce(SocketAd
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = broker(settings);
     let (_process, address) = Process::serve(command.arg("--ephemeral"));
-    measure(name, address, || abuse(address));
+    bystander::others_wait_little(name, address, || abuse(address));
 }
 
 /// A broker with one thread and these settings.
@@ -47,38 +45,6 @@ fn broker(settings: &[&str]) -> Command {
         command.args(["--set", setting]);
     }
     command
-}
-
-fn measure(name: &str, address: SocketAddr, abuse: impl FnOnce()) {
-    let done = AtomicBool::new(false);
-    let longest = thread::scope(|scope| {
-        let other = scope.spawn(|| longest_wait(address, &done));
-        abuse();
-        done.store(true, Ordering::Relaxed);
-        other.join().expect("the other client is served")
-    });
-    println!("{name}: another client's PINGRESP took {longest:?} at most");
-    assert!(
-        longest < BOUND,
-        "{name}: another client's PINGRESP took {longest:?}, where {BOUND:?} are allowed"
-    );
-}
-
-fn longest_wait(address: SocketAddr, done: &AtomicBool) -> Duration {
-    let mut other = RawClient::open_with(address, V311, Duration::from_secs(60)).accepted(&calm("other"));
-    let mut longest = Duration::ZERO;
-    while !done.load(Ordering::Relaxed) {
-        let sent = now();
-        other.settle();
-        longest = longest.max(sent.elapsed());
-        // A pace, no wait: the machine is the broker's.
-        thread::sleep(Duration::from_millis(1));
-    }
-    longest
-}
-
-fn calm(name: &str) -> Connect {
-    Connect::new(V311, name).keep_alive(0)
 }
 
 /// A socket that has little room, on which nothing is read.
@@ -214,7 +180,7 @@ fn delayed_messages_that_are_due_together_do_not_block_a_thread_and_are_not_late
         // The last was due so long after it was accepted.
         let late = begun.elapsed().saturating_sub(accepted + Duration::from_secs(5));
         println!("{MESSAGES} delayed messages, accepted in {accepted:?}: the last is {late:?} late");
-        assert!(late < BOUND + Duration::from_millis(250), "{late:?}");
+        assert!(late < bystander::BOUND + Duration::from_millis(250), "{late:?}");
     });
 }
 
@@ -266,7 +232,7 @@ fn the_start_with_a_session_of_thousands_of_shared_subscriptions_does_not_block_
     let listens = begun.elapsed();
     println!("it listens after {listens:?}");
     assert!(listens < Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 2 }), "{listens:?}");
-    measure("a start with 10,000 shared subscriptions", address, || {
+    bystander::others_wait_little("a start with 10,000 shared subscriptions", address, || {
         let end = now() + Duration::from_millis(500);
         while now() < end {
             patient(address, &member).vanish();
@@ -294,7 +260,7 @@ fn redelivery_requests_of_a_session_with_a_large_will_and_unreadable_ones_do_not
     let mut command = broker(&[MEMORY, LARGE_CONNECTS]);
     command.arg("--data-dir").arg(directory.path());
     let (_process, address) = Process::serve(&mut command);
-    measure("redelivery_requests", address, || {
+    bystander::others_wait_little("redelivery_requests", address, || {
         for (name, request) in [("c".to_owned(), "5s"), ("d".repeat(65_000), "?")] {
             let will = large_will().with(Property::WillDelay(60));
             let mut client = patient_v5(address, &Connect::persistent(V5, &name).keep_alive(0).will(will));
@@ -393,7 +359,7 @@ fn a_session_with_much_ends(name: &str, end: impl FnOnce(SocketAddr)) {
             publisher.expect_packet(Kind::Puback);
         }
     }
-    measure(name, address, || {
+    bystander::others_wait_little(name, address, || {
         end(address);
         // The messages of the ended session are dropped in portions. The count shows when that is
         // finished.

@@ -7,11 +7,12 @@
 //!
 //! `launch` starts a broker in this process, and `process` starts the real program. `shim` builds a
 //! library between the program and the system. `passwords` makes password files. `abuse` and `work`
-//! are traffic that several binaries use.
+//! are traffic that several binaries use, and `bystander` measures how long others wait meanwhile.
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test binary uses its own part of the kit")]
 
 pub mod abuse;
+pub mod bystander;
 pub mod client;
 pub mod connect;
 pub mod launch;

@@ -109,6 +109,15 @@ impl Process {
         self.child.id()
     }
 
+    /// Returns a figure of `/proc/PID/status` in bytes: `VmRSS` is resident, `VmHWM` the most that
+    /// ever was.
+    pub fn memory(&self, figure: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(':'));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.unwrap_or_else(|| panic!("no {figure} in {status}")) << 10
+    }
+
     pub fn signal(&self, signal: Signal) {
         // It may have ended by itself.
         let _ = kill_process(Pid::from_child(&self.child), signal);
@@ -174,13 +183,9 @@ impl Homing {
         self.process.end().0
     }
 
-    /// Returns a figure of `/proc/PID/status` in bytes: `VmRSS` is resident, `VmHWM` the most that
-    /// ever was.
+    /// Returns a figure of the process: see [`Process::memory`].
     pub fn memory(&self, figure: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(':'));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        kib.unwrap_or_else(|| panic!("no {figure} in {status}")) << 10
+        self.process.memory(figure)
     }
 }
 
