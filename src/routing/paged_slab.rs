@@ -203,6 +203,12 @@ impl<T: Default> PagedSlab<T> {
         self.pages.get_mut(page)?.get_mut(index)
     }
 
+    /// Returns a number above all that are in use.
+    pub(super) fn end(&self) -> u32 {
+        let places = if self.pages.is_empty() { self.near.len() } else { NEAR + self.pages.len() * PLACES };
+        u32::try_from(places).unwrap_or(u32::MAX)
+    }
+
     /// Returns every value in the order of the numbers, and a default value for some free places.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.near.iter().chain(self.pages.iter().flatten())

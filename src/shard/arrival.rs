@@ -26,5 +26,5 @@ impl Arrival {
 }
 
 /// The place of a listener in the list of all listeners.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListenerNumber(pub u16);

@@ -66,6 +66,17 @@ impl GroupTable {
         self.named(id).map(|named| &named.group)
     }
 
+    /// Returns the id of the group at a place; `None` at a free place.
+    pub(super) fn at(&self, index: u32) -> Option<GroupId> {
+        let serial = self.places.get(index)?.as_deref()?.serial;
+        Some(GroupId { index, serial })
+    }
+
+    /// Returns a number above the places of all groups.
+    pub(super) fn end(&self) -> u32 {
+        self.places.end()
+    }
+
     /// Returns the same to change it.
     pub(super) fn find_mut(&mut self, id: GroupId) -> Option<&mut SharedGroup> {
         let named = self.places.get_mut(id.index)?.as_deref_mut()?;

@@ -275,6 +275,31 @@ impl SubscriptionTree {
         self.groups.find(id)
     }
 
+    /// Returns the shard of the tree.
+    pub fn here(&self) -> ShardId {
+        self.here
+    }
+
+    /// Returns the group at a place, from 0 to below [`end_of_groups`](Self::end_of_groups); `None`
+    /// at a free place. A group keeps its place.
+    pub fn group_at(&self, place: u32) -> Option<GroupId> {
+        self.groups.at(place)
+    }
+
+    /// Returns a number above the places of all groups.
+    pub fn end_of_groups(&self) -> u32 {
+        self.groups.end()
+    }
+
+    /// Returns the subscribers of this shard with exactly this filter. Costs a copy of them.
+    pub fn subscribers_of(&self, filter: &str) -> Vec<Subscriber> {
+        let mut all = Vec::new();
+        if let Some(receivers) = self.filters.find(filter) {
+            receivers.local.copy_to(&mut all);
+        }
+        all
+    }
+
     /// Returns a group to choose a member of it. The group knows which members are online.
     pub fn group_mut(&mut self, id: GroupId) -> Option<&mut SharedGroup> {
         self.group_caught_up(id).map(|(group, _)| group)

@@ -62,6 +62,20 @@ pub enum RedeliverBy {
     Disconnect,
 }
 
+impl RedeliverBy {
+    /// Every way.
+    pub const ALL: [RedeliverBy; 3] = [RedeliverBy::Auto, RedeliverBy::Resend, RedeliverBy::Disconnect];
+
+    /// Returns the word for the way.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RedeliverBy::Auto => "auto",
+            RedeliverBy::Resend => "resend",
+            RedeliverBy::Disconnect => "disconnect",
+        }
+    }
+}
+
 /// A message of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageOf {

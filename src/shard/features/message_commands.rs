@@ -51,6 +51,19 @@ pub enum RepublishTo {
     Topic,
 }
 
+impl RepublishTo {
+    /// Both.
+    pub const ALL: [RepublishTo; 2] = [RepublishTo::Receiver, RepublishTo::Topic];
+
+    /// Returns the word for the receivers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RepublishTo::Receiver => "receiver",
+            RepublishTo::Topic => "topic",
+        }
+    }
+}
+
 /// Carries out a command.
 pub(crate) fn carry_out(now: Instant, command: &MessageCommand, life: &mut Lifecycle<'_>) -> CarriedOut {
     let outcome = match command {

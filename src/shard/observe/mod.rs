@@ -11,6 +11,7 @@
 //! | `message_summary` | a message in such an answer |
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
 //! | [`whereabouts`] | where a message is: receivers, windows and queues |
+//! | [`by_filter`] | the sessions with a filter, and the shared groups |
 //! | [`recent_drops`] | the last dropped messages |
 //! | [`letters`] | the stored dead letters, page by page |
 //! | [`wait_reason`] | why a message waits, and when the wait ends |
@@ -22,6 +23,7 @@
 //! | `snapshot` | the figures that metrics and `$SYS` show |
 //! | `usage` | counts the resources that a shard holds |
 
+pub mod by_filter;
 pub mod client_counts;
 pub mod client_events;
 pub(crate) mod gauges;

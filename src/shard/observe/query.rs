@@ -14,6 +14,7 @@ use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::Pause;
 use crate::shard::core::Core;
 use crate::shard::features::delayed::{Delayed, DelayedPlace};
+use crate::shard::observe::by_filter::{self, SharedGroups};
 use crate::shard::observe::letters::{LetterFilter, LetterPage};
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::unfinished::{self, UnfinishedPage, UnfinishedPart};
@@ -65,6 +66,18 @@ pub enum Query {
     Receivers {
         /// The Topic Name.
         topic: Box<str>,
+    },
+    /// The sessions of this shard that have a filter, as a SUBSCRIBE names it.
+    Subscribers {
+        /// The Topic Filter, of a shared subscription with its `$share/...`.
+        filter: Box<str>,
+    },
+    /// The shared groups of all shards, in the places from `from` on.
+    SharedGroups {
+        /// The first place; 0 at the beginning.
+        from: u32,
+        /// Maximum number of groups in the answer; at most [`ROWS`].
+        most: usize,
     },
     /// The messages in windows and queues, in the sessions from a slot on.
     Messages {
@@ -121,6 +134,10 @@ pub struct SessionFilter {
     pub prefix: Box<str>,
     /// The user name.
     pub user: Option<Box<str>>,
+    /// The protocol version of the last connection.
+    pub version: Option<ProtocolVersion>,
+    /// The listener of the connection. A session without a connection has none.
+    pub listener: Option<ListenerNumber>,
     /// Messages in the queue, at least.
     pub min_queued: usize,
     /// Bytes of the messages in the queue, at least.
@@ -133,17 +150,24 @@ pub struct SessionFilter {
 
 impl SessionFilter {
     /// Returns true if a session is wanted.
-    fn admits(&self, now: Instant, entry: &SessionEntry) -> bool {
+    fn admits(&self, now: Instant, entry: &SessionEntry, core: &Core) -> bool {
         let (session, sender) = (&entry.session, &entry.session.sender);
         self.connected.is_none_or(|connected| connected == entry.connection.is_some())
             && session.client_id.starts_with(&*self.prefix)
             && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
+            && self.version.is_none_or(|version| version == session.version)
+            && self.listener.is_none_or(|listener| listener_of(entry, core) == Some(listener))
             && sender.backlog.len() >= self.min_queued
             && sender.backlog.bytes() >= self.min_queued_bytes
             && sender.in_flight() >= self.min_in_flight
             && (self.min_unacked_age.is_zero()
                 || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))
     }
+}
+
+/// Returns the listener of the connection of a session; `None` without a connection.
+fn listener_of(entry: &SessionEntry, core: &Core) -> Option<ListenerNumber> {
+    core.connections.get(entry.connection?).map(|connection| connection.listener)
 }
 
 /// An answer, in the order of [`Query`].
@@ -155,8 +179,10 @@ pub enum QueryAnswer {
     Session(Option<Box<SessionDetail>>),
     /// The page; `None` if the shard has no session of this client.
     Unfinished(Option<Box<UnfinishedPage>>),
-    /// The receivers.
+    /// The receivers of a topic, or the sessions with a filter.
     Receivers(Box<MatchedReceivers>),
+    /// The shared groups.
+    SharedGroups(SharedGroups),
     /// The messages.
     Messages(Box<FoundMessages>),
     /// Delayed messages, each with its place, and dropped messages.
@@ -267,6 +293,12 @@ pub(crate) fn answer(
         Query::Receivers { topic } => {
             QueryAnswer::Receivers(Box::new(whereabouts::receivers(topic, core, routes)))
         }
+        Query::Subscribers { filter } => {
+            QueryAnswer::Receivers(Box::new(by_filter::subscribers(filter, core, routes)))
+        }
+        Query::SharedGroups { from, most } => {
+            QueryAnswer::SharedGroups(by_filter::shared_groups(*from, *most, routes))
+        }
         Query::Messages { wanted, from } => {
             QueryAnswer::Messages(Box::new(whereabouts::messages(now, wanted, *from, core)))
         }
@@ -316,7 +348,8 @@ fn sessions(
         if rows.len() >= most.max(1) || bytes >= BYTES {
             return (rows, Some(slot));
         }
-        if let Some((id, entry)) = core.sessions.at(slot).filter(|(_, entry)| filter.admits(now, entry)) {
+        if let Some((id, entry)) = core.sessions.at(slot).filter(|(_, entry)| filter.admits(now, entry, core))
+        {
             bytes += entry.session.client_id.len();
             rows.push(row(now, id, entry, core));
         }
