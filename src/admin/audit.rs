@@ -20,10 +20,19 @@ pub(super) struct AuditedAction<'a> {
     pub(super) action: &'static str,
     /// The client, topic or other thing that it is about.
     pub(super) target: &'a str,
-    /// Its arguments, and the note of the operator.
+    /// Its parameters, and the note of the operator: see [`arguments`].
     pub(super) arguments: String,
-    /// The result, as one word.
+    /// What was done, or the slug of the error that the caller got.
     pub(super) result: String,
+}
+
+/// A parameter of an action, under its name in the interface.
+pub(super) type Parameter = (&'static str, String);
+
+/// Returns the parameters of an action as one text, such as `by=auto, note=it is repaired`.
+pub(super) fn arguments(parameters: &[Option<Parameter>]) -> String {
+    let given = parameters.iter().flatten().map(|(name, value)| format!("{name}={value}"));
+    given.collect::<Vec<_>>().join(", ")
 }
 
 /// An action in the log.

@@ -2,8 +2,9 @@
 //! configuration.
 
 use super::access::{Caller, Scope};
-use super::audit::AuditedAction;
+use super::audit::{AuditedAction, Parameter, arguments};
 use super::failed::Failed;
+use super::problem::ProblemKind;
 use super::queries::letters::find_letter;
 use super::queries::target::ClientTarget;
 use super::request::permit;
@@ -21,15 +22,8 @@ use serde_json::{Value, json};
 /// # Errors
 /// The word is not one of the three.
 pub(super) fn redeliver_by(word: &str) -> Result<RedeliverBy, Failed> {
-    match word {
-        "auto" => Ok(RedeliverBy::Auto),
-        "resend" => Ok(RedeliverBy::Resend),
-        "disconnect" => Ok(RedeliverBy::Disconnect),
-        other => {
-            let what = format!("by is {other:?}, and must be auto, resend or disconnect");
-            Err(Failed::Parameter(what))
-        }
-    }
+    let found = RedeliverBy::ALL.into_iter().find(|by| by.name() == word);
+    found.ok_or_else(|| Failed::Parameter(format!("by is {word:?}, and must be auto, resend or disconnect")))
 }
 
 /// Returns the action on a message: `skip` or `park`.
@@ -64,12 +58,16 @@ pub(super) async fn carry_out(
     permit(caller, Scope::Operator)?;
     let observer = state.running()?;
     let command = OperatorCommand { client: target.session.clone(), action };
-    let outcome = observer.command(target.shard(observer), command).await;
-    let result = result_of(&outcome);
-    let arguments = format!("{action:?} {note}").trim_end().to_owned();
-    let action = AuditedAction { action: name(action), target: &target.shown, arguments, result };
+    let done = done(observer.command(target.shard(observer), command).await);
+    let (name, parameter) = words(state, action);
+    let action = AuditedAction {
+        action: name,
+        target: &target.shown,
+        arguments: arguments(&[parameter, note_parameter(note)]),
+        result: result_of(&done),
+    };
     state.audit().note(caller, &action);
-    done(outcome.map_err(|_| Failed::Busy)?)
+    done
 }
 
 /// Reads the receivers of a republication.
@@ -77,11 +75,8 @@ pub(super) async fn carry_out(
 /// # Errors
 /// The word is neither of the two.
 pub(super) fn republish_to(word: &str) -> Result<RepublishTo, Failed> {
-    match word {
-        "receiver" => Ok(RepublishTo::Receiver),
-        "topic" => Ok(RepublishTo::Topic),
-        other => Err(Failed::Parameter(format!("to is {other:?}, and must be receiver or topic"))),
-    }
+    let found = RepublishTo::ALL.into_iter().find(|to| to.name() == word);
+    found.ok_or_else(|| Failed::Parameter(format!("to is {word:?}, and must be receiver or topic")))
 }
 
 /// Carries out a command about a message that no session has, in a shard, and writes a line of the
@@ -97,14 +92,14 @@ pub(super) async fn command_on_message(
     (shard, command): (usize, MessageCommand),
 ) -> Result<(), Failed> {
     permit(caller, Scope::Operator)?;
-    let arguments = match &command {
-        MessageCommand::Republish(_, to) => format!("to {to:?} {note}").trim_end().to_owned(),
-        _ => note.to_owned(),
+    let to = match &command {
+        MessageCommand::Republish(_, to) => Some(("to", to.name().to_owned())),
+        _ => None,
     };
-    let outcome = state.running()?.command_on_message(shard, command).await;
-    let result = result_of(&outcome);
+    let done = done(state.running()?.command_on_message(shard, command).await);
+    let (arguments, result) = (arguments(&[to, note_parameter(note)]), result_of(&done));
     state.audit().note(caller, &AuditedAction { action, target, arguments, result });
-    done(outcome.map_err(|_| Failed::Busy)?).map(drop)
+    done.map(drop)
 }
 
 /// Acts on a stored dead letter for a caller, and writes a line of the audit log. `name` is that of
@@ -155,36 +150,49 @@ pub(super) async fn reload(
 ) -> Result<Result<Reloaded, Vec<String>>, Failed> {
     permit(caller, Scope::Admin)?;
     let result = state.running()?.reload(mode).await.map_err(|_| Failed::Busy)?;
-    let outcome = if result.is_ok() { "done" } else { "refused" };
+    let outcome = if result.is_ok() { "done" } else { ProblemKind::ConfigInvalid.facts().slug };
+    let dry_run = (mode == ReloadMode::Check).then(|| ("dry_run", "true".to_owned()));
     let action = AuditedAction {
         action: "reload",
         target: "configuration",
-        arguments: format!("{mode:?}"),
+        arguments: arguments(&[dry_run]),
         result: outcome.to_owned(),
     };
     state.audit().note(caller, &action);
     Ok(result)
 }
 
-/// Returns the result of a command as one word, for the audit log.
-fn result_of(outcome: &Result<CommandOutcome, NoAnswer>) -> String {
-    outcome.as_ref().map_or_else(|_| "no answer".to_owned(), |outcome| format!("{outcome:?}"))
+/// Returns the name of an action in the audit log, and its parameter.
+fn words(state: &AdminState, action: OperatorAction) -> (&'static str, Option<Parameter>) {
+    match action {
+        OperatorAction::Disconnect => ("disconnect", None),
+        OperatorAction::EndSession => ("end", None),
+        OperatorAction::Redeliver(by) => ("redeliver", Some(("by", by.name().to_owned()))),
+        OperatorAction::Skip(message) => ("skip", Some(("mid", state.process().name_of(message)))),
+        OperatorAction::Park(message) => ("park", Some(("mid", state.process().name_of(message)))),
+    }
 }
 
-fn name(action: OperatorAction) -> &'static str {
-    match action {
-        OperatorAction::Disconnect => "disconnect",
-        OperatorAction::EndSession => "end",
-        OperatorAction::Redeliver(_) => "redeliver",
-        OperatorAction::Skip(_) => "skip",
-        OperatorAction::Park(_) => "park",
+fn note_parameter(note: &str) -> Option<Parameter> {
+    (!note.is_empty()).then(|| ("note", note.to_owned()))
+}
+
+/// Returns the result of a command for the audit log: what was done, or the slug of the error that
+/// the caller got.
+fn result_of(done: &Result<Value, Failed>) -> String {
+    match done {
+        Ok(body) => {
+            let packets = body["packets"].as_u64().map(|packets| format!(" {packets} packets"));
+            format!("{}{}", body["action"].as_str().unwrap_or("done"), packets.unwrap_or_default())
+        }
+        Err(failed) => failed.kind().facts().slug.to_owned(),
     }
 }
 
 /// Returns a result as JSON.
-fn done(outcome: CommandOutcome) -> Result<Value, Failed> {
-    let conflict = |slug, detail: &str| Err(Failed::Conflict(slug, detail.to_owned()));
-    match outcome {
+fn done(outcome: Result<CommandOutcome, NoAnswer>) -> Result<Value, Failed> {
+    let conflict = |kind, detail: &str| Err(Failed::Conflict(kind, detail.to_owned()));
+    match outcome.map_err(|_| Failed::Busy)? {
         CommandOutcome::Done => Ok(json!({ "action": "done" })),
         CommandOutcome::Resent(packets) => Ok(json!({ "action": "resent", "packets": packets })),
         CommandOutcome::Disconnected => Ok(json!({ "action": "disconnected" })),
@@ -193,21 +201,22 @@ fn done(outcome: CommandOutcome) -> Result<Value, Failed> {
         CommandOutcome::NotConnected => Err(Failed::NotConnected),
         CommandOutcome::NoRoom => Err(Failed::NoRoom),
         CommandOutcome::ResendForbidden => conflict(
-            "resend-forbidden",
+            ProblemKind::ResendForbidden,
             "MQTT 5.0 forbids to send a packet again on its connection [MQTT-4.4.0-1]; redeliver by disconnect instead",
         ),
         CommandOutcome::EndsWithConnection => conflict(
-            "session-ends",
+            ProblemKind::SessionEnds,
             "the session ends with its connection, so a disconnect would drop its messages",
         ),
         CommandOutcome::AlreadyReceived => conflict(
-            "already-received",
+            ProblemKind::AlreadyReceived,
             "the receiver has the message: PUBREC came, and only PUBCOMP is awaited",
         ),
-        CommandOutcome::CannotPark(why) => conflict("cannot-park", why),
-        CommandOutcome::CannotRepublish(why) => conflict("cannot-republish", why),
-        CommandOutcome::Reserved => {
-            conflict("reserved-topic", "the broker itself publishes this topic, and would publish it again")
-        }
+        CommandOutcome::CannotPark(why) => conflict(ProblemKind::CannotPark, why),
+        CommandOutcome::CannotRepublish(why) => conflict(ProblemKind::CannotRepublish, why),
+        CommandOutcome::Reserved => conflict(
+            ProblemKind::ReservedTopic,
+            "the broker itself publishes this topic, and would publish it again",
+        ),
     }
 }

@@ -1,7 +1,7 @@
 //! The reasons why a request has no answer, and the answer of each (RFC 9457).
 
 use super::access::Scope;
-use super::problem::problem;
+use super::problem::{ProblemKind, problem};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, ResponseError};
 use std::fmt;
@@ -26,7 +26,7 @@ pub(super) enum Failed {
     /// There is no such message any more.
     NoSuchMessage,
     /// The action does not fit the present state: the kind of the error, and what would fit.
-    Conflict(&'static str, String),
+    Conflict(ProblemKind, String),
     /// Memory or disk has no room for the change.
     NoRoom,
     /// The request was not complete in time.
@@ -38,59 +38,53 @@ pub(super) enum Failed {
 }
 
 impl Failed {
-    fn parts(&self) -> (StatusCode, &'static str, String) {
-        match self {
-            Failed::Parameter(what) => (StatusCode::BAD_REQUEST, "invalid-parameter", what.clone()),
-            Failed::Cursor => (
-                StatusCode::BAD_REQUEST,
-                "invalid-cursor",
-                "the cursor is not one of this listing; begin again without it".to_owned(),
-            ),
-            Failed::Unauthorized => (
-                StatusCode::UNAUTHORIZED,
-                "unauthorized",
-                "send Authorization: Bearer TOKEN, or use the Unix socket; `homing admin-token` makes a token"
-                    .to_owned(),
-            ),
+    /// Returns the kind of the error.
+    pub(super) fn kind(&self) -> ProblemKind {
+        self.parts().0
+    }
+
+    /// Returns the kind of the error, and what is wrong.
+    fn parts(&self) -> (ProblemKind, String) {
+        let (kind, detail) = match self {
+            Failed::Parameter(what) => return (ProblemKind::InvalidParameter, what.clone()),
+            Failed::Conflict(kind, detail) => return (*kind, detail.clone()),
             Failed::Forbidden(scope) => {
-                (StatusCode::FORBIDDEN, "forbidden", format!("this needs the scope {scope}"))
+                return (ProblemKind::Forbidden, format!("this needs the scope {scope}"));
             }
-            Failed::NoSuchTrace => {
-                let detail = "there is no trace with this number; the oldest ones are forgotten";
-                (StatusCode::NOT_FOUND, "no-such-trace", detail.to_owned())
+            Failed::Cursor => {
+                (ProblemKind::InvalidCursor, "the cursor is not one of this listing; begin again without it")
             }
-            Failed::NoSuchClient => {
-                (StatusCode::NOT_FOUND, "no-such-client", "there is no session of this client".to_owned())
-            }
+            Failed::Unauthorized => (
+                ProblemKind::Unauthorized,
+                "send Authorization: Bearer TOKEN, or use the Unix socket; `homing admin-token` makes a token",
+            ),
+            Failed::NoSuchTrace => (
+                ProblemKind::NoSuchTrace,
+                "there is no trace with this number; the oldest ones are forgotten",
+            ),
+            Failed::NoSuchClient => (ProblemKind::NoSuchClient, "there is no session of this client"),
             Failed::NotConnected => {
-                let detail = "the client is away, so there is no connection to close";
-                (StatusCode::CONFLICT, "not-connected", detail.to_owned())
+                (ProblemKind::NotConnected, "the client is away, so there is no connection to close")
             }
-            Failed::NoSuchMessage => {
-                let detail = "there is no such message; it is finished or has moved, so list the messages again";
-                (StatusCode::NOT_FOUND, "no-such-message", detail.to_owned())
-            }
-            Failed::Conflict(slug, detail) => (StatusCode::CONFLICT, slug, detail.clone()),
-            Failed::NoRoom => {
-                let detail = "memory or disk has no room for the change, see limits.memory and store.size_limit";
-                (StatusCode::SERVICE_UNAVAILABLE, "no-room", detail.to_owned())
-            }
-            Failed::Late => {
-                (StatusCode::REQUEST_TIMEOUT, "late", "the request was not complete in time".to_owned())
-            }
-            Failed::Busy => {
-                (StatusCode::SERVICE_UNAVAILABLE, "busy", "the broker is busy; ask again later".to_owned())
-            }
-            Failed::Starting => {
-                (StatusCode::SERVICE_UNAVAILABLE, "starting", "the broker starts; ask again later".to_owned())
-            }
-        }
+            Failed::NoSuchMessage => (
+                ProblemKind::NoSuchMessage,
+                "there is no such message; it is finished or has moved, so list the messages again",
+            ),
+            Failed::NoRoom => (
+                ProblemKind::NoRoom,
+                "memory or disk has no room for the change, see limits.memory and store.size_limit",
+            ),
+            Failed::Late => (ProblemKind::Late, "the request was not complete in time"),
+            Failed::Busy => (ProblemKind::Busy, "the broker is busy; ask again later"),
+            Failed::Starting => (ProblemKind::Starting, "the broker starts; ask again later"),
+        };
+        (kind, detail.to_owned())
     }
 }
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.parts().2)
+        f.write_str(&self.parts().1)
     }
 }
 
@@ -98,11 +92,11 @@ impl std::error::Error for Failed {}
 
 impl ResponseError for Failed {
     fn status_code(&self) -> StatusCode {
-        self.parts().0
+        self.kind().facts().status
     }
 
     fn error_response(&self) -> HttpResponse {
-        let (status, slug, detail) = self.parts();
-        problem(status, slug, &detail)
+        let (kind, detail) = self.parts();
+        problem(kind, &detail)
     }
 }

@@ -11,6 +11,7 @@
 //! | [`access`] | the tokens, the scopes and the callers |
 //! | `names`, `segment` | sessions, messages and client identifiers in URLs |
 //! | `problem`, `failed` | error answers (RFC 9457) |
+//! | `unread_body` | the refusal of a request whose body may never end |
 //! | `audit`, `logins`, `listing` | the actions of operators, the logins, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
@@ -42,6 +43,7 @@ mod state;
 mod timeline;
 pub mod token_command;
 mod traces;
+mod unread_body;
 mod wheel;
 
 use crate::auth::file_error::FileError;
@@ -53,16 +55,17 @@ use crate::config::Admin;
 use access::{PeerUser, TokenFile};
 use actix_web::body::MessageBody;
 use actix_web::dev::{Server, ServerHandle, ServiceRequest, ServiceResponse};
+use actix_web::http::KeepAlive;
 use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use actix_web::http::{KeepAlive, StatusCode};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, PayloadConfig, route};
 use actix_web::{App, Error, HttpServer};
 use failed::Failed;
-use problem::problem;
+use pages::page;
+use problem::{ProblemKind, problem, problem_body, respond};
 pub use routes::api_paths;
 use state::AdminState;
 use std::io;
@@ -72,11 +75,13 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Connections at once. Further ones wait in the backlog.
-const CONNECTIONS: usize = 64;
+/// Connections at once. Further ones wait in the backlog. Each takes 128 KiB at most before anybody
+/// has proven who asks.
+const CONNECTIONS: usize = 128;
 
-/// Time for the head of a request.
-const HEAD: Duration = Duration::from_secs(5);
+/// Time for the head of a request. A thousand clients that send one byte a second hold all places
+/// for 1,000 / 128 times as long: 24 s.
+const HEAD: Duration = Duration::from_secs(3);
 
 /// Time for which sent bytes may stay unacknowledged. A client that stops reading is closed then,
 /// because the HTTP server has no such time of its own.
@@ -242,11 +247,12 @@ fn serve(
         App::new()
             .app_data(state.clone())
             .app_data(PayloadConfig::new(BODY))
+            .app_data(request::query_config())
             .wrap(from_fn(guard))
             .wrap(from_fn(count))
             .configure(routes::add_routes)
             .configure(pages::add_routes)
-            .default_service(route().to(unknown))
+            .default_service(route().to(page::unknown))
     };
     // The Unix socket has a server of its own, whose places no client of the network can take.
     let mut servers = Vec::new();
@@ -271,7 +277,8 @@ fn serve(
     Ok(servers)
 }
 
-/// Refuses a request whose Host is not this interface. No answer may be stored.
+/// Refuses a request whose Host is not this interface, and one whose body has no length. No answer
+/// may be stored.
 async fn guard(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -283,15 +290,17 @@ async fn guard(
             let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
             host.is_some_and(|host| state.is_own_host(host))
         });
-    let mut response = if own {
+    let mut response = if unread_body::has_no_length(&request) {
+        unread_body::refuse(request)
+    } else if own {
         // Keeps no copy of the request, because the router needs the only one.
-        match tokio::time::timeout(REQUEST, next.call(request)).await {
-            Ok(response) => in_own_words(response?.map_into_boxed_body()),
+        match tokio::time::timeout(REQUEST, answered(request, next)).await {
+            Ok(response) => response?,
             Err(_) => return Err(Failed::Late.into()),
         }
     } else {
         let detail = "the Host header names neither loopback, nor an address of this interface, nor a name in admin.hosts";
-        request.into_response(problem(StatusCode::FORBIDDEN, "foreign-host", detail))
+        request.into_response(problem(ProblemKind::ForeignHost, detail))
     };
     for (name, value) in HEADERS {
         // The files of the pages are the only answers that may be stored.
@@ -302,15 +311,24 @@ async fn guard(
     Ok(response)
 }
 
+/// Returns the answer to a request: an error in the form that its reader expects.
+async fn answered(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse, Error> {
+    let response = next.call(request).await?.map_into_boxed_body();
+    Ok(page::framed(in_own_words(response)).await)
+}
+
 /// Returns a problem in place of an error that the HTTP server found in a request for programs,
 /// such as a number of a trace that is none. All others are as they were.
 fn in_own_words(response: ServiceResponse) -> ServiceResponse {
     let found = response.response().error().filter(|error| error.as_error::<Failed>().is_none());
-    let Some(found) = found.filter(|_| response.request().path().starts_with("/api/")) else {
+    let Some(found) = found.filter(|_| page::is_for_programs(response.request().path())) else {
         return response;
     };
-    let problem = problem(response.status(), "invalid-request", &found.to_string());
-    response.into_response(problem)
+    let body = problem_body(ProblemKind::InvalidRequest, response.status(), &found.to_string());
+    response.into_response(respond(&body))
 }
 
 /// Counts a request and its duration.
@@ -330,8 +348,4 @@ async fn count(
         state.requests().count(route, status.as_u16(), took);
     }
     answer
-}
-
-async fn unknown() -> actix_web::HttpResponse {
-    problem(StatusCode::NOT_FOUND, "not-found", "there is no such path; see docs/monitoring.md")
 }

@@ -65,6 +65,12 @@ impl ProcessTag {
         format!("{kind}{number:x}-{:x}-{:x}-{:x}", session.slot, session.generation, self.0)
     }
 
+    /// Returns the name by which a caller named an unfinished message.
+    pub(super) fn name_of(self, MessageOf { session, name }: MessageOf) -> String {
+        // The name of a stored delivery says nothing of a session.
+        self.message_name(session.unwrap_or(SessionId::new(0, 0)), name)
+    }
+
     /// Reads the name of an unfinished message; `None` if it is none of this process.
     pub(super) fn message(self, name: &str) -> Option<MessageOf> {
         let (kind, rest) = (name.get(..1)?, name.get(1..)?);
@@ -118,6 +124,7 @@ mod tests {
         for name in [MessageName::InFlight(9), MessageName::Queued(0)] {
             let text = tag.message_name(id, name);
             assert_eq!(tag.message(&text), Some(MessageOf { session: Some(id), name }));
+            assert_eq!(tag.name_of(MessageOf { session: Some(id), name }), text);
             assert_eq!(later.message(&text), None);
         }
     }
@@ -126,7 +133,9 @@ mod tests {
     fn the_name_of_a_stored_delivery_outlasts_the_process() {
         let name = MessageName::Stored(EntryNumber(77));
         let text = ProcessTag::of_start(1).message_name(SessionId::new(0, 0), name);
-        assert_eq!(ProcessTag::of_start(2).message(&text), Some(MessageOf { session: None, name }));
+        let read = MessageOf { session: None, name };
+        assert_eq!(ProcessTag::of_start(2).message(&text), Some(read));
+        assert_eq!(ProcessTag::of_start(2).name_of(read), text);
     }
 
     #[test]

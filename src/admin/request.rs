@@ -1,11 +1,25 @@
 //! A request: who asks, and with which parameters.
+//!
+//! The table of routes admits the caller of a request for programs before its handler runs. So a
+//! handler that needs the caller takes an [`Asker`], and no handler can forget the scope.
 
 use super::access::{Caller, PeerUser, Scope};
 use super::failed::Failed;
 use super::state::AdminState;
 use actix_web::HttpRequest;
 use actix_web::http::header::AUTHORIZATION;
-use actix_web::web::Data;
+use actix_web::web::{Data, QueryConfig, ReqData};
+
+/// Characters of a note at most.
+const NOTE: usize = 256;
+
+/// The caller of a request, whom the table of routes has admitted.
+pub(super) type Asker = ReqData<Caller>;
+
+/// Returns the rule that a query string with a mistake is a problem with its name.
+pub(super) fn query_config() -> QueryConfig {
+    QueryConfig::default().error_handler(|error, _| Failed::Parameter(error.to_string()).into())
+}
 
 /// Returns the caller, who must have this scope.
 ///
@@ -68,4 +82,16 @@ pub(super) fn limit_of(given: Option<usize>, default: usize, most: usize) -> Res
     } else {
         Err(Failed::Parameter(format!("limit is {limit}, and must be 1 to {most}")))
     }
+}
+
+/// Returns the note of an operator for the audit log; empty for none.
+///
+/// # Errors
+/// The note is too long.
+pub(super) fn note_of(given: Option<String>) -> Result<String, Failed> {
+    let note = given.unwrap_or_default();
+    if note.chars().count() > NOTE {
+        return Err(Failed::Parameter(format!("note has more than {NOTE} characters")));
+    }
+    Ok(note)
 }

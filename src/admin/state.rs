@@ -10,11 +10,13 @@ use super::names::ProcessTag;
 use super::timeline::Timeline;
 use super::traces::Traces;
 use super::wheel::LastWheel;
+use crate::auth::guessing::Guessing;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::time::Instant;
 use actix_web::web::Data;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// The state of the HTTP interface, and its view of the broker.
@@ -43,7 +45,11 @@ pub(super) struct AdminState {
     /// One permit for each caller that waits for a turn, or has one.
     waiting: Semaphore,
     /// One permit for a search of all sessions.
-    searches: Semaphore,
+    search: Semaphore,
+    /// One permit for each caller that waits for a search, or does one.
+    searching: Semaphore,
+    /// The failed logins of the pages by address.
+    failures: Mutex<Guessing>,
 }
 
 /// The state of the interface, as a request has it.
@@ -58,8 +64,15 @@ const STREAMS: usize = 32;
 /// Callers that may wait for a turn, or have one, at once.
 const WAITING: usize = 32;
 
-/// The turn of one caller to ask a shard. Another caller has its turn when the value is dropped.
-pub(super) struct ShardTurn<'a> {
+/// Callers that may wait for a search of all sessions, or do one, at once.
+const SEARCHES: usize = 8;
+
+/// Failed logins of an address in a minute at which further ones are refused.
+const FAILURES: u32 = 5;
+
+/// The turn of one caller: to ask a shard, or to search all sessions. Another caller has its turn
+/// when the value is dropped.
+pub(super) struct Turn<'a> {
     _permit: SemaphorePermit<'a>,
     _place: SemaphorePermit<'a>,
 }
@@ -84,7 +97,9 @@ impl AdminState {
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
-            searches: Semaphore::new(1),
+            search: Semaphore::new(1),
+            searching: Semaphore::new(SEARCHES),
+            failures: Mutex::new(Guessing::new(FAILURES)),
         }
     }
 
@@ -154,18 +169,27 @@ impl AdminState {
     }
 
     /// Waits for the turn to ask a shard. Returns `None` if too many wait already.
-    pub(super) async fn turn(&self, shard: usize) -> Option<ShardTurn<'_>> {
+    pub(super) async fn turn(&self, shard: usize) -> Option<Turn<'_>> {
         let turn = self.turns.get(shard)?;
         // A caller that goes while it waits drops its place.
         let place = self.waiting.try_acquire().ok()?;
         let permit = turn.acquire().await.ok()?;
-        Some(ShardTurn { _permit: permit, _place: place })
+        Some(Turn { _permit: permit, _place: place })
     }
 
-    /// Waits for the permit to search all sessions. One search at a time, because each asks the
-    /// shards a thousand questions for a million sessions.
-    pub(super) async fn search(&self) -> Option<SemaphorePermit<'_>> {
-        self.searches.acquire().await.ok()
+    /// Waits for the turn to search all sessions. One search at a time, because each asks the
+    /// shards a thousand questions for a million sessions. Returns `None` if too many wait already.
+    pub(super) async fn search(&self) -> Option<Turn<'_>> {
+        let place = self.searching.try_acquire().ok()?;
+        let permit = self.search.acquire().await.ok()?;
+        Some(Turn { _permit: permit, _place: place })
+    }
+
+    /// Counts a failed login of an address. Returns true if there were too many in the last minute;
+    /// then further ones are refused for five minutes.
+    pub(super) fn login_failed(&self, now: Instant, address: IpAddr) -> bool {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.is_blocked(now, address) || failures.failed(now, address)
     }
 
     /// Notes that clients can connect.
@@ -229,6 +253,18 @@ mod tests {
         assert!(matches!(beyond, Poll::Ready(None)), "every place is taken");
         drop((waiting, first));
         assert!(matches!(pin!(state.turn(0)).poll(&mut cx), Poll::Ready(Some(_))));
+    }
+
+    #[test]
+    fn eight_callers_wait_for_a_search_and_a_ninth_is_refused() {
+        let state = AdminState::new(Vec::new(), Vec::new(), TokenFile::default());
+        let mut cx = Context::from_waker(Waker::noop());
+        let Poll::Ready(Some(first)) = pin!(state.search()).poll(&mut cx) else { panic!("the first search") };
+        let mut waiting: Vec<_> = (1..SEARCHES).map(|_| Box::pin(state.search())).collect();
+        assert!(waiting.iter_mut().all(|turn| turn.as_mut().poll(&mut cx).is_pending()));
+        assert!(matches!(pin!(state.search()).poll(&mut cx), Poll::Ready(None)));
+        drop((waiting, first));
+        assert!(matches!(pin!(state.search()).poll(&mut cx), Poll::Ready(Some(_))));
     }
 
     #[test]

@@ -47,6 +47,11 @@ impl Administered {
         self.directory.path().join("data/homing.db")
     }
 
+    /// Returns the process of the broker.
+    pub fn process(&self) -> &Process {
+        &self.broker
+    }
+
     /// Asks with a token. Returns the status and the whole answer.
     pub fn ask(&self, method: &str, path: &str, token: &str) -> (u16, String) {
         let headers = format!("{LOCAL}Authorization: Bearer {token}\r\nContent-Length: 0\r\n");
@@ -111,11 +116,11 @@ impl Administered {
 fn serve_in(directory: &tempfile::TempDir, arguments: &[&str]) -> (Process, SocketAddr, SocketAddr) {
     let path = directory.path();
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-    command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--set", "runtime.threads=3"]).args(arguments);
     if !arguments.contains(&"--ephemeral") {
         command.arg("--data-dir").arg(path.join("data"));
     }
-    command.args(["--set", "admin.addresses=127.0.0.1:0", "--set", "runtime.threads=3"]);
+    command.args(["--set", "admin.addresses=127.0.0.1:0"]);
     command.arg("--set").arg(format!("admin.tokens_file={}", path.join("tokens").display()));
     command.arg("--set").arg(format!("admin.socket={}", path.join("s").display()));
     crate::http::serve_with(&mut command)
@@ -241,6 +246,40 @@ fn a_listing_in_pages_has_each_client_once() {
     assert_eq!(foreign.0, 400, "{}", foreign.1);
     assert_eq!(broker.ask("GET", "/api/v1/clients?limit=1000000000", &broker.viewer).0, 400);
     assert_eq!(broker.ask("GET", "/api/v1/clients?lmit=1", &broker.viewer).0, 400);
+}
+
+#[test]
+fn clients_are_listed_by_version_listener_and_the_holder_of_their_message() {
+    let broker = Administered::start();
+    let _stuck = broker.stuck_client("pump");
+    let _old = RawClient::connect(broker.mqtt, &Connect::new(Version::V311, "old"));
+    let names = |query: &str| {
+        let (status, answer) = broker.ask("GET", &format!("/api/v1/clients?{query}"), &broker.viewer);
+        assert_eq!(status, 200, "{answer}");
+        let body = json_of(&answer);
+        let rows = body["clients"].as_array().cloned().unwrap_or_default();
+        let mut names: Vec<String> =
+            rows.iter().filter_map(|row| row["client_id"].as_str().map(ToOwned::to_owned)).collect();
+        names.sort();
+        names.retain(|name| name != "publisher");
+        names
+    };
+    assert_eq!(names("version=3.1.1"), ["old"]);
+    assert_eq!(names("version=5.0"), ["pump"]);
+    assert_eq!(names("cause=application"), ["pump"]);
+    assert_eq!(names("cause=network"), [""; 0]);
+    assert_eq!(names(&format!("listener={}", broker.mqtt)), ["old", "pump"]);
+    for wrong in ["version=4", "cause=moon", "listener=nowhere"] {
+        let (status, answer) = broker.ask("GET", &format!("/api/v1/clients?{wrong}"), &broker.viewer);
+        assert!(status == 400 && answer.contains("must be"), "{answer}");
+    }
+}
+
+#[test]
+fn a_caller_learns_its_name_and_scope() {
+    let broker = Administered::start();
+    let (_, answer) = broker.ask("GET", "/api/v1/me", &broker.operator);
+    assert_eq!(json_of(&answer), serde_json::json!({ "name": "operator", "scope": "operator" }));
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn a_viewer_sees_a_letter_and_an_operator_its_payload_too() {
     assert_eq!(status_of(&broker, "GET", &format!("{path}?payload=true"), &broker.viewer).0, 403);
     let (_, seen) = status_of(&broker, "GET", &format!("{path}?payload=true"), &broker.operator);
     assert_eq!(seen["payload"], serde_json::json!({ "text": "on", "complete": true }));
-    assert!(broker.ctl(&["audit"]).1.contains("view payload"));
+    assert!(broker.ctl(&["audit"]).1.contains("view_payload"));
     for (method, path) in [("POST", format!("{path}/republish")), ("DELETE", path.clone())] {
         assert_eq!(status_of(&broker, method, &path, &broker.viewer).0, 403, "{method} {path}");
     }

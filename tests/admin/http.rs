@@ -58,6 +58,9 @@ fn answer_to(socket: &mut TcpStream, request: &str) -> (u16, String) {
     (status, answer)
 }
 
+/// Connections that the interface serves at once.
+pub const PLACES: usize = 128;
+
 pub const LOCAL: &str = "Host: localhost\r\n";
 
 #[test]
@@ -107,7 +110,7 @@ fn a_foreign_host_another_method_and_an_unknown_path_are_refused_with_a_problem(
 #[test]
 fn connections_that_ask_nothing_more_hold_no_place() {
     let (_broker, _, admin) = serve();
-    let idle: Vec<TcpStream> = (0..64)
+    let idle: Vec<TcpStream> = (0..PLACES)
         .map(|_| {
             let mut socket = TcpStream::connect(admin).expect("it listens");
             // No "Connection: close", and the first byte of a second request behind the answer.

@@ -163,6 +163,11 @@ fn the_timeline_has_the_disconnect_the_return_and_the_acknowledgement_of_a_deaf_
         let (status, page) = get(&broker, path, &cookie);
         assert!(status == 200 && page.contains("class=\"acknowledged\""), "{path}: {page}");
     }
+    let (_, answer) = broker.ask("GET", "/api/v1/clients/pump-7/events", &broker.viewer);
+    let events = json_of(&answer);
+    let kinds: Vec<&str> =
+        events["events"].as_array().expect("rows").iter().filter_map(|row| row["kind"].as_str()).collect();
+    assert!(kinds.contains(&"disconnected") && kinds.last() == Some(&"acknowledged"), "{events}");
 }
 
 #[test]

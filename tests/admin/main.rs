@@ -5,10 +5,12 @@ mod support;
 
 mod api;
 mod dead_letters;
+mod hostile;
 mod http;
 mod live;
 mod messages;
 mod metrics;
+mod mosquitto;
 mod openapi;
 mod pages;
 mod reload;

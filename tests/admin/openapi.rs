@@ -98,6 +98,7 @@ fn filled(path: &str) -> String {
         .replace("{number}", "77")
         .replace("{letter}", "1-1")
         .replace("{delayed}", "0-0-0-0")
+        .replace("{slug}", "nothing")
 }
 
 #[test]
@@ -184,7 +185,18 @@ fn look(api: &mut Described) {
     for path in ["/healthz", "/readyz", "/metrics", "/api/v1/openapi.json", "/api/v1/overview"] {
         api.get(path, "");
     }
-    for path in ["/api/v1/expiry", "/api/v1/slo", "/api/v1/log/level", "/api/v1/traces", "/api/v1/config"] {
+    for path in ["/api/v1/docs", "/api/v1/me", "/api/v1/version", "/api/v1/systree"] {
+        api.get(path, "");
+    }
+    api.expect(200, "GET", "/api/problems/{slug}", "/api/problems/busy");
+    for path in [
+        "/api/v1/listeners",
+        "/api/v1/expiry",
+        "/api/v1/slo",
+        "/api/v1/log/level",
+        "/api/v1/traces",
+        "/api/v1/config",
+    ] {
         let body = api.get(path, "");
         let rows = body.as_object().and_then(|fields| fields.values().find_map(Value::as_array));
         assert!(rows.is_none_or(|rows| !rows.is_empty()), "{path} shows nothing: {body}");
@@ -193,6 +205,10 @@ fn look(api: &mut Described) {
     api.get("/api/v1/events", "?streams=overview,timeline");
     let page = api.get("/api/v1/clients", "?limit=1");
     assert!(page["next"].is_string(), "{page}");
+    api.get("/api/v1/clients", "?version=5.0&cause=application");
+    assert!(api.get("/api/v1/shared-groups", "?limit=1")["shared_groups"][0].is_object());
+    api.get("/api/v1/subscriptions", "?filter=pumps/%23");
+    api.expect(200, "GET", "/api/v1/clients/{id}/events", "/api/v1/clients/pump/events");
     api.get("/api/v1/clients", "?state=away&prefix=a&min_queued=1&min_queued_bytes=1");
     for figure in ["oldest_unacked", "queued", "queued_bytes", "in_flight"] {
         let top = api.get("/api/v1/clients/top", &format!("?by={figure}&limit=2"));

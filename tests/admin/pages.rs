@@ -160,6 +160,75 @@ fn an_error_is_a_page_for_people() {
     let (status, page) = get(&broker, "/clients/nobody", &cookie);
     assert!(status == 404 && page.contains("there is no session of this client"), "{page}");
     assert!(page.contains("content-type: text/html"), "{page}");
+    // The reader can go on from there.
+    let has_frame = |page: &str| page.contains(r#"href="/topics""#) && page.contains("Log out");
+    assert!(has_frame(&page) && page.contains(r#"href="/clients" aria-current="page""#), "{page}");
+    let refused = [
+        get(&broker, "/nothing", &cookie),
+        get(&broker, "/topics?filter=a%2F%23%2Fb", &cookie),
+        get(&broker, "/dead-letters/1-1", &cookie),
+        post(&broker, "/clients/nobody/disconnect", &cookie, "no=form"),
+        post(&broker, "/clients/nobody/disconnect", &cookie, "csrf=guessed"),
+    ];
+    for (status, page) in refused {
+        assert!((400..500).contains(&status) && has_frame(&page), "{page}");
+        assert!(page.contains("cache-control: no-store"), "{page}");
+    }
+    let (status, page) = get(&broker, "/nothing", "");
+    assert!(status == 404 && !has_frame(&page), "{page}");
+}
+
+#[test]
+fn the_page_of_the_interface_has_every_path_and_every_error() {
+    let broker = Administered::start();
+    let cookie = log_in(&broker, &broker.viewer);
+    let (status, page) = get(&broker, "/api/v1/docs", &cookie);
+    assert!(status == 200 && page.contains("Log out") && !page.contains("<script>"), "{page}");
+    for (_, path, _) in homing::admin::api_paths() {
+        assert!(page.contains(path), "{path}");
+    }
+    for error in ["/api/problems/resend-forbidden", "/api/problems/busy"] {
+        assert!(page.contains(error), "{error}");
+    }
+    let (status, page) = broker.ask("GET", "/api/v1/docs", &broker.viewer);
+    assert!(
+        status == 200 && page.contains("/api/v1/clients/{id}/queue") && !page.contains("Log out"),
+        "{page}"
+    );
+}
+
+#[test]
+fn the_audit_has_the_words_of_the_interface() {
+    let broker = Administered::start();
+    let _client = broker.stuck_client("pump-7");
+    let admin = broker.token("admin");
+    for (path, status) in [
+        ("/api/v1/clients/pump-7/redeliver?by=resend&note=again", 409),
+        ("/api/v1/clients/pump-7/messages/e77/skip", 404),
+        ("/api/v1/config/reload?dry_run=true", 200),
+        ("/api/v1/clients/pump-7/redeliver", 200),
+    ] {
+        assert_eq!(broker.ask("POST", path, &admin).0, status, "{path}");
+    }
+    let (_, answer) = broker.ask("GET", "/api/v1/audit", &admin);
+    let body = json_of(&answer);
+    let entries: Vec<[&str; 3]> = body["actions"]
+        .as_array()
+        .expect("entries")
+        .iter()
+        .map(|entry| ["action", "arguments", "result"].map(|key| entry[key].as_str().expect("text")))
+        .collect();
+    assert_eq!(
+        entries,
+        [
+            ["redeliver", "by=auto", "disconnected"],
+            ["reload", "dry_run=true", "done"],
+            ["skip", "mid=e77", "no-such-message"],
+            ["redeliver", "by=resend, note=again", "resend-forbidden"],
+        ]
+    );
+    let (_, page) = get(&broker, "/audit", &log_in(&broker, &admin));
+    assert!(page.contains("resend forbidden") && page.contains("by=resend, note=again"), "{page}");
 }
 
 #[test]

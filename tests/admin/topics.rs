@@ -1,7 +1,8 @@
 //! Subscriptions and retained messages, as an operator sees them.
 
-use crate::api::Administered;
+use crate::api::{Administered, json_of};
 use crate::http::request;
+use crate::pages::{get, log_in};
 use crate::support::{Connect, Message, RawClient, Version};
 
 fn ctl(broker: &Administered, arguments: &[&str]) -> String {
@@ -24,6 +25,60 @@ fn an_operator_sees_who_gets_a_topic_in_every_thread() {
     assert!(text.contains("$share/g/lamps/#") && text.contains("members 1"), "{text}");
     assert!(ctl(&broker, &["subscriptions", "--client", "lamp-5"]).contains("$share/g/lamps/#"));
     assert_eq!(broker.ask("GET", "/api/v1/subscriptions", &broker.viewer).0, 400);
+}
+
+#[test]
+fn an_operator_sees_who_has_a_filter_and_the_members_of_a_shared_group() {
+    let broker = Administered::start();
+    let mut clients: Vec<RawClient> = (0..6)
+        .map(|n| RawClient::connect(broker.mqtt, &Connect::new(Version::V5, &format!("lamp-{n}"))))
+        .collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.subscribe(&[(if n < 3 { "lamps/+" } else { "$share/g/lamps/+" }, 1)]);
+    }
+    let text = ctl(&broker, &["subscriptions", "--filter", "lamps/+"]);
+    assert!((0..6).all(|n| text.contains(&format!("lamp-{n}")) == (n < 3)), "{text}");
+    let text = ctl(&broker, &["subscriptions", "--filter", "$share/g/lamps/+"]);
+    assert!((0..6).all(|n| text.contains(&format!("lamp-{n}")) == (n >= 3)), "{text}");
+    // Another filter, though it matches the same topics.
+    assert!(!ctl(&broker, &["subscriptions", "--filter", "lamps/#"]).contains("lamp-"));
+    assert_eq!(broker.ask("GET", "/api/v1/subscriptions?filter=a/%23/b", &broker.viewer).0, 400);
+    let two = "/api/v1/subscriptions?filter=a&client=b";
+    assert_eq!(broker.ask("GET", two, &broker.viewer).0, 400);
+    let cookie = log_in(&broker, &broker.viewer);
+    let (status, page) = get(&broker, "/shared-groups", &cookie);
+    assert!(status == 200 && page.contains("/topics?filter=%24share%2Fg%2Flamps%2F%2B"), "{page}");
+    let (status, page) = get(&broker, "/topics?filter=%24share%2Fg%2Flamps%2F%2B", &cookie);
+    assert!(status == 200 && page.contains("/clients/lamp-5") && !page.contains("/clients/lamp-0"), "{page}");
+}
+
+#[test]
+fn the_shared_groups_are_listed_once_over_their_pages() {
+    let broker = Administered::start();
+    let mut client = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "worker"));
+    let groups: Vec<String> = (0..25).map(|n| format!("$share/g{n:02}/jobs/#")).collect();
+    client.subscribe(&groups.iter().map(|group| (group.as_str(), 1)).collect::<Vec<_>>());
+    client.unsubscribe(&[&groups[7]]);
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/shared-groups?limit=4{cursor}");
+        let (status, answer) = broker.ask("GET", &path, &broker.viewer);
+        assert_eq!(status, 200, "{answer}");
+        let body = json_of(&answer);
+        for row in body["shared_groups"].as_array().expect("rows") {
+            assert_eq!(row["members"], 1, "{row}");
+            seen.push(row["filter"].as_str().expect("text").to_owned());
+        }
+        match body["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    seen.sort();
+    let left: Vec<String> = groups.into_iter().filter(|group| !group.contains("g07")).collect();
+    assert_eq!(seen, left);
+    assert_eq!(ctl(&broker, &["shared-groups"]).lines().count(), 1 + left.len());
+    assert_eq!(broker.ask("GET", "/api/v1/shared-groups?cursor=x", &broker.viewer).0, 400);
 }
 
 #[test]

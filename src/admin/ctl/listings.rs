@@ -122,11 +122,11 @@ pub(super) fn messages_table(rows: &[Value]) -> String {
     table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-/// Returns the path of a search with the parameters that are given.
-pub(super) fn where_path(parameters: &[(&str, &Option<String>)]) -> String {
+/// Returns a path with the parameters that are given.
+pub(super) fn path_with(path: &str, parameters: &[(&str, &Option<String>)]) -> String {
     let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
     let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
-    format!("/api/v1/messages/where?{}", given.join("&"))
+    format!("{path}?{}", given.join("&"))
 }
 
 /// Returns the verdicts of a search, one on each line.
@@ -137,6 +137,41 @@ pub(super) fn verdicts(body: &Value) -> String {
     } else {
         verdicts.join("\n")
     }
+}
+
+/// Returns shared groups as a table.
+pub(super) fn groups_table(rows: &[Value]) -> String {
+    let cells = |row: &Value| [text(&row["filter"]), text(&row["members"])];
+    table([left("group and filter"), right("members")], &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+/// Returns listeners as a table.
+pub(super) fn listeners_table(body: &Value) -> String {
+    let cells = |row: &Value| {
+        let tls = match (&row["tls"], &row["mtls"]) {
+            (Value::Bool(true), Value::Bool(true)) => "mutual",
+            (Value::Bool(true), _) => "yes",
+            _ => "no",
+        };
+        let anonymous = if row["allow_anonymous"] == Value::Bool(true) { "yes" } else { "no" };
+        [
+            text(&row["address"]),
+            text(&row["name"]),
+            text(&row["protocol"]),
+            tls.to_owned(),
+            anonymous.to_owned(),
+            text(&row["connections"]),
+        ]
+    };
+    let columns = [
+        left("address"),
+        left("name"),
+        left("protocol"),
+        left("TLS"),
+        left("anonymous"),
+        right("connections"),
+    ];
+    table(columns, &items(body, "listeners").iter().map(cells).collect::<Vec<_>>())
 }
 
 /// Returns retained messages as a table.

@@ -6,6 +6,7 @@ mod http;
 mod listings;
 mod settings;
 mod text;
+mod topics;
 pub mod trace;
 mod wheel;
 
@@ -22,6 +23,7 @@ use serde_json::Value;
 use settings::SettingsCommand;
 use std::path::{Path, PathBuf};
 use text::{Print, flat, pretty};
+use topics::TopicsCommand;
 
 /// Flags of `homing ctl`.
 #[derive(Args, Clone, Debug)]
@@ -40,6 +42,8 @@ pub struct CtlArguments {
 enum CtlCommand {
     /// Totals of the broker
     Status,
+    /// List what is open: listeners with their protocol, TLS and connections
+    Listeners,
     /// List clients
     Clients {
         /// Only client identifiers that begin with this
@@ -116,12 +120,6 @@ enum CtlCommand {
     /// List, republish or delete stored dead letters
     #[command(subcommand)]
     DeadLetters(DeadLettersCommand),
-    /// List delayed messages of the next minute, or delete one
-    Delayed {
-        /// Delete this message, as the listing names it
-        #[arg(long, value_name = "ID")]
-        delete: Option<String>,
-    },
     /// Print a link that logs a browser in, once and within a minute
     Dashboard,
     /// Show the deadlines by the time in which they are due
@@ -138,45 +136,14 @@ enum CtlCommand {
         /// The client identifier
         id: String,
     },
-    /// Say where the messages of a topic are, and why they wait
-    Where {
-        /// The topic name
-        #[arg(long, required_unless_present_any = ["publisher", "receiver"])]
-        topic: Option<String>,
-        /// The client identifier of the publisher
-        #[arg(long)]
-        publisher: Option<String>,
-        /// The client identifier of the receiver
-        #[arg(long)]
-        receiver: Option<String>,
-    },
-    /// List who is subscribed to a topic, or the subscriptions of a client
-    Subscriptions {
-        /// The topic name
-        #[arg(long, conflicts_with = "client", required_unless_present = "client")]
-        topic: Option<String>,
-        /// The client identifier
-        #[arg(long)]
-        client: Option<String>,
-    },
-    /// List retained messages, or delete one
-    Retained {
-        /// A topic filter
-        #[arg(default_value = "#")]
-        filter: String,
-        /// Number of messages at most
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-        /// Delete the retained message of this topic
-        #[arg(long, value_name = "TOPIC", conflicts_with = "filter")]
-        delete: Option<String>,
-    },
     /// List the last actions of operators
     Audit {
         /// Number of actions at most
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
+    #[command(flatten)]
+    Topics(TopicsCommand),
     #[command(flatten)]
     Settings(SettingsCommand),
 }
@@ -190,6 +157,7 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
     let get = |path: &str| request(socket, "GET", path);
     Ok(match &arguments.command {
         CtlCommand::Status => print.answer(&overview(socket)?, flat),
+        CtlCommand::Listeners => print.answer(&get("/api/v1/listeners")?, listings::listeners_table),
         CtlCommand::Clients { prefix, state, stuck, limit } => {
             print.rows(clients(socket, (prefix, state, stuck.as_deref()), *limit)?, clients_table)
         }
@@ -214,32 +182,10 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
             on_message(socket, id, message, "park", note.as_deref())?;
             "the message is a dead letter now".to_owned()
         }
-        CtlCommand::Where { topic, publisher, receiver } => {
-            let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
-            print.answer(&get(&listings::where_path(&parameters))?, listings::verdicts)
-        }
-        CtlCommand::Subscriptions { topic, client } => {
-            print.answer(&get(&subscriptions_path(topic.as_deref(), client.as_deref()))?, flat)
-        }
-        CtlCommand::Retained { delete: Some(topic), .. } => {
-            request(socket, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)))?;
-            "the retained message is deleted".to_owned()
-        }
-        CtlCommand::Retained { filter, limit, delete: None } => {
-            let path = format!("/api/v1/retained?filter={}&limit={limit}", segment(filter));
-            print.answer(&get(&path)?, listings::retained_table)
-        }
         CtlCommand::Audit { limit } => {
             print.answer(&get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)
         }
         CtlCommand::DeadLetters(command) => return dead_letters::run(command, socket, print),
-        CtlCommand::Delayed { delete: Some(id) } => {
-            request(socket, "DELETE", &format!("/api/v1/delayed/{}", segment(id)))?;
-            "the delayed message is deleted".to_owned()
-        }
-        CtlCommand::Delayed { delete: None } => {
-            print.answer(&get("/api/v1/delayed")?, listings::delayed_table)
-        }
         CtlCommand::Dashboard => return dashboard(socket, print),
         CtlCommand::Wheel => print.answer(&get("/api/v1/expiry")?, wheel::text),
         CtlCommand::Slo => print.answer(&get("/api/v1/slo")?, listings::objectives_table),
@@ -251,6 +197,7 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
             request(socket, "DELETE", &client_path(id, ""))?;
             "the session has ended".to_owned()
         }
+        CtlCommand::Topics(command) => return topics::run(command, socket, print),
         CtlCommand::Settings(command) => return settings::run(command, socket, print),
     })
 }
@@ -260,14 +207,6 @@ fn redelivered(body: &Value) -> String {
     match body["packets"].as_u64() {
         Some(packets) => format!("{packets} packets were sent again"),
         None => "disconnected; the messages are sent again when the client returns".to_owned(),
-    }
-}
-
-/// Returns the path of the subscriptions to a topic, or else of those of a client.
-fn subscriptions_path(topic: Option<&str>, client: Option<&str>) -> String {
-    match (topic, client) {
-        (Some(topic), _) => format!("/api/v1/subscriptions?matches={}", segment(topic)),
-        (None, client) => format!("/api/v1/subscriptions?client={}", segment(client.unwrap_or_default())),
     }
 }
 

@@ -34,6 +34,7 @@ struct ClientsPage {
     state: String,
     age: String,
     queued: String,
+    cause: String,
     is_filtered: bool,
     next: Option<String>,
 }
@@ -63,22 +64,30 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
     let prefix = parameters.prefix.unwrap_or_default();
     let chosen = parameters.state.unwrap_or_else(|| "all".to_owned());
     let age = parameters.min_unacked_age.unwrap_or_default();
+    let cause = parameters.cause.unwrap_or_default();
     let queued = parameters.min_queued.map(|least| least.to_string()).unwrap_or_default();
-    let next = listed.next.map(|cursor| {
-        let (prefix, age, cursor) = (segment(&prefix), segment(&age), cursor.encode());
-        let least = if queued.is_empty() { String::new() } else { format!("&min_queued={queued}") };
-        format!("prefix={prefix}&state={chosen}&min_unacked_age={age}{least}&cursor={cursor}")
-    });
     Ok(render(&ClientsPage {
         frame: PageFrame::of(&request, &state, &login, "/clients").await,
-        is_filtered: !(prefix.is_empty() && age.is_empty() && queued.is_empty() && chosen == "all"),
+        is_filtered: given_pairs(&request).any(|pair| pair != "state=all"),
         queued,
+        cause,
         stuck: listed.rows.iter().map(|row| view_of(&state, row)).collect(),
         prefix,
         state: chosen,
         age,
-        next,
+        next: listed.next.map(|cursor| next_query(&request, &cursor.encode())),
     }))
+}
+
+/// Returns the fields of the filter that are given, as the query string has them.
+fn given_pairs(request: &HttpRequest) -> impl Iterator<Item = &str> {
+    let pairs = request.query_string().split('&');
+    pairs.filter(|pair| !(pair.is_empty() || pair.ends_with('=') || pair.starts_with("cursor=")))
+}
+
+/// Returns the query string of the next page, with the same filter.
+fn next_query(request: &HttpRequest, cursor: &str) -> String {
+    given_pairs(request).map(|pair| format!("{pair}&")).collect::<String>() + "cursor=" + cursor
 }
 
 pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {

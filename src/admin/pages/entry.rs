@@ -2,9 +2,11 @@
 
 use super::cookies::{LOGIN_COOKIE, cookie_of};
 use super::page::NoPage;
+use crate::admin::access::{Caller, Scope};
+use crate::admin::failed::Failed;
 use crate::admin::logins::LoggedIn;
-use crate::admin::request::still_admits;
-use crate::admin::state::AdminState;
+use crate::admin::request::{caller, still_admits};
+use crate::admin::state::{AdminState, State};
 use crate::clock;
 use actix_web::HttpRequest;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -40,6 +42,38 @@ pub(super) fn login_of_cookie(state: &AdminState, cookie: &str) -> Option<Logged
 pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
     let cookie = cookie_of(request, LOGIN_COOKIE).ok_or(NoPage::NoLogin)?;
     login_of_cookie(state, cookie).ok_or(NoPage::NoLogin)
+}
+
+/// The proof of one who may look: by a browser or by a tool.
+#[derive(Clone, Debug)]
+pub(crate) enum PageReader {
+    /// A login of the pages: the value of its cookie.
+    Login(String),
+    /// A token, or a user of the Unix socket.
+    Caller(Caller),
+}
+
+impl PageReader {
+    /// Returns the reader of a request. A login that has not ended wins over a token.
+    ///
+    /// # Errors
+    /// Nothing proves who asks.
+    pub(crate) fn of(request: &HttpRequest) -> Result<PageReader, Failed> {
+        let cookie = cookie_of(request, LOGIN_COOKIE);
+        let state = request.app_data::<State>();
+        match cookie.zip(state).filter(|(cookie, state)| login_of_cookie(state, cookie).is_some()) {
+            Some((cookie, _)) => Ok(PageReader::Login(cookie.to_owned())),
+            None => caller(request, Scope::Viewer).map(PageReader::Caller),
+        }
+    }
+
+    /// Returns true if the reader may still look: a login ends, and a token may be removed.
+    pub(super) fn may_still_read(&self, state: &AdminState) -> bool {
+        match self {
+            PageReader::Login(cookie) => login_of_cookie(state, cookie).is_some(),
+            PageReader::Caller(caller) => still_admits(state, caller),
+        }
+    }
 }
 
 /// Returns the login of a form.

@@ -11,6 +11,7 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use actix_web::HttpRequest;
+use actix_web::http::Method;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use std::sync::atomic::Ordering;
 const STUCK: usize = 100;
 
 /// The places of the navigation, each with the scope that it needs.
-const PLACES: [(&str, &str, Scope); 10] = [
+const PLACES: [(&str, &str, Scope); 11] = [
     ("/", "Overview", Scope::Viewer),
     ("/clients", "Clients", Scope::Viewer),
     ("/topics", "Topics", Scope::Viewer),
@@ -30,7 +31,15 @@ const PLACES: [(&str, &str, Scope); 10] = [
     ("/objectives", "Objectives", Scope::Viewer),
     ("/settings", "Settings", Scope::Viewer),
     ("/audit", "Audit", Scope::Admin),
+    ("/api/v1/docs", "API", Scope::Viewer),
 ];
+
+/// Returns the place of the navigation that a path belongs to; nothing if there is none.
+fn place_of(path: &str) -> &'static str {
+    let is_below = |place: &str| path.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
+    let mut all = PLACES.into_iter().map(|(place, ..)| place);
+    all.find(|place| *place == path || *place != "/" && is_below(place)).unwrap_or_default()
+}
 
 /// What the frame of a page shows.
 pub(super) struct PageFrame {
@@ -145,6 +154,15 @@ impl PageFrame {
             },
         };
         PageFrame { login: Some(login.into()), theme: theme_of(request), here, place, status: Some(status) }
+    }
+
+    /// Returns the frame of a page that says why there is no other. Its place is that of the path.
+    pub(super) async fn of_error(request: &HttpRequest, state: &AdminState, login: &LoggedIn) -> PageFrame {
+        let place = place_of(request.path());
+        let frame = PageFrame::of(request, state, login, place).await;
+        // The path of a form has no page to go back to.
+        let here = if request.method() == Method::GET { frame.here } else { "/".to_owned() };
+        PageFrame { here, ..frame }
     }
 
     /// Returns the path and name of each place that the login may see.

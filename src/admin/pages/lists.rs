@@ -89,13 +89,19 @@ fn row(objective: &Objective, counts: ObjectiveCounts) -> Vec<String> {
 const AUDIT: [PageColumn; 6] =
     [text("time"), text("who"), text("action"), text("target"), text("arguments"), text("result")];
 
+/// Returns a name of the interface as words.
+fn plain(name: &str) -> String {
+    name.replace(['_', '-'], " ")
+}
+
 /// The last actions of operators, for administrators.
 pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     permit(&login.caller, Scope::Admin)?;
     let rows = state.audit().last(ACTIONS).into_iter().map(|entry| {
         let AuditEntry { unix_ms, who, scope, action, target, arguments, result, .. } = entry;
-        vec![clock_time(unix_ms), format!("{who} ({scope})"), action.to_owned(), target, arguments, result]
+        let who = format!("{who} ({scope})");
+        vec![clock_time(unix_ms), who, plain(action), target, arguments, plain(&result)]
     });
     Ok(render(&ListPage {
         frame: PageFrame::of(&request, &state, &login, "/audit").await,

@@ -10,18 +10,15 @@
 //! Then the reader gets `lagged` and the present state. The figures are made only while somebody
 //! reads.
 
-use super::cookies::{LOGIN_COOKIE, cookie_of};
-use super::entry::login_of_cookie;
+use super::entry::PageReader;
 use super::frame::{PageFigure, Status};
 use super::overview::totals;
 use super::views::{clock_time, link_of};
-use crate::admin::access::{Caller, Scope};
 use crate::admin::event_stream::{event, event_stream};
 use crate::admin::failed::Failed;
-use crate::admin::request::{caller, read_query, still_admits};
 use crate::admin::state::State;
 use crate::admin::timeline::NumberedMoment;
-use actix_web::web::Bytes;
+use actix_web::web::{Bytes, Query, ReqData};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -42,7 +39,7 @@ const LOOK_UP: u32 = 10;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LiveParameters {
+pub(crate) struct LiveParameters {
     streams: Option<String>,
 }
 
@@ -80,10 +77,14 @@ impl WantedStreams {
 }
 
 /// Answers with the live updates, until the reader goes or its login ends.
-pub(crate) async fn events(request: HttpRequest, state: State) -> Result<HttpResponse, Failed> {
-    let reader = StreamReader::of(&request, &state)?;
-    let LiveParameters { streams } = read_query(&request)?;
-    let wanted = WantedStreams::read(streams.as_deref().unwrap_or("overview"))?;
+pub(crate) async fn events(
+    request: HttpRequest,
+    reader: ReqData<PageReader>,
+    asked: Query<LiveParameters>,
+    state: State,
+) -> Result<HttpResponse, Failed> {
+    let reader = reader.into_inner();
+    let wanted = WantedStreams::read(asked.streams.as_deref().unwrap_or("overview"))?;
     state.running()?;
     let place = state.stream_place().ok_or(Failed::Busy)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
@@ -93,37 +94,11 @@ pub(crate) async fn events(request: HttpRequest, state: State) -> Result<HttpRes
     Ok(answer)
 }
 
-/// The proof of the one who reads.
-enum StreamReader {
-    /// A login of the pages: the value of its cookie.
-    Login(String),
-    /// A token, or a user of the Unix socket.
-    Caller(Caller),
-}
-
-impl StreamReader {
-    fn of(request: &HttpRequest, state: &State) -> Result<StreamReader, Failed> {
-        match cookie_of(request, LOGIN_COOKIE) {
-            Some(cookie) if login_of_cookie(state, cookie).is_some() => {
-                Ok(StreamReader::Login(cookie.to_owned()))
-            }
-            _ => caller(request, Scope::Viewer).map(StreamReader::Caller),
-        }
-    }
-
-    fn may_still_read(&self, state: &State) -> bool {
-        match self {
-            StreamReader::Login(cookie) => login_of_cookie(state, cookie).is_some(),
-            StreamReader::Caller(caller) => still_admits(state, caller),
-        }
-    }
-}
-
 /// Writes the events of one reader.
 struct LiveWriter {
     state: State,
     wanted: WantedStreams,
-    reader: StreamReader,
+    reader: PageReader,
     to: mpsc::Sender<Bytes>,
     /// True if events were left out since the reader was told last.
     lagged: Option<Lagged>,

@@ -9,6 +9,8 @@ use crate::admin::access::Caller;
 use crate::admin::request::still_admits;
 use crate::admin::state::State;
 use crate::clock;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderValue, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
@@ -37,8 +39,7 @@ pub(super) async fn page(request: HttpRequest) -> HttpResponse {
 
 pub(super) async fn log_in(request: HttpRequest, state: State, form: web::Form<LoginForm>) -> HttpResponse {
     let Some(caller) = state.tokens().caller(form.token.trim()) else {
-        warn!(target: "homing::audit", event = "audit.login_refused", "a login with an unknown token");
-        return login_form(&request, Some("This token is not known."));
+        return refuse(&request, &state, "This token is not known.");
     };
     begin(&state, caller)
 }
@@ -53,10 +54,26 @@ pub(super) async fn log_in_by_code(
     let caller = state.logins().redeem(clock::now(), form.code.trim());
     let caller = caller.filter(|caller| is_own_site(&request) && still_admits(&state, caller));
     let Some(caller) = caller else {
-        warn!(target: "homing::audit", event = "audit.login_refused", "a login with an unknown or used code");
-        return login_form(&request, Some("This code is not known. It is valid once, and for 60 s."));
+        return refuse(&request, &state, "This code is not known. It is valid once, and for 60 s.");
     };
     begin(&state, caller)
+}
+
+/// Returns the login page after a failed login. After too many failures of an address the answer is
+/// 429, and no line is logged. A valid token or code is still admitted: both are 256 random bits, so
+/// that nobody guesses one, and a flood locks no operator out.
+fn refuse(request: &HttpRequest, state: &State, why: &'static str) -> HttpResponse {
+    // Users of the Unix socket have no address, and are known.
+    let address = request.peer_addr().map(|address| address.ip());
+    if address.is_some_and(|address| state.login_failed(clock::now(), address)) {
+        let mut answer = login_form(request, Some("Too many logins from this address failed."));
+        *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("300"));
+        return answer;
+    }
+    let address = address.map(|address| address.to_string()).unwrap_or_default();
+    warn!(target: "homing::audit", event = "audit.login_refused", address, "a login with an unknown token or code");
+    login_form(request, Some(why))
 }
 
 /// Returns the login page, which says why a login failed.

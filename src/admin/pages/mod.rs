@@ -14,15 +14,17 @@
 mod assets;
 mod clients;
 mod cookies;
-mod entry;
+pub(super) mod docs;
+pub(super) mod entry;
 mod frame;
 mod letters;
 mod lists;
 pub(super) mod live;
 mod login;
 mod overview;
-mod page;
+pub(super) mod page;
 mod settings;
+mod shared_groups;
 mod subscribers;
 mod theme;
 mod timeline;
@@ -47,6 +49,7 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/dead-letters/{id}/republish", web::post().to(letters::republish))
         .route("/dead-letters/{id}/delete", web::post().to(letters::delete))
         .route("/topics", web::get().to(topics::page))
+        .route("/shared-groups", web::get().to(shared_groups::page))
         .route("/topics/delete", web::post().to(topics::delete))
         .route("/settings", web::get().to(settings::page))
         .route("/settings", web::post().to(settings::read_again))

@@ -1,15 +1,19 @@
 //! A page, or the reason why there is none.
 
 use super::cookies::see;
+use super::entry::login_of;
 use super::frame::{PageFrame, Theme};
 use crate::admin::failed::Failed;
+use crate::admin::problem::{ProblemKind, problem};
+use crate::admin::state::State;
+use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
-use actix_web::{HttpResponse, ResponseError};
+use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use askama::Template;
 
 /// The reason why there is no page.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoPage {
+pub(in crate::admin) enum NoPage {
     /// There is no cookie, or its login has ended. The answer leads to the login page.
     #[error("there is no login")]
     NoLogin,
@@ -19,6 +23,9 @@ pub(super) enum NoPage {
     /// The client id that confirms an action is not that of the page.
     #[error("the client id that you wrote is not the one of this page; go back and write it again")]
     NotConfirmed,
+    /// There is no page at this path.
+    #[error("there is no such page; the links above lead to all pages")]
+    NoSuchPage,
     /// What the page shows cannot be had, or the action is refused.
     #[error("{0}")]
     Failed(#[from] Failed),
@@ -30,14 +37,45 @@ impl ResponseError for NoPage {
             NoPage::NoLogin => return see("/login"),
             NoPage::ForeignForm => StatusCode::FORBIDDEN,
             NoPage::NotConfirmed => StatusCode::CONFLICT,
+            NoPage::NoSuchPage => StatusCode::NOT_FOUND,
             NoPage::Failed(failed) => failed.status_code(),
         };
-        let title = status.canonical_reason().unwrap_or("Error");
-        let frame = PageFrame::plain(Theme::System);
-        let mut answer = render(&ErrorPage { frame, title, detail: self.to_string() });
-        *answer.status_mut() = status;
-        answer
+        error_page(PageFrame::plain(Theme::System), status, self.to_string())
     }
+}
+
+fn error_page(frame: PageFrame, status: StatusCode, detail: String) -> HttpResponse {
+    let title = status.canonical_reason().unwrap_or("Error");
+    let mut answer = render(&ErrorPage { frame, title, detail });
+    *answer.status_mut() = status;
+    answer
+}
+
+/// Returns the page of an error with the frame of its login, so that the reader can go on from
+/// there. The reason for an error is known before its login is. All other answers are as they were.
+pub(in crate::admin) async fn framed(response: ServiceResponse) -> ServiceResponse {
+    let (request, status) = (response.request().clone(), response.status());
+    let is_error = status.is_client_error() || status.is_server_error();
+    let found = response.response().error().filter(|_| is_error && !is_for_programs(request.path()));
+    let (Some(found), Some(state)) = (found.map(ToString::to_string), request.app_data::<State>()) else {
+        return response;
+    };
+    let Ok(login) = login_of(&request, state) else { return response };
+    let frame = PageFrame::of_error(&request, state, &login).await;
+    response.into_response(error_page(frame, status, found))
+}
+
+/// Returns true if a path is one of those for programs.
+pub(in crate::admin) fn is_for_programs(path: &str) -> bool {
+    path.starts_with("/api/")
+}
+
+/// Answers for a path that leads nowhere.
+pub(in crate::admin) async fn unknown(request: HttpRequest, state: State) -> PageResult {
+    if !is_for_programs(request.path()) && login_of(&request, &state).is_ok() {
+        return Err(NoPage::NoSuchPage);
+    }
+    Ok(problem(ProblemKind::NotFound, "there is no such path; see docs/monitoring.md"))
 }
 
 /// The page that says why there is no other.
@@ -50,7 +88,7 @@ struct ErrorPage {
 }
 
 /// A page, or the reason why there is none.
-pub(super) type PageResult = Result<HttpResponse, NoPage>;
+pub(in crate::admin) type PageResult = Result<HttpResponse, NoPage>;
 
 /// Returns a page.
 pub(super) fn render(page: &impl Template) -> HttpResponse {

@@ -1,6 +1,7 @@
 //! The clients that get the messages of a topic now.
 
-use super::views::{link_of, shown};
+use super::views::{SHOWN, link_of, shown};
+use crate::admin::segment::segment;
 use crate::shard::observe::whereabouts::{MatchedReceivers, MatchedSession};
 
 /// The receivers of a topic.
@@ -23,16 +24,24 @@ pub(super) struct SubscriberRow {
 /// A shared group whose filter matches the topic now. One of its members gets each message.
 pub(super) struct GroupRow {
     pub(super) filter: String,
+    /// The page of its members; `None` if the filter may be cut.
+    pub(super) link: Option<String>,
     pub(super) members: usize,
+}
+
+impl GroupRow {
+    pub(super) fn of((filter, members): &(Box<str>, usize)) -> GroupRow {
+        let link = || format!("/topics?filter={}", segment(filter));
+        let is_short = filter.chars().count() < SHOWN;
+        GroupRow { filter: shown(filter), link: is_short.then(link), members: *members }
+    }
 }
 
 impl SubscriberList {
     pub(super) fn of(found: &MatchedReceivers) -> SubscriberList {
-        let group =
-            |(filter, members): &(Box<str>, usize)| GroupRow { filter: shown(filter), members: *members };
         SubscriberList {
             rows: found.sessions.iter().map(SubscriberRow::of).collect(),
-            groups: found.groups.iter().map(group).collect(),
+            groups: found.groups.iter().map(GroupRow::of).collect(),
             is_complete: !found.more,
         }
     }

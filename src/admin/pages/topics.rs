@@ -8,13 +8,14 @@ use super::subscribers::SubscriberList;
 use super::views::{LONG, bytes, shown, until};
 use crate::admin::access::Scope;
 use crate::admin::commands::delete_retained;
+use crate::admin::queries::by_filter::subscribers;
 use crate::admin::queries::retained::find_retained;
 use crate::admin::queries::whereabouts::receivers;
 use crate::admin::request::read_query;
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::mqtt::message::Message;
-use crate::mqtt::topic::is_topic_name;
+use crate::mqtt::topic::{TopicFilter, is_topic_name};
 use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
@@ -46,7 +47,10 @@ struct TopicsPage {
     csrf: String,
     may_act: bool,
     filter: String,
-    /// `None` unless the filter is one topic.
+    /// True if the filter is one topic: then the page shows who gets its messages. Else it shows
+    /// who has the filter.
+    is_topic: bool,
+    /// `None` without a filter.
     subscribers: Option<SubscriberList>,
     /// The path of the page that says where the messages of the topic are.
     where_link: String,
@@ -76,21 +80,33 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.running()?;
     let TopicsForm { filter } = read_query(&request)?;
-    let subscribers = match is_topic_name(&filter) {
-        true => Some(SubscriberList::of(&receivers(&state, observer, &filter).await?)),
-        false => None,
+    let is_topic = is_topic_name(&filter);
+    let subscribers = match (&*filter, is_topic) {
+        ("", _) => None,
+        (topic, true) => Some(SubscriberList::of(&receivers(&state, observer, topic).await?)),
+        (filter, false) => Some(SubscriberList::of(&subscribers(&state, observer, filter).await?)),
     };
-    let found = find_retained(observer, if filter.is_empty() { "#" } else { &filter }, RETAINED)?;
+    let found = find_retained(observer, topics_of(&filter), RETAINED)?;
     Ok(render(&TopicsPage {
         csrf: login.csrf.clone(),
         may_act: login.caller.scope >= Scope::Operator,
         frame: PageFrame::of(&request, &state, &login, "/topics").await,
+        is_topic,
         subscribers,
         where_link: format!("/where?topic={}", segment(&filter)),
         retained: found.messages.iter().map(RetainedRow::of).collect(),
         more: !found.is_complete,
         filter,
     }))
+}
+
+/// Returns the filter of the topics that a filter is about: without the name of a shared group.
+fn topics_of(filter: &str) -> &str {
+    match TopicFilter::parse(filter, usize::MAX) {
+        _ if filter.is_empty() => "#",
+        Ok(parsed) => parsed.filter,
+        Err(_) => filter,
+    }
 }
 
 impl RetainedRow {

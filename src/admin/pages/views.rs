@@ -13,8 +13,9 @@ use crate::shard::observe::unfinished::UnfinishedMessage;
 use crate::time::Instant;
 use std::time::Duration;
 
-/// Characters of a client identifier that a page shows.
-const SHOWN: usize = 256;
+/// Characters of a client identifier that a page shows. The shards cut topics and filters there,
+/// too.
+pub(super) const SHOWN: usize = 256;
 
 /// Bytes of a client identifier above which a link has the place of the session instead.
 pub(super) const LONG: usize = 1_000;

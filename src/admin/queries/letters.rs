@@ -152,7 +152,7 @@ pub(crate) fn view_payload(
     letter: &StoredLetter,
 ) -> (PayloadView, bool) {
     let (arguments, result) = (String::new(), "shown".to_owned());
-    let action = AuditedAction { action: "view payload", target: name, arguments, result };
+    let action = AuditedAction { action: "view_payload", target: name, arguments, result };
     state.audit().note(caller, &action);
     let payload = letter.message.payload();
     let shown = &payload[..payload.len().min(PAYLOAD)];

@@ -1,6 +1,7 @@
 //! Questions to the shards, for the answers to programs and for the pages.
 
 pub(super) mod ask;
+pub(super) mod by_filter;
 pub(super) mod letters;
 pub(super) mod retained;
 pub(super) mod sessions;

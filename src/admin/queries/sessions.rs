@@ -5,11 +5,15 @@ use super::target::ClientTarget;
 use crate::admin::failed::Failed;
 use crate::admin::listing::{ListCursor, Listed, ListedRow};
 use crate::admin::names::SessionPlace;
-use crate::admin::request::{limit_of, parse_query, read_query};
+use crate::admin::request::{limit_of, parse_query};
 use crate::admin::state::AdminState;
+use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
+use crate::mqtt::packet::ProtocolVersion;
+use crate::session::outbound::stall::StallCause;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::observe::query::{Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary};
 use crate::shard::slots::SessionId;
 use crate::time::duration;
@@ -36,6 +40,11 @@ pub(crate) struct ListParameters {
     pub(crate) state: Option<String>,
     pub(crate) prefix: Option<String>,
     user: Option<String>,
+    version: Option<String>,
+    /// The name of a listener, or its address.
+    listener: Option<String>,
+    /// The holder of the oldest unacknowledged message: `application` or `network`.
+    pub(crate) cause: Option<String>,
     pub(crate) min_queued: Option<usize>,
     min_queued_bytes: Option<usize>,
     min_in_flight: Option<usize>,
@@ -50,11 +59,6 @@ impl ListParameters {
         ListParameters { limit: Some(limit), min_unacked_age, ..ListParameters::default() }
     }
 
-    /// Reads the query string.
-    pub(crate) fn read(request: &HttpRequest) -> Result<ListParameters, Failed> {
-        read_query(request)
-    }
-
     /// Reads the query string of a form, in which an empty field is no filter.
     pub(crate) fn read_form(request: &HttpRequest) -> Result<ListParameters, Failed> {
         let given = request.query_string().split('&').filter(|pair| !pair.ends_with('='));
@@ -62,7 +66,7 @@ impl ListParameters {
         parse_query(&query)
     }
 
-    fn filter(&self) -> Result<SessionFilter, Failed> {
+    fn filter(&self, observer: &Observer) -> Result<SessionFilter, Failed> {
         let connected = match self.state.as_deref() {
             None | Some("all") => None,
             Some("connected") => Some(true),
@@ -78,11 +82,46 @@ impl ListParameters {
             connected,
             prefix: self.prefix.clone().unwrap_or_default().into(),
             user: self.user.clone().map(Into::into),
+            version: self.version.as_deref().map(version).transpose()?,
+            listener: self.listener.as_deref().map(|label| listener(observer, label)).transpose()?,
             min_queued: self.min_queued.unwrap_or(0),
             min_queued_bytes: self.min_queued_bytes.unwrap_or(0),
             min_in_flight: self.min_in_flight.unwrap_or(0),
             min_unacked_age: age.unwrap_or_default(),
         })
+    }
+}
+
+fn version(text: &str) -> Result<ProtocolVersion, Failed> {
+    let found = ProtocolVersion::ALL.into_iter().find(|version| version.to_string() == text);
+    found.ok_or_else(|| Failed::Parameter(format!("version is {text:?}, and must be 3.1, 3.1.1 or 5.0")))
+}
+
+fn listener(observer: &Observer, label: &str) -> Result<ListenerNumber, Failed> {
+    let mut numbered = (0..).map(ListenerNumber).zip(observer.listeners());
+    let found = numbered.find(|(_, listener)| listener.label() == label);
+    found.map(|(number, _)| number).ok_or_else(|| {
+        let labels: Vec<String> = observer.listeners().iter().map(OpenListener::label).collect();
+        Failed::Parameter(format!("listener is {label:?}, and must be one of {}", labels.join(", ")))
+    })
+}
+
+/// The holder of the oldest unacknowledged message of a session, as a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct CauseFilter(Option<&'static str>);
+
+impl CauseFilter {
+    fn read(word: Option<&str>) -> Result<CauseFilter, Failed> {
+        let Some(word) = word else { return Ok(CauseFilter(None)) };
+        let found = StallCause::ALL.into_iter().map(StallCause::name).find(|name| *name == word);
+        let what = || Failed::Parameter(format!("cause is {word:?}, and must be application or network"));
+        Ok(CauseFilter(Some(found.ok_or_else(what)?)))
+    }
+
+    /// Returns true if a session is wanted. Only its socket says who holds the message.
+    fn admits(self, socket: Option<&SocketFacts>) -> bool {
+        let cause = socket.and_then(|socket| socket.stall).map(|stall| stall.cause.name());
+        self.0.is_none_or(|wanted| cause == Some(wanted))
     }
 }
 
@@ -95,9 +134,10 @@ pub(crate) async fn list_sessions(
     observer: &Observer,
     parameters: &ListParameters,
 ) -> Result<Listed, Failed> {
-    let (limit, filter) = (limit_of(parameters.limit, 100, MOST)?, parameters.filter()?);
+    let (limit, filter) = (limit_of(parameters.limit, 100, MOST)?, parameters.filter(observer)?);
+    let cause = CauseFilter::read(parameters.cause.as_deref())?;
     let mut hasher = DefaultHasher::new();
-    filter.hash(&mut hasher);
+    (&filter, cause).hash(&mut hasher);
     let hash = hasher.finish() as u32;
     let is_own = |cursor: &ListCursor| cursor.filter == hash && usize::from(cursor.shard) < observer.shards();
     let mut at = match &parameters.cursor {
@@ -117,7 +157,7 @@ pub(crate) async fn list_sessions(
             let socket = answer.socket_of(row.id).cloned();
             ListedRow { shard, session: row.clone(), socket }
         };
-        rows.extend(found.iter().map(listed));
+        rows.extend(found.iter().map(listed).filter(|row| cause.admits(row.socket.as_ref())));
         at = match next {
             Some(slot) => Some(ListCursor { slot: *slot, ..cursor }),
             None if usize::from(cursor.shard) + 1 < observer.shards() => {

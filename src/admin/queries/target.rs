@@ -12,9 +12,10 @@ use serde::Deserialize;
 /// The parameters of one session.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OneParameters {
+pub(crate) struct OneParameters {
+    /// The `ref` of the session.
     #[serde(rename = "ref")]
-    reference: Option<String>,
+    pub(crate) reference: Option<String>,
 }
 
 /// The session that a request is about.

@@ -85,6 +85,11 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<W
         return Err(Failed::Parameter(what.to_owned()));
     }
     let observer = state.running()?;
+    // A receiver is in one place; without one, all sessions are looked at.
+    let _turn = match wanted.receiver {
+        Some(_) => None,
+        None => Some(state.search().await.ok_or(Failed::Busy)?),
+    };
     let mut found = Whereabouts { is_complete: true, ..Whereabouts::default() };
     let started = clock::now();
     if let Some(topic) = &wanted.topic {
@@ -118,10 +123,21 @@ pub(crate) async fn receivers(
     observer: &Observer,
     topic: &str,
 ) -> Result<MatchedReceivers, Failed> {
+    matched(state, observer, &Query::Receivers { topic: topic.into() }).await
+}
+
+/// Asks all shards for receivers. Returns them together.
+///
+/// # Errors
+/// A shard does not answer.
+pub(super) async fn matched(
+    state: &AdminState,
+    observer: &Observer,
+    query: &Query,
+) -> Result<MatchedReceivers, Failed> {
     let mut all = MatchedReceivers::default();
     for shard in 0..observer.shards() {
-        let query = Query::Receivers { topic: topic.into() };
-        if let QueryAnswer::Receivers(matched) = ask(state, observer, shard, query).await?.answer {
+        if let QueryAnswer::Receivers(matched) = ask(state, observer, shard, query.clone()).await?.answer {
             let MatchedReceivers { sessions, groups, more } = *matched;
             all.sessions.extend(sessions);
             for group in groups {

@@ -1,14 +1,14 @@
 //! /api/v1/clients: the sessions, those that come first by a figure, and one session.
 
-use crate::admin::access::Scope;
-use crate::admin::failed::Failed;
+use super::JsonAnswer;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions, reference_of};
-use crate::admin::queries::target::ClientTarget;
+use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::queries::waits::until;
-use crate::admin::request::{caller, limit_of, read_query};
-use crate::admin::state::AdminState;
+use crate::admin::request::limit_of;
+use crate::admin::state::{AdminState, State};
+use crate::admin::timeline::NumberedMoment;
 use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
@@ -16,45 +16,42 @@ use crate::clock;
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::query::{InFlightSummary, MessageSummary, SessionSummary};
 use actix_web::guard::GuardContext;
-use actix_web::web::{Data, Path};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Sessions that come first by a figure, in one answer at most.
 const TOP: usize = 100;
 
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
-pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
+pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer {
     let observer = state.running()?;
-    let listed = list_sessions(&state, observer, &ListParameters::read(&request)?).await?;
+    let listed = list_sessions(&state, observer, &asked).await?;
     let row = |row: &ListedRow| session(&state, row.shard, &row.session, row.socket.as_ref(), observer);
     let mut body = json!({ "clients": listed.rows.iter().map(row).collect::<Vec<_>>() });
     if let Some(next) = listed.next {
         body["next"] = next.encode().into();
     }
-    Ok(HttpResponse::Ok().json(body))
+    Ok(Json(body))
 }
 
 /// The parameters of the sessions that come first by a figure.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TopParameters {
+pub(crate) struct TopParameters {
     by: String,
     limit: Option<usize>,
 }
 
 /// Lists the sessions that come first by a figure.
-pub(crate) async fn top(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
-    let TopParameters { by, limit } = read_query(&request)?;
-    let (figure, limit) = (TopFigure::read(&by)?, limit_of(limit, 10, TOP)?);
+pub(crate) async fn top(asked: Query<TopParameters>, state: State) -> JsonAnswer {
+    let (figure, limit) = (TopFigure::read(&asked.by)?, limit_of(asked.limit, 10, TOP)?);
     let observer = state.running()?;
     let found = top_sessions(&state, observer, figure, limit).await?;
     let row = |row: &ListedRow| session(&state, row.shard, &row.session, row.socket.as_ref(), observer);
     let rows: Vec<Value> = found.rows.iter().map(row).collect();
-    Ok(HttpResponse::Ok().json(json!({ "clients": rows, "complete": found.is_complete })))
+    Ok(Json(json!({ "clients": rows, "complete": found.is_complete })))
 }
 
 /// Returns true if a request asks for [`top`], and not for the client `top`.
@@ -64,20 +61,33 @@ pub(super) fn asks_for_top(context: &GuardContext<'_>) -> bool {
 }
 
 /// Returns one session with its messages and filters.
-pub(crate) async fn one(
-    request: HttpRequest,
-    path: Path<String>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
+pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: State) -> JsonAnswer {
     let observer = state.running()?;
-    let target = ClientTarget::of_request(&request, &path, &state)?;
+    let target = ClientTarget::read(&path, asked.reference.as_deref(), &state)?;
     let (detail, socket) = find(&state, observer, &target).await?;
     let mut body = session(&state, target.shard(observer), &detail.row, socket.as_ref(), observer);
     body["in_flight_messages"] = detail.in_flight.iter().map(in_flight).collect();
     body["queue"] = detail.queue.iter().map(message).collect();
     body["subscriptions"] = detail.filters.iter().map(|filter| Value::from(&**filter)).collect();
-    Ok(HttpResponse::Ok().json(body))
+    Ok(Json(body))
+}
+
+/// Returns the moments of redelivery of a client in the last 15 minutes, the oldest first. The
+/// session may have ended.
+pub(crate) async fn events(path: Path<String>, asked: Query<OneParameters>, state: State) -> JsonAnswer {
+    let client_id: Box<str> = match &asked.reference {
+        None => path.as_str().into(),
+        Some(reference) => {
+            let target = ClientTarget::read(&path, Some(reference), &state)?;
+            find(&state, state.running()?, &target).await?.0.row.client_id
+        }
+    };
+    let moment = |entry: &Arc<NumberedMoment>| {
+        let moment = &entry.moment;
+        json!({ "unix_ms": moment.unix_ms, "kind": moment.kind.name(), "text": &*moment.text })
+    };
+    let all = state.timeline().of_client(&client_id);
+    Ok(Json(json!({ "client_id": client_id, "events": all.iter().map(moment).collect::<Vec<_>>() })))
 }
 
 /// Returns a session as JSON. Times are in seconds.

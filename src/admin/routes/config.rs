@@ -1,24 +1,23 @@
 //! /api/v1/config: the values in force; /api/v1/config/reload: reads the configuration and its
 //! files again.
 
-use crate::admin::access::Scope;
+use super::JsonAnswer;
 use crate::admin::commands;
 use crate::admin::failed::Failed;
-use crate::admin::problem::{problem_body, respond};
-use crate::admin::request::{caller, read_query};
-use crate::admin::state::AdminState;
+use crate::admin::problem::{ProblemKind, problem_body, respond};
+use crate::admin::request::Asker;
+use crate::admin::state::State;
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::config::{KeyChange, KeyInForce, Shadowed};
-use actix_web::http::StatusCode;
-use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
+use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The parameters of a reload.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReloadParameters {
+pub(crate) struct ReloadParameters {
     /// `true` to check everything and change nothing.
     dry_run: Option<String>,
 }
@@ -26,17 +25,15 @@ struct ReloadParameters {
 /// The parameters of the values in force.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ConfigParameters {
+pub(crate) struct ConfigParameters {
     /// `true` for the keys alone that have not their built-in default.
     changed: Option<bool>,
 }
 
 /// Returns the keys of the configuration with the values in force. No value is a secret.
-pub(crate) async fn values(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
-    let ConfigParameters { changed } = read_query(&request)?;
+pub(crate) async fn values(asked: Query<ConfigParameters>, state: State) -> JsonAnswer {
     let rows = state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
-    let is_wanted = |row: &&KeyInForce| changed != Some(true) || row.is_changed();
+    let is_wanted = |row: &&KeyInForce| asked.changed != Some(true) || row.is_changed();
     let row = |KeyInForce { key, value, default, source, effect, pending }: &KeyInForce| {
         json!({
             "key": key,
@@ -48,15 +45,17 @@ pub(crate) async fn values(request: HttpRequest, state: Data<AdminState>) -> Res
         })
     };
     let keys: Vec<Value> = rows.iter().filter(is_wanted).map(row).collect();
-    Ok(HttpResponse::Ok().json(json!({ "keys": keys })))
+    Ok(Json(json!({ "keys": keys })))
 }
 
 /// Reads everything again. Answers 200 with the changes, or 422 with all mistakes; then nothing
 /// changed.
-pub(crate) async fn reload(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Admin)?;
-    let ReloadParameters { dry_run } = read_query(&request)?;
-    let mode = match dry_run.as_deref() {
+pub(crate) async fn reload(
+    caller: Asker,
+    asked: Query<ReloadParameters>,
+    state: State,
+) -> Result<HttpResponse, Failed> {
+    let mode = match asked.dry_run.as_deref() {
         Some("true") => ReloadMode::Check,
         None | Some("false") => ReloadMode::Apply,
         Some(other) => {
@@ -86,9 +85,8 @@ fn described(reloaded: &Reloaded) -> Value {
 
 /// Returns a problem (RFC 9457) with a list of mistakes.
 fn refused(mistakes: &[String]) -> HttpResponse {
-    let (status, detail) =
-        (StatusCode::UNPROCESSABLE_ENTITY, format!("nothing is changed: {}", mistakes.join("; ")));
-    let mut body = problem_body(status, "config-invalid", &detail);
+    let (kind, detail) = (ProblemKind::ConfigInvalid, format!("nothing is changed: {}", mistakes.join("; ")));
+    let mut body = problem_body(kind, kind.facts().status, &detail);
     body["mistakes"] = mistakes.into();
-    respond(status, &body)
+    respond(&body)
 }

@@ -1,5 +1,6 @@
 //! /api/v1/dead-letters: stored dead letters, and commands about them.
 
+use super::JsonAnswer;
 use crate::admin::access::{Caller, Scope};
 use crate::admin::commands::{command_on_letter, republish_to};
 use crate::admin::failed::Failed;
@@ -7,100 +8,94 @@ use crate::admin::names::letter_name;
 use crate::admin::queries::letters::{
     LetterParameters, PayloadView, find_letter, list_letters, view_payload,
 };
-use crate::admin::request::{caller, permit, read_query};
-use crate::admin::state::AdminState;
+use crate::admin::request::{Asker, note_of, permit};
+use crate::admin::state::{AdminState, State};
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::shard::features::message_commands::MessageCommand;
-use actix_web::web::{Data, Path};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
+use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Characters of a topic in an answer at most.
 const TOPIC: usize = 256;
 
-/// Characters of a note at most.
-const NOTE: usize = 256;
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LetterParts {
+pub(crate) struct LetterParts {
     #[serde(default)]
     payload: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RepublishParameters {
+pub(crate) struct RepublishParameters {
     to: Option<String>,
     note: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DeleteParameters {
+pub(crate) struct DeleteParameters {
     note: Option<String>,
 }
 
 /// Lists dead letters, the newest first, without their payloads.
-pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
-    let parameters: LetterParameters = read_query(&request)?;
-    let listed = list_letters(&state, &parameters).await?;
+pub(crate) async fn list(asked: Query<LetterParameters>, state: State) -> JsonAnswer {
+    let listed = list_letters(&state, &asked).await?;
     let rows: Vec<Value> = listed.letters.iter().map(|letter| row(letter)).collect();
     let mut body = json!({ "dead_letters": rows });
     if let Some(next) = listed.next {
         body["next"] = next.into();
     }
-    Ok(HttpResponse::Ok().json(body))
+    Ok(Json(body))
 }
 
 /// Returns one dead letter. The payload needs the scope of an operator, and is noted in the audit
 /// log.
 pub(crate) async fn one(
-    request: HttpRequest,
+    caller: Asker,
     path: Path<String>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Viewer)?;
-    let LetterParts { payload } = read_query(&request)?;
-    if payload {
+    asked: Query<LetterParts>,
+    state: State,
+) -> JsonAnswer {
+    if asked.payload {
         permit(&caller, Scope::Operator)?;
     }
     let (_, letter) = find_letter(&state, &path).await?;
     let mut body = row(&letter);
-    if payload {
+    if asked.payload {
         body["payload"] = match view_payload(&state, &caller, &path, &letter) {
             (PayloadView::Text(text), is_complete) => json!({ "text": text, "complete": is_complete }),
             (PayloadView::Base64(text), is_complete) => json!({ "base64": text, "complete": is_complete }),
         };
     }
-    Ok(HttpResponse::Ok().json(body))
+    Ok(Json(body))
 }
 
 /// Publishes the message of a dead letter again.
 pub(crate) async fn republish(
-    request: HttpRequest,
+    caller: Asker,
     path: Path<String>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Operator)?;
-    let RepublishParameters { to, note } = read_query(&request)?;
+    asked: Query<RepublishParameters>,
+    state: State,
+) -> JsonAnswer {
+    let RepublishParameters { to, note } = asked.into_inner();
     let to = republish_to(to.as_deref().unwrap_or("receiver"))?;
     let command = |place| MessageCommand::Republish(place, to);
     act(&state, &caller, ("republish", &path), note, command).await?;
-    Ok(HttpResponse::Ok().json(json!({ "action": "done" })))
+    Ok(Json(json!({ "action": "done" })))
 }
 
 /// Deletes a dead letter.
 pub(crate) async fn delete(
-    request: HttpRequest,
+    caller: Asker,
     path: Path<String>,
-    state: Data<AdminState>,
+    asked: Query<DeleteParameters>,
+    state: State,
 ) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Operator)?;
-    let DeleteParameters { note } = read_query(&request)?;
+    let note = asked.into_inner().note;
     act(&state, &caller, ("delete_dead_letter", &path), note, MessageCommand::DeleteLetter).await?;
     Ok(HttpResponse::NoContent().finish())
 }
@@ -112,11 +107,7 @@ async fn act(
     note: Option<String>,
     command: impl FnOnce(LetterPlace) -> MessageCommand,
 ) -> Result<(), Failed> {
-    let note = note.unwrap_or_default();
-    if note.chars().count() > NOTE {
-        return Err(Failed::Parameter(format!("note has more than {NOTE} characters")));
-    }
-    command_on_letter(state, caller, (action, name), &note, command).await
+    command_on_letter(state, caller, (action, name), &note_of(note)?, command).await
 }
 
 /// Returns a dead letter as JSON, without its payload.

@@ -1,23 +1,23 @@
 //! /api/v1/delayed: messages that are published later.
 
+use super::JsonAnswer;
 use super::clients::message;
-use super::topics::elsewhere_of;
-use crate::admin::access::Scope;
+use super::topics::{TopicParameters, elsewhere_of};
 use crate::admin::commands::command_on_message;
 use crate::admin::failed::Failed;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::DelayedRow;
-use crate::admin::request::caller;
-use crate::admin::state::AdminState;
+use crate::admin::request::Asker;
+use crate::admin::state::State;
 use crate::clock;
 use crate::shard::features::message_commands::MessageCommand;
-use actix_web::web::{Data, Path};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
+use actix_web::web::{Json, Path, Query};
 use serde_json::json;
 
 /// Lists delayed messages that are in memory: those of the next minute, or all without a store.
-pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    let rows = elsewhere_of(&request, &state).await?.delayed;
+pub(crate) async fn list(asked: Query<TopicParameters>, state: State) -> JsonAnswer {
+    let rows = elsewhere_of(asked.into_inner(), &state).await?.delayed;
     let row = |row: &DelayedRow| {
         json!({
             "id": state.process().delayed_name(row.shard, row.place),
@@ -25,16 +25,11 @@ pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Resul
             "message": message(&row.message),
         })
     };
-    Ok(HttpResponse::Ok().json(json!({ "delayed": rows.iter().map(row).collect::<Vec<_>>() })))
+    Ok(Json(json!({ "delayed": rows.iter().map(row).collect::<Vec<_>>() })))
 }
 
 /// Deletes a delayed message that is in memory. It is never published.
-pub(crate) async fn delete(
-    request: HttpRequest,
-    path: Path<String>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Operator)?;
+pub(crate) async fn delete(caller: Asker, path: Path<String>, state: State) -> Result<HttpResponse, Failed> {
     let (shard, place) = state.process().delayed(&path).ok_or(Failed::NoSuchMessage)?;
     let command = (usize::from(shard), MessageCommand::DeleteDelayed(place));
     command_on_message(&state, &caller, ("delete_delayed", &path), "", command).await?;

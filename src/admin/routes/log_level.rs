@@ -1,14 +1,14 @@
 //! /api/v1/log/level: the level of the log.
 
-use crate::admin::access::Scope;
-use crate::admin::audit::AuditedAction;
+use super::JsonAnswer;
+use crate::admin::audit::{AuditedAction, arguments};
 use crate::admin::failed::Failed;
-use crate::admin::request::caller;
-use crate::admin::state::AdminState;
+use crate::admin::request::Asker;
+use crate::admin::state::State;
 use crate::log::level::{self, LevelError};
 use crate::time::duration;
-use actix_web::web::{Bytes, Data};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
+use actix_web::web::{Bytes, Json};
 use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
@@ -29,18 +29,12 @@ struct LevelBody {
 }
 
 /// Returns the level that holds.
-pub(crate) async fn level(request: HttpRequest) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
-    Ok(HttpResponse::Ok().json(json!({ "level": level::current() })))
+pub(crate) async fn level() -> JsonAnswer {
+    Ok(Json(json!({ "level": level::current() })))
 }
 
 /// Sets the level, for a time or until the next reload.
-pub(crate) async fn set(
-    request: HttpRequest,
-    body: Bytes,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Admin)?;
+pub(crate) async fn set(caller: Asker, body: Bytes, state: State) -> Result<HttpResponse, Failed> {
     let LevelBody { level, hold } = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"level\": \"debug\", \"for\": \"10m\"}}: {error}"))
     })?;
@@ -49,8 +43,8 @@ pub(crate) async fn set(
         LevelError::Invalid(_) => Failed::Parameter(error.to_string()),
         LevelError::NoLog => Failed::Busy,
     })?;
-    let arguments =
-        hold.map_or_else(|| level.clone(), |hold| format!("{level} for {}", duration::format(hold)));
+    let hold_text = hold.map(|hold| ("for", duration::format(hold)));
+    let arguments = arguments(&[Some(("level", level.clone())), hold_text]);
     let action = AuditedAction { action: "log_level", target: "log", arguments, result: "done".to_owned() };
     state.audit().note(&caller, &action);
     if let Some(hold) = hold {

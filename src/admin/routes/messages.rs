@@ -1,26 +1,25 @@
 //! The unfinished messages of one client, each with the reason why it waits.
 
+use super::JsonAnswer;
 use super::clients::message;
-use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{message_id, unfinished};
 use crate::admin::queries::waits::{ends_with, until};
-use crate::admin::request::{caller, limit_of, read_query};
-use crate::admin::state::AdminState;
+use crate::admin::request::limit_of;
+use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::shard::observe::query::ROWS;
 use crate::shard::observe::unfinished::{UnfinishedMessage, UnfinishedPart};
 use crate::shard::observe::wait_reason::WaitReason;
 use crate::shard::slots::SessionId;
-use actix_web::web::{Data, Path};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PageParameters {
+pub(crate) struct PageParameters {
     #[serde(rename = "ref")]
     reference: Option<String>,
     limit: Option<usize>,
@@ -28,31 +27,21 @@ struct PageParameters {
 }
 
 /// Returns a page of the messages in flight.
-pub(crate) async fn in_flight(
-    request: HttpRequest,
-    path: Path<String>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    page(&request, &path, &state, UnfinishedPart::InFlight).await
+pub(crate) async fn in_flight(path: Path<String>, asked: Query<PageParameters>, state: State) -> JsonAnswer {
+    page(&path, asked.into_inner(), &state, UnfinishedPart::InFlight).await
 }
 
 /// Returns a page of the queue.
-pub(crate) async fn queue(
-    request: HttpRequest,
-    path: Path<String>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    page(&request, &path, &state, UnfinishedPart::Queue).await
+pub(crate) async fn queue(path: Path<String>, asked: Query<PageParameters>, state: State) -> JsonAnswer {
+    page(&path, asked.into_inner(), &state, UnfinishedPart::Queue).await
 }
 
 async fn page(
-    request: &HttpRequest,
     client_id: &str,
+    PageParameters { reference, limit, cursor }: PageParameters,
     state: &AdminState,
     part: UnfinishedPart,
-) -> Result<HttpResponse, Failed> {
-    caller(request, Scope::Viewer)?;
-    let PageParameters { reference, limit, cursor } = read_query(request)?;
+) -> JsonAnswer {
     let target = ClientTarget::read(client_id, reference.as_deref(), state)?;
     let most = limit_of(limit, 100, ROWS)?;
     let from = match &cursor {
@@ -65,7 +54,7 @@ async fn page(
     if let Some(next) = page.next {
         body["next"] = format!("{next:x}").into();
     }
-    Ok(HttpResponse::Ok().json(body))
+    Ok(Json(body))
 }
 
 /// Returns an unfinished message of a session as JSON. Times are in seconds.

@@ -10,10 +10,13 @@ mod expiry;
 mod health;
 mod log_level;
 mod login_code;
+mod me;
 mod messages;
 mod metrics;
-mod openapi;
+mod mosquitto;
+pub(super) mod openapi;
 mod overview;
+mod problems;
 mod slo;
 mod topics;
 mod trace_events;
@@ -21,44 +24,77 @@ mod traces;
 mod whereabouts;
 
 use super::access::Scope;
-use super::pages::live;
-use super::problem::problem;
+use super::failed::Failed;
+use super::pages::entry::PageReader;
+use super::pages::{docs, live};
+use super::problem::{ProblemKind, problem};
+use super::request::caller;
+use actix_web::body::BoxBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::guard::fn_guard;
-use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue};
-use actix_web::web::{self, ServiceConfig, route};
-use actix_web::{Resource, Route};
+use actix_web::middleware::{Next, from_fn};
+use actix_web::web::{self, Json, ServiceConfig, route};
+use actix_web::{Error, HttpMessage, Resource, Route};
+use serde_json::Value;
+
+/// The answer of most handlers: JSON, or the reason why there is none.
+type JsonAnswer = Result<Json<Value>, Failed>;
 
 /// One method of one path for programs.
 struct ApiRoute {
     method: &'static str,
     path: &'static str,
-    /// The least scope that may ask; `None` for everybody. The handler refuses others, and
-    /// `tests/admin/api.rs` tries it for every row.
-    least: Option<Scope>,
+    who: Admission,
     verb: fn() -> Route,
     handler: fn(Route) -> Route,
 }
 
-const fn get(path: &'static str, least: Option<Scope>, handler: fn(Route) -> Route) -> ApiRoute {
-    ApiRoute { method: "GET", path, least, verb: web::get, handler }
+/// Who may ask. The request of anybody else ends before its handler.
+#[derive(Clone, Copy)]
+enum Admission {
+    /// Everybody. The handler may still ask for a token.
+    Everybody,
+    /// A caller with this scope at least: by a token, or by the Unix socket. The handler finds the
+    /// caller as an `Asker`.
+    Scope(Scope),
+    /// A viewer by a token, by the Unix socket, or by a login of the pages. The handler finds it as
+    /// a `PageReader`.
+    Reader,
 }
 
-const fn put(path: &'static str, least: Option<Scope>, handler: fn(Route) -> Route) -> ApiRoute {
-    ApiRoute { method: "PUT", path, least, verb: web::put, handler }
+impl Admission {
+    /// Returns the least scope; `None` for everybody.
+    const fn least(self) -> Option<Scope> {
+        match self {
+            Admission::Everybody => None,
+            Admission::Scope(scope) => Some(scope),
+            Admission::Reader => Some(Scope::Viewer),
+        }
+    }
 }
 
-const fn post(path: &'static str, least: Option<Scope>, handler: fn(Route) -> Route) -> ApiRoute {
-    ApiRoute { method: "POST", path, least, verb: web::post, handler }
+const fn get(path: &'static str, who: Admission, handler: fn(Route) -> Route) -> ApiRoute {
+    ApiRoute { method: "GET", path, who, verb: web::get, handler }
 }
 
-const fn delete(path: &'static str, least: Option<Scope>, handler: fn(Route) -> Route) -> ApiRoute {
-    ApiRoute { method: "DELETE", path, least, verb: web::delete, handler }
+const fn put(path: &'static str, who: Admission, handler: fn(Route) -> Route) -> ApiRoute {
+    ApiRoute { method: "PUT", path, who, verb: web::put, handler }
 }
 
-const VIEWER: Option<Scope> = Some(Scope::Viewer);
-const OPERATOR: Option<Scope> = Some(Scope::Operator);
-const ADMIN: Option<Scope> = Some(Scope::Admin);
+const fn post(path: &'static str, who: Admission, handler: fn(Route) -> Route) -> ApiRoute {
+    ApiRoute { method: "POST", path, who, verb: web::post, handler }
+}
+
+const fn delete(path: &'static str, who: Admission, handler: fn(Route) -> Route) -> ApiRoute {
+    ApiRoute { method: "DELETE", path, who, verb: web::delete, handler }
+}
+
+const EVERYBODY: Admission = Admission::Everybody;
+const READER: Admission = Admission::Reader;
+const VIEWER: Admission = Admission::Scope(Scope::Viewer);
+const OPERATOR: Admission = Admission::Scope(Scope::Operator);
+const ADMIN: Admission = Admission::Scope(Scope::Admin);
 
 /// The path of the sessions that come first by a figure. A client may be called `top`, too, so the
 /// path means the listing only with the parameter `by`.
@@ -66,12 +102,12 @@ const TOP: &str = "/api/v1/clients/top";
 
 /// All paths for programs. The methods of one path stand together. The first row that fits a path
 /// answers, so a fixed name stands before a part in braces. `/metrics` needs no token from
-/// loopback, and elsewhere that of a viewer; its row says `None`. `openapi/paths.json` describes
-/// each row.
+/// loopback, and elsewhere that of a viewer. `openapi/document.json` describes each row, and
+/// `tests/admin/api.rs` tries each with too small a scope.
 const ROUTES: &[ApiRoute] = &[
-    get("/healthz", None, |to| to.to(health::healthz)),
-    get("/readyz", None, |to| to.to(health::readyz)),
-    get("/metrics", None, |to| to.to(metrics::metrics)),
+    get("/healthz", EVERYBODY, |to| to.to(health::healthz)),
+    get("/readyz", EVERYBODY, |to| to.to(health::readyz)),
+    get("/metrics", EVERYBODY, |to| to.to(metrics::metrics)),
     get("/api/v1/overview", VIEWER, |to| to.to(overview::overview)),
     get("/api/v1/config", VIEWER, |to| to.to(config::values)),
     post("/api/v1/config/reload", ADMIN, |to| to.to(config::reload)),
@@ -84,8 +120,14 @@ const ROUTES: &[ApiRoute] = &[
     get("/api/v1/traces/{number}", OPERATOR, |to| to.to(traces::steps)),
     delete("/api/v1/traces/{number}", OPERATOR, |to| to.to(traces::end)),
     get("/api/v1/traces/{number}/events", OPERATOR, |to| to.to(trace_events::events)),
-    get("/api/v1/events", VIEWER, |to| to.to(live::events)),
-    get("/api/v1/openapi.json", VIEWER, |to| to.to(openapi::document)),
+    get("/api/v1/events", READER, |to| to.to(live::events)),
+    get("/api/v1/openapi.json", READER, |to| to.to(openapi::document)),
+    get("/api/v1/docs", READER, |to| to.to(docs::page)),
+    get("/api/problems/{slug}", READER, |to| to.to(problems::one)),
+    get("/api/v1/me", VIEWER, |to| to.to(me::me)),
+    get("/api/v1/version", VIEWER, |to| to.to(mosquitto::version)),
+    get("/api/v1/listeners", VIEWER, |to| to.to(mosquitto::listeners)),
+    get("/api/v1/systree", VIEWER, |to| to.to(mosquitto::systree)),
     get("/api/v1/slo", VIEWER, |to| to.to(slo::slo)),
     get("/api/v1/clients", VIEWER, |to| to.to(clients::list)),
     get(TOP, VIEWER, |to| to.to(clients::top)),
@@ -93,8 +135,10 @@ const ROUTES: &[ApiRoute] = &[
     delete("/api/v1/clients/{id}", OPERATOR, |to| to.to(actions::end)),
     get("/api/v1/clients/{id}/inflight", VIEWER, |to| to.to(messages::in_flight)),
     get("/api/v1/clients/{id}/queue", VIEWER, |to| to.to(messages::queue)),
+    get("/api/v1/clients/{id}/events", VIEWER, |to| to.to(clients::events)),
     get("/api/v1/messages/dropped", VIEWER, |to| to.to(topics::dropped)),
     get("/api/v1/subscriptions", VIEWER, |to| to.to(topics::subscriptions)),
+    get("/api/v1/shared-groups", VIEWER, |to| to.to(topics::groups)),
     get("/api/v1/delayed", VIEWER, |to| to.to(delayed::list)),
     delete("/api/v1/delayed/{delayed}", OPERATOR, |to| to.to(delayed::delete)),
     get("/api/v1/dead-letters", VIEWER, |to| to.to(dead_letters::list)),
@@ -117,14 +161,42 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         let allowed: Vec<&str> = methods.iter().map(|one| one.method).collect();
         let all = resource(methods[0].path, &allowed.join(", "));
         let all = if methods[0].path == TOP { all.guard(fn_guard(clients::asks_for_top)) } else { all };
-        app.service(methods.iter().fold(all, |all, one| all.route((one.handler)((one.verb)()))));
+        app.service(methods.iter().fold(all, |all, one| all.route(admitted(one))));
     }
 }
 
 /// Returns the method and the path of everything that programs may ask, each with the least scope
 /// of the caller; `None` for everybody. A part of a path in braces stands for any text.
 pub fn api_paths() -> impl Iterator<Item = (&'static str, &'static str, Option<Scope>)> {
-    ROUTES.iter().map(|route| (route.method, route.path, route.least))
+    ROUTES.iter().map(|route| (route.method, route.path, route.who.least()))
+}
+
+/// Returns the route of a row. Its handler runs for those whom the row admits.
+fn admitted(row: &ApiRoute) -> Route {
+    let who = row.who;
+    let check = move |request: ServiceRequest, next: Next<BoxBody>| admit(who, request, next);
+    (row.handler)((row.verb)()).wrap(from_fn(check))
+}
+
+/// Refuses a request of somebody else. Keeps who asks for the handler.
+async fn admit(
+    who: Admission,
+    request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse, Error> {
+    let known = match who {
+        Admission::Everybody => Ok(()),
+        Admission::Scope(scope) => {
+            caller(request.request(), scope).map(|caller| drop(request.extensions_mut().insert(caller)))
+        }
+        Admission::Reader => {
+            PageReader::of(request.request()).map(|reader| drop(request.extensions_mut().insert(reader)))
+        }
+    };
+    match known {
+        Ok(()) => next.call(request).await,
+        Err(failed) => Ok(request.error_response(failed)),
+    }
 }
 
 /// Returns a resource that answers all methods but `allowed` with 405.
@@ -132,7 +204,7 @@ fn resource(path: &str, allowed: &str) -> Resource {
     let detail = format!("this path takes {allowed} only");
     let allowed = HeaderValue::from_str(allowed).expect("names of methods are text");
     web::resource(path).default_service(route().to(move || {
-        let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &detail);
+        let mut response = problem(ProblemKind::MethodNotAllowed, &detail);
         response.headers_mut().insert(ALLOW, allowed.clone());
         std::future::ready(response)
     }))

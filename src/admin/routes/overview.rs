@@ -1,19 +1,15 @@
 //! /api/v1/overview: the figures of the whole broker on one page.
 
-use crate::admin::access::Scope;
-use crate::admin::failed::Failed;
-use crate::admin::request::caller;
-use crate::admin::state::AdminState;
+use super::JsonAnswer;
+use crate::admin::state::State;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
 use crate::time::Instant;
-use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::web::Json;
 use serde_json::{Value, json};
 
 /// Returns the totals, as of the shards' last reports.
-pub(crate) async fn overview(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
+pub(crate) async fn overview(state: State) -> JsonAnswer {
     let observer = state.running()?;
     let (statistics, shared) = (observer.statistics(), observer.shared());
     let total = statistics.total();
@@ -22,7 +18,7 @@ pub(crate) async fn overview(request: HttpRequest, state: Data<AdminState>) -> R
         .zip(statistics.expiry.due())
         .map(|(secs, keys)| (format!("{secs}s"), keys.into()))
         .collect();
-    Ok(HttpResponse::Ok().json(json!({
+    Ok(Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "alive": statistics.is_alive(clock::now()),
         "uptime": clock::now().since(Instant::ZERO).as_secs(),

@@ -1,21 +1,16 @@
 //! /api/v1/slo: the delivery objectives with their counts and error budgets.
 
-use crate::admin::access::Scope;
-use crate::admin::failed::Failed;
-use crate::admin::request::caller;
-use crate::admin::state::AdminState;
+use super::JsonAnswer;
+use crate::admin::state::State;
 use crate::session::objectives::{Objective, ObjectiveCounts};
-use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::web::Json;
 use serde_json::{Value, json};
 
 /// Returns every objective, as of the shards' last reports.
-pub(crate) async fn slo(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
-    let observer = state.running()?;
-    let total = observer.statistics().total();
+pub(crate) async fn slo(state: State) -> JsonAnswer {
+    let total = state.running()?.statistics().total();
     let all: Vec<Value> = total.counters.objectives.counts().map(|(o, counts)| row(o, counts)).collect();
-    Ok(HttpResponse::Ok().json(json!({ "objectives": all })))
+    Ok(Json(json!({ "objectives": all })))
 }
 
 fn row(objective: &Objective, counts: ObjectiveCounts) -> Value {

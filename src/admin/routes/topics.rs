@@ -1,21 +1,23 @@
 //! Topics: who is subscribed, what is retained, and what was dropped.
 
+use super::JsonAnswer;
 use super::whereabouts::{drop_row, group_row, session_row};
-use crate::admin::access::Scope;
 use crate::admin::commands;
 use crate::admin::failed::Failed;
+use crate::admin::queries::by_filter::{shared_groups, subscribers};
 use crate::admin::queries::retained::find_retained;
 use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{Elsewhere, elsewhere, receivers};
-use crate::admin::request::{caller, limit_of, read_query};
-use crate::admin::state::AdminState;
+use crate::admin::request::{Asker, limit_of};
+use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
+use crate::shard::observe::query::ROWS;
 use crate::shard::observe::whereabouts::Wanted;
-use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
+use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -24,61 +26,84 @@ const RETAINED: usize = 1_000;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SubscriptionParameters {
+pub(crate) struct SubscriptionParameters {
     matches: Option<String>,
+    filter: Option<String>,
     client: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RetainedParameters {
+pub(crate) struct GroupParameters {
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetainedParameters {
     filter: Option<String>,
     limit: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TopicParameters {
+pub(crate) struct TopicParameters {
     topic: Option<String>,
 }
 
-/// Returns the subscriptions that match a topic, or those of a client.
-pub(crate) async fn subscriptions(
-    request: HttpRequest,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
+/// Returns the subscriptions that match a topic, those with a filter, or those of a client.
+pub(crate) async fn subscriptions(asked: Query<SubscriptionParameters>, state: State) -> JsonAnswer {
     let observer = state.running()?;
-    match read_query(&request)? {
-        SubscriptionParameters { matches: Some(topic), client: None } => {
-            let found = receivers(&state, observer, &topic).await?;
-            Ok(HttpResponse::Ok().json(json!({
-                "subscriptions": found.sessions.iter().map(session_row).collect::<Vec<_>>(),
-                "shared_groups": found.groups.iter().map(group_row).collect::<Vec<_>>(),
-                "complete": !found.more,
-            })))
+    let found = match asked.into_inner() {
+        SubscriptionParameters { matches: Some(topic), filter: None, client: None } => {
+            receivers(&state, observer, &topic).await?
         }
-        SubscriptionParameters { matches: None, client: Some(client) } => {
-            let (detail, _) = find(&state, observer, &ClientTarget::client(&client)).await?;
-            let filters: Vec<&str> = detail.filters.iter().map(|filter| &**filter).collect();
-            let is_complete = filters.len() == detail.row.subscriptions;
-            let row = json!({ "client_id": client, "state": detail.row.state(), "filters": filters });
-            Ok(HttpResponse::Ok().json(json!({ "subscriptions": [row], "complete": is_complete })))
+        SubscriptionParameters { matches: None, filter: Some(filter), client: None } => {
+            subscribers(&state, observer, &filter).await?
+        }
+        SubscriptionParameters { matches: None, filter: None, client: Some(client) } => {
+            return of_client(&state, &client).await;
         }
         _ => {
-            let what = "name either matches=TOPIC or client=ID";
-            Err(Failed::Parameter(what.to_owned()))
+            let what = "name one of matches=TOPIC, filter=FILTER or client=ID";
+            return Err(Failed::Parameter(what.to_owned()));
         }
+    };
+    Ok(Json(json!({
+        "subscriptions": found.sessions.iter().map(session_row).collect::<Vec<_>>(),
+        "shared_groups": found.groups.iter().map(group_row).collect::<Vec<_>>(),
+        "complete": !found.more,
+    })))
+}
+
+async fn of_client(state: &AdminState, client: &str) -> JsonAnswer {
+    let (detail, _) = find(state, state.running()?, &ClientTarget::client(client)).await?;
+    let filters: Vec<&str> = detail.filters.iter().map(|filter| &**filter).collect();
+    let is_complete = filters.len() == detail.row.subscriptions;
+    let row = json!({ "client_id": client, "state": detail.row.state(), "filters": filters });
+    Ok(Json(json!({ "subscriptions": [row], "complete": is_complete })))
+}
+
+/// Lists the shared groups with their numbers of members, in pages.
+pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonAnswer {
+    let limit = limit_of(asked.limit, 100, ROWS)?;
+    let from = match &asked.cursor {
+        None => 0,
+        Some(text) => u32::from_str_radix(text, 16).map_err(|_| Failed::Cursor)?,
+    };
+    let found = shared_groups(&state, state.running()?, from, limit).await?;
+    let mut body = json!({ "shared_groups": found.groups.iter().map(group_row).collect::<Vec<_>>() });
+    if let Some(next) = found.next {
+        body["next"] = format!("{next:x}").into();
     }
+    Ok(Json(body))
 }
 
 /// Lists retained messages, without their payloads.
-pub(crate) async fn retained(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
-    let observer = state.running()?;
-    let RetainedParameters { filter, limit } = read_query(&request)?;
-    let limit = limit_of(limit, 100, RETAINED)?;
-    let found = find_retained(observer, filter.as_deref().unwrap_or("#"), limit)?;
+pub(crate) async fn retained(asked: Query<RetainedParameters>, state: State) -> JsonAnswer {
+    let limit = limit_of(asked.limit, 100, RETAINED)?;
+    let found = find_retained(state.running()?, asked.filter.as_deref().unwrap_or("#"), limit)?;
     let row = |message: &Message| {
         json!({
             "topic": message.topic().chars().take(256).collect::<String>(),
@@ -88,32 +113,28 @@ pub(crate) async fn retained(request: HttpRequest, state: Data<AdminState>) -> R
         })
     };
     let rows: Vec<Value> = found.messages.iter().map(row).collect();
-    Ok(HttpResponse::Ok().json(json!({ "retained": rows, "complete": found.is_complete })))
+    Ok(Json(json!({ "retained": rows, "complete": found.is_complete })))
 }
 
 /// Deletes the retained message of a topic.
 pub(crate) async fn delete_retained(
-    request: HttpRequest,
-    state: Data<AdminState>,
+    caller: Asker,
+    asked: Query<TopicParameters>,
+    state: State,
 ) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Operator)?;
-    let TopicParameters { topic } = read_query(&request)?;
-    commands::delete_retained(&state, &caller, &topic.unwrap_or_default()).await?;
+    commands::delete_retained(&state, &caller, asked.topic.as_deref().unwrap_or_default()).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
 /// Lists the last dropped messages, the newest first.
-pub(crate) async fn dropped(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    let rows = elsewhere_of(&request, &state).await?.dropped;
-    Ok(HttpResponse::Ok().json(json!({ "dropped": rows.iter().map(drop_row).collect::<Vec<_>>() })))
+pub(crate) async fn dropped(asked: Query<TopicParameters>, state: State) -> JsonAnswer {
+    let rows = elsewhere_of(asked.into_inner(), &state).await?.dropped;
+    Ok(Json(json!({ "dropped": rows.iter().map(drop_row).collect::<Vec<_>>() })))
 }
 
 /// Returns the delayed and the dropped messages of the topic that a viewer asks for; those of all
 /// topics if none is named.
-pub(super) async fn elsewhere_of(request: &HttpRequest, state: &AdminState) -> Result<Elsewhere, Failed> {
-    caller(request, Scope::Viewer)?;
-    let observer = state.running()?;
-    let TopicParameters { topic } = read_query(request)?;
-    let wanted = Wanted { topic: topic.map(Into::into), ..Wanted::default() };
-    elsewhere(state, observer, &wanted).await
+pub(super) async fn elsewhere_of(asked: TopicParameters, state: &AdminState) -> Result<Elsewhere, Failed> {
+    let wanted = Wanted { topic: asked.topic.map(Into::into), ..Wanted::default() };
+    elsewhere(state, state.running()?, &wanted).await
 }

@@ -1,11 +1,11 @@
 //! /api/v1/traces/{number}/events: the steps of a trace as server-sent events.
 
-use crate::admin::access::{Caller, Scope};
+use crate::admin::access::Caller;
 use crate::admin::event_stream::{event, event_stream};
 use crate::admin::failed::Failed;
-use crate::admin::request::{caller, still_admits};
-use crate::admin::state::AdminState;
-use actix_web::web::{Bytes, Data, Path};
+use crate::admin::request::{Asker, still_admits};
+use crate::admin::state::{AdminState, State};
+use actix_web::web::{Bytes, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::Value;
 use std::time::Duration;
@@ -26,16 +26,17 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// has: the numbers of the steps show a gap.
 pub(crate) async fn events(
     request: HttpRequest,
+    caller: Asker,
     path: Path<u64>,
-    state: Data<AdminState>,
+    state: State,
 ) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Operator)?;
     let number = *path;
     // The first page shows that there is such a trace.
     state.traces().watch(number, (0, 0), Duration::ZERO).await.ok_or(Failed::NoSuchTrace)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let place = state.stream_place().ok_or(Failed::Busy)?;
     let (answer, to) = event_stream(BUFFERED);
+    let caller = caller.into_inner();
     actix_web::rt::spawn(async move {
         let _place = place;
         // An error says that the reader is gone.

@@ -1,16 +1,18 @@
 //! /api/v1/traces: traces of messages and clients.
 
-use crate::admin::access::{Caller, Scope};
-use crate::admin::audit::AuditedAction;
+use super::JsonAnswer;
+use crate::admin::access::Caller;
+use crate::admin::audit::{AuditedAction, arguments};
 use crate::admin::failed::Failed;
-use crate::admin::request::{caller, limit_of, read_query};
-use crate::admin::state::AdminState;
+use crate::admin::problem::ProblemKind;
+use crate::admin::request::{Asker, limit_of};
+use crate::admin::state::State;
 use crate::admin::traces::book::TraceOrder;
 use crate::mqtt::topic::TopicFilter;
 use crate::shard::observe::trace::{LONGEST_CLIENT_ID, TracedPayloads};
 use crate::time::duration;
-use actix_web::web::{Bytes, Data, Path};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
+use actix_web::web::{Bytes, Json, Path, Query};
 use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
@@ -44,25 +46,20 @@ struct TraceBody {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StepParameters {
+pub(crate) struct StepParameters {
     after: Option<u64>,
     wait: Option<String>,
     limit: Option<usize>,
 }
 
 /// Begins a trace.
-pub(crate) async fn begin(
-    request: HttpRequest,
-    body: Bytes,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Operator)?;
+pub(crate) async fn begin(caller: Asker, body: Bytes, state: State) -> Result<HttpResponse, Failed> {
     state.running()?;
     let wanted: TraceBody = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"clients\": [\"app-1\"], \"for\": \"5m\"}}: {error}"))
     })?;
     let order = checked(wanted)?;
-    let number = complete(begin_and_note(state, caller, order)).await??;
+    let number = complete(begin_and_note(state, caller.into_inner(), order)).await??;
     Ok(HttpResponse::Created().json(json!({ "trace": number })))
 }
 
@@ -75,12 +72,13 @@ async fn complete<T: 'static>(change: impl Future<Output = T> + 'static) -> Resu
     actix_web::rt::spawn(change).await.map_err(|_| Failed::Busy)
 }
 
-async fn begin_and_note(state: Data<AdminState>, caller: Caller, order: TraceOrder) -> Result<u64, Failed> {
+async fn begin_and_note(state: State, caller: Caller, order: TraceOrder) -> Result<u64, Failed> {
     let observer = state.running()?;
-    let (target, arguments) = (order.clients.join(", "), order.filters.join(", "));
+    let topics = (!order.filters.is_empty()).then(|| ("topics", order.filters.join(" ")));
+    let (target, arguments) = (order.clients.join(", "), arguments(&[topics]));
     let begun = state.traces().begin(observer, order).await;
     let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));
-    state.audit().note(&caller, &AuditedAction { action: "trace", target: &target, arguments, result });
+    state.audit().note(&caller, &AuditedAction { action: "begin_trace", target: &target, arguments, result });
     begun.map_err(|full| Failed::Parameter(full.to_string()))
 }
 
@@ -111,19 +109,13 @@ fn checked(wanted: TraceBody) -> Result<TraceOrder, Failed> {
 }
 
 /// Returns all traces without their steps.
-pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Operator)?;
-    Ok(HttpResponse::Ok().json(state.traces().list()))
+pub(crate) async fn list(state: State) -> JsonAnswer {
+    Ok(Json(state.traces().list()))
 }
 
 /// Returns a trace with its steps behind a number.
-pub(crate) async fn steps(
-    request: HttpRequest,
-    path: Path<u64>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Operator)?;
-    let StepParameters { after, wait, limit } = read_query(&request)?;
+pub(crate) async fn steps(path: Path<u64>, asked: Query<StepParameters>, state: State) -> JsonAnswer {
+    let StepParameters { after, wait, limit } = asked.into_inner();
     let most = limit_of(limit, STEPS, STEPS)?;
     let wait = match wait {
         None => Duration::ZERO,
@@ -132,30 +124,25 @@ pub(crate) async fn steps(
         })?,
     };
     let page = state.traces().watch(*path, (after.unwrap_or(0), most), wait).await;
-    Ok(HttpResponse::Ok().json(page.ok_or(Failed::NoSuchTrace)?))
+    Ok(Json(page.ok_or(Failed::NoSuchTrace)?))
 }
 
 /// Ends a trace and forgets its steps.
-pub(crate) async fn end(
-    request: HttpRequest,
-    path: Path<u64>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    let caller = caller(&request, Scope::Operator)?;
-    let is_ended = complete(end_and_note(state, caller, *path)).await?;
+pub(crate) async fn end(caller: Asker, path: Path<u64>, state: State) -> Result<HttpResponse, Failed> {
+    let is_ended = complete(end_and_note(state, caller.into_inner(), *path)).await?;
     if is_ended { Ok(HttpResponse::NoContent().finish()) } else { Err(Failed::NoSuchTrace) }
 }
 
 /// Returns false if there is no such trace.
-async fn end_and_note(state: Data<AdminState>, caller: Caller, number: u64) -> bool {
+async fn end_and_note(state: State, caller: Caller, number: u64) -> bool {
     // Nothing is traced before the start of the broker.
     let is_ended = match state.observer() {
         Some(observer) => state.traces().end(observer, number).await,
         None => false,
     };
-    let result = if is_ended { "done" } else { "no such trace" }.to_owned();
+    let result = if is_ended { "done" } else { ProblemKind::NoSuchTrace.facts().slug }.to_owned();
     let (target, arguments) = (number.to_string(), String::new());
-    state.audit().note(&caller, &AuditedAction { action: "end trace", target: &target, arguments, result });
+    state.audit().note(&caller, &AuditedAction { action: "end_trace", target: &target, arguments, result });
     is_ended
 }
 

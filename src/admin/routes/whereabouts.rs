@@ -1,38 +1,31 @@
 //! /api/v1/messages/where: where a message is, and why it waits.
 
+use super::JsonAnswer;
 use super::clients::message;
 use super::messages::{unfinished_row, wait};
-use crate::admin::access::Scope;
-use crate::admin::failed::Failed;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{DelayedRow, Whereabouts, whereabouts};
-use crate::admin::request::{caller, read_query};
-use crate::admin::state::AdminState;
+use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::whereabouts::{FoundMessage, MatchedSession, Wanted};
-use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WhereParameters {
+pub(crate) struct WhereParameters {
     topic: Option<Box<str>>,
     publisher: Option<Box<str>>,
     receiver: Option<Box<str>>,
 }
 
 /// Says where the messages of a topic, a publisher or a receiver are.
-pub(crate) async fn find_messages(
-    request: HttpRequest,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
-    let WhereParameters { topic, publisher, receiver } = read_query(&request)?;
+pub(crate) async fn find_messages(asked: Query<WhereParameters>, state: State) -> JsonAnswer {
+    let WhereParameters { topic, publisher, receiver } = asked.into_inner();
     let found = whereabouts(&state, &Wanted { topic, publisher, receiver }).await?;
-    Ok(HttpResponse::Ok().json(body(&state, &found)))
+    Ok(Json(body(&state, &found)))
 }
 
 fn body(state: &AdminState, found: &Whereabouts) -> Value {

@@ -6,20 +6,22 @@
 //! with the parameters that the handlers read, and with real answers.
 
 use crate::admin::access::Scope;
-use crate::admin::failed::Failed;
-use crate::admin::request::caller;
 use crate::admin::routes::api_paths;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-/// The description as it is sent. Made at the first request, because it takes some milliseconds.
-static DESCRIPTION: LazyLock<String> = LazyLock::new(|| whole(api_paths()).to_string());
+/// The description. Made at the first request, because it takes some milliseconds.
+static DESCRIPTION: LazyLock<Value> = LazyLock::new(|| whole(api_paths()));
 
 /// Returns the description of all paths for programs.
-pub(crate) async fn document(request: HttpRequest) -> Result<HttpResponse, Failed> {
-    caller(&request, Scope::Viewer)?;
-    Ok(HttpResponse::Ok().content_type("application/json").body(DESCRIPTION.as_str()))
+pub(crate) fn description() -> &'static Value {
+    &DESCRIPTION
+}
+
+/// Answers with the description.
+pub(crate) async fn document() -> HttpResponse {
+    HttpResponse::Ok().json(description())
 }
 
 /// Returns a file of this folder, which the tests check.
@@ -41,8 +43,8 @@ fn whole(rows: impl Iterator<Item = (&'static str, &'static str, Option<Scope>)>
 /// Adds to an operation what follows from its row.
 fn complete(operation: &mut Value, least: Option<Scope>) {
     operation["x-scope"] = least.map(Scope::name).into();
-    // A foreign Host, and a request that is not complete in time.
-    let mut refusals = vec!["403", "408"];
+    // A foreign Host, a request that is not complete in time, and a body without a length.
+    let mut refusals = vec!["403", "408", "411"];
     operation["security"] = match least {
         // Nobody proves who asks, and the broker starts or has too much to do.
         Some(_) => {

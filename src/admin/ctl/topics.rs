@@ -1,0 +1,103 @@
+//! The commands about topics: where messages are, who is subscribed, and what is retained or
+//! delayed.
+
+use super::error::CtlError;
+use super::http::request;
+use super::listings::{self, pages};
+use super::text::{Print, flat};
+use crate::admin::segment::segment;
+use clap::{ArgGroup, Subcommand};
+use std::path::Path;
+
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum TopicsCommand {
+    /// Say where the messages of a topic are, and why they wait
+    Where {
+        /// The topic name
+        #[arg(long, required_unless_present_any = ["publisher", "receiver"])]
+        topic: Option<String>,
+        /// The client identifier of the publisher
+        #[arg(long)]
+        publisher: Option<String>,
+        /// The client identifier of the receiver
+        #[arg(long)]
+        receiver: Option<String>,
+    },
+    /// List who is subscribed to a topic, who has a filter, or the subscriptions of a client
+    #[command(group(ArgGroup::new("of").required(true)))]
+    Subscriptions {
+        /// The topic name
+        #[arg(long, group = "of")]
+        topic: Option<String>,
+        /// The topic filter, as the clients subscribed with it
+        #[arg(long, group = "of")]
+        filter: Option<String>,
+        /// The client identifier
+        #[arg(long, group = "of")]
+        client: Option<String>,
+    },
+    /// List the shared groups with their numbers of members
+    SharedGroups {
+        /// Number of groups at most
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// List retained messages, or delete one
+    Retained {
+        /// A topic filter
+        #[arg(default_value = "#")]
+        filter: String,
+        /// Number of messages at most
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        /// Delete the retained message of this topic
+        #[arg(long, value_name = "TOPIC", conflicts_with = "filter")]
+        delete: Option<String>,
+    },
+    /// List delayed messages of the next minute, or delete one
+    Delayed {
+        /// Delete this message, as the listing names it
+        #[arg(long, value_name = "ID")]
+        delete: Option<String>,
+    },
+}
+
+/// Runs a command, and returns what to print.
+///
+/// # Errors
+/// Nobody answers, the broker refuses, or the answer cannot be read.
+pub(super) fn run(command: &TopicsCommand, socket: &Path, print: Print) -> Result<String, CtlError> {
+    let get = |path: &str| request(socket, "GET", path);
+    Ok(match command {
+        TopicsCommand::Where { topic, publisher, receiver } => {
+            let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
+            print.answer(
+                &get(&listings::path_with("/api/v1/messages/where", &parameters))?,
+                listings::verdicts,
+            )
+        }
+        TopicsCommand::Subscriptions { topic, filter, client } => {
+            let parameters = [("matches", topic), ("filter", filter), ("client", client)];
+            print.answer(&get(&listings::path_with("/api/v1/subscriptions", &parameters))?, flat)
+        }
+        TopicsCommand::SharedGroups { limit } => {
+            let rows = pages(socket, "/api/v1/shared-groups?", "shared_groups", (*limit, 256))?;
+            print.rows(rows, listings::groups_table)
+        }
+        TopicsCommand::Retained { delete: Some(topic), .. } => {
+            request(socket, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)))?;
+            "the retained message is deleted".to_owned()
+        }
+        TopicsCommand::Retained { filter, limit, delete: None } => {
+            let path = format!("/api/v1/retained?filter={}&limit={limit}", segment(filter));
+            print.answer(&get(&path)?, listings::retained_table)
+        }
+        TopicsCommand::Delayed { delete: Some(id) } => {
+            request(socket, "DELETE", &format!("/api/v1/delayed/{}", segment(id)))?;
+            "the delayed message is deleted".to_owned()
+        }
+        TopicsCommand::Delayed { delete: None } => {
+            print.answer(&get("/api/v1/delayed")?, listings::delayed_table)
+        }
+    })
+}

@@ -1,0 +1,43 @@
+//! The page of the shared groups.
+
+use super::entry::login_of;
+use super::frame::PageFrame;
+use super::page::{PageResult, render};
+use super::subscribers::GroupRow;
+use crate::admin::failed::Failed;
+use crate::admin::queries::by_filter::shared_groups;
+use crate::admin::request::read_query;
+use crate::admin::state::State;
+use actix_web::HttpRequest;
+use askama::Template;
+use serde::Deserialize;
+
+/// Groups on a page.
+const GROUPS: usize = 100;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupsForm {
+    cursor: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "shared_groups.html", config = "src/admin/askama.toml")]
+struct GroupsPage {
+    frame: PageFrame,
+    groups: Vec<GroupRow>,
+    /// The cursor of the next page.
+    next: Option<String>,
+}
+
+pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let GroupsForm { cursor } = read_query(&request)?;
+    let from = cursor.map_or(Ok(0), |text| u32::from_str_radix(&text, 16)).map_err(|_| Failed::Cursor)?;
+    let found = shared_groups(&state, state.running()?, from, GROUPS).await?;
+    Ok(render(&GroupsPage {
+        frame: PageFrame::of(&request, &state, &login, "/topics").await,
+        groups: found.groups.iter().map(GroupRow::of).collect(),
+        next: found.next.map(|next| format!("{next:x}")),
+    }))
+}

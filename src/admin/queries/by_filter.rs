@@ -1,0 +1,50 @@
+//! The sessions with a topic filter, and the shared groups.
+
+use super::ask::ask;
+use super::whereabouts::matched;
+use crate::admin::failed::Failed;
+use crate::admin::state::AdminState;
+use crate::broker::observer::Observer;
+use crate::mqtt::topic::TopicFilter;
+use crate::shard::observe::by_filter::SharedGroups;
+use crate::shard::observe::query::{Query, QueryAnswer};
+use crate::shard::observe::whereabouts::MatchedReceivers;
+
+/// Returns the sessions of all shards that have exactly this filter. That of a shared subscription
+/// begins with `$share/`; its sessions are the members of the group.
+///
+/// # Errors
+/// The text is no topic filter, or a shard does not answer.
+pub(crate) async fn subscribers(
+    state: &AdminState,
+    observer: &Observer,
+    filter: &str,
+) -> Result<MatchedReceivers, Failed> {
+    TopicFilter::parse(filter, usize::MAX)
+        .map_err(|error| Failed::Parameter(format!("filter {filter:?} is no topic filter: {error}")))?;
+    matched(state, observer, &Query::Subscribers { filter: filter.into() }).await
+}
+
+/// Returns a page of the shared groups from a place on, with at most `most` groups. A group that
+/// stays is listed once over all pages.
+///
+/// # Errors
+/// The shard does not answer.
+pub(crate) async fn shared_groups(
+    state: &AdminState,
+    observer: &Observer,
+    from: u32,
+    most: usize,
+) -> Result<SharedGroups, Failed> {
+    let mut all = SharedGroups { next: Some(from), ..SharedGroups::default() };
+    while let Some(from) = all.next.filter(|_| all.groups.len() < most) {
+        let query = Query::SharedGroups { from, most: most - all.groups.len() };
+        // Every shard knows every group.
+        let QueryAnswer::SharedGroups(part) = ask(state, observer, 0, query).await?.answer else {
+            return Err(Failed::Busy);
+        };
+        all.groups.extend(part.groups);
+        all.next = part.next;
+    }
+    Ok(all)
+}
