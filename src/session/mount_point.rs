@@ -111,6 +111,7 @@ impl MountPoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mqtt::topic::matches;
 
     fn mount(text: &str) -> MountPoint {
         text.parse().expect("a mount point")
@@ -184,6 +185,35 @@ mod tests {
             assert!(mount.has_filter(full), "{full}");
             assert!(TopicFilter::parse(full, usize::MAX).is_ok(), "{full}");
         }
+    }
+
+    /// Returns all texts of one to three of these levels.
+    fn texts(levels: &[&str]) -> Vec<String> {
+        let longer = |texts: &[String]| -> Vec<String> {
+            texts.iter().flat_map(|text| levels.iter().map(move |level| format!("{text}/{level}"))).collect()
+        };
+        let one: Vec<String> = levels.iter().map(|&level| level.to_owned()).collect();
+        let two = longer(&one);
+        let three = longer(&two);
+        [one, two, three].concat()
+    }
+
+    #[test]
+    fn a_filter_matches_inside_the_broker_what_it_matches_for_the_client() {
+        let mount = mount("tenant/");
+        let topics: Vec<_> = texts(&["", "a", "tenant"]).into_iter().filter(|t| is_topic_name(t)).collect();
+        let filters = texts(&["", "a", "tenant", "+", "#"]);
+        let filters = filters.iter().filter(|filter| TopicFilter::parse(filter, 9).is_ok());
+        let mut compared = 0;
+        for (filter, topic) in filters.flat_map(|filter| topics.iter().map(move |topic| (filter, topic))) {
+            let inside = mount.filter(filter);
+            let is_matched = matches(&inside, &full(topic).expect("short"));
+            assert_eq!(is_matched, matches(filter, topic), "{filter} {topic}");
+            // A topic elsewhere is not matched, or has no name for the client.
+            assert!(!matches(&inside, topic) || topic.starts_with("tenant"), "{filter} {topic}");
+            compared += 1;
+        }
+        assert!(compared > 2_000, "{compared}");
     }
 
     #[test]
