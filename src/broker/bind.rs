@@ -1,7 +1,7 @@
 //! Binds the sockets of listeners.
 
 use super::start_error::StartError;
-use crate::config;
+use crate::config::{self, ListenerAddress};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fs::{self, Permissions};
 use std::io;
@@ -17,22 +17,44 @@ use std::path::{Path, PathBuf};
 /// The system refuses the address: [`StartError::Bind`].
 pub fn tcp(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
     let listen = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            // 0.0.0.0 and [::] can then be listened on side by side.
-            socket.set_only_v6(true)?;
-        }
-        socket.set_reuse_address(true)?;
+        let socket = bound(address)?;
         // The outbox gathers packets, so the kernel need not wait for more. Accepted sockets
         // inherit the option.
         socket.set_tcp_nodelay(true)?;
-        socket.bind(&address.into())?;
         listen(&socket, backlog)?;
         let listener = TcpListener::from(socket);
         let bound = listener.local_addr()?;
         Ok((listener, bound))
     };
     listen().map_err(|cause| StartError::Bind { address: address.to_string(), cause })
+}
+
+/// Returns a TCP socket that is bound and does not listen.
+fn bound(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // 0.0.0.0 and [::] can then be listened on side by side.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Checks that an address can be bound now. Nobody can connect meanwhile, and no file is made.
+///
+/// # Errors
+/// The address is taken, or the system refuses it: [`StartError::Bind`].
+pub fn check(address: &ListenerAddress) -> Result<(), StartError> {
+    let result = match address {
+        ListenerAddress::Ip(address) => bound(*address).map(drop),
+        ListenerAddress::Unix(path) => match fs::symlink_metadata(path) {
+            Ok(file) if file.file_type().is_socket() && UnixStream::connect(path).is_err() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+            Err(_) => path.parent().map_or(Ok(()), |folder| fs::metadata(folder).map(drop)),
+        },
+    };
+    result.map_err(|cause| StartError::Bind { address: address.to_string(), cause })
 }
 
 /// The permissions of a Unix socket. `None` leaves what the system gives a new file.
@@ -197,6 +219,26 @@ mod tests {
             assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1);
             UnixStream::connect(&path).expect("the one that is bound can be reached");
         }
+    }
+
+    #[test]
+    fn a_check_finds_a_taken_address_and_leaves_a_free_one_free() {
+        let (socket, taken) = tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 8).unwrap();
+        let address = ListenerAddress::Ip(taken);
+        let error = check(&address).unwrap_err().to_string();
+        assert!(error.contains(&taken.to_string()) && error.contains("[[listeners]]"), "{error}");
+        drop(socket);
+        check(&address).unwrap();
+        tcp(taken, 8).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mqtt.sock");
+        let address = ListenerAddress::Unix(path.clone());
+        check(&address).unwrap();
+        assert!(!path.exists());
+        let (socket, file) = unix(&path, (&listener("0600")).into(), 8).unwrap();
+        check(&address).unwrap_err();
+        drop((socket, file));
+        check(&ListenerAddress::Unix(folder.path().join("none/mqtt.sock"))).unwrap_err();
     }
 
     #[test]

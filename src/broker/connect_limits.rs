@@ -9,7 +9,6 @@ use crate::access::meter::{MeteredRate, RateMeter};
 use crate::access::strikes::{StrikeRule, Strikes, host};
 use crate::clock;
 use crate::config::Config;
-use crate::shard::arrival::ListenerNumber;
 use crate::time::Instant;
 use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
@@ -64,29 +63,19 @@ impl ConnectRate {
 #[derive(Debug)]
 pub(crate) struct LiveLimits {
     connections: AtomicUsize,
-    /// The limit of each listener, by number; `usize::MAX` without a limit.
-    of_listeners: Box<[AtomicUsize]>,
     connect_timeout_ms: AtomicU64,
 }
 
 impl LiveLimits {
     /// Returns the limits of a configuration.
     pub(crate) fn new(config: &Config) -> LiveLimits {
-        let limits = LiveLimits {
-            connections: AtomicUsize::new(0),
-            of_listeners: config.all_listeners().iter().map(|_| AtomicUsize::new(usize::MAX)).collect(),
-            connect_timeout_ms: AtomicU64::new(0),
-        };
+        let limits = LiveLimits { connections: AtomicUsize::new(0), connect_timeout_ms: AtomicU64::new(0) };
         limits.set(config);
         limits
     }
 
-    /// Sets the limits to those of a configuration, which has the same listeners.
+    /// Sets the limits to those of a configuration.
     pub(crate) fn set(&self, config: &Config) {
-        for (limit, listener) in self.of_listeners.iter().zip(config.all_listeners()) {
-            let most = listener.connections.map_or(usize::MAX, |most| most as usize);
-            limit.store(most, Ordering::Relaxed);
-        }
         self.connections.store(connection_limit(config.limits.connections), Ordering::Relaxed);
         let timeout = u64::try_from(config.network.connect_timeout.as_millis()).unwrap_or(u64::MAX);
         self.connect_timeout_ms.store(timeout, Ordering::Relaxed);
@@ -95,12 +84,6 @@ impl LiveLimits {
     /// Returns the maximum number of connections of the broker.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
-    }
-
-    /// Returns the maximum number of connections of a listener.
-    pub(super) fn connections_of(&self, listener: ListenerNumber) -> usize {
-        let limit = self.of_listeners.get(usize::from(listener.0));
-        limit.map_or(usize::MAX, |limit| limit.load(Ordering::Relaxed))
     }
 
     /// Returns the maximum time from the accept to the end of CONNECT.
@@ -120,7 +103,7 @@ fn connection_limit(configured: u32) -> usize {
 }
 
 /// The rates that one acceptor keeps: those of the broker and of its listener. Empty without any.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ConnectRates(Vec<ConnectRate>);
 
 impl ConnectRates {

@@ -1,5 +1,6 @@
 //! What the unit tests of this folder start from.
 
+use super::listener_places::ListenerPlaces;
 use super::settings::settings;
 use super::statistics::BrokerStatistics;
 use crate::config::Config;
@@ -26,10 +27,10 @@ pub(super) fn shared() -> Arc<SharedState> {
 
 /// Returns counters at zero, for one shard.
 pub(super) fn statistics(shared: &Arc<SharedState>) -> Arc<BrokerStatistics> {
-    Arc::new(BrokerStatistics::new(1, 1, Arc::clone(shared)))
+    Arc::new(BrokerStatistics::new(1, Arc::clone(shared)))
 }
 
 /// Returns shard 0 of `shards`, with the settings of an empty configuration file.
 pub(super) fn shard(shards: u8, shared: Arc<SharedState>) -> Shard {
-    Shard::new(ShardId(0), shards, settings(&Config::default()), shared, 1)
+    Shard::new(ShardId(0), shards, settings(&Config::default(), &ListenerPlaces::default()), shared, 1)
 }

@@ -11,18 +11,19 @@ use super::start_error::StartError;
 use super::statistics::{BrokerStatistics, ConnectionLimit};
 use crate::clock;
 use crate::config::{self, ListenerAddress};
-use crate::net::tls::config::TlsServer;
 use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::time::Instant;
 use actix::Recipient;
 use rustix::io::retry_on_intr;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, acceptfrom_with};
+use std::cell::RefCell;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::Interest;
@@ -35,64 +36,74 @@ const AT_ONCE: usize = 64;
 /// The rate of log lines about refused connections.
 const LINES: Rate = Rate::per_second(1);
 
-/// A bound listener with its settings.
+/// A socket that listens.
 #[derive(Debug)]
-pub(super) struct BoundListener {
+pub(super) struct ListeningSocket {
     /// The socket.
-    pub(super) listener: OwnedFd,
+    pub(super) socket: Arc<OwnedFd>,
     /// The file of a Unix socket, which is removed at the end.
     pub(super) file: Option<SocketFile>,
-    /// Its settings and counters.
-    pub(super) entrance: Arc<Entrance>,
+    /// The address. A port 0 is replaced by the port that the system chose.
+    pub(super) address: ListenerAddress,
 }
 
-/// Binds a listener, which has this TLS if it has any. Returns its address, too.
+/// Binds a listener, and listens. `name` is that of the listener, `backlog` that of
+/// `network.backlog`.
 ///
 /// # Errors
 /// The system refuses the address.
 pub(super) fn open(
-    number: usize,
+    name: &str,
     listener: &config::Listener,
-    tls: Option<Arc<TlsServer>>,
     backlog: u32,
-) -> Result<(BoundListener, ListenerAddress), StartError> {
-    let entrance = Arc::new(Entrance::new(number, listener, tls));
+) -> Result<ListeningSocket, StartError> {
     let backlog = listener.backlog.unwrap_or(backlog);
     let Some(address) = &listener.address else {
-        return Err(StartError::NoAddress { listener: entrance.name.clone() });
+        return Err(StartError::NoAddress { listener: name.into() });
     };
-    let (listener, file, address) = match address {
+    Ok(match address {
         ListenerAddress::Ip(address) => {
             let (socket, bound) = bind::tcp(*address, backlog)?;
-            (socket.into(), None, ListenerAddress::Ip(bound))
+            let address = ListenerAddress::Ip(bound);
+            ListeningSocket { socket: Arc::new(socket.into()), file: None, address }
         }
         ListenerAddress::Unix(path) => {
             let (socket, file) = bind::unix(path, listener.into(), backlog)?;
-            (socket.into(), Some(file), address.clone())
+            let socket = Arc::new(socket.into());
+            ListeningSocket { socket, file: Some(file), address: address.clone() }
         }
-    };
-    Ok((BoundListener { listener, file, entrance }, address))
+    })
 }
 
-/// The limits on new connections of one listener.
-#[derive(Debug)]
+/// What an acceptor does with the sockets that it accepts. A reload replaces it.
+#[derive(Clone)]
+pub(super) struct AcceptTerms {
+    /// The settings of the listener.
+    pub(super) entrance: Arc<Entrance>,
+    /// The way to the handshake threads, if the listener needs them.
+    pub(super) handshakes: Option<Handshakes>,
+    /// The maximum number of connections of the listener; `usize::MAX` without a limit.
+    pub(super) connections: usize,
+    /// The rates of connects.
+    pub(super) rates: ConnectRates,
+}
+
+/// The limits on new connections of all listeners.
+#[derive(Clone, Debug)]
 pub(super) struct ConnectLimits {
     /// The bounds of the whole broker.
     pub(super) broker: Arc<LiveLimits>,
-    /// The rates of connects.
-    pub(super) rates: ConnectRates,
     /// The limit of each address; `None` without one.
     pub(super) addresses: Option<AddressLimit>,
 }
 
 /// Accepts connections of one listener and spreads them over the shards in turn.
 pub(super) struct Acceptor {
-    listener: AsyncFd<OwnedFd>,
+    listener: AsyncFd<Arc<OwnedFd>>,
     /// Removed when the acceptor ends.
     _file: Option<SocketFile>,
-    entrance: Arc<Entrance>,
-    /// The way to the handshake threads, if the listener needs them.
-    handshakes: Option<Handshakes>,
+    /// Shared with the owner of the acceptor, on the same thread. Never borrowed over an `await`.
+    terms: Rc<RefCell<AcceptTerms>>,
     shards: Vec<Recipient<Adopt>>,
     /// The sockets accepted in this turn, by shard.
     batches: Vec<Vec<Incoming>>,
@@ -107,31 +118,30 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Registers the listener with the current reactor. Its sockets go to `handshakes` if it needs
-    /// them, else to the shards.
+    /// Registers the listener with the current reactor. Its sockets go to the handshake threads if
+    /// it needs them, else to the shards.
     ///
     /// # Errors
     /// The reactor refuses the listener.
     pub(super) fn new(
-        bound: BoundListener,
-        handshakes: Option<Handshakes>,
+        listening: ListeningSocket,
+        terms: Rc<RefCell<AcceptTerms>>,
         shards: Vec<Recipient<Adopt>>,
         statistics: Arc<BrokerStatistics>,
         limits: ConnectLimits,
     ) -> io::Result<Acceptor> {
-        let BoundListener { listener, file, entrance } = bound;
+        let ListeningSocket { socket, file, .. } = listening;
         // SAFETY: the listener owns its descriptor. The descriptor is open and the same for as
         // long as the listener lives, and nobody takes the listener out of its place.
         #[expect(
             unsafe_code,
             reason = "half the system calls of tokio's listener, whose sockets come registered with it"
         )]
-        let listener = unsafe { AsyncFd::register_with_interest(listener, Interest::READABLE)? };
+        let listener = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE)? };
         Ok(Acceptor {
             listener,
             _file: file,
-            entrance,
-            handshakes,
+            terms,
             batches: shards.iter().map(|_| Vec::new()).collect(),
             shards,
             next: 0,
@@ -145,11 +155,13 @@ impl Acceptor {
     /// Accepts until the task is aborted.
     pub(super) async fn run(mut self) {
         loop {
-            if let Some(handshakes) = &self.handshakes {
+            let handshakes = self.terms.borrow().handshakes.clone();
+            if let Some(handshakes) = handshakes {
                 // The backlog of the kernel holds new sockets until there is room.
                 handshakes.room().await;
             }
-            self.limits.rates.room().await;
+            let rates = self.terms.borrow().rates.clone();
+            rates.room().await;
             poll_fn(|cx| self.poll_batch(cx)).await;
             tokio::task::yield_now().await;
         }
@@ -158,13 +170,15 @@ impl Acceptor {
     /// Accepts up to [`AT_ONCE`] sockets and hands them out. Ready after that many, or when a rate
     /// is reached; one at a time if each has to wait for room.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let at_once = if self.handshakes.is_some() { 1 } else { AT_ONCE };
+        let terms = Rc::clone(&self.terms);
+        let terms = terms.borrow();
+        let at_once = if terms.handshakes.is_some() { 1 } else { AT_ONCE };
         for _ in 0..at_once {
-            if !self.limits.rates.have_room() {
+            if !terms.rates.have_room() {
                 break;
             }
-            match self.poll_accept(cx) {
-                Poll::Ready(accepted) => self.accepted(accepted),
+            match self.poll_accept(&terms, cx) {
+                Poll::Ready(accepted) => self.accepted(&terms, accepted),
                 Poll::Pending => {
                     self.hand_out();
                     return Poll::Pending;
@@ -177,28 +191,31 @@ impl Acceptor {
 
     /// Polls for the next socket. The socket is not registered here, because the reactor of its
     /// shard registers it.
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, PeerAddress)>> {
+    fn poll_accept(
+        &self,
+        terms: &AcceptTerms,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(OwnedFd, PeerAddress)>> {
         loop {
             let mut ready = ready!(self.listener.poll_read_ready(cx))?;
-            if let Ok(accepted) = ready.try_io(|listener| accept(listener.get_ref(), self.entrance.number)) {
+            if let Ok(accepted) = ready.try_io(|listener| accept(listener.get_ref(), terms.entrance.number)) {
                 return Poll::Ready(accepted);
             }
         }
     }
 
-    fn accepted(&mut self, accepted: io::Result<(OwnedFd, PeerAddress)>) {
+    fn accepted(&mut self, terms: &AcceptTerms, accepted: io::Result<(OwnedFd, PeerAddress)>) {
         match accepted {
             Ok((socket, peer)) => {
-                self.limits.rates.charge();
-                if !self.admits(&peer) {
+                terms.rates.charge();
+                if !self.admits(&terms.entrance, &peer) {
                     let why = format!("limits.connects_per_address is reached (the latest came from {peer})");
                     return self.log_refused(&why);
                 }
-                let Entrance { number, name, .. } = &*self.entrance;
-                let limits = &self.limits.broker;
-                let of_listener = limits.connections_of(*number);
-                match self.statistics.open_connection(*number, limits.connections(), of_listener) {
-                    Ok(()) => self.begin(socket, peer),
+                let Entrance { number, name, .. } = &*terms.entrance;
+                let of_broker = self.limits.broker.connections();
+                match self.statistics.open_connection(*number, of_broker, terms.connections) {
+                    Ok(()) => self.begin(terms, socket, peer),
                     Err(ConnectionLimit::Broker) => {
                         let why = format!("limits.connections is reached (the latest came from {peer})");
                         self.log_refused(&why);
@@ -213,7 +230,7 @@ impl Acceptor {
             }
             Err(error) if is_out_of_descriptors(&error) => {
                 self.log_refused(&format!("{error}: raise the descriptor limit (ulimit -n)"));
-                self.shed();
+                self.shed(terms);
             }
             // The client has closed the connection already.
             Err(_) => {}
@@ -222,22 +239,22 @@ impl Acceptor {
 
     /// Returns false if the address of a peer has opened too many connections. A proxy is not
     /// counted: the handshake threads count the address that the proxy names.
-    fn admits(&self, peer: &PeerAddress) -> bool {
+    fn admits(&self, entrance: &Entrance, peer: &PeerAddress) -> bool {
         let Some(limit) = &self.limits.addresses else { return true };
         let Some(address) = peer.socket_address().map(|address| address.ip()) else { return true };
-        let is_proxy = self.entrance.proxy.is_some() || self.entrance.forwarding(Some(address)).is_some();
+        let is_proxy = entrance.proxy.is_some() || entrance.forwarding(Some(address)).is_some();
         is_proxy || limit.admits(clock::now(), address)
     }
 
     /// Sends a socket on: to a handshake thread, or with the others of this turn to a shard.
-    fn begin(&mut self, socket: OwnedFd, peer: PeerAddress) {
+    fn begin(&mut self, terms: &AcceptTerms, socket: OwnedFd, peer: PeerAddress) {
         let turn = self.next;
         self.next = turn.wrapping_add(1);
-        let reach = self.entrance.reach(&peer);
-        let arrival = Arrival { listener: self.entrance.number, reach, ..Arrival::default() };
+        let reach = terms.entrance.reach(&peer);
+        let arrival = Arrival { listener: terms.entrance.number, reach, ..Arrival::default() };
         let (transport, accepted) = (socket.into(), clock::now());
-        if let Some(handshakes) = &self.handshakes {
-            let entrance = Arc::clone(&self.entrance);
+        if let Some(handshakes) = &terms.handshakes {
+            let entrance = Arc::clone(&terms.entrance);
             return handshakes.send(turn, NewSocket { entrance, transport, peer, accepted, arrival });
         }
         let at = turn % self.batches.len();
@@ -254,11 +271,11 @@ impl Acceptor {
     }
 
     /// Without a free descriptor, accepts one connection in place of the reserve and closes it.
-    fn shed(&mut self) {
+    fn shed(&mut self, terms: &AcceptTerms) {
         self.reserve = None;
         let mut nobody = Context::from_waker(Waker::noop());
         // The next poll registers its own waker again.
-        drop(self.poll_accept(&mut nobody));
+        drop(self.poll_accept(terms, &mut nobody));
         self.reserve = reserve();
     }
 
@@ -304,10 +321,8 @@ mod tests {
     use crate::broker::fixture;
     use crate::config::Listener;
     use actix::{Actor, Handler};
-    use std::cell::RefCell;
     use std::io::Read;
     use std::net::TcpStream;
-    use std::rc::Rc;
     use tokio::io::AsyncReadExt;
 
     #[test]
@@ -354,16 +369,24 @@ mod tests {
         actix_rt::System::new().block_on(async {
             let (listener, address) =
                 bind::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
-            let entrance = Arc::new(Entrance::new(0, &Listener::plain(address), None));
-            let bound = BoundListener { listener: listener.into(), file: None, entrance };
+            let entrance = Entrance::new(ListenerNumber(0), "a", &Listener::plain(address), None);
+            let terms = AcceptTerms {
+                entrance: Arc::new(entrance),
+                handshakes: None,
+                connections: usize::MAX,
+                rates: ConnectRates::default(),
+            };
+            let terms = Rc::new(RefCell::new(terms));
+            let (socket, at) = (Arc::new(listener.into()), ListenerAddress::Ip(address));
+            let listening = ListeningSocket { socket, file: None, address: at };
             let shards = [Adopter::default(), Adopter::default()];
             let ways = shards.iter().map(|shard| shard.clone().start().recipient()).collect();
             let mut config = crate::config::Config::default();
             config.limits.connections = 4;
             let broker = Arc::new(LiveLimits::new(&config));
-            let limits = ConnectLimits { broker, rates: ConnectRates::default(), addresses: None };
-            let acceptor = Acceptor::new(bound, None, ways, fixture::statistics(&fixture::shared()), limits)
-                .expect("a reactor");
+            let limits = ConnectLimits { broker, addresses: None };
+            let statistics = fixture::statistics(&fixture::shared());
+            let acceptor = Acceptor::new(listening, terms, ways, statistics, limits).expect("a reactor");
             actix_rt::spawn(acceptor.run());
             let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(address).expect("it listens")).collect();
             let refused = TcpStream::connect(address).expect("it listens");

@@ -1,28 +1,43 @@
 //! Password files and ACL files: the broker has one of each kind, and a listener may have its own.
 
-use super::handshake::entrance::listener_name;
+use super::listener_places::{ListenerPlace, ListenerPlaces};
 use crate::auth::file_error::FileError;
 use crate::auth::password::file::{Fingerprint, PasswordFile};
-use crate::config::{Config, Listener};
+use crate::config::Listener;
 use crate::shard::arrival::ListenerNumber;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The paths of all files of one kind.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ListenerPaths {
     broker: Option<PathBuf>,
     /// All listeners by number, or none if no listener has a file of its own.
-    listeners: Vec<(Box<str>, Option<PathBuf>)>,
+    listeners: Vec<OfListener<PathBuf>>,
+    /// The number of listeners, with those that are gone.
+    known: usize,
 }
 
 /// The files of one kind, as they were read.
 #[derive(Debug)]
 pub(crate) struct ListenerFiles<T> {
     pub(super) broker: Option<Arc<T>>,
-    /// All listeners by number, with their names, or none if no listener has a file of its own.
-    pub(super) listeners: Vec<(Box<str>, Option<Arc<T>>)>,
+    /// All listeners by number, or none if no listener has a file of its own.
+    pub(super) listeners: Vec<OfListener<Arc<T>>>,
+    /// The number of listeners, with those that are gone.
+    known: usize,
+}
+
+/// What one listener has of its own.
+#[derive(Clone, Debug)]
+pub(super) struct OfListener<F> {
+    /// The name of the listener; empty for a number that nobody needs any more.
+    pub(super) name: Box<str>,
+    /// True if the listener accepts connections.
+    pub(super) is_open: bool,
+    /// `None` if the file of the broker counts.
+    pub(super) file: Option<F>,
 }
 
 /// The errors of a file of the broker, and of a file of a listener.
@@ -31,17 +46,21 @@ pub(super) type RefusedFile<E> = (fn(FileError) -> E, fn(FileError) -> E);
 impl ListenerPaths {
     /// Returns the path of the broker's file with the paths that `own` finds in the listeners.
     pub(super) fn new(
-        config: &Config,
+        places: &ListenerPlaces,
         broker: Option<PathBuf>,
         own: fn(&Listener) -> Option<&String>,
     ) -> ListenerPaths {
-        let all = config.all_listeners();
-        let path = |listener| own(listener).map(PathBuf::from);
-        let listeners = match all.iter().any(|listener| own(listener).is_some()) {
-            true => (0..).zip(&all).map(|(number, one)| (listener_name(number, one), path(one))).collect(),
-            false => Vec::new(),
+        let of_number = |place: Option<&ListenerPlace>| OfListener {
+            name: place.map(|place| place.name.clone()).unwrap_or_default(),
+            is_open: place.is_some_and(ListenerPlace::is_open),
+            file: place.and_then(|place| own(&place.listener)).map(PathBuf::from),
         };
-        ListenerPaths { broker, listeners }
+        let mut listeners: Vec<_> = places.by_number().map(of_number).collect();
+        let known = listeners.len();
+        if listeners.iter().all(|listener| listener.file.is_none()) {
+            listeners.clear();
+        }
+        ListenerPaths { broker, listeners, known }
     }
 
     /// Returns true if no file is named.
@@ -54,7 +73,8 @@ impl ListenerPaths {
         self.broker.as_deref() == Some(path)
     }
 
-    /// Reads all files. A file that is named several times is read once.
+    /// Reads all files. A file that is named several times is read once. A file of a listener that
+    /// is closed may be gone: then what was read `before` counts, for the clients that are left.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -62,41 +82,54 @@ impl ListenerPaths {
         &'a self,
         read: impl Fn(&Path) -> Result<T, FileError>,
         (of_broker, of_listener): RefusedFile<E>,
+        before: &ListenerFiles<T>,
     ) -> Result<ListenerFiles<T>, E> {
         let mut known: HashMap<&'a Path, Arc<T>> = HashMap::new();
-        let mut file_of = |path: Option<&'a PathBuf>, refused: fn(FileError) -> E| {
-            let Some(path) = path else { return Ok(None) };
-            if let Some(file) = known.get(&**path) {
-                return Ok(Some(Arc::clone(file)));
+        let mut file_of = |path: &'a Path| {
+            if let Some(file) = known.get(path) {
+                return Ok(Arc::clone(file));
             }
-            let file = Arc::new(read(path).map_err(refused)?);
+            let file = Arc::new(read(path)?);
             known.insert(path, Arc::clone(&file));
-            Ok::<_, E>(Some(file))
+            Ok(file)
         };
-        let broker = file_of(self.broker.as_ref(), of_broker)?;
+        let broker = self.broker.as_deref().map(&mut file_of).transpose().map_err(of_broker)?;
         let mut listeners = Vec::new();
-        for (name, path) in &self.listeners {
-            listeners.push((name.clone(), file_of(path.as_ref(), of_listener)?));
+        for (number, listener) in self.listeners.iter().enumerate() {
+            let OfListener { name, is_open, file: path } = listener;
+            let old = || before.listeners.get(number)?.file.clone();
+            let file = match path.as_deref().map(&mut file_of).transpose() {
+                Err(error) if *is_open => return Err(of_listener(error)),
+                Err(error) => Some(old().ok_or_else(|| of_listener(error))?),
+                Ok(file) => file,
+            };
+            listeners.push(OfListener { name: name.clone(), is_open: *is_open, file });
         }
-        Ok(ListenerFiles { broker, listeners })
+        Ok(ListenerFiles { broker, listeners, known: self.known })
     }
 }
 
 impl<T> ListenerFiles<T> {
     /// Returns the file that holds for a listener: its own, else that of the broker.
     pub(crate) fn of(&self, listener: ListenerNumber) -> Option<&Arc<T>> {
-        let own = self.listeners.get(usize::from(listener.0)).and_then(|(_, own)| own.as_ref());
+        let own = self.listeners.get(usize::from(listener.0)).and_then(|of| of.file.as_ref());
         own.or(self.broker.as_ref())
     }
 
-    /// Returns the listeners that have a file of their own, by name, each with its file.
+    /// Returns the open listeners that have a file of their own, by name, each with its file.
     pub(super) fn own(&self) -> impl Iterator<Item = (&str, &Arc<T>)> {
-        self.listeners.iter().filter_map(|(name, own)| Some((&**name, own.as_ref()?)))
+        let open = self.listeners.iter().filter(|listener| listener.is_open);
+        open.filter_map(|listener| Some((&*listener.name, listener.file.as_ref()?)))
+    }
+
+    /// Returns true if this listener was there when the files were read.
+    pub(super) fn know(&self, listener: ListenerNumber) -> bool {
+        usize::from(listener.0) < self.known
     }
 
     /// Returns true if there is no file.
     pub(super) fn is_empty(&self) -> bool {
-        self.broker.is_none() && self.own().next().is_none()
+        self.broker.is_none() && self.listeners.iter().all(|listener| listener.file.is_none())
     }
 }
 
@@ -111,13 +144,13 @@ impl ListenerFiles<PasswordFile> {
 impl<T> Default for ListenerFiles<T> {
     /// Returns no file.
     fn default() -> ListenerFiles<T> {
-        ListenerFiles { broker: None, listeners: Vec::new() }
+        ListenerFiles { broker: None, listeners: Vec::new(), known: 0 }
     }
 }
 
 impl<T> From<Arc<T>> for ListenerFiles<T> {
     /// Returns one file for all listeners.
     fn from(file: Arc<T>) -> ListenerFiles<T> {
-        ListenerFiles { broker: Some(file), listeners: Vec::new() }
+        ListenerFiles { broker: Some(file), listeners: Vec::new(), known: 1 }
     }
 }

@@ -2,15 +2,21 @@
 
 use super::handshake::entrance::Entrance;
 use super::handshake::reload::{NewTls, TlsReload};
+use super::listener_places::ListenerPlan;
 use super::logins::{LoginFiles, Logins};
-use super::message::{AclChanged, BansChanged, PasswordsChanged, TlsChanged};
-use super::rule_files::{self, RuleFiles};
+use super::message::{AclChanged, BansChanged, ConnectAuthenticator, PasswordsChanged, TlsChanged};
+use super::rule_files::RuleFiles;
+use super::settings::asks_authenticator;
 use super::shard_actor::ShardActor;
+use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use crate::access::bans::BanList;
 use crate::auth::ban_file;
+use crate::auth::password::decoy_secret::DecoySecret;
 use crate::clock;
-use crate::shard::access::AclFiles;
+use crate::config::Config;
+use crate::net::tls::config::TlsServer;
+use crate::shard::arrival::ListenerNumber;
 use actix::{Addr, Handler, Message};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,13 +24,13 @@ use tracing::{error, info};
 
 /// The files that may change while the broker runs, with the parts that use them.
 pub(super) struct LiveFiles {
+    /// `None` until a listener needs it.
     pub(super) logins: Option<Logins>,
+    pub(super) decoys: Option<DecoySecret>,
     pub(super) rules: RuleFiles,
     /// The path of the file of bans; `None` without one.
     pub(super) bans: Option<PathBuf>,
     pub(super) tls: TlsReload,
-    /// The listeners, by number.
-    pub(super) entrances: Vec<Arc<Entrance>>,
     pub(super) shards: Vec<Addr<ShardActor>>,
     pub(super) statistics: Arc<BrokerStatistics>,
 }
@@ -32,51 +38,83 @@ pub(super) struct LiveFiles {
 /// Files that were read again and are not in force yet.
 pub(super) struct NewFiles {
     logins: Option<LoginFiles>,
+    /// An authenticator that has started, if there was none and a listener needs it now.
+    started: Option<Logins>,
     tls: NewTls,
-    acls: AclFiles,
+    rules: RuleFiles,
     bans: Option<BanList>,
 }
 
+impl NewFiles {
+    /// Returns the TLS of a listener; `None` if it has none.
+    pub(super) fn tls_of(&self, number: ListenerNumber) -> Option<Arc<TlsServer>> {
+        self.tls.server(number)
+    }
+}
+
 impl LiveFiles {
-    /// Reads all files again. Nothing changes before [`Self::put_in_force`].
+    /// Reads all files again, for these listeners. Nothing changes before [`Self::put_in_force`].
     ///
     /// # Errors
     /// The mistakes of all files.
-    pub(super) fn read(&mut self) -> Result<NewFiles, Vec<String>> {
-        let logins = self.logins.as_ref().map(Logins::read_again).transpose();
-        let tls = self.tls.read_again();
-        let acls = self.rules.load().map_err(|error| error.to_string());
+    pub(super) fn read(&self, config: &Config, plan: &ListenerPlan) -> Result<NewFiles, Vec<String>> {
+        let (places, text) = (&plan.places, |error: StartError| error.to_string());
+        let needs_logins = self.logins.is_some() || asks_authenticator(config, places);
+        let read = || LoginFiles::read(config, places, self.decoys.as_ref(), self.logins.as_ref());
+        let logins = needs_logins.then(read).transpose();
+        let tls = self.tls.read_again(plan).map_err(StartError::Tls);
+        let rules = self.rules.read_again(config, places);
         let bans = self.bans.as_deref().map(ban_file::load).transpose().map_err(|error| error.to_string());
-        match (logins, tls, acls, bans) {
-            (Ok(logins), Ok(tls), Ok(acls), Ok(bans)) => Ok(NewFiles { logins, tls, acls, bans }),
-            (logins, tls, acls, bans) => {
-                let mistakes = [logins.err(), tls.err(), acls.err(), bans.err()];
-                Err(mistakes.into_iter().flatten().collect())
+        match (logins, tls, rules, bans) {
+            (Ok(logins), Ok(tls), Ok(rules), Ok(bans)) => {
+                Ok(NewFiles { logins, started: None, tls, rules, bans })
+            }
+            (logins, tls, rules, bans) => {
+                let mut mistakes: Vec<String> = logins.err().into_iter().flatten().map(text).collect();
+                mistakes
+                    .extend([tls.err().map(text), rules.err().map(text), bans.err()].into_iter().flatten());
+                Err(mistakes)
             }
         }
     }
 
-    /// Notes that what was read last is not in force. Files of TLS that are sound are read again
-    /// within a minute.
-    pub(super) fn look_again(&mut self) {
-        self.tls.look_again();
+    /// Starts the authenticator if there was none and the new files need it.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(super) fn start_logins(&self, config: &Config, new: &mut NewFiles) -> Result<(), Vec<String>> {
+        if self.logins.is_none()
+            && let Some(files) = new.logins.take()
+        {
+            let started = Logins::start(config, files, self.shards.len());
+            new.started = Some(started.map_err(|error| vec![error.to_string()])?);
+        }
+        Ok(())
     }
 
-    /// Puts files in force. Returns what changed, for the log.
-    pub(super) fn put_in_force(&mut self, new: NewFiles) -> Vec<String> {
-        let NewFiles { logins: files, tls, acls, bans } = new;
-        let mut what: Vec<String> = tls.changes.iter().map(ToString::to_string).collect();
+    /// Puts files in force. `entrances` has those of all listeners. Returns what changed, for the
+    /// log.
+    pub(super) fn put_in_force(&mut self, new: NewFiles, entrances: &[Arc<Entrance>]) -> Vec<String> {
+        let NewFiles { logins: files, started, tls, rules, bans } = new;
+        let mut what = lines(&tls);
         if what.is_empty() && !self.tls.is_empty() {
             what.push("the files of TLS are as before".to_owned());
         }
-        self.put_tls_in_force(tls);
+        self.put_tls_in_force(tls, entrances);
+        if let Some(logins) = started {
+            for shard in &self.shards {
+                shard.do_send(ConnectAuthenticator(logins.client(shard.clone().recipient())));
+            }
+            self.logins = Some(logins);
+        }
         if let (Some(logins), Some(files)) = (&self.logins, files) {
             what.extend(self.put_logins_in_force(logins, files));
         }
-        if !self.rules.is_empty() {
-            self.send_to_shards(|| AclChanged(acls.clone()));
-            what.extend(rule_files::changes(&acls));
+        if !self.rules.is_empty() || !rules.is_empty() {
+            self.send_to_shards(|| AclChanged(rules.acls()));
+            what.extend(rules.changes());
         }
+        self.rules = rules;
         if let Some(bans) = bans.map(Arc::new) {
             self.send_to_shards(|| BansChanged { bans: Arc::clone(&bans), from: 0 });
             what.push(format!("{} bans are in force", bans.len()));
@@ -86,14 +124,14 @@ impl LiveFiles {
 
     /// Reads the files of TLS again if one of them changed, all of them or none. Reports what
     /// changed, and once a day what ends soon. Called once a minute.
-    pub(super) fn check_tls_files(&mut self) {
+    pub(super) fn check_tls_files(&mut self, entrances: &[Arc<Entrance>]) {
         if self.tls.is_empty() {
             return;
         }
         match self.tls.read_renewed() {
             Ok(Some(new)) => {
-                let what: Vec<String> = new.changes.iter().map(ToString::to_string).collect();
-                self.put_tls_in_force(new);
+                let what = lines(&new);
+                self.put_tls_in_force(new, entrances);
                 if !what.is_empty() {
                     info!(
                         event = "tls.files_reloaded",
@@ -123,8 +161,8 @@ impl LiveFiles {
         self.shards.iter().for_each(|shard| shard.do_send(message()));
     }
 
-    fn put_tls_in_force(&mut self, new: NewTls) {
-        for (entrance, server) in self.tls.put_in_force(new, &self.entrances) {
+    fn put_tls_in_force(&mut self, new: NewTls, entrances: &[Arc<Entrance>]) {
+        for (entrance, server) in self.tls.put_in_force(new, entrances) {
             let listener = entrance.number;
             self.send_to_shards(|| TlsChanged { listener, server: Arc::clone(&server), from: 0 });
         }
@@ -143,4 +181,16 @@ impl LiveFiles {
         }
         what
     }
+}
+
+/// Returns what changed, for the log. A listener and the clients that it had under other settings
+/// have the same files, which are named once.
+fn lines(tls: &NewTls) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in tls.changes.iter().map(ToString::to_string) {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
 }

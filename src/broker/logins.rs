@@ -5,7 +5,7 @@ use super::authenticator::decided::Decided;
 use super::authenticator::http_client::HttpTarget;
 use super::authenticator::{AuthClientParts, Authenticator, AuthenticatorOptions};
 use super::listener_files::{ListenerFiles, ListenerPaths};
-use super::settings::asks_authenticator;
+use super::listener_places::ListenerPlaces;
 use super::start_error::StartError;
 use crate::auth::http::headers::HttpHeaders;
 use crate::auth::jwt::keys::TokenKeys;
@@ -18,14 +18,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::warn;
 
-/// The authenticator, with the paths of its files.
+/// The authenticator.
 pub(super) struct Logins {
+    authenticator: Authenticator,
+}
+
+/// The paths of the files that logins are checked against.
+struct LoginSources {
     passwords: ListenerPaths,
     keys: Option<PathBuf>,
     http: Option<HttpSource>,
-    /// `None` without a data directory.
-    decoys: Option<DecoySecret>,
-    authenticator: Authenticator,
 }
 
 /// The HTTP service, with the paths of its files.
@@ -35,7 +37,7 @@ struct HttpSource {
     headers: Option<PathBuf>,
 }
 
-/// Files that were read again, and are not in force yet.
+/// Files that were read, and are not in force yet.
 pub(super) struct LoginFiles {
     passwords: PasswordFiles,
     keys: Option<TokenKeys>,
@@ -48,33 +50,48 @@ pub(super) type PasswordFiles = ListenerFiles<PasswordFile>;
 /// The password files before and after a change.
 pub(super) type ChangedPasswords = (Arc<PasswordFiles>, Arc<PasswordFiles>);
 
-impl Logins {
-    /// Starts the authenticator, if a method needs it.
+impl LoginFiles {
+    /// Reads the files for these listeners. A file of a closed listener that is gone counts as it
+    /// was `before`.
     ///
     /// # Errors
-    /// A file cannot be used, or the system refuses a thread.
-    pub(super) fn start(
+    /// The mistakes of all files.
+    pub(super) fn read(
         config: &Config,
-        shards: usize,
-        decoys: Option<DecoySecret>,
-    ) -> Result<Option<Logins>, StartError> {
-        let auth = &config.auth;
-        if !asks_authenticator(config) {
-            return Ok(None);
+        places: &ListenerPlaces,
+        decoys: Option<&DecoySecret>,
+        before: Option<&Logins>,
+    ) -> Result<LoginFiles, Vec<StartError>> {
+        let LoginSources { passwords: paths, keys, http } = LoginSources::of(config, places);
+        let before = before.map(|logins| Arc::clone(&logins.authenticator.checks().passwords));
+        let passwords = load_passwords(&paths, decoys, &before.unwrap_or_default());
+        let keys = keys.as_deref().map(TokenKeys::load).transpose().map_err(StartError::TokenKeys);
+        let http = http.as_ref().map(HttpSource::load).transpose();
+        match (passwords, keys, http) {
+            (Ok(passwords), Ok(keys), Ok(http)) => Ok(LoginFiles { passwords, keys, http }),
+            (passwords, keys, http) => {
+                Err([passwords.err(), keys.err(), http.err()].into_iter().flatten().collect())
+            }
         }
-        let passwords = ListenerPaths::new(config, auth.password_path(), |one| one.password_file.as_ref());
-        let files = load_passwords(&passwords, decoys.as_ref())?;
-        let keys = auth.jwt_keys_path();
-        let read = keys.as_deref().map(TokenKeys::load).transpose().map_err(StartError::TokenKeys)?;
-        let http = HttpSource::of(auth);
-        if let Some(HttpSource { url, .. }) = &http
+    }
+}
+
+impl Logins {
+    /// Starts the authenticator for a number of shards.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(super) fn start(config: &Config, files: LoginFiles, shards: usize) -> Result<Logins, StartError> {
+        let auth = &config.auth;
+        if let Some(url) = auth.http_service()
             && !url.is_tls
             && !url.is_local()
         {
             warn!(event = "auth.http_plain", service = %url, "auth.http_url is not https: the passwords of clients can be read on the way to the service");
         }
-        let target = http.as_ref().map(HttpSource::load).transpose()?;
-        let checks = Checks { passwords: Arc::new(files), tokens: read.map(|keys| token_check(auth, keys)) };
+        let LoginFiles { passwords, keys, http } = files;
+        let tokens = keys.map(|keys| token_check(auth, keys));
+        let checks = Checks { passwords: Arc::new(passwords), tokens };
         let options = AuthenticatorOptions {
             workers: auth.worker_count(),
             timeout: auth.timeout,
@@ -83,34 +100,12 @@ impl Logins {
             failures: auth.failures,
             http_timeout: auth.http_answer_timeout(),
         };
-        let authenticator = Authenticator::start(checks, target, options)?;
-        Ok(Some(Logins { passwords, keys, http, decoys, authenticator }))
+        Ok(Logins { authenticator: Authenticator::start(checks, http, options)? })
     }
 
     /// Returns the way to the authenticator for one shard. Decisions go to `reply`.
     pub(super) fn client(&self, reply: Recipient<Decided>) -> AuthClientParts {
         self.authenticator.client(reply)
-    }
-
-    /// Reads the files again. Changes nothing.
-    ///
-    /// # Errors
-    /// The mistakes of all files.
-    pub(super) fn read_again(&self) -> Result<LoginFiles, String> {
-        let passwords = load_passwords(&self.passwords, self.decoys.as_ref());
-        let keys = self.keys.as_deref().map(TokenKeys::load).transpose();
-        let http = self.http.as_ref().map(HttpSource::load).transpose();
-        match (passwords, keys, http) {
-            (Ok(passwords), Ok(keys), Ok(http)) => Ok(LoginFiles { passwords, keys, http }),
-            (passwords, keys, http) => {
-                let texts = [
-                    passwords.err().map(|error| error.to_string()),
-                    keys.err().map(|error| error.to_string()),
-                    http.err().map(|error| error.to_string()),
-                ];
-                Err(texts.into_iter().flatten().collect::<Vec<_>>().join("; "))
-            }
-        }
     }
 
     /// Puts the files in force. Returns the password files before and after, and what changed, for
@@ -120,7 +115,7 @@ impl Logins {
         let mut checks = Checks::clone(&old);
         let mut what = Vec::new();
         let mut changed = None;
-        if !files.passwords.is_empty() {
+        if !files.passwords.is_empty() || !old.passwords.is_empty() {
             let new = Arc::new(files.passwords);
             what.extend(changed_users(&old.passwords, &new));
             checks.passwords = Arc::clone(&new);
@@ -136,6 +131,17 @@ impl Logins {
             self.authenticator.replace_http(target);
         }
         (changed, what)
+    }
+}
+
+impl LoginSources {
+    fn of(config: &Config, places: &ListenerPlaces) -> LoginSources {
+        let auth = &config.auth;
+        LoginSources {
+            passwords: ListenerPaths::new(places, auth.password_path(), |one| one.password_file.as_ref()),
+            keys: auth.jwt_keys_path(),
+            http: HttpSource::of(auth),
+        }
     }
 }
 
@@ -158,7 +164,11 @@ pub(super) fn decoy_secret(directory: Option<&Path>) -> Option<DecoySecret> {
 ///
 /// # Errors
 /// The first file that cannot be used.
-fn load_passwords(paths: &ListenerPaths, decoys: Option<&DecoySecret>) -> Result<PasswordFiles, StartError> {
+fn load_passwords(
+    paths: &ListenerPaths,
+    decoys: Option<&DecoySecret>,
+    before: &PasswordFiles,
+) -> Result<PasswordFiles, StartError> {
     let read = |path: &Path| {
         let file = PasswordFile::load(path)?;
         Ok(match decoys {
@@ -167,7 +177,7 @@ fn load_passwords(paths: &ListenerPaths, decoys: Option<&DecoySecret>) -> Result
             None => file,
         })
     };
-    paths.load(read, (StartError::Passwords, StartError::ListenerPasswords))
+    paths.load(read, (StartError::Passwords, StartError::ListenerPasswords), before)
 }
 
 /// Returns what the log says of password files that were read again.
@@ -176,8 +186,10 @@ fn changed_users(old: &PasswordFiles, new: &PasswordFiles) -> Vec<String> {
         format!("the password file{of} has {} users, and had {}", new.users(), old.users())
     };
     let broker = new.broker.iter().zip(&old.broker).map(|(new, old)| users("", new, old));
-    let own = new.own().zip(old.own());
-    let own = own.map(|((name, new), (_, old))| users(&format!(" of listener {name}"), new, old));
+    let own = new.own().filter_map(|(name, new)| {
+        let (_, old) = old.own().find(|(other, _)| *other == name)?;
+        Some(users(&format!(" of listener {name}"), new, old))
+    });
     broker.chain(own).collect()
 }
 
@@ -231,13 +243,12 @@ mod tests {
         let own =
             |file: &Path| Listener { password_file: Some(file.display().to_string()), ..Listener::default() };
         let listeners = vec![own(&one), own(&other), own(&one), own(&broker), Listener::default()];
-        let mut config = Config { listeners, ..Config::default() };
-        config.network.listen.clear();
+        let places = ListenerPlaces::at_start(&listeners);
         let paths =
-            ListenerPaths::new(&config, Some(broker.clone()), |listener| listener.password_file.as_ref());
+            ListenerPaths::new(&places, Some(broker.clone()), |listener| listener.password_file.as_ref());
         let secret = DecoySecret::of_directory(directory.path()).unwrap();
         let salts = |user: &str| -> Vec<Vec<u8>> {
-            let files = load_passwords(&paths, Some(&secret)).unwrap();
+            let files = load_passwords(&paths, Some(&secret), &PasswordFiles::default()).unwrap();
             let of = |number| files.of(ListenerNumber(number)).expect("a file");
             (0..5).map(|number| of(number).scram(user).0.salt().to_vec()).collect()
         };

@@ -55,7 +55,10 @@ impl PasswordsChanged {
     /// has changed.
     pub(super) fn revokes(&self, user: &Identity, listener: ListenerNumber) -> bool {
         let line = |files: &ListenerFiles<PasswordFile>| files.fingerprint(listener, user.user());
-        user.source() == IdentitySource::Password && line(&self.old) != line(&self.new)
+        // Whoever came by a listener that is newer than the old files entered by the new ones.
+        user.source() == IdentitySource::Password
+            && self.old.know(listener)
+            && line(&self.old) != line(&self.new)
     }
 }
 
@@ -124,6 +127,13 @@ pub struct ConnectPeers {
 }
 
 impl Message for ConnectPeers {
+    type Result = ();
+}
+
+/// The way to an authenticator that started after the shard.
+pub struct ConnectAuthenticator(pub AuthClientParts);
+
+impl Message for ConnectAuthenticator {
     type Result = ();
 }
 

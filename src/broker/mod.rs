@@ -49,6 +49,7 @@
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
 //! | `listener`, `open_listener` | accepted sockets to the shards; what is known of a listener |
+//! | `listener_places`, `live_listeners` | the numbers of the listeners; what reloads open and close |
 //! | `listener_files`, `rule_files` | files of the broker and of single listeners; ACL files |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
@@ -58,7 +59,7 @@
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | [`sys`], `sys_load`, `dump` | the counters of `$SYS`, its averages; the text of SIGUSR1 |
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
-//! | `statistics` | counters that the threads share |
+//! | `statistics`, [`listener_counts`] | counters that the threads share |
 
 mod authenticator;
 pub mod bind;
@@ -71,8 +72,11 @@ pub mod events;
 mod fixture;
 mod handshake;
 mod listener;
+pub mod listener_counts;
 mod listener_files;
+mod listener_places;
 mod live_files;
+mod live_listeners;
 mod logins;
 pub mod message;
 pub mod observer;
@@ -99,16 +103,18 @@ use crate::store::{Store, StoreError};
 pub(crate) use connect_limits::OTHER_DESCRIPTORS;
 pub(crate) use handshake::entrance::all_tls_settings;
 use handshake::reload::TlsReload;
+use listener_places::ListenerPlaces;
+use live_listeners::FirstSockets;
+pub use live_listeners::ListenerNews;
 use observer::Observer;
-pub use open_listener::OpenListener;
-use reload::{ConfigReader, ReloadMode};
+pub use open_listener::{ListenerDirectory, OpenListener};
+use reload::{ConfigReader, ListenerWatcher, ReloadMode};
 pub use signals::Signals;
 use signals::{Request, Requests};
 pub use start_error::StartError;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use supervisor::Supervisor;
 use tokio::sync::{mpsc, oneshot};
@@ -141,28 +147,26 @@ impl Broker {
     pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
         // Before the first table is made. Clients must not know the key.
         keyed::settle(RandomState::new().build_hasher().finish());
-        let configured = config.all_listeners();
-        let tls = TlsReload::load(&configured).map_err(StartError::Tls)?;
-        let (mut listeners, mut addresses, mut open) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, listener) in configured.iter().enumerate() {
-            let server = tls.server(number, listener);
-            let (bound, address) = listener::open(number, listener, server, config.network.backlog)?;
-            open.push(OpenListener::of(&config, listener, address.clone()));
-            listeners.push(bound);
-            if let ListenerAddress::Ip(address) = address {
+        let places = ListenerPlaces::at_start(&config.all_listeners());
+        let tls = TlsReload::load(&places).map_err(StartError::Tls)?;
+        let (mut sockets, mut addresses, mut open) = (FirstSockets::new(), Vec::new(), Vec::new());
+        for (_, place) in places.iter() {
+            let bound = listener::open(&place.name, &place.listener, config.network.backlog)?;
+            open.push(OpenListener::of(&config, &place.listener, bound.address.clone()));
+            if let ListenerAddress::Ip(address) = bound.address {
                 addresses.push(address);
             }
+            sockets.push(bound);
         }
         let (requests, requested) = mpsc::channel::<Request>(1);
         let (ready, started) = std::sync::mpsc::channel();
         let (fails, failed) = oneshot::channel();
-        let seen: Arc<[OpenListener]> = open.as_slice().into();
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
-                match Supervisor::start(config, listeners, tls, store, fails).await {
+                match Supervisor::start(config, sockets, tls, store, fails).await {
                     Ok(mut supervisor) => {
-                        let _ = ready.send(Ok(supervisor.observer(seen)));
+                        let _ = ready.send(Ok(supervisor.observer()));
                         supervisor.serve(requested).await;
                         supervisor.stop().await;
                     }
@@ -184,7 +188,7 @@ impl Broker {
         })
     }
 
-    /// Returns the IP addresses of the listeners, in their order. A port 0 is replaced by the port
+    /// Returns the IP addresses of the listeners at the start, in their order. A port 0 is replaced by the port
     /// that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -195,7 +199,8 @@ impl Broker {
         self.observer.clone()
     }
 
-    /// Returns all listeners, in their order.
+    /// Returns all listeners at the start, in their order. [`Observer::listeners`] has those that a
+    /// reload has made of them.
     pub fn listeners(&self) -> &[OpenListener] {
         &self.listeners
     }
@@ -226,6 +231,18 @@ impl Broker {
         if let Some(requests) = &self.requests {
             // A broker that stops reads nothing again.
             let _ = requests.blocking_send(Request::ReadBy(reader, sources));
+        }
+    }
+
+    /// Sets who is told what each reload does with the listeners. The watcher is called on the
+    /// thread that accepts connections, and must not block.
+    ///
+    /// # Panics
+    /// If called from within an async runtime.
+    pub fn watch_listeners(&self, watcher: ListenerWatcher) {
+        if let Some(requests) = &self.requests {
+            // A broker that stops changes no listeners.
+            let _ = requests.blocking_send(Request::Watch(watcher));
         }
     }
 

@@ -3,7 +3,7 @@
 //! The view is cheap to clone and may live on any thread. Figures come from counters that the
 //! shards report once a second, so reading them costs the shards nothing.
 
-use super::open_listener::OpenListener;
+use super::open_listener::ListenerDirectory;
 use super::question::{AskShard, CommandMessage, CommandShard, ShardAnswer, TraceFeed, TraceShard};
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
@@ -32,7 +32,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub struct Observer {
     statistics: Arc<BrokerStatistics>,
     shared: Arc<SharedState>,
-    listeners: Arc<[OpenListener]>,
+    listeners: Arc<ListenerDirectory>,
     shards: Arc<[Addr<ShardActor>]>,
     /// Requests to the supervisor. A weak sender, because the broker stops when the last strong
     /// sender is dropped. `None` before the start is done.
@@ -48,7 +48,7 @@ impl Observer {
     pub(super) fn new(
         statistics: Arc<BrokerStatistics>,
         shared: Arc<SharedState>,
-        listeners: Arc<[OpenListener]>,
+        listeners: Arc<ListenerDirectory>,
         shards: &[Addr<ShardActor>],
         expiry: Addr<ExpiryActor>,
     ) -> Observer {
@@ -179,8 +179,8 @@ impl Observer {
         &self.shared
     }
 
-    /// Returns the listeners, in their order. The index is the number of the listener.
-    pub fn listeners(&self) -> &[OpenListener] {
+    /// Returns the listeners.
+    pub fn listeners(&self) -> &ListenerDirectory {
         &self.listeners
     }
 }

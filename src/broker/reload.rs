@@ -1,16 +1,20 @@
 //! Reading the configuration and its files again while the broker runs: all of it, or nothing.
 //!
 //! Everything is read and checked before anything changes. Then the new settings go to every shard,
-//! which swaps them between two turns. No connection is closed, except those of users, certificates
-//! and bans that the files have changed.
+//! which swaps them between two turns. Last come the listeners: their sockets were bound before. No
+//! connection is closed, except those of users, certificates and bans that the files have changed.
 
 use super::connect_limits::LiveLimits;
 use super::events::EventLog;
-use super::live_files::LiveFiles;
+use super::listener_places::{ListenerPlaces, ListenerPlan};
+use super::live_files::{LiveFiles, NewFiles};
+use super::live_listeners::{self, ListenerNews, LiveListeners, NewListeners};
 use super::message::SettingsChanged;
 use super::rate_limit::EventRates;
 use super::settings::{broker_limits, partial_limit, retained_limits, settings};
-use crate::config::{Config, KeyChange, KeyInForce, KeySources, Loaded, Refusal, ReloadEffect, Shadowed};
+use crate::config::{
+    Config, KeyChange, KeyInForce, KeySources, ListenerChange, Loaded, Refusal, ReloadEffect, Shadowed,
+};
 use crate::log::level;
 use crate::service;
 use crate::shard::SharedState;
@@ -26,21 +30,37 @@ pub type ConfigReader = Box<dyn Fn() -> Result<Loaded, Refusal> + Send>;
 const SWAP: Duration = Duration::from_secs(5);
 
 /// The extent of a reload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReloadMode {
     /// Reads and checks everything, and changes nothing.
+    #[default]
     Check,
     /// Puts everything in force.
     Apply,
 }
 
+/// Is told what a reload did with the listeners, if it did anything.
+pub type ListenerWatcher = Box<dyn Fn(&ListenerNews) + Send>;
+
+/// What a reload has read. Nothing of it is in force.
+struct ReadAgain {
+    /// `None` where the configuration was made in code.
+    loaded: Option<Loaded>,
+    /// The values that hold after the reload.
+    config: Config,
+    files: NewFiles,
+    plan: ListenerPlan,
+}
+
 /// The result of a reload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Reloaded {
     /// What was asked for: the reload, or a check alone.
     pub mode: ReloadMode,
     /// The keys that differ from the values in force. Those that need a restart stay different.
     pub changes: Vec<KeyChange>,
+    /// The listeners that differ, each with the effect.
+    pub listeners: Vec<ListenerChange>,
     /// Values of the file that do not count.
     pub shadowed: Vec<Shadowed>,
     /// What the files changed, for the log.
@@ -74,6 +94,9 @@ impl fmt::Display for Reloaded {
             let mark = if at == 0 { ':' } else { ';' };
             write!(f, "{mark} {key} {from} -> {to} ({})", effect.name())?;
         }
+        for change in &self.listeners {
+            write!(f, "; {change} ({})", change.effect.name())?;
+        }
         for (at, what) in self.files.iter().enumerate() {
             let mark = if at == 0 && self.changes.is_empty() { ':' } else { ';' };
             write!(f, "{mark} {what}")?;
@@ -91,6 +114,9 @@ pub(super) struct Reload {
     /// The sources of the values in force.
     pub(super) sources: KeySources,
     pub(super) files: LiveFiles,
+    pub(super) listeners: LiveListeners,
+    /// Is told what a reload did with the listeners; `None` where nobody wants to know.
+    pub(super) tell: Option<ListenerWatcher>,
     pub(super) limits: Arc<LiveLimits>,
     pub(super) shared: Arc<SharedState>,
     pub(super) log: Arc<EventLog>,
@@ -100,6 +126,11 @@ impl Reload {
     /// Returns every key with the value in force and its source.
     pub(super) fn in_force(&self) -> Vec<KeyInForce> {
         self.config.in_force(&self.sources)
+    }
+
+    /// Reads the files of TLS again if one of them changed.
+    pub(super) fn check_tls_files(&mut self) {
+        self.files.check_tls_files(self.listeners.entrances());
     }
 
     /// Reads everything again, and puts it in force if nothing has a mistake.
@@ -117,46 +148,88 @@ impl Reload {
     }
 
     async fn read_again(&mut self, mode: ReloadMode) -> Result<Reloaded, Vec<String>> {
-        let loaded = self.reader.as_ref().map(|read| self.checked(read()?)).transpose();
-        let read = match (loaded, self.files.read()) {
-            (Ok(loaded), Ok(files)) => Ok((loaded, files)),
-            (loaded, files) => {
-                let mistakes = loaded.err().map(|refusal| refusal.0).unwrap_or_default();
-                let mistakes = mistakes.iter().map(ToString::to_string);
-                Err(mistakes.chain(files.err().unwrap_or_default()).collect::<Vec<String>>())
-            }
-        };
-        if read.is_err() || mode == ReloadMode::Check {
-            self.files.look_again();
-        }
-        let (loaded, files) = match read {
+        let ReadAgain { loaded, config, files, plan } = match self.read_all() {
             Ok(read) => read,
-            Err(mistakes) => {
-                self.files.statistics.config.refused();
-                for mistake in &mistakes {
-                    warn!(
-                        event = "config.reload_refused",
-                        "nothing is changed, because of a mistake: {mistake}"
-                    );
-                }
-                return Err(mistakes);
-            }
+            Err(mistakes) => return Err(self.refused(mistakes)),
         };
-        let mut reloaded = Reloaded { mode, changes: Vec::new(), shadowed: Vec::new(), files: Vec::new() };
+        let mut reloaded = Reloaded { mode, ..Reloaded::default() };
         if let Some(loaded) = &loaded {
             reloaded.changes = loaded.changes_from(&self.config);
+            reloaded.listeners = loaded.listener_changes(&self.config);
             reloaded.shadowed.clone_from(&loaded.shadowed);
         }
-        if mode == ReloadMode::Apply {
-            reloaded.files = self.files.put_in_force(files);
-            if let Some(loaded) = loaded {
-                self.put_in_force(self.config.with_reloaded(&loaded.config)).await;
-                self.sources.note(&self.config, &loaded);
-            }
-            self.files.statistics.config.done(reloaded.pending().count());
-            reloaded.log();
+        if mode == ReloadMode::Check {
+            return match live_listeners::check_new(&plan) {
+                Ok(()) => Ok(reloaded),
+                Err(mistakes) => Err(self.refused(mistakes)),
+            };
+        }
+        let (files, listeners) = match self.make_ready(&config, files, plan) {
+            Ok(ready) => ready,
+            Err(mistakes) => return Err(self.refused(mistakes)),
+        };
+        reloaded.files = self.files.put_in_force(files, self.listeners.entrances());
+        self.put_in_force(config, listeners.places()).await;
+        if let Some(loaded) = &loaded {
+            self.sources.note(&self.config, loaded);
+        }
+        let news = self.listeners.put_in_force(&self.config, listeners).await;
+        self.files.statistics.config.done(reloaded.pending().count());
+        reloaded.log();
+        if let Some(tell) = &self.tell
+            && !news.is_empty()
+        {
+            tell(&news);
         }
         Ok(reloaded)
+    }
+
+    /// Reads the configuration and all files. Changes nothing.
+    ///
+    /// # Errors
+    /// All mistakes of all layers and files.
+    fn read_all(&self) -> Result<ReadAgain, Vec<String>> {
+        let loaded = self.reader.as_ref().map(|read| self.checked(read()?)).transpose();
+        let (loaded, mut mistakes) = match loaded {
+            Ok(loaded) => (loaded, Vec::new()),
+            Err(refusal) => (None, refusal.0.iter().map(ToString::to_string).collect()),
+        };
+        // With a mistake in the configuration, the files of the old one are checked.
+        let config = loaded
+            .as_ref()
+            .map_or_else(|| self.config.clone(), |loaded| self.config.with_reloaded(&loaded.config));
+        let plan = self.listeners.plan(&config).map_err(|mistake| vec![mistake])?;
+        match self.files.read(&config, &plan) {
+            Ok(files) if mistakes.is_empty() => Ok(ReadAgain { loaded, config, files, plan }),
+            files => {
+                mistakes.extend(files.err().unwrap_or_default());
+                Err(mistakes)
+            }
+        }
+    }
+
+    /// Does all that may fail: binds sockets and starts threads. Changes nothing that runs.
+    ///
+    /// # Errors
+    /// The addresses and threads that the system refuses.
+    fn make_ready(
+        &self,
+        config: &Config,
+        mut files: NewFiles,
+        plan: ListenerPlan,
+    ) -> Result<(NewFiles, NewListeners), Vec<String>> {
+        let listeners = self.listeners.open_new(config, plan, &|number| files.tls_of(number))?;
+        self.files.start_logins(config, &mut files)?;
+        Ok((files, listeners))
+    }
+
+    /// Counts and logs a reload that is refused. Returns the mistakes.
+    fn refused(&self, mistakes: Vec<String>) -> Vec<String> {
+        self.files.statistics.config.refused();
+        for mistake in &mistakes {
+            warn!(event = "config.reload_refused", "nothing is changed, because of a mistake: {mistake}");
+        }
+        mistakes
     }
 
     /// Returns `loaded` if it does not contradict the values that hold until a restart.
@@ -168,8 +241,9 @@ impl Reload {
         if contradictions.is_empty() { Ok(loaded) } else { Err(Refusal(contradictions)) }
     }
 
-    /// Puts new values in force. Returns when every shard has them.
-    async fn put_in_force(&mut self, config: Config) {
+    /// Puts new values in force, and the settings of these listeners. Returns when every shard has
+    /// them.
+    async fn put_in_force(&mut self, config: Config, places: &ListenerPlaces) {
         self.shared.budget.limit(config.limits.memory.bytes());
         self.shared.partial.limit(partial_limit(&config));
         self.shared.retained().limit(retained_limits(&config));
@@ -179,7 +253,7 @@ impl Reload {
         // A process that started no log has no level.
         let _ = level::configure(&config.log.level);
         let change = SettingsChanged {
-            settings: Arc::new(settings(&config)),
+            settings: Arc::new(settings(&config, places)),
             events: EventRates::of(&config.sys, self.files.shards.len()),
         };
         self.config = config;

@@ -1,6 +1,7 @@
 //! The ACL files of the broker and of its listeners.
 
-use super::listener_files::{ListenerFiles, ListenerPaths};
+use super::listener_files::{ListenerFiles, ListenerPaths, OfListener};
+use super::listener_places::ListenerPlaces;
 use super::start_error::StartError;
 use crate::access::acl::Acl;
 use crate::auth::acl_file;
@@ -8,39 +9,63 @@ use crate::config::Config;
 use crate::shard::access::{AclFiles, ListenerAcl};
 use std::sync::Arc;
 
-/// The paths of all ACL files.
-#[derive(Debug)]
-pub(super) struct RuleFiles(ListenerPaths);
+/// The ACL files in force, with their paths.
+#[derive(Debug, Default)]
+pub(super) struct RuleFiles {
+    paths: ListenerPaths,
+    files: ListenerFiles<Acl>,
+}
 
 impl RuleFiles {
-    /// Returns the paths that the configuration names.
-    pub(super) fn new(config: &Config) -> RuleFiles {
-        RuleFiles(ListenerPaths::new(config, config.acl.path(), |listener| listener.acl_file.as_ref()))
+    /// Reads the files of a broker that starts.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub(super) fn load(config: &Config, places: &ListenerPlaces) -> Result<RuleFiles, StartError> {
+        RuleFiles::default().read_again(config, places)
     }
 
     /// Returns true if no file is named.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.paths.is_empty()
     }
 
-    /// Reads all files. A file that several listeners or `acl.file` name is read once.
+    /// Reads all files again, for these listeners. A file that several listeners or `acl.file` name
+    /// is read once. Changes nothing.
     ///
     /// # Errors
     /// The first file that cannot be used.
-    pub(super) fn load(&self) -> Result<AclFiles, StartError> {
-        let ListenerFiles { broker, listeners } =
-            self.0.load(acl_file::load, (StartError::Acl, StartError::ListenerAcl))?;
-        let of_listener = |(name, acl): (Box<str>, Option<Arc<Acl>>)| ListenerAcl { name: name.into(), acl };
-        Ok(AclFiles { broker, listeners: listeners.into_iter().map(of_listener).collect() })
+    pub(super) fn read_again(
+        &self,
+        config: &Config,
+        places: &ListenerPlaces,
+    ) -> Result<RuleFiles, StartError> {
+        let paths = ListenerPaths::new(places, config.acl.path(), |listener| listener.acl_file.as_ref());
+        let files = paths.load(acl_file::load, (StartError::Acl, StartError::ListenerAcl), &self.files)?;
+        Ok(RuleFiles { paths, files })
     }
-}
 
-/// Returns what the log says of files that were read again.
-pub(super) fn changes(files: &AclFiles) -> Vec<String> {
-    let users = |acl: &Arc<Acl>| acl.users();
-    let own = files.listeners.iter().filter_map(|listener| Some((&listener.name, listener.acl.as_ref()?)));
-    let broker = files.broker.as_ref().map(|acl| format!("the ACL file has rules for {} users", users(acl)));
-    let own =
-        own.map(|(name, acl)| format!("the ACL file of listener {name} has rules for {} users", users(acl)));
-    broker.into_iter().chain(own).collect()
+    /// Returns the rules for the shards. A session knows its rules by the name of the listener. So
+    /// the clients that a closed listener has left have the rules of an open one of that name.
+    pub(super) fn acls(&self) -> AclFiles {
+        let listeners = &self.files.listeners;
+        let open = |name: &str| listeners.iter().find(|other| other.is_open && *other.name == *name);
+        let of_listener = |listener: &OfListener<Arc<Acl>>| match open(&listener.name) {
+            Some(open) => ListenerAcl { name: open.name.clone().into(), acl: open.file.clone() },
+            // A listener that is gone must not count as one without rules.
+            None if listener.file.is_none() => ListenerAcl { name: "".into(), acl: None },
+            None => ListenerAcl { name: listener.name.clone().into(), acl: listener.file.clone() },
+        };
+        AclFiles { broker: self.files.broker.clone(), listeners: listeners.iter().map(of_listener).collect() }
+    }
+
+    /// Returns what the log says of files that were read again.
+    pub(super) fn changes(&self) -> Vec<String> {
+        let broker =
+            self.files.broker.iter().map(|acl| format!("the ACL file has rules for {} users", acl.users()));
+        let own = self.files.own().map(|(name, acl)| {
+            format!("the ACL file of listener {name} has rules for {} users", acl.users())
+        });
+        broker.chain(own).collect()
+    }
 }

@@ -1,6 +1,7 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
 use super::handshake::entrance::client_certificates;
+use super::listener_places::{ListenerPlace, ListenerPlaces};
 use super::statistics::BrokerLimits;
 use crate::access::meter::{MeteredRate, TrafficRates};
 use crate::config::{self, ByteSize, Config, Listener, Redelivery};
@@ -24,9 +25,9 @@ use crate::shard::{DelayedLimits, LetterLimits};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the settings of each shard. Limits over all clients hold for the whole broker, since the
-/// shards count together.
-pub(super) fn settings(config: &Config) -> ShardSettings {
+/// Returns the settings of each shard, with those of these listeners. Limits over all clients hold
+/// for the whole broker, since the shards count together.
+pub(super) fn settings(config: &Config, places: &ListenerPlaces) -> ShardSettings {
     let limits = &config.limits;
     ShardSettings {
         session: SessionPolicy {
@@ -40,9 +41,9 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
             },
         },
         auth: auth_policy(&config.auth),
-        listeners: all_terms(config),
-        access: access_settings(config),
-        rates: traffic_rates(config),
+        listeners: all_terms(config, places),
+        access: access_settings(config, places),
+        rates: traffic_rates(config, places),
         flapping: config.bans.flapping,
         owners: OwnerPolicy {
             session_owner: config.auth.session_owner,
@@ -99,20 +100,22 @@ pub(super) fn partial_limit(config: &Config) -> u64 {
 }
 
 /// Returns the rates of the clients of each listener; none if no listener has any.
-fn traffic_rates(config: &Config) -> Vec<TrafficRates> {
+fn traffic_rates(config: &Config, places: &ListenerPlaces) -> Vec<TrafficRates> {
     // A client that is above its rate is read again at a tick, up to one tick late. The quarter is
     // for the way of the expired deadline to its shard. So the rate is reached, and a client that
     // was silent is no further ahead than this.
     let burst = config.expiry.tick * 5 / 4;
     let limits = &config.limits;
-    let of = |listener: &config::Listener| TrafficRates {
+    let of = |listener: &Listener| TrafficRates {
         messages: MeteredRate::new(
             listener.messages_per_second.unwrap_or(limits.messages_per_second).into(),
             burst,
         ),
         bytes: MeteredRate::new(listener.bytes_per_second.unwrap_or(limits.bytes_per_second).bytes(), burst),
     };
-    let rates: Vec<_> = config.all_listeners().iter().map(of).collect();
+    let of_number =
+        |place: Option<&ListenerPlace>| place.map(|place| of(&place.listener)).unwrap_or_default();
+    let rates: Vec<_> = places.by_number().map(of_number).collect();
     if rates.iter().all(|rates| rates.are_unlimited()) { Vec::new() } else { rates }
 }
 
@@ -127,8 +130,9 @@ fn connect_policy(config: &Config, packet_size: ByteSize, keep_alive_maximum: Du
     }
 }
 
-/// Returns the settings for the clients of each listener; empty if no listener has its own.
-fn all_terms(config: &Config) -> Vec<ListenerTerms> {
+/// Returns the settings for the clients of each listener, by number; empty if no listener has its
+/// own.
+fn all_terms(config: &Config, places: &ListenerPlaces) -> Vec<ListenerTerms> {
     let has_own = |listener: &Listener| {
         listener.auth.is_some()
             || listener.password_file.is_some()
@@ -139,11 +143,15 @@ fn all_terms(config: &Config) -> Vec<ListenerTerms> {
             || listener.packet_size.is_some()
             || listener.keep_alive_maximum.is_some()
     };
-    let listeners = config.all_listeners();
-    if !listeners.iter().any(has_own) {
+    if !places.settings().any(has_own) {
         return Vec::new();
     }
-    listeners.iter().map(|listener| listener_terms(config, listener)).collect()
+    // A vacant number has no clients.
+    let nobody = Listener::default();
+    let settings = |place: Option<&ListenerPlace>| {
+        listener_terms(config, place.map_or(&nobody, |place| &place.listener))
+    };
+    places.by_number().map(settings).collect()
 }
 
 /// Returns the settings for the clients of a listener.
@@ -166,8 +174,8 @@ fn versions(names: &[String]) -> ProtocolVersions {
 }
 
 /// Returns true if some listener verifies the names of clients.
-fn verifies_names(config: &Config) -> bool {
-    config.all_listeners().iter().any(|listener| {
+fn verifies_names(config: &Config, places: &ListenerPlaces) -> bool {
+    places.settings().any(|listener| {
         certificates_have_names(listener) || !auth_policy(&config.auth_of(listener)).methods.is_empty()
     })
 }
@@ -181,11 +189,10 @@ pub(super) fn certificates_have_names(listener: &Listener) -> bool {
 
 /// Returns true if user names that nothing verifies count. So it is if all listeners that let in
 /// clients with such names have `anonymous = "always"`.
-fn counts_claims(config: &Config) -> bool {
-    let mut rules = config
-        .all_listeners()
-        .into_iter()
-        .map(|listener| auth_policy(&config.auth_of(&listener)))
+fn counts_claims(config: &Config, places: &ListenerPlaces) -> bool {
+    let mut rules = places
+        .settings()
+        .map(|listener| auth_policy(&config.auth_of(listener)))
         .filter(|policy| policy.methods.is_empty() && policy.anonymous != Anonymous::Never)
         .map(|policy| policy.anonymous == Anonymous::Always)
         .peekable();
@@ -193,8 +200,8 @@ fn counts_claims(config: &Config) -> bool {
 }
 
 /// Returns true if some listener needs the authenticator.
-pub(super) fn asks_authenticator(config: &Config) -> bool {
-    config.all_listeners().iter().any(|listener| auth_policy(&config.auth_of(listener)).asks())
+pub(super) fn asks_authenticator(config: &Config, places: &ListenerPlaces) -> bool {
+    places.settings().any(|listener| auth_policy(&config.auth_of(listener)).asks())
 }
 
 /// Returns the rules about the clients that may enter.
@@ -221,11 +228,11 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
 }
 
 /// Returns the rules about topics, without those of the ACL file.
-fn access_settings(config: &Config) -> AccessSettings {
+fn access_settings(config: &Config, places: &ListenerPlaces) -> AccessSettings {
     AccessSettings {
         files: AclFiles::default(),
-        protects_others: verifies_names(config),
-        counts_claims: counts_claims(config),
+        protects_others: verifies_names(config, places),
+        counts_claims: counts_claims(config, places),
         on_denied_subscribe: match config.acl.on_denied_subscribe {
             config::DeniedSubscribe::Refuse => DeniedSubscribe::Refuse,
             config::DeniedSubscribe::Filter => DeniedSubscribe::Filter,
@@ -364,12 +371,16 @@ mod tests {
     use crate::broker::connect_limits::LiveLimits;
     use crate::broker::rate_limit::EventRates;
 
+    fn places(config: &Config) -> ListenerPlaces {
+        ListenerPlaces::at_start(&config.all_listeners())
+    }
+
     #[test]
     fn names_of_others_are_protected_once_anything_verifies_clients() {
         let protects = |change: &dyn Fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
-            access_settings(&config).protects_others
+            access_settings(&config, &places(&config)).protects_others
         };
         let with_certificates = |demand: &str| {
             let tls = config::ListenerTls {
@@ -385,7 +396,7 @@ mod tests {
         let claims = |change: &dyn Fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
-            access_settings(&config).counts_claims
+            access_settings(&config, &places(&config)).counts_claims
         };
         assert!(!claims(&|_| ()));
         assert!(claims(&|config| config.auth.anonymous = config::AnonymousClients::Always));
@@ -400,7 +411,8 @@ mod tests {
         // The rates of events count only where events are on.
         let with_events = config::Sys { events: true, ..config.sys.clone() };
         let parts = (
-            settings(config),
+            settings(config, &places(config)),
+            (config.all_listeners(), config.network.backlog),
             retained_limits(config),
             LiveLimits::new(config),
             EventRates::of(&with_events, 1),
@@ -439,31 +451,27 @@ mod tests {
     /// The same for every key of a listener.
     #[test]
     fn every_key_of_a_listener_reloads_as_its_documentation_says() {
-        let mut live = Vec::new();
+        let mut waiting = Vec::new();
         for (key, running, new) in config::every_listener_key_changed() {
             let changes = new.changes_from(&running.config);
             let [change] = &changes[..] else { panic!("{key}: {changes:?}") };
+            let of_listener = new.listener_changes(&running.config);
             let reloaded = running.config.with_reloaded(&new.config);
             let is_taken = taken(&reloaded) != taken(&running.config);
             assert_eq!(is_taken, change.effect == config::ReloadEffect::NewConnections, "{key}: {change:?}");
+            for one in &of_listener {
+                assert_eq!(is_taken, one.effect != config::ReloadEffect::Restart, "{key}: {one:?}");
+                assert!(key == "address" || one.what.keys() == [key], "{key}: {one:?}");
+            }
             assert_eq!(
                 is_taken,
                 new.changes_from(&reloaded).is_empty(),
                 "{key}: the rest waits for a restart"
             );
-            if is_taken {
-                live.push(key);
+            if !is_taken {
+                waiting.push(key);
             }
         }
-        let documented = [
-            "versions",
-            "client_id",
-            "mount_point",
-            "keep_alive_maximum",
-            "connections",
-            "messages_per_second",
-            "bytes_per_second",
-        ];
-        assert_eq!(live, documented);
+        assert_eq!(waiting, ["mode", "group"]);
     }
 }

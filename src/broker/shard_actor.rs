@@ -9,8 +9,8 @@ use crate::broker::connection::ConnectionNotice;
 use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
 use crate::broker::message::{
-    AclChanged, Adopt, BansChanged, ConnectPeers, DelayedPage, Page, PasswordsChanged, SettingsChanged,
-    StartTimers, Stop, TlsChanged,
+    AclChanged, Adopt, BansChanged, ConnectAuthenticator, ConnectPeers, DelayedPage, Page, PasswordsChanged,
+    SettingsChanged, StartTimers, Stop, TlsChanged,
 };
 use crate::broker::question::{AskShard, CommandMessage, CommandShard, TraceShard};
 use crate::broker::sys::SysTopics;
@@ -98,6 +98,14 @@ impl Handler<ConnectPeers> for ShardActor {
         self.housekeeping();
         // Peers get their messages before the caller gets its reply.
         self.driver.finish();
+    }
+}
+
+impl Handler<ConnectAuthenticator> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, message: ConnectAuthenticator, _: &mut Context<ShardActor>) {
+        self.driver.connect_authenticator(message.0);
     }
 }
 

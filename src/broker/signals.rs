@@ -1,7 +1,7 @@
 //! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads the configuration
 //! again, and SIGUSR1 requests a dump.
 
-use super::reload::{ConfigReader, ReloadMode, Reloaded};
+use super::reload::{ConfigReader, ListenerWatcher, ReloadMode, Reloaded};
 use crate::config::{KeyInForce, KeySources};
 use crate::log::stderr;
 use std::io;
@@ -23,6 +23,8 @@ pub(super) enum Request {
     Configuration(oneshot::Sender<Vec<KeyInForce>>),
     /// The way to read the configuration again, and the sources of the values in force.
     ReadBy(ConfigReader, KeySources),
+    /// Who is told what a reload did with the listeners.
+    Watch(ListenerWatcher),
     /// Reads the files of TLS again if one of them changed.
     CheckTls(oneshot::Sender<()>),
 }

@@ -2,6 +2,7 @@
 //! each shard.
 
 use crate::broker::events::moments::MomentFeed;
+use crate::broker::listener_counts::ListenerCounts;
 use crate::clock;
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::shard::arrival::ListenerNumber;
@@ -21,8 +22,10 @@ const ALIVE: Duration = Duration::from_secs(10);
 pub struct BrokerStatistics {
     /// Sockets that are accepted and not closed, with those that have not sent CONNECT.
     connections: AtomicUsize,
-    /// The same for each listener, by its number.
-    listeners: Vec<ListenerConnections>,
+    /// Sockets that were accepted since the start.
+    opened: AtomicU64,
+    /// Both for each listener.
+    listeners: ListenerCounts,
     limits: Mutex<BrokerLimits>,
     shared: Arc<SharedState>,
     /// The moments of redelivery, for the timeline of the HTTP interface.
@@ -106,14 +109,6 @@ pub struct BrokerLimits {
     pub delayed_messages: usize,
 }
 
-/// The connections of one listener.
-#[derive(Debug, Default)]
-struct ListenerConnections {
-    open: AtomicUsize,
-    /// Connections since the start.
-    opened: AtomicU64,
-}
-
 /// A figure whose largest value is published, too.
 #[derive(Clone, Copy, Debug)]
 pub enum Maximum {
@@ -143,11 +138,12 @@ impl BrokerStatistics {
         *self.tls_days.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns counters at zero, for these numbers of shards and listeners.
-    pub fn new(shards: usize, listeners: usize, shared: Arc<SharedState>) -> BrokerStatistics {
+    /// Returns counters at zero, for this number of shards.
+    pub fn new(shards: usize, shared: Arc<SharedState>) -> BrokerStatistics {
         BrokerStatistics {
             connections: AtomicUsize::new(0),
-            listeners: (0..listeners).map(|_| ListenerConnections::default()).collect(),
+            opened: AtomicU64::new(0),
+            listeners: ListenerCounts::default(),
             limits: Mutex::default(),
             shared,
             tls_days: Mutex::default(),
@@ -178,15 +174,14 @@ impl BrokerStatistics {
         limit: usize,
         of_listener: usize,
     ) -> Result<(), ConnectionLimit> {
-        let listener_before = self.listener(listener).map_or(0, |of| of.open.fetch_add(1, Ordering::Relaxed));
+        let listener_before = self.listeners.open(listener);
         let reached = if self.connections.fetch_add(1, Ordering::Relaxed) >= limit {
             ConnectionLimit::Broker
         } else if listener_before >= of_listener {
             ConnectionLimit::Listener
         } else {
-            if let Some(of) = self.listener(listener) {
-                of.opened.fetch_add(1, Ordering::Relaxed);
-            }
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            self.listeners.opened(listener);
             return Ok(());
         };
         self.connection_closed(listener);
@@ -196,13 +191,7 @@ impl BrokerStatistics {
     /// Counts a connection of a listener less.
     pub fn connection_closed(&self, listener: ListenerNumber) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
-        if let Some(of) = self.listener(listener) {
-            of.open.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    fn listener(&self, listener: ListenerNumber) -> Option<&ListenerConnections> {
-        self.listeners.get(usize::from(listener.0))
+        self.listeners.close(listener);
     }
 
     /// Notes that the broker stops.
@@ -215,19 +204,14 @@ impl BrokerStatistics {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Returns the open connections of a listener, with those that have not sent CONNECT.
-    pub fn connections_of(&self, listener: ListenerNumber) -> usize {
-        self.listener(listener).map_or(0, |of| of.open.load(Ordering::Relaxed))
-    }
-
-    /// Returns the connections of a listener since the start.
-    pub fn opened_connections_of(&self, listener: ListenerNumber) -> u64 {
-        self.listener(listener).map_or(0, |of| of.opened.load(Ordering::Relaxed))
+    /// Returns the counts of each listener.
+    pub fn listeners(&self) -> &ListenerCounts {
+        &self.listeners
     }
 
     /// Returns the connections of all listeners since the start.
     pub fn opened_connections(&self) -> u64 {
-        self.listeners.iter().map(|of| of.opened.load(Ordering::Relaxed)).sum()
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// Returns the open connections of all listeners.
@@ -361,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_shard_that_reports_nothing_for_ten_seconds_hangs() {
-        let statistics = BrokerStatistics::new(2, 1, fixture::shared());
+        let statistics = BrokerStatistics::new(2, fixture::shared());
         let start = clock::now();
         assert!(statistics.is_alive(start) && statistics.is_alive(start + ALIVE / 2));
         assert!(!statistics.is_alive(start + ALIVE * 2));

@@ -1,26 +1,26 @@
 //! Starts and stops the parts of the broker, in order.
 
-use super::connect_limits::{AddressLimit, ConnectRate, ConnectRates, LiveLimits};
+use super::connect_limits::LiveLimits;
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog};
 use super::handshake::reload::TlsReload;
-use super::handshake::{HandshakeParts, Handshakes};
-use super::listener::{Acceptor, BoundListener, ConnectLimits};
+use super::listener_places::ListenerPlaces;
 use super::live_files::LiveFiles;
-use super::logins::{self, Logins};
+use super::live_listeners::{FirstSockets, LiveListeners, TlsOf};
+use super::logins::{self, LoginFiles, Logins};
 use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
 use super::observer::Observer;
-use super::open_listener::OpenListener;
 use super::rate_limit::EventRates;
 use super::reload::Reload;
 use super::rule_files::RuleFiles;
-use super::settings::{broker_limits, partial_limit, retained_limits, settings};
+use super::settings::{asks_authenticator, broker_limits, partial_limit, retained_limits, settings};
 use super::signals::Request;
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use super::storage;
 use crate::access::bans::BanList;
 use crate::auth::ban_file;
+use crate::auth::password::decoy_secret::DecoySecret;
 use crate::broker::driver::ShardDriver;
 use crate::broker::shard_actor::ShardActor;
 use crate::clock;
@@ -44,7 +44,6 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tracing::warn;
 
 /// Maximum time for the shards to send DISCONNECT to their clients and close the connections.
@@ -61,7 +60,6 @@ const TLS_CHECKS: Duration = Duration::from_secs(60);
 
 /// The running parts of a broker.
 pub(super) struct Supervisor {
-    acceptors: Vec<JoinHandle<()>>,
     shards: Vec<Addr<ShardActor>>,
     expiry: Addr<ExpiryActor>,
     arbiters: Vec<Arbiter>,
@@ -82,7 +80,7 @@ impl Supervisor {
     /// The store cannot be read, the system refuses a thread, or a thread ends at the start.
     pub(super) async fn start(
         config: Config,
-        listeners: Vec<BoundListener>,
+        sockets: FirstSockets,
         tls: TlsReload,
         store: Option<Box<dyn Store>>,
         failed: oneshot::Sender<StoreError>,
@@ -91,7 +89,7 @@ impl Supervisor {
         let decoys = logins::decoy_secret(store.as_deref().and_then(Store::directory));
         let mut opened = store.map(|store| storage::open(store, count as u8)).transpose()?;
         let shared = shared_state(&config);
-        let statistics = Arc::new(BrokerStatistics::new(count, listeners.len(), Arc::clone(&shared)));
+        let statistics = Arc::new(BrokerStatistics::new(count, Arc::clone(&shared)));
         let log = Arc::new(EventLog::new(config.log.events_per_second));
         let mut shares = Vec::new();
         if let Some(opened) = &mut opened {
@@ -100,11 +98,12 @@ impl Supervisor {
         }
         // This thread made all that was recovered, so its charges are settled here.
         shared.budget.settle();
-        let rules = RuleFiles::new(&config);
+        let places = ListenerPlaces::at_start(&config.all_listeners());
+        let rules = RuleFiles::load(&config, &places)?;
         let bans = config.bans.path();
         let banned = bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans)?.map(Arc::new);
-        let mut settings = settings(&config);
-        settings.access.files = rules.load()?;
+        let mut settings = settings(&config, &places);
+        settings.access.files = rules.acls();
         let parts =
             SharedParts { shared: &shared, statistics: &statistics, log: &log, settings, bans: banned };
         let (mut arbiters, shards) = start_shards(&config, count, &parts, shares)?;
@@ -119,30 +118,39 @@ impl Supervisor {
         if let Some(writer) = &writer {
             statistics.set_store(writer.statistics());
         }
-        let logins = Logins::start(&config, count, decoys)?;
+        let logins = start_logins(&config, &places, decoys.as_ref(), count)?;
         connect(&shards, writer.as_ref(), logins.as_ref(), &expiry).await?;
-        let entrances = listeners.iter().map(|bound| Arc::clone(&bound.entrance)).collect();
         let limits = Arc::new(LiveLimits::new(&config));
         statistics.set_limits(broker_limits(&config, limits.connections()));
-        let acceptors = start_acceptors(&config, listeners, &shards, &statistics, &log, &limits)?;
+        let tls_of: TlsOf<'_> = &|number| tls.server(number);
+        let counted = (&statistics, &log);
+        let listeners = LiveListeners::start(&config, sockets, &shards, counted, &limits, tls_of)?;
         let files = LiveFiles {
             logins,
+            decoys,
             rules,
             bans,
             tls,
-            entrances,
             shards: shards.clone(),
             statistics: Arc::clone(&statistics),
         };
-        let (shared_state, event_log) = (Arc::clone(&shared), Arc::clone(&log));
-        let sources = KeySources::default();
-        let reload =
-            Reload { config, reader: None, sources, files, limits, shared: shared_state, log: event_log };
-        Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, reload, statistics, shared, log })
+        let reload = Reload {
+            config,
+            reader: None,
+            sources: KeySources::default(),
+            files,
+            listeners,
+            tell: None,
+            limits,
+            shared: Arc::clone(&shared),
+            log: Arc::clone(&log),
+        };
+        Ok(Supervisor { shards, expiry, arbiters, writer, reload, statistics, shared, log })
     }
 
     /// Returns the view of this broker for its operators.
-    pub(super) fn observer(&self, listeners: Arc<[OpenListener]>) -> Observer {
+    pub(super) fn observer(&self) -> Observer {
+        let listeners = Arc::clone(self.reload.listeners.directory());
         let (statistics, shared) = (Arc::clone(&self.statistics), Arc::clone(&self.shared));
         Observer::new(statistics, shared, listeners, &self.shards, self.expiry.clone())
     }
@@ -174,7 +182,7 @@ impl Supervisor {
             let request = tokio::select! {
                 request = requested.recv() => request,
                 _ = checks.tick() => {
-                    self.reload.files.check_tls_files();
+                    self.reload.check_tls_files();
                     continue;
                 }
             };
@@ -184,9 +192,10 @@ impl Supervisor {
                 Some(Request::ReadBy(reader, sources)) => {
                     (self.reload.reader, self.reload.sources) = (Some(reader), sources);
                 }
+                Some(Request::Watch(watcher)) => self.reload.tell = Some(watcher),
                 Some(Request::Configuration(reply)) => drop(reply.send(self.reload.in_force())),
                 Some(Request::CheckTls(reply)) => {
-                    self.reload.files.check_tls_files();
+                    self.reload.check_tls_files();
                     let _ = reply.send(());
                 }
                 None => return,
@@ -196,10 +205,8 @@ impl Supervisor {
 
     /// Stops the listeners, then the shards, then their threads. Takes at most `STOP` and `JOIN`
     /// together.
-    pub(super) async fn stop(self) {
-        for acceptor in &self.acceptors {
-            acceptor.abort();
-        }
+    pub(super) async fn stop(mut self) {
+        self.reload.listeners.stop();
         let stopping: Vec<_> = self.shards.iter().map(|shard| shard.send(Stop)).collect();
         let all = async {
             for shard in stopping {
@@ -365,41 +372,23 @@ async fn connect(
     Ok(())
 }
 
-fn start_acceptors(
+/// Starts the authenticator, if a listener needs it.
+///
+/// # Errors
+/// A file cannot be used, or the system refuses a thread.
+fn start_logins(
     config: &Config,
-    listeners: Vec<BoundListener>,
-    shards: &[Addr<ShardActor>],
-    statistics: &Arc<BrokerStatistics>,
-    log: &Arc<EventLog>,
-    live: &Arc<LiveLimits>,
-) -> io::Result<Vec<JoinHandle<()>>> {
-    let of_broker = ConnectRate::new(config.limits.connects_per_second);
-    let per_address = config.limits.connects_per_address;
-    let addresses = (per_address.limit > 0).then(|| AddressLimit::new(per_address, Arc::clone(statistics)));
-    let mut acceptors = Vec::new();
-    let to_shards: Vec<_> = shards.iter().map(|shard| shard.clone().recipient()).collect();
-    let mut handshakes = None;
-    if listeners.iter().any(|listener| listener.entrance.has_handshakes()) {
-        let parts = HandshakeParts {
-            shards: to_shards.clone(),
-            statistics: Arc::clone(statistics),
-            log: Arc::clone(log),
-            limits: Arc::clone(live),
-            addresses: addresses.clone(),
-        };
-        let threads = config.runtime.handshake_thread_count();
-        handshakes = Some(Handshakes::start(threads, config.limits.handshakes as usize, &parts)?);
+    places: &ListenerPlaces,
+    decoys: Option<&DecoySecret>,
+    shards: usize,
+) -> Result<Option<Logins>, StartError> {
+    if !asks_authenticator(config, places) {
+        return Ok(None);
     }
-    for bound in listeners {
-        let handshakes = handshakes.clone().filter(|_| bound.entrance.has_handshakes());
-        let shards = to_shards.clone();
-        let of_listener = ConnectRate::new(bound.entrance.connects_per_second);
-        let rates = ConnectRates::new(of_broker.clone().into_iter().chain(of_listener));
-        let limits = ConnectLimits { broker: Arc::clone(live), rates, addresses: addresses.clone() };
-        let acceptor = Acceptor::new(bound, handshakes, shards, Arc::clone(statistics), limits)?;
-        acceptors.push(actix_rt::spawn(acceptor.run()));
+    match LoginFiles::read(config, places, decoys, None) {
+        Ok(files) => Logins::start(config, files, shards).map(Some),
+        Err(errors) => Err(errors.into_iter().next().unwrap_or(StartError::Died)),
     }
-    Ok(acceptors)
 }
 
 /// Sets the retained messages of the store. From here on, changes to retained messages are

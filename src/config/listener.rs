@@ -225,20 +225,10 @@ impl FromStr for ListenerAddress {
 }
 
 impl Listener {
-    /// Returns true if `new` differs from this listener only in keys that need no restart. They
-    /// hold for connections that begin from then on.
-    pub(super) fn needs_no_restart_for(&self, new: &Listener) -> bool {
-        let reloaded = Listener {
-            versions: new.versions.clone(),
-            client_id: new.client_id.clone(),
-            mount_point: new.mount_point.clone(),
-            connections: new.connections,
-            keep_alive_maximum: new.keep_alive_maximum,
-            messages_per_second: new.messages_per_second,
-            bytes_per_second: new.bytes_per_second,
-            ..self.clone()
-        };
-        reloaded == *new
+    /// Returns the name, or the address of a listener without one.
+    pub fn label(&self) -> String {
+        let address = || self.address.as_ref().map_or_else(String::new, ListenerAddress::to_string);
+        self.name.clone().unwrap_or_else(address)
     }
 
     /// Returns a plain listener at an address: an entry of `network.listen`.

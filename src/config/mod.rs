@@ -6,7 +6,8 @@
 //!
 //! [`Config`] is plain data. [`Sources`] reads and checks what an operator wrote, and returns every
 //! problem at once. A `Config` made in code is not checked. `reload` compares two configurations:
-//! each key says if a change needs a restart. `in_force` lists the values of a running broker.
+//! each key says if a change needs a restart, and `listener_changes` decides what becomes of each
+//! listener. `in_force` lists the values of a running broker.
 
 mod bounds;
 mod choices;
@@ -15,6 +16,7 @@ mod in_force;
 mod keys;
 mod layer;
 mod listener;
+mod listener_changes;
 mod listener_checks;
 mod listener_contradictions;
 mod problem;
@@ -41,6 +43,8 @@ pub use keys::{
     Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
 };
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
+pub(crate) use listener_changes::predecessors;
+pub use listener_changes::{ListenerChange, ListenerChangeKind};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
 pub use reload::KeyChange;

@@ -1,7 +1,7 @@
 //! The difference between the configuration of a running broker and one that was read again.
 
 use super::keys;
-use super::listener::Listener;
+use super::listener_changes::{self, ListenerChange, ReloadedListeners};
 use super::problem::Problem;
 use super::secrets::without_secrets;
 use super::sources::{Loaded, contradictions};
@@ -34,22 +34,22 @@ impl Loaded {
     /// file.
     pub fn changes_from(&self, running: &Config) -> Vec<KeyChange> {
         let differs = |key: &&Key| running.value(key) != self.config.value(key);
+        let reloaded = running.with_reloaded(&self.config);
+        // Listeners wait together with keys of other sections.
+        let waits = |key: &Key| reloaded.value(key) != self.config.value(key);
         let change = |key: &'static Key| KeyChange {
             key: key.path,
             from: shown(key, running),
             to: shown(key, &self.config),
-            effect: if key.path == "listeners" { self.effect_of_listeners(running) } else { key.effect },
+            effect: if waits(key) { ReloadEffect::Restart } else { key.effect },
             source: self.source_of(key.path),
         };
         keys::keys().filter(differs).map(change).collect()
     }
 
-    /// Returns the effect of the change of the listeners: a restart if some listener waits for one.
-    fn effect_of_listeners(&self, running: &Config) -> ReloadEffect {
-        match running.with_reloaded(&self.config).listeners == self.config.listeners {
-            true => ReloadEffect::NewConnections,
-            false => ReloadEffect::Restart,
-        }
+    /// Returns what a reload makes of each listener that differs from those of a running broker.
+    pub fn listener_changes(&self, running: &Config) -> Vec<ListenerChange> {
+        listener_changes::reloaded(running, &self.config).changes
     }
 
     /// Returns the contradictions of the values that would hold after a reload: new ones, beside
@@ -80,35 +80,23 @@ impl Loaded {
 }
 
 impl Config {
-    /// Returns this configuration with the values of `new` of all keys that need no restart. A
-    /// listener has its new values if all of them may hold without a restart, and else its old
-    /// ones.
-    ///
-    /// A listener never has a part of its new values. A rule about client ids could end at once,
-    /// while the password that replaces it is demanded only after the restart.
+    /// Returns this configuration with the values of `new` of all keys that need no restart. The
+    /// listeners are those that [`listener_changes`] decides on.
     pub fn with_reloaded(&self, new: &Config) -> Config {
         let mut config = self.clone();
         for key in keys::keys().filter(|key| key.effect != ReloadEffect::Restart) {
             config.copy(key, new);
         }
-        // Keys of these sections that wait for a restart count on every listener.
-        if config.auth == new.auth && config.acl == new.acl {
-            config.listeners = reloaded_listeners(&self.listeners, &new.listeners);
-        }
+        let ReloadedListeners { listen, listeners, .. } = listener_changes::reloaded(self, new);
+        (config.network.listen, config.listeners) = (listen, listeners);
         config
     }
-}
 
-/// Returns the listeners of a running broker, each as the new listener at the same address, if that
-/// needs no restart. A listener that is gone keeps its values.
-fn reloaded_listeners(running: &[Listener], new: &[Listener]) -> Vec<Listener> {
-    let reloaded = |(at, listener): (usize, &Listener)| {
-        let is_same = |other: &&Listener| other.address == listener.address;
-        // Several listeners may have port 0. Then the place in the list decides.
-        let same = new.get(at).filter(is_same).or_else(|| new.iter().find(is_same));
-        same.filter(|same| listener.needs_no_restart_for(same)).unwrap_or(listener).clone()
-    };
-    running.iter().enumerate().map(reloaded).collect()
+    /// Returns true if `new` has another value of a key in these sections that needs a restart.
+    pub(super) fn waits_for_restart(&self, new: &Config, sections: &[&str]) -> bool {
+        let waits = |key: &Key| key.effect == ReloadEffect::Restart && self.value(key) != new.value(key);
+        keys::keys().any(|key| sections.contains(&key.section()) && waits(key))
+    }
 }
 
 /// Returns a value on one line of a bounded length, without what may be a secret.
@@ -205,7 +193,7 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
 /// listener has another value.
 #[cfg(test)]
 pub(crate) fn every_listener_key_changed() -> Vec<(&'static str, Loaded, Loaded)> {
-    use crate::config::Sources;
+    use crate::config::{Listener, Sources};
     const TCP: &str = "address = \"127.0.0.1:1884\"\n";
     const UNIX: &str = "address = \"unix:/tmp/homing.sock\"\n";
     const WEBSOCKET: &str = "address = \"127.0.0.1:1884\"\nprotocol = \"websocket\"\n";
@@ -258,7 +246,7 @@ pub(crate) fn every_listener_key_changed() -> Vec<(&'static str, Loaded, Loaded)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{AnonymousClients, Sources};
+    use crate::config::{AnonymousClients, Listener, Sources};
 
     fn load(assignments: &[&str]) -> Loaded {
         assignments.iter().fold(Sources::new(), |sources, text| sources.assignment(text)).load().unwrap()
@@ -298,25 +286,6 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_known_by_its_address() {
-        let listener = |address: &str, connections| Listener {
-            address: address.parse().ok(),
-            connections: Some(connections),
-            ..Listener::default()
-        };
-        let (a, b) = ("127.0.0.1:1", "127.0.0.1:2");
-        let running = [listener(a, 1), listener(b, 2)];
-        let reloaded = reloaded_listeners(&running, &[listener(b, 20), listener("127.0.0.1:3", 30)]);
-        assert_eq!(reloaded, [listener(a, 1), listener(b, 20)], "1 is gone, and 3 needs a restart");
-        let free = "127.0.0.1:0";
-        let reloaded = reloaded_listeners(
-            &[listener(free, 1), listener(free, 2)],
-            &[listener(free, 10), listener(free, 20)],
-        );
-        assert_eq!(reloaded, [listener(free, 10), listener(free, 20)]);
-    }
-
-    #[test]
     fn a_rule_about_client_ids_stays_until_the_password_in_its_place_is_demanded() {
         let running = Config {
             listeners: vec![Listener {
@@ -341,7 +310,6 @@ mod tests {
             let listeners = changes.iter().find(|change| change.key == "listeners");
             assert_eq!(listeners.map(|change| change.effect), Some(ReloadEffect::Restart), "{changes:?}");
         };
-        waits(&loaded(&demanding));
         // The same demand for all listeners, and rules about topics.
         let mut of_broker = loaded(&without_rule);
         of_broker.config.auth.methods = vec!["password".to_owned()];
@@ -349,8 +317,10 @@ mod tests {
         let mut of_rules = loaded(&without_rule);
         of_rules.config.acl.file = "acl".to_owned();
         waits(&of_rules);
-        let reloaded = running.with_reloaded(&loaded(&without_rule).config);
-        assert_eq!(reloaded.listeners, [without_rule], "nothing else of the listener waits");
+        for together in [without_rule, demanding] {
+            let reloaded = running.with_reloaded(&loaded(&together).config);
+            assert_eq!(reloaded.listeners, [together], "nothing of the listener waits");
+        }
     }
 
     #[test]
@@ -358,7 +328,7 @@ mod tests {
         let size = |text: &str| Some(text.parse().expect("a size"));
         let running = Config {
             listeners: vec![Listener {
-                address: "127.0.0.1:1884".parse().ok(),
+                address: "unix:/tmp/homing.sock".parse().ok(),
                 packet_size: size("128 MiB"),
                 ..Listener::default()
             }],
@@ -367,7 +337,7 @@ mod tests {
         let mut sources = Sources::new();
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("homing.toml");
-        let text = "[limits]\nmemory = \"64 MiB\"\n[[listeners]]\naddress = \"127.0.0.1:1884\"\n";
+        let text = "[limits]\nmemory = \"64 MiB\"\n[[listeners]]\naddress = \"unix:/tmp/homing.sock\"\nmode = \"0660\"\n";
         std::fs::write(&file, text).expect("a file");
         sources = sources.file(&file);
         let loaded = sources.load().expect("no contradiction by itself");

@@ -172,7 +172,7 @@ macro_rules! section {
 
     (
         $(#[doc = $help:literal])*
-        [[$list:ident]] $List:ty, $rule:expr, example: $example:literal;
+        [[$list:ident]] $List:ty, $rule:expr, $(reload: $effect:ident,)? example: $example:literal;
     ) => {
         impl $crate::config::table::SectionFields for Vec<$List> {
             fn set(&mut self, key: &$crate::config::table::Key, value: &config::Value) -> bool {
@@ -195,7 +195,7 @@ macro_rules! section {
             keys: &[$crate::config::table::Key {
                 path: stringify!($list),
                 rule: $rule,
-                effect: $crate::config::table::ReloadEffect::Restart,
+                effect: [$($crate::config::table::ReloadEffect::$effect,)? $crate::config::table::ReloadEffect::Restart][0],
                 help: &[$($help),*],
                 why: "",
                 standard: "",

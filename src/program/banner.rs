@@ -1,9 +1,8 @@
 //! The message of the start: where the broker listens, and who may connect there.
 
-use homing::broker::{Broker, OpenListener};
+use homing::broker::{Broker, ListenerNews, OpenListener};
 use homing::health;
 use homing::net::tls::settings::ClientCertificates;
-use std::net::SocketAddr;
 
 /// Returns the message of the start. `administration` says where the HTTP interface is, if it runs.
 pub(crate) fn banner(
@@ -37,14 +36,27 @@ pub(crate) fn banner(
     text + "  stop it         Ctrl-C (SIGINT) or SIGTERM; a second one stops it at once"
 }
 
-/// Returns the addresses where clients speak plain MQTT.
-pub(crate) fn plain_addresses(broker: &Broker) -> impl Iterator<Item = SocketAddr> {
-    broker.listeners().iter().filter_map(OpenListener::plain_address)
+/// Logs what a reload did with the listeners, and who may connect to those that are new or have
+/// changed.
+pub(crate) fn log_listeners(news: &ListenerNews) {
+    for listener in &news.opened {
+        let may_connect = entrants(listener);
+        tracing::info!(event = "listener.opened", %listener, may_connect, "a listener was opened");
+    }
+    for listener in &news.changed {
+        let may_connect = entrants(listener);
+        tracing::info!(event = "listener.changed", %listener, may_connect, "a listener has new settings for new connections");
+    }
+    for listener in &news.closed {
+        tracing::info!(event = "listener.closed", %listener, "a listener was closed; its clients stay connected");
+    }
+    warn_of_entrances(&news.opened);
+    warn_of_entrances(&news.changed);
 }
 
 /// Writes a warning for each listener that others can reach and that lets nobody in, or everybody.
-pub(crate) fn warn_of_entrances(broker: &Broker) {
-    for listener in broker.listeners().iter().filter(|listener| !listener.address.is_local()) {
+pub(crate) fn warn_of_entrances(listeners: &[OpenListener]) {
+    for listener in listeners.iter().filter(|listener| !listener.address.is_local()) {
         let address = &listener.address;
         if listener.verifies() {
             continue;

@@ -2,15 +2,15 @@
 
 #[cfg(feature = "admin")]
 use super::administration::{AdminPart, StoreOpened};
-use super::banner::{banner, plain_addresses, warn_of_entrances};
+use super::banner::{banner, log_listeners, warn_of_entrances};
 #[cfg(feature = "admin")]
 use super::data::socket_path;
 use super::data::{open_store, storage_line};
 use super::output::{complain, failed, say};
 use super::settings::{Settings, configuration_line, read_configuration};
-use homing::broker::{Broker, Signals};
+use homing::broker::{Broker, OpenListener, Signals};
 use homing::clock;
-use homing::config::{Config, KeySources, Loaded};
+use homing::config::{Config, KeySources, ListenerAddress, Loaded};
 use homing::log::{self, stderr};
 use homing::service;
 use std::net::SocketAddr;
@@ -54,10 +54,17 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
         Err(error) => return failed(&error),
     };
     broker.read_again_by(Box::new(move || read_configuration(&settings)), sources);
-    warn_of_entrances(&broker);
+    warn_of_entrances(broker.listeners());
     if let Some(file) = &addresses_file {
-        write_addresses(file, &broker);
+        write_addresses(file, broker.listeners());
     }
+    let of_reloads = addresses_file.clone();
+    broker.watch_listeners(Box::new(move |news| {
+        log_listeners(news);
+        if let Some(file) = &of_reloads {
+            write_addresses(file, &news.open);
+        }
+    }));
     #[cfg(feature = "admin")]
     let administration = admin.started(&broker);
     #[cfg(not(feature = "admin"))]
@@ -74,13 +81,16 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     code
 }
 
-/// Writes the addresses of the broker to a file, those for plain MQTT first.
-fn write_addresses(file: &Path, broker: &Broker) {
+/// Writes the addresses of the listeners to a file, those for plain MQTT first.
+fn write_addresses(file: &Path, listeners: &[OpenListener]) {
     // `homing health` asks the first address, and speaks plain MQTT.
-    let is_plain = |address: &&SocketAddr| plain_addresses(broker).any(|plain| plain == **address);
-    let others = broker.addresses().iter().filter(|address| !is_plain(address)).copied();
-    let addresses: String =
-        plain_addresses(broker).chain(others).map(|address| format!("{address}\n")).collect();
+    let plain = listeners.iter().filter_map(OpenListener::plain_address);
+    let others = listeners.iter().filter(|listener| listener.plain_address().is_none());
+    let others = others.filter_map(|listener| match listener.address {
+        ListenerAddress::Ip(address) => Some(address),
+        ListenerAddress::Unix(_) => None,
+    });
+    let addresses: String = plain.chain(others).map(|address| format!("{address}\n")).collect();
     if let Err(error) = std::fs::write(file, addresses) {
         let file = file.display();
         tracing::warn!(event = "broker.addresses_file_failed", %file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");

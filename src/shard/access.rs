@@ -199,6 +199,19 @@ impl AccessRules {
         self.sessions_have_rules = true;
     }
 
+    /// Takes new settings, but for the files. Returns true if the rules are others now. They depend
+    /// on the listeners: one that verifies names makes topics with names of others need a rule.
+    pub(crate) fn replace_settings(&mut self, settings: &AccessSettings) -> bool {
+        let files = std::mem::take(&mut self.settings.files);
+        let flags = |settings: &AccessSettings| (settings.protects_others, settings.counts_claims);
+        let is_new = flags(&self.settings) != flags(settings);
+        self.settings = AccessSettings { files, ..settings.clone() };
+        if is_new {
+            self.generation = self.generation.wrapping_add(1).max(1);
+        }
+        is_new
+    }
+
     /// Replaces the rules of all ACL files.
     pub(crate) fn replace(&mut self, files: AclFiles) {
         self.files_are_empty = files.is_empty();

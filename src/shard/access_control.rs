@@ -35,6 +35,11 @@ impl<'a> AccessControl<'a> {
     /// takes as many turns as it needs.
     pub fn replace_acls(&mut self, files: AclFiles) {
         self.life.core.access.replace(files);
+        self.rules_changed();
+    }
+
+    /// Begins the walk over the sessions after a change of the rules.
+    pub(super) fn rules_changed(&mut self) {
         self.life.routes.orphaned_queues.rules_changed();
         self.life.work.later(Job::RulesChanged { from: 0 });
     }

@@ -166,8 +166,12 @@ impl Shard {
     /// The caller leaves the packet size of connected clients unchanged, because 5.0 clients were
     /// told it. The rules of the ACL file stay as they are.
     pub fn replace_settings(&mut self, settings: ShardSettings) {
+        let are_new_rules = self.core.access.replace_settings(&settings.access);
         if let Some(job) = reconfigure::replace_settings(settings, &mut self.core) {
             self.work.later(job);
+        }
+        if are_new_rules {
+            self.access_control().rules_changed();
         }
     }
 

@@ -7,6 +7,7 @@ mod api;
 mod dead_letters;
 mod hostile;
 mod http;
+mod listeners;
 mod live;
 mod messages;
 mod metrics;

@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A broker with a file of its own.
-struct Configured {
-    broker: Process,
-    mqtt: SocketAddr,
-    admin: SocketAddr,
-    directory: tempfile::TempDir,
+pub struct Configured {
+    pub broker: Process,
+    pub mqtt: SocketAddr,
+    pub admin: SocketAddr,
+    pub directory: tempfile::TempDir,
 }
 
 impl Configured {
     /// Starts a broker whose file has this text.
-    fn start(text: &str) -> Configured {
+    pub fn start(text: &str) -> Configured {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("homing.toml"), text).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
@@ -38,21 +38,21 @@ impl Configured {
         self.directory.path().join("homing.toml")
     }
 
-    fn write(&self, text: &str) {
+    pub fn write(&self, text: &str) {
         std::fs::write(self.file(), text).expect("a file");
     }
 
     /// Runs `homing ctl`. Returns its exit code, and both outputs without the last line break.
-    fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    pub fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let (code, text) = ctl(&self.directory.path().join("s"), arguments);
         (code, text.trim().to_owned())
     }
 
-    fn connect(&self, version: Version, client_id: &str) -> RawClient {
+    pub fn connect(&self, version: Version, client_id: &str) -> RawClient {
         RawClient::connect(self.mqtt, &Connect::new(version, client_id))
     }
 
-    fn metric(&self, name: &str) -> String {
+    pub fn metric(&self, name: &str) -> String {
         let (_, metrics) = request(self.admin, "GET", "/metrics", LOCAL);
         let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         line.rsplit(' ').next().unwrap_or_default().to_owned()
@@ -247,7 +247,7 @@ fn a_signal_does_the_same_and_reloads_come_one_at_a_time() {
 
 /// Connects a 3.1.1 client. Returns its socket with the code of CONNACK, or without one if the broker
 /// closes the connection.
-fn connect_unix(path: &Path, client_id: u8) -> (UnixStream, Option<u8>) {
+pub fn connect_unix(path: &Path, client_id: u8) -> (UnixStream, Option<u8>) {
     let mut stream = UnixStream::connect(path).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let connect = [b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01".as_slice(), &[client_id]].concat();
@@ -272,14 +272,13 @@ fn limits_of_a_listener_change_for_new_connections() {
     assert!(code == Some(0) && text.starts_with("new      listeners "), "{text}");
     let (second, code) = connect_unix(&path, b'2');
     assert_eq!(code, Some(0));
-    broker.write(&file("connections = 3\nversions = [\"5.0\"]\nauth = []\n"));
+    broker.write(&file("connections = 3\nversions = [\"5.0\"]\nmode = \"0600\"\n"));
     let (code, text) = broker.ctl(&["reload"]);
-    assert!(
-        code == Some(0) && text.starts_with("restart  listeners ") && text.ends_with("(pending)"),
-        "{text}"
-    );
+    assert!(code == Some(0) && text.starts_with("restart  listeners "), "{text}");
+    let line = format!("restart  listener unix:{} changed: mode, versions (pending)", path.display());
+    assert!(text.ends_with(&line), "{text}");
     let (third, code) = connect_unix(&path, b'3');
-    assert_eq!(code, Some(0), "the versions wait, as the methods do");
+    assert_eq!(code, Some(0), "the versions wait, as the permissions do");
     drop(third);
     broker.write(&file("connections = 4\nversions = [\"5.0\"]\n"));
     let (code, text) = broker.ctl(&["reload"]);
@@ -295,8 +294,8 @@ fn new_values_that_contradict_values_until_a_restart_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let listener = format!("[[listeners]]\naddress = \"unix:{}\"\n", directory.path().join("l").display());
     let broker = Configured::start(&format!("{listener}packet_size = \"128 MiB\"\n"));
-    // Right by itself, but the larger packets stay allowed until a restart.
-    broker.write(&format!("[limits]\nmemory = \"64 MiB\"\n{listener}"));
+    // Right by itself, but the larger packets stay allowed until a restart, as the permissions do.
+    broker.write(&format!("[limits]\nmemory = \"64 MiB\"\n{listener}mode = \"0600\"\n"));
     let (code, text) = broker.ctl(&["reload"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("in force until a restart: listeners, listener 1: packet_size"), "{text}");

@@ -85,13 +85,21 @@ pub(crate) fn pending_restart(socket: &Path) -> Result<Vec<String>, CtlError> {
     Ok(pending.map(|change| short(&change["key"])).collect())
 }
 
-/// Returns a line for each change, for each value that does not count, and for each file.
+/// Returns a line for each change, for each listener, for each value that does not count, and for
+/// each file.
 fn changes(body: &Value) -> String {
     let mut lines = Vec::new();
     for change in items(body, "changes") {
         let [effect, key, from, to] = ["effect", "key", "from", "to"].map(|name| short(&change[name]));
         let pending = if effect == "restart" { " (pending)" } else { "" };
         lines.push(format!("{effect:<8} {key} {from} -> {to}{pending}"));
+    }
+    for change in items(body, "listeners") {
+        let [effect, listener, what] = ["effect", "listener", "change"].map(|name| short(&change[name]));
+        let keys: Vec<String> = items(change, "keys").iter().map(short).collect();
+        let keys = if keys.is_empty() { String::new() } else { format!(": {}", keys.join(", ")) };
+        let pending = if effect == "restart" { " (pending)" } else { "" };
+        lines.push(format!("{effect:<8} listener {listener} {what}{keys}{pending}"));
     }
     for shadowed in items(body, "shadowed") {
         lines.push(format!(

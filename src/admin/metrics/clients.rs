@@ -4,7 +4,6 @@ use super::text::Kind::{Counter, Gauge};
 use super::text::MetricsText;
 use crate::broker::observer::Observer;
 use crate::shard::ShardSnapshot;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::Pause;
 use crate::shard::observe::client_counts::{LoginResult, SessionEnd};
 use crate::shard::observe::client_events::DisconnectCause;
@@ -16,13 +15,11 @@ pub(super) fn write(text: &mut MetricsText, observer: &Observer, total: &ShardSn
 
 fn connections(text: &mut MetricsText, observer: &Observer, total: &ShardSnapshot) {
     let (statistics, clients, counters) = (observer.statistics(), &total.clients, &total.counters);
-    let listeners: Vec<_> = observer.listeners().iter().map(|listener| listener.label()).collect();
-    let of_each =
-        || listeners.iter().enumerate().map(|(at, name)| (name.as_str(), ListenerNumber(at as u16)));
+    let listeners = statistics.listeners().all();
     let help = "Open sockets, with those that have not sent CONNECT.";
-    let open = of_each().map(|(name, number)| (name, statistics.connections_of(number)));
+    let open = listeners.iter().map(|listener| (listener.label(), listener.open()));
     text.by(Gauge, "connections", "listener", help, open);
-    let opened = of_each().map(|(name, number)| (name, statistics.opened_connections_of(number)));
+    let opened = listeners.iter().map(|listener| (listener.label(), listener.opened()));
     text.by(Counter, "connections_opened_total", "listener", "Sockets accepted.", opened);
     let help = "Results of CONNECT, by the reason of CONNACK.";
     text.by(Counter, "connect_results_total", "reason", help, clients.connects());

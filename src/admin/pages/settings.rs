@@ -82,7 +82,9 @@ impl ReloadReport {
                 shadowed.key, shadowed.by
             )
         });
-        let notes: Vec<String> = shadowed.chain(reloaded.files.iter().cloned()).collect();
+        let listeners =
+            reloaded.listeners.iter().map(|change| format!("{change} ({})", change.effect.title()));
+        let notes = listeners.chain(shadowed).chain(reloaded.files.iter().cloned()).collect();
         let title = match (mode, reloaded.changes.is_empty() && reloaded.files.is_empty()) {
             (ReloadMode::Check, true) => "Everything is right. A reload would change nothing.",
             (ReloadMode::Check, false) => "Everything is right. A reload would make these changes.",

@@ -97,13 +97,15 @@ fn version(text: &str) -> Result<ProtocolVersion, Failed> {
     found.ok_or_else(|| Failed::Parameter(format!("version is {text:?}, and must be 3.1, 3.1.1 or 5.0")))
 }
 
-fn listener(observer: &Observer, label: &str) -> Result<ListenerNumber, Failed> {
-    let mut numbered = (0..).map(ListenerNumber).zip(observer.listeners());
-    let found = numbered.find(|(_, listener)| listener.label() == label);
-    found.map(|(number, _)| number).ok_or_else(|| {
-        let labels: Vec<String> = observer.listeners().iter().map(OpenListener::label).collect();
-        Failed::Parameter(format!("listener is {label:?}, and must be one of {}", labels.join(", ")))
-    })
+/// Returns the numbers of the listener with this label. It has several if a reload changed it.
+fn listener(observer: &Observer, label: &str) -> Result<Vec<ListenerNumber>, Failed> {
+    let numbers = observer.listeners().numbers_of(label);
+    if numbers.is_empty() {
+        let labels: Vec<String> = observer.listeners().open().iter().map(OpenListener::label).collect();
+        let what = format!("listener is {label:?}, and must be one of {}", labels.join(", "));
+        return Err(Failed::Parameter(what));
+    }
+    Ok(numbers)
 }
 
 /// The holder of the oldest unacknowledged message of a session, as a filter.

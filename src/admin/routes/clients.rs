@@ -99,8 +99,8 @@ fn session(
     observer: &Observer,
 ) -> Value {
     let now = clock::now();
-    let listener = row.connection.and_then(|_| observer.listeners().get(usize::from(row.listener.0)));
-    let listener = listener.map(OpenListener::label);
+    let listener = row.connection.and_then(|_| observer.listeners().get(row.listener));
+    let listener = listener.as_ref().map(OpenListener::label);
     let diagnosed = socket.and_then(|socket| socket.stall);
     json!({
         "client_id": &*row.client_id,

@@ -8,7 +8,7 @@ use crate::admin::problem::{ProblemKind, problem_body, respond};
 use crate::admin::request::Asker;
 use crate::admin::state::State;
 use crate::broker::reload::{ReloadMode, Reloaded};
-use crate::config::{KeyChange, KeyInForce, Shadowed};
+use crate::config::{KeyChange, KeyInForce, ListenerChange, Shadowed};
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
 use serde::Deserialize;
@@ -74,10 +74,19 @@ fn described(reloaded: &Reloaded) -> Value {
         let KeyChange { key, from, to, effect, source } = change;
         json!({ "key": key, "from": from, "to": to, "effect": effect.name(), "source": source })
     };
+    let listener = |change: &ListenerChange| {
+        json!({
+            "listener": change.listener,
+            "change": change.what.name(),
+            "keys": change.what.keys(),
+            "effect": change.effect.name(),
+        })
+    };
     let shadow = |shadowed: &Shadowed| json!({ "key": shadowed.key, "by": shadowed.by });
     json!({
         "dry_run": reloaded.mode == ReloadMode::Check,
         "changes": reloaded.changes.iter().map(change).collect::<Vec<_>>(),
+        "listeners": reloaded.listeners.iter().map(listener).collect::<Vec<_>>(),
         "shadowed": reloaded.shadowed.iter().map(shadow).collect::<Vec<_>>(),
         "files": reloaded.files,
     })

@@ -8,7 +8,6 @@ use crate::broker::OpenListener;
 use crate::broker::statistics::BrokerStatistics;
 use crate::config::ListenerAddress;
 use crate::net::tls::settings::ClientCertificates;
-use crate::shard::arrival::ListenerNumber;
 use actix_web::HttpResponse;
 use actix_web::web::Json;
 use serde_json::{Map, Value, json};
@@ -25,14 +24,14 @@ pub(crate) async fn version() -> HttpResponse {
 /// Lists what is open: the listeners of MQTT in their order, and the addresses of this interface.
 pub(crate) async fn listeners(state: State) -> JsonAnswer {
     let observer = state.running()?;
-    let numbered = (0..).map(ListenerNumber).zip(observer.listeners());
-    let of_mqtt = numbered.map(|(number, listener)| mqtt_listener(observer.statistics(), number, listener));
+    let open = observer.listeners().open();
+    let of_mqtt = open.iter().map(|listener| mqtt_listener(observer.statistics(), listener));
     let of_admin = state.addresses().iter().map(|address| admin_listener(*address));
     Ok(Json(json!({ "listeners": of_mqtt.chain(of_admin).collect::<Vec<_>>() })))
 }
 
 /// Returns mosquitto's fields of a listener, and behind them our own.
-fn mqtt_listener(statistics: &BrokerStatistics, number: ListenerNumber, listener: &OpenListener) -> Value {
+fn mqtt_listener(statistics: &BrokerStatistics, listener: &OpenListener) -> Value {
     let mut row = json!({
         "protocol": if listener.is_websocket { "websockets" } else { "mqtt" },
         "tls": listener.has_tls,
@@ -41,7 +40,7 @@ fn mqtt_listener(statistics: &BrokerStatistics, number: ListenerNumber, listener
         "name": listener.name,
         "address": listener.address.to_string(),
         "proxy": listener.has_proxy,
-        "connections": statistics.connections_of(number),
+        "connections": statistics.listeners().open_of(&listener.label()),
     });
     match &listener.address {
         ListenerAddress::Ip(address) => row["port"] = address.port().into(),

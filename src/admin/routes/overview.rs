@@ -37,6 +37,6 @@ pub(crate) async fn overview(state: State) -> JsonAnswer {
         "dropped": total.counters.drops.total(),
         "memory": { "bytes": statistics.memory(), "limit": statistics.memory_limit() },
         "expiry": { "keys": statistics.expiry.keys(), "due_within": due },
-        "listeners": observer.listeners().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "listeners": observer.listeners().open().iter().map(ToString::to_string).collect::<Vec<_>>(),
     })))
 }

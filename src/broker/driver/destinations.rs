@@ -4,7 +4,7 @@
 //! The parts start one after the other, and a shard works before all of them are known. The
 //! supervisor first sends every shard its peers, and then the expiry actor.
 
-use crate::broker::authenticator::AuthClient;
+use crate::broker::authenticator::{AuthClient, AuthClientParts};
 use crate::broker::connection::Incoming;
 use crate::broker::message::{Adopt, ConnectPeers, PeerAddresses};
 use crate::clock;
@@ -57,8 +57,13 @@ impl Destinations {
             let _ = self.store.set(store);
         }
         if let Some(parts) = all.authenticator {
-            let _ = self.authenticator.set(AuthClient::new(parts));
+            self.connect_authenticator(parts);
         }
+    }
+
+    /// Sets the authenticator, if there is none yet.
+    pub(super) fn connect_authenticator(&self, parts: AuthClientParts) {
+        let _ = self.authenticator.set(AuthClient::new(parts));
     }
 
     /// Returns the way to the authenticator; `None` without one.

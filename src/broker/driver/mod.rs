@@ -27,6 +27,7 @@ mod reconfigure;
 mod tests;
 
 use crate::access::identity::Identity;
+use crate::broker::authenticator::AuthClientParts;
 use crate::broker::authenticator::decided::Decided;
 use crate::broker::connection::{
     ConnectionDriver, ConnectionHandle, ConnectionNotice, Incoming, PeerAddress, Released, Transport,
@@ -169,6 +170,11 @@ impl ShardDriver {
     pub fn connect_peers(&self, all: ConnectPeers) {
         self.destinations.connect(all);
         self.with_shard(|_, _| ());
+    }
+
+    /// Takes the way to the authenticator, if there was none at the start.
+    pub fn connect_authenticator(&self, parts: AuthClientParts) {
+        self.destinations.connect_authenticator(parts);
     }
 
     /// Sets what the shard traces, and where its steps go.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Everything about one listener but its socket.
 #[derive(Debug)]
 pub(crate) struct Entrance {
-    /// The place among all listeners.
+    /// The number of the listener.
     pub(crate) number: ListenerNumber,
     /// The name for the log.
     pub(crate) name: Box<str>,
@@ -37,11 +37,16 @@ pub(crate) struct Entrance {
 
 impl Entrance {
     /// Returns the entrance of a listener, which has this TLS if it has any.
-    pub(crate) fn new(number: usize, listener: &Listener, tls: Option<Arc<TlsServer>>) -> Entrance {
+    pub(crate) fn new(
+        number: ListenerNumber,
+        name: &str,
+        listener: &Listener,
+        tls: Option<Arc<TlsServer>>,
+    ) -> Entrance {
         let is_local = listener.address.as_ref().is_some_and(ListenerAddress::is_local);
         let proxy = proxy_rules(listener);
         Entrance {
-            number: ListenerNumber(u16::try_from(number).unwrap_or(u16::MAX)),
+            number,
             is_local,
             trusted: listener.trusted_proxies.as_ref().map(|networks| {
                 TrustedProxies::new(networks.iter().filter_map(|text| config::network(text)).collect())
@@ -50,7 +55,7 @@ impl Entrance {
             proxy,
             connects_per_second: listener.connects_per_second.unwrap_or(0),
             tls: tls.map(ArcSwap::new),
-            name: listener_name(number, listener),
+            name: name.into(),
         }
     }
 
@@ -120,7 +125,7 @@ pub(crate) fn all_tls_settings(listeners: &[Listener]) -> Vec<(String, TlsSettin
 }
 
 /// Returns the settings of a TLS table that passed the checks.
-fn tls_settings(tls: &ListenerTls) -> TlsSettings {
+pub(crate) fn tls_settings(tls: &ListenerTls) -> TlsSettings {
     let pairs = tls.certificates.iter().flatten();
     let files = pairs.map(|pair| CertificateFiles {
         certificate: path(pair.certificate.as_deref()),

@@ -1,20 +1,20 @@
 //! The TLS of all listeners, read at the start and again while the broker runs.
 
-use super::entrance::{Entrance, all_tls_settings, listener_name};
+use super::entrance::{Entrance, tls_settings};
 use crate::auth::file_watch::FileWatch;
+use crate::broker::listener_places::{ListenerMove, ListenerPlace, ListenerPlaces, ListenerPlan};
 use crate::broker::statistics::TlsDaysLeft;
 use crate::clock;
-use crate::config::Listener;
 use crate::net::tls::config::TlsServer;
-use crate::net::tls::reload::{self, ListenerTlsError, TlsChange, TlsSet};
-use crate::net::tls::settings::TlsSettings;
+use crate::net::tls::reload::{self, ListenerTlsError, TlsChange, TlsListener, TlsSet};
+use crate::shard::arrival::ListenerNumber;
 use std::sync::Arc;
 use tracing::warn;
 
 /// The TLS of all listeners with the settings to read their files again.
 #[derive(Debug)]
 pub(crate) struct TlsReload {
-    settings: Vec<(String, TlsSettings)>,
+    listeners: Vec<TlsListener>,
     set: TlsSet,
     watch: FileWatch,
     /// The time of the last warnings, in milliseconds since 1970.
@@ -28,6 +28,8 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 #[derive(Debug)]
 pub(crate) struct NewTls {
     set: TlsSet,
+    /// The listeners that the set was read for, and their files; `None` if they are as before.
+    listeners: Option<(Vec<TlsListener>, FileWatch)>,
     /// The changes of each listener that changed.
     pub(crate) changes: Vec<TlsChange>,
 }
@@ -38,35 +40,32 @@ impl TlsReload {
     ///
     /// # Errors
     /// Each listener whose files cannot be used, with the file and the problem.
-    pub(crate) fn load(listeners: &[Listener]) -> Result<TlsReload, String> {
-        let settings = all_tls_settings(listeners);
+    pub(crate) fn load(places: &ListenerPlaces) -> Result<TlsReload, String> {
+        let listeners = with_tls(places, &[]);
         // Before the files are read, so that a change during the read is seen.
-        let watch = reload::watch(&settings);
-        let set = TlsSet::load(&settings).map_err(in_one_line)?;
-        let mut reload = TlsReload { settings, set, watch, warned_ms: 0 };
+        let watch = reload::watch(&listeners);
+        let set = TlsSet::load(&listeners).map_err(in_one_line)?;
+        let mut reload = TlsReload { listeners, set, watch, warned_ms: 0 };
         reload.warn(clock::unix_millis());
         Ok(reload)
     }
 
     /// Returns the TLS of a listener; `None` if it has none.
-    pub(crate) fn server(&self, number: usize, listener: &Listener) -> Option<Arc<TlsServer>> {
-        listener.tls.as_ref()?;
-        self.set.get(&listener_name(number, listener)).cloned()
+    pub(crate) fn server(&self, number: ListenerNumber) -> Option<Arc<TlsServer>> {
+        self.set.get(number.0).cloned()
     }
 
-    /// Reads all files again. Nothing changes before [`Self::put_in_force`].
+    /// Reads all files again, for the listeners after a reload. Nothing changes before
+    /// [`Self::put_in_force`]. Files that changed and are not put in force are read again within a
+    /// minute.
     ///
     /// # Errors
     /// Each listener whose files cannot be used, with the file and the problem.
-    pub(crate) fn read_again(&mut self) -> Result<NewTls, String> {
-        self.watch.has_changed();
-        let (set, changes) = self.set.reload(&self.settings).map_err(in_one_line)?;
-        Ok(NewTls { set, changes })
-    }
-
-    /// Notes that what was read last is not in force, so that the next look reads it again.
-    pub(crate) fn look_again(&mut self) {
-        self.watch.forget();
+    pub(crate) fn read_again(&self, plan: &ListenerPlan) -> Result<NewTls, String> {
+        let listeners = with_tls(&plan.places, &plan.moves);
+        let watch = reload::watch(&listeners);
+        let (set, changes) = self.set.reload(&listeners).map_err(in_one_line)?;
+        Ok(NewTls { set, changes, listeners: Some((listeners, watch)) })
     }
 
     /// Reads all files again if one of them changed. A broken file is reported once. Costs a `stat`
@@ -75,7 +74,11 @@ impl TlsReload {
     /// # Errors
     /// As [`Self::read_again`].
     pub(crate) fn read_renewed(&mut self) -> Result<Option<NewTls>, String> {
-        if self.watch.has_changed() { self.read_again().map(Some) } else { Ok(None) }
+        if !self.watch.has_changed() {
+            return Ok(None);
+        }
+        let (set, changes) = self.set.reload(&self.listeners).map_err(in_one_line)?;
+        Ok(Some(NewTls { set, changes, listeners: None }))
     }
 
     /// Logs certificates and revocation lists that ended or end soon, if the last time is a day
@@ -110,12 +113,17 @@ impl TlsReload {
         entrances: &'a [Arc<Entrance>],
     ) -> Vec<(&'a Entrance, Arc<TlsServer>)> {
         self.set = new.set;
+        if let Some((listeners, watch)) = new.listeners {
+            (self.listeners, self.watch) = (listeners, watch);
+        }
         self.warn(clock::unix_millis());
         let mut to_check = Vec::new();
         for entrance in entrances {
-            let (Some(slot), Some(server)) = (&entrance.tls, self.set.get(&entrance.name)) else { continue };
+            let (Some(slot), Some(server)) = (&entrance.tls, self.set.get(entrance.number.0)) else {
+                continue;
+            };
             slot.store(Arc::clone(server));
-            if new.changes.iter().any(|change| *change.listener == *entrance.name && change.check_clients) {
+            if new.changes.iter().any(|change| change.number == entrance.number.0 && change.check_clients) {
                 to_check.push((&**entrance, Arc::clone(server)));
             }
         }
@@ -124,8 +132,35 @@ impl TlsReload {
 
     /// Returns true if no listener has TLS.
     pub(crate) fn is_empty(&self) -> bool {
-        self.settings.is_empty()
+        self.listeners.is_empty()
     }
+}
+
+impl NewTls {
+    /// Returns the TLS of a listener; `None` if it has none.
+    pub(crate) fn server(&self, number: ListenerNumber) -> Option<Arc<TlsServer>> {
+        self.set.get(number.0).cloned()
+    }
+}
+
+/// Returns the listeners with TLS.
+fn with_tls(places: &ListenerPlaces, moves: &[ListenerMove]) -> Vec<TlsListener> {
+    let predecessor = |number: ListenerNumber| {
+        moves.iter().find_map(|one| match one {
+            ListenerMove::Change { from, to } if *to == number => Some(from.0),
+            _ => None,
+        })
+    };
+    let listener = |(number, place): (ListenerNumber, &ListenerPlace)| {
+        Some(TlsListener {
+            number: number.0,
+            name: place.name.to_string(),
+            settings: tls_settings(place.listener.tls.as_ref()?),
+            heir_of: predecessor(number),
+            is_closed: !place.is_open(),
+        })
+    };
+    places.iter().filter_map(listener).collect()
 }
 
 fn in_one_line(errors: Vec<ListenerTlsError>) -> String {

@@ -15,11 +15,12 @@ section! {
     /// `limits`, and `keep_alive_maximum`, which is `maximum` of `keep_alive`.
     /// `connects_per_second` is a rate of this listener besides that of `limits`.
     ///
-    /// A reload changes `versions`, `client_id`, `mount_point`, `connections`,
-    /// `keep_alive_maximum`, `messages_per_second` and `bytes_per_second` for connections that
-    /// begin from then on. It knows a listener by its `address`. Other keys need a restart, and so
-    /// do further listeners. If one key of a listener waits for a restart, all of this listener
-    /// waits. All listeners wait while a key of `auth` or `acl` does.
+    /// A reload adds listeners and removes them, and changes the keys of those that stay. It knows a
+    /// listener by its `address`. Nobody is disconnected: the clients of a listener that changes or
+    /// is removed keep its settings until they leave, and only new connections have the new ones.
+    /// `acl_file` holds for them at once. A listener changes as a whole. `mode` and `group` need a
+    /// restart, and then the rest of the listener waits, too. All listeners wait while a key of
+    /// `auth` or `acl` does.
     ///
     /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
     /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold.
@@ -71,6 +72,7 @@ section! {
     /// off. `groups` has the key exchange groups, `record_size` the longest record ("16 KiB"), and
     /// `tickets = false` stops clients from resuming sessions. docs/security.md has a recipe.
     [[listeners]] Listener, ValueType::Tables("listeners", listener_checks::problems).only(),
+    reload: NewConnections,
     example: "[[listeners]]\n\
               address = \"127.0.0.1:1883\"\n\
               \n\

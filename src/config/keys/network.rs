@@ -13,9 +13,10 @@ section! {
     [network] Network {
         /// Addresses to listen on, each IP:PORT, IPv6 as `[::1]:1883`. Port 0 takes a free port. In
         /// the environment and in flags, separate the addresses by commas. `--listen ADDR:PORT`
-        /// does the same.
+        /// does the same. A reload opens and closes listeners as for `[[listeners]]`.
         listen: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), MQTT_PORT)],
             ValueType::Addresses.only(),
+            reload: Live,
             why: "Nothing is encrypted by default, so the default is this machine alone.",
             elsewhere: "mosquitto `listener`, EMQX `listeners.tcp.default.bind`, FlashMQ `listen`";
         /// A file that holds the addresses while the broker runs, one on a line. Scripts read it
@@ -28,6 +29,7 @@ section! {
         /// their clients try again.
         backlog: u32 = 4096,
             ValueType::Integer(1, 65_535).only(),
+            reload: Live,
             why: "A whole fleet may reconnect at once.",
             elsewhere: "EMQX `listeners.tcp.default.tcp_options.backlog`";
         /// Time from the connection to the end of the CONNECT packet. A connection whose CONNECT

@@ -16,10 +16,27 @@ use super::config_error::TlsConfigError;
 use super::facts::date;
 use super::settings::TlsSettings;
 
-/// The TLS servers of all listeners, by the listener's name.
+/// One listener with TLS, as a reload reads it.
+#[derive(Clone, Debug)]
+pub struct TlsListener {
+    /// The number of the listener, by which its TLS is found.
+    pub number: u16,
+    /// The name for the log.
+    pub name: String,
+    /// The settings with the paths of the files.
+    pub settings: TlsSettings,
+    /// The listener whose socket this one took over. If nothing changed, it takes over its TLS,
+    /// too, and with it the tickets of its clients.
+    pub heir_of: Option<u16>,
+    /// True if the listener accepts no connections any more. Its files may be gone: then its TLS
+    /// stays as it is.
+    pub is_closed: bool,
+}
+
+/// The TLS servers of all listeners, by the listener's number.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSet {
-    listeners: Vec<(String, Arc<TlsServer>)>,
+    listeners: Vec<(TlsListener, Arc<TlsServer>)>,
 }
 
 /// A listener's TLS cannot be loaded.
@@ -36,6 +53,8 @@ pub struct ListenerTlsError {
 /// The changes that a reload made to one listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsChange {
+    /// The number of the listener.
+    pub number: u16,
     /// The name of the listener.
     pub listener: String,
     /// The changes, each in words for the log.
@@ -52,12 +71,12 @@ impl fmt::Display for TlsChange {
 }
 
 impl TlsSet {
-    /// Loads the TLS of all listeners, each a name with its settings.
+    /// Loads the TLS of all listeners.
     ///
     /// # Errors
     ///
     /// All listeners that cannot be loaded, each with its first problem.
-    pub fn load(listeners: &[(String, TlsSettings)]) -> Result<TlsSet, Vec<ListenerTlsError>> {
+    pub fn load(listeners: &[TlsListener]) -> Result<TlsSet, Vec<ListenerTlsError>> {
         TlsSet::default().reload(listeners).map(|(set, _)| set)
     }
 
@@ -69,25 +88,27 @@ impl TlsSet {
     /// All listeners that cannot be loaded, each with its first problem. Nothing changes then.
     pub fn reload(
         &self,
-        listeners: &[(String, TlsSettings)],
+        listeners: &[TlsListener],
     ) -> Result<(TlsSet, Vec<TlsChange>), Vec<ListenerTlsError>> {
         let (mut new, mut changes, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, settings) in listeners {
-            let loaded = match TlsServer::load(settings) {
-                Ok(loaded) => loaded,
-                Err(error) => {
-                    errors.push(ListenerTlsError { listener: name.clone(), error });
+        for listener in listeners {
+            let of_number = self.get(listener.number);
+            let old = of_number.or_else(|| self.get(listener.heir_of?));
+            let server = match (TlsServer::load(&listener.settings), of_number) {
+                (Ok(loaded), _) => match old.map(|old| (change(listener, old, &loaded), old)) {
+                    Some((None, old)) => Arc::clone(old),
+                    change => {
+                        changes.extend(change.and_then(|(change, _)| change));
+                        Arc::new(loaded)
+                    }
+                },
+                (Err(_), Some(kept)) if listener.is_closed => Arc::clone(kept),
+                (Err(error), _) => {
+                    errors.push(ListenerTlsError { listener: listener.name.clone(), error });
                     continue;
                 }
             };
-            let old = self.get(name);
-            match old.map(|old| change(name, old, &loaded)) {
-                Some(None) => new.extend(old.map(|old| (name.clone(), Arc::clone(old)))),
-                change => {
-                    changes.extend(change.flatten());
-                    new.push((name.clone(), Arc::new(loaded)));
-                }
-            }
+            new.push((listener.clone(), server));
         }
         match errors.is_empty() {
             true => Ok((TlsSet { listeners: new }, changes)),
@@ -95,14 +116,15 @@ impl TlsSet {
         }
     }
 
-    /// Returns the TLS of the listener with this name, if it has TLS.
-    pub fn get(&self, listener: &str) -> Option<&Arc<TlsServer>> {
-        self.listeners.iter().find(|(name, _)| name == listener).map(|(_, server)| server)
+    /// Returns the TLS of the listener with this number, if it has TLS.
+    pub fn get(&self, number: u16) -> Option<&Arc<TlsServer>> {
+        self.listeners.iter().find(|(listener, _)| listener.number == number).map(|(_, server)| server)
     }
 
-    /// Returns the listeners with TLS, with their names.
+    /// Returns the open listeners with TLS, with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<TlsServer>)> {
-        self.listeners.iter().map(|(name, server)| (name.as_str(), server))
+        let open = self.listeners.iter().filter(|(listener, _)| !listener.is_closed);
+        open.map(|(listener, server)| (listener.name.as_str(), server))
     }
 
     /// Returns the whole days until the first revocation list of any listener ends, at `unix_ms`
@@ -129,7 +151,7 @@ impl TlsSet {
 }
 
 /// Returns the changes between two servers of a listener; `None` if there is none.
-fn change(name: &str, old: &TlsServer, new: &TlsServer) -> Option<TlsChange> {
+fn change(listener: &TlsListener, old: &TlsServer, new: &TlsServer) -> Option<TlsChange> {
     let mut what = Vec::new();
     let (before, now) = (old.digests(), new.digests());
     if before.certificates != now.certificates {
@@ -156,13 +178,18 @@ fn change(name: &str, old: &TlsServer, new: &TlsServer) -> Option<TlsChange> {
         what.push("the TLS settings changed".to_owned());
     }
     let check_clients = authorities || lists || settings;
-    (!what.is_empty()).then(|| TlsChange { listener: name.to_owned(), what, check_clients })
+    (!what.is_empty()).then(|| TlsChange {
+        number: listener.number,
+        listener: listener.name.clone(),
+        what,
+        check_clients,
+    })
 }
 
 /// Returns the watch over the files of these settings. Call this before the files are read, so that
 /// a change during the read is seen.
-pub fn watch(listeners: &[(String, TlsSettings)]) -> FileWatch {
-    FileWatch::new(listeners.iter().flat_map(|(_, settings)| {
+pub fn watch(listeners: &[TlsListener]) -> FileWatch {
+    FileWatch::new(listeners.iter().flat_map(|TlsListener { settings, .. }| {
         let pairs = settings.certificates.iter().flat_map(|files| [&files.certificate, &files.key]);
         pairs.chain(&settings.client_ca).chain(&settings.crl)
     }))

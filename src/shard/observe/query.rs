@@ -136,8 +136,9 @@ pub struct SessionFilter {
     pub user: Option<Box<str>>,
     /// The protocol version of the last connection.
     pub version: Option<ProtocolVersion>,
-    /// The listener of the connection. A session without a connection has none.
-    pub listener: Option<ListenerNumber>,
+    /// The numbers of the listener of the connection; `None` for any. A session without a
+    /// connection has none.
+    pub listener: Option<Vec<ListenerNumber>>,
     /// Messages in the queue, at least.
     pub min_queued: usize,
     /// Bytes of the messages in the queue, at least.
@@ -156,7 +157,9 @@ impl SessionFilter {
             && session.client_id.starts_with(&*self.prefix)
             && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
             && self.version.is_none_or(|version| version == session.version)
-            && self.listener.is_none_or(|listener| listener_of(entry, core) == Some(listener))
+            && self.listener.as_ref().is_none_or(|numbers| {
+                listener_of(entry, core).is_some_and(|listener| numbers.contains(&listener))
+            })
             && sender.backlog.len() >= self.min_queued
             && sender.backlog.bytes() >= self.min_queued_bytes
             && sender.in_flight() >= self.min_in_flight
