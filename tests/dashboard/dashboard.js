@@ -15,12 +15,15 @@ const PAGES = [
   '/clients/pump-7',
   '/topics?filter=pumps/7/set',
   '/topics',
+  '/topics?filter=pumps/%23',
+  '/shared-groups',
   '/timeline',
   '/wheel',
   '/objectives',
   '/where?topic=pumps/7/set',
   '/settings',
   '/audit',
+  '/api/v1/docs',
   '/login',
 ]
 const SESSIONS = 10_000
