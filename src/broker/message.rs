@@ -191,3 +191,45 @@ pub struct Stop;
 impl Message for Stop {
     type Result = ();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::listener_files::ListenerPaths;
+    use crate::broker::listener_places::ListenerPlaces;
+    use crate::broker::start_error::StartError;
+    use crate::config::Listener;
+    use std::path::{Path, PathBuf};
+
+    /// A reload adds a listener, and another user leaves the file meanwhile.
+    #[test]
+    fn who_came_by_a_listener_that_is_newer_than_the_old_files_is_not_revoked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("passwd");
+        let load = |users: &[&str], listeners: usize| {
+            let line = |user: &&str| {
+                let hash = crate::auth::password::scram::ScramHash::create(b"x", &[1; 16]);
+                let hash = crate::auth::password::hash::PasswordHash::Scram(hash).to_text();
+                format!("{user}:{hash}\n")
+            };
+            std::fs::write(&path, users.iter().map(line).collect::<String>()).unwrap();
+            let own = |port: usize| Listener {
+                password_file: Some(path.display().to_string()),
+                ..Listener::plain(([127, 0, 0, 1], port as u16).into())
+            };
+            let listeners: Vec<Listener> = (1..=listeners).map(own).collect();
+            let places = ListenerPlaces::at_start(&listeners);
+            let paths = ListenerPaths::new(&places, None::<PathBuf>, |one| one.password_file.as_ref());
+            let refused = (StartError::Passwords as fn(_) -> _, StartError::ListenerPasswords as fn(_) -> _);
+            let files =
+                paths.load(|path: &Path| PasswordFile::load(path), refused, &ListenerFiles::default());
+            Arc::new(files.unwrap())
+        };
+        let change = PasswordsChanged { old: load(&["ann", "bob"], 1), new: load(&["ann"], 2), from: 0 };
+        let revokes = |user: &str, listener| {
+            change.revokes(&Identity::new(user, IdentitySource::Password), ListenerNumber(listener))
+        };
+        assert!(revokes("bob", 0) && !revokes("ann", 0));
+        assert!(!revokes("ann", 1), "no file was there for this listener");
+    }
+}
