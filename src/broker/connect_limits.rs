@@ -34,27 +34,37 @@ const NAP: Duration = Duration::from_millis(10);
 /// A rate with its meter. All acceptors run on one thread, so they may share it.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectRate {
-    rate: MeteredRate,
+    /// `None` without a limit. A reload changes it.
+    rate: Rc<Cell<Option<MeteredRate>>>,
     meter: Rc<Cell<RateMeter>>,
 }
 
 impl ConnectRate {
-    /// Returns the rate of so many connects a second; `None` for 0, which means no limit.
-    pub(super) fn new(per_second: u32) -> Option<ConnectRate> {
-        let rate = MeteredRate::new(per_second.into(), BURST)?;
-        Some(ConnectRate { rate, meter: Rc::new(Cell::new(RateMeter::new(clock::now()))) })
+    /// Returns the rate of so many connects a second; 0 means no limit.
+    pub(super) fn new(per_second: u32) -> ConnectRate {
+        let rate =
+            ConnectRate { rate: Rc::default(), meter: Rc::new(Cell::new(RateMeter::new(clock::now()))) };
+        rate.set(per_second);
+        rate
     }
 
-    /// Returns the earliest time of the next connect.
+    /// Changes the rate, for all who share it.
+    pub(super) fn set(&self, per_second: u32) {
+        self.rate.set(MeteredRate::new(per_second.into(), BURST));
+    }
+
+    /// Returns the earliest time of the next connect; [`Instant::ZERO`] without a limit.
     fn due(&self) -> Instant {
-        self.meter.get().due(self.rate)
+        self.rate.get().map_or(Instant::ZERO, |rate| self.meter.get().due(rate))
     }
 
     /// Counts one connect.
     fn charge(&self, now: Instant) {
-        let mut meter = self.meter.get();
-        meter.charge(now, self.rate, 1);
-        self.meter.set(meter);
+        if let Some(rate) = self.rate.get() {
+            let mut meter = self.meter.get();
+            meter.charge(now, rate, 1);
+            self.meter.set(meter);
+        }
     }
 }
 
@@ -102,7 +112,7 @@ fn connection_limit(configured: u32) -> usize {
     usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX)
 }
 
-/// The rates that one acceptor keeps: those of the broker and of its listener. Empty without any.
+/// The rates that one acceptor keeps: those of the broker and of its listener.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectRates(Vec<ConnectRate>);
 
@@ -114,12 +124,13 @@ impl ConnectRates {
 
     /// Returns true if a socket may be accepted now. Reads no clock without rates.
     pub(super) fn have_room(&self) -> bool {
-        self.0.is_empty() || self.due() <= clock::now()
+        let due = self.due();
+        due == Instant::ZERO || due <= clock::now()
     }
 
     /// Counts one accepted socket.
     pub(super) fn charge(&self) {
-        if !self.0.is_empty() {
+        if self.0.iter().any(|rate| rate.rate.get().is_some()) {
             let now = clock::now();
             self.0.iter().for_each(|rate| rate.charge(now));
         }
@@ -173,19 +184,21 @@ mod tests {
 
     #[test]
     fn without_rates_there_is_always_room() {
-        assert!(ConnectRate::new(0).is_none());
-        let rates = ConnectRates::default();
-        (0..1_000).for_each(|_| rates.charge());
-        assert!(rates.have_room());
+        for rates in [ConnectRates::default(), ConnectRates::new([ConnectRate::new(0)])] {
+            (0..1_000).for_each(|_| rates.charge());
+            assert!(rates.have_room());
+        }
     }
 
     #[test]
     fn acceptors_share_the_rate_of_the_broker() {
         let broker = ConnectRate::new(100);
-        let (one, other) = (ConnectRates::new(broker.clone()), ConnectRates::new(broker));
+        let (one, other) = (ConnectRates::new([broker.clone()]), ConnectRates::new([broker.clone()]));
         assert!(other.have_room());
         (0..50).for_each(|_| one.charge());
         assert!(!other.have_room() && !one.have_room());
+        broker.set(0);
+        assert!(other.have_room() && one.have_room(), "the rate was taken away");
     }
 
     #[test]

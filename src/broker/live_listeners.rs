@@ -54,8 +54,8 @@ struct AcceptorParts {
     statistics: Arc<BrokerStatistics>,
     log: Arc<EventLog>,
     limits: ConnectLimits,
-    /// The rate of connects of the broker; `None` without one.
-    rate: Option<ConnectRate>,
+    /// The rate of connects of the broker.
+    rate: ConnectRate,
 }
 
 /// A listener with its task.
@@ -278,6 +278,7 @@ impl LiveListeners {
             |running: &mut RunningListener| plan.moves.contains(&ListenerMove::Close(running.number));
         let closed = self.running.extract_if(.., is_closed).map(|running| running.task).collect();
         self.set_backlogs(config);
+        self.parts.rate.set(config.limits.connects_per_second);
         (news, closed)
     }
 
@@ -340,7 +341,7 @@ impl AcceptorParts {
             handshakes: handshakes.filter(|_| entrance.has_handshakes()).cloned(),
             entrance: Arc::new(entrance),
             connections: place.listener.connections.map_or(usize::MAX, |most| most as usize),
-            rates: ConnectRates::new(self.rate.clone().into_iter().chain(of_listener)),
+            rates: ConnectRates::new([self.rate.clone(), of_listener]),
         }
     }
 

@@ -412,7 +412,7 @@ mod tests {
         let with_events = config::Sys { events: true, ..config.sys.clone() };
         let parts = (
             settings(config, &places(config)),
-            (config.all_listeners(), config.network.backlog),
+            (config.all_listeners(), config.network.backlog, config.limits.connects_per_second),
             retained_limits(config),
             LiveLimits::new(config),
             EventRates::of(&with_events, 1),

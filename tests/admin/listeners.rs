@@ -251,3 +251,24 @@ fn fifty_reloads_leak_no_descriptor_and_lose_no_message() {
     assert!(open.contains(&"homing_connections{listener=\"one\"} 1"), "{open:?}");
     assert_eq!(open.len(), 5, "a line for each: {open:?}");
 }
+
+/// At one connect a second, the clients would wait for a minute.
+#[test]
+fn connects_that_wait_for_a_rate_are_accepted_when_a_reload_takes_it_away() {
+    let address = free_address();
+    let of_listener = |rate: &str| listener(address, &format!("name = \"a\"\nconnects_per_second = {rate}"));
+    let of_broker = |rate: &str| format!("[limits]\nconnects_per_second = {rate}\n{}", listener(address, ""));
+    let files: [&dyn Fn(&str) -> String; 2] = [&of_listener, &of_broker];
+    for file in files {
+        let broker = Configured::start(&file("1"));
+        let mut clients: Vec<_> = (0..60).map(|_| RawClient::open(address, Version::V311)).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send(&Connect::new(Version::V311, &number.to_string()).encode());
+        }
+        clients[0].expect_connack();
+        broker.write(&file("\"unlimited\""));
+        let text = reload(&broker);
+        assert!(text.starts_with("new ") || text.starts_with("live "), "{text}");
+        clients[1..].iter_mut().for_each(|client| assert_eq!(client.expect_connack().code, 0));
+    }
+}

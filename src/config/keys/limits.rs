@@ -32,6 +32,7 @@ section! {
         /// of the kernel. A listener may have a rate of its own besides.
         connects_per_second: u32 = 0,
             ValueType::Integer(1, listener::MOST_MESSAGES).or("unlimited", "as many as come"),
+            reload: Live,
             why: "A fleet returns sooner, and no client waits so long that it gives up.",
             elsewhere: "EMQX `listeners.tcp.default.max_conn_rate`";
         /// Connections that one address may open within a time: "100 in 10s". Further connections
