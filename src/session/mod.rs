@@ -312,6 +312,9 @@ impl Session {
             if !ack.reason.is_error() {
                 // 3.x has no reason code for this. The PUBREL still lets the client finish.
                 let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
+                // If the message was dropped, a crash before the commit brings it back, and a
+                // client that had this PUBREL would take it for another message.
+                wire.wait_for(self.sender.withheld_entry(ack.packet_id));
                 wire.put_acknowledgement(AckKind::Pubrel, ack.packet_id, reason);
                 counters.packets_sent.count(PacketType::Pubrel);
             }

@@ -348,7 +348,10 @@ impl Lifecycle<'_> {
         let forwarded = dead_letter.properties(self.core.dead_letters.wall());
         // The topic and the properties are longer than those of the dropped message.
         let bytes = dead_letter.topic.len() + forwarded.len() + dead_letter.message.payload().len();
-        if let Err(want) = self.core.admits(Change::Publish { qos, bytes, frees: 0 }) {
+        // A message was parked only if there was room, and it would be lost here.
+        if dead_letter.cause != DropReason::Parked
+            && let Err(want) = self.core.admits(Change::Publish { qos, bytes, frees: 0 })
+        {
             self.core.counters.drops.count(want.cause());
             return true;
         }

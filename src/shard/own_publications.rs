@@ -84,6 +84,17 @@ impl Fans {
     ) -> OwnProgress {
         let mut matches = routing.routes.router.take_matches();
         let matched = routing.match_at_once(publication.parts.topic, &mut matches);
+        self.route_own_matched(now, publication, (matched, matches), routing)
+    }
+
+    /// Does the same for a publication that was matched already. Puts the matches back.
+    pub(crate) fn route_own_matched(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        (matched, mut matches): (MatchExtent, Box<Matches>),
+        routing: &mut Routing<'_>,
+    ) -> OwnProgress {
         let progress = if matched == MatchExtent::All {
             OwnProgress::Complete(routing.route_matched(now, publication, &mut matches).outcome)
         } else if self.is_fanning() {

@@ -296,6 +296,20 @@ impl Image {
         self.letters.values().map(|letter| &**letter)
     }
 
+    /// Returns true if there is a dead letter with this number.
+    pub fn has_letter(&self, number: LetterNumber) -> bool {
+        self.letters.contains_key(&number)
+    }
+
+    /// Returns the message of a delivery that is pending; `None` if there is no such delivery, or
+    /// PUBREC has come, or the message was dropped and only its Packet Identifier is withheld.
+    pub fn pending_message(&self, number: EntryNumber) -> Option<&Message> {
+        let is_withheld = |entry: &StoredEntry| entry.flight.is_some_and(|flight| flight.is_withheld());
+        let kept = self.entries.get(&number)?;
+        let has_message = !kept.received && !is_withheld(&kept.entry);
+        self.bodies.get(&kept.entry.body).filter(|_| has_message).map(|kept| &kept.message)
+    }
+
     /// Returns all delayed messages.
     pub fn delayed(&self) -> impl Iterator<Item = &Message> {
         self.delayed.values().map(|(_, kept)| &kept.message)

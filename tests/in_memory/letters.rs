@@ -1,9 +1,11 @@
 //! Stored dead letters: the batches in which a letter begins and ends, and what becomes of a letter
 //! for which there is no room.
 
-use crate::client::{self, connect, enter, named_at, publish, subscribe, take};
+use crate::client::{self, V5, connect, enter, named_at, publish, subscribe, take, take_packets};
 use crate::driver::{self, LinkId, MemoryDriver};
-use homing::mqtt::packet::{Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS};
+use homing::mqtt::packet::{
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS,
+};
 use homing::persistence::letter::StoredLetter;
 use homing::persistence::records::{Batch, Record};
 use homing::session::drops::DropReason;
@@ -44,8 +46,13 @@ fn subscriber(driver: &mut MemoryDriver, name: &str) -> LinkId {
 
 /// Parks the first message in the queue of a client of the first shard.
 fn park(driver: &mut MemoryDriver, name: &str) -> CommandOutcome {
+    park_first(driver, name, UnfinishedPart::Queue)
+}
+
+/// Parks the first message in this part of the messages of a client of the first shard.
+fn park_first(driver: &mut MemoryDriver, name: &str, part: UnfinishedPart) -> CommandOutcome {
     let client = SessionName::Client(name.into());
-    let query = Query::Unfinished { client: client.clone(), part: UnfinishedPart::Queue, from: 0, most: 1 };
+    let query = Query::Unfinished { client: client.clone(), part, from: 0, most: 1 };
     let QueryAnswer::Unfinished(Some(page)) = driver.shards[0].answer(driver.now, &query) else {
         panic!("no session of {name}");
     };
@@ -294,6 +301,104 @@ fn a_letter_stays_if_its_receivers_cannot_be_found_within_a_turn() {
         assert!(matches!(refused, CommandOutcome::CannotRepublish(why) if why.contains("too many filters")));
     }
     assert_eq!(letters(&driver).len(), 1);
+}
+
+// 3.1.1 and 5.0, 4.3.3: after the PUBREL the client takes the message for another one.
+#[test]
+fn a_client_has_pubrel_for_a_parked_message_only_after_the_commit() {
+    let mut driver = stored(1);
+    let link = subscriber(&mut driver, "receiver");
+    let publisher = client::client(&mut driver, "publisher", 10);
+    publish(&mut driver, publisher, "t", QoS::ExactlyOnce, 1);
+    let mut ids = Vec::new();
+    take_packets(&mut driver, link, V5, |packet| {
+        if let Packet::Publish(Publish { packet_id, .. }) = packet {
+            ids.extend(packet_id);
+        }
+    });
+    driver.holds_commits = true;
+    assert_eq!(park_first(&mut driver, "receiver", UnfinishedPart::InFlight), CommandOutcome::Done);
+    client::send(&mut driver, link, &Packet::Pubrec(Acknowledgement::success(ids[0])));
+    assert_eq!(releases(&mut driver, link), 0);
+    driver.commit();
+    driver.settle();
+    assert_eq!(releases(&mut driver, link), 1);
+}
+
+/// Returns the number of PUBREL packets that came since the last call.
+fn releases(driver: &mut MemoryDriver, link: LinkId) -> usize {
+    let mut count = 0;
+    take_packets(driver, link, V5, |packet| count += usize::from(matches!(packet, Packet::Pubrel(_))));
+    count
+}
+
+#[test]
+fn a_message_is_not_parked_if_it_is_not_known_at_once_who_gets_its_letter() {
+    const LEVELS: u32 = 6;
+    let mut settings = driver::settings();
+    (settings.letters, settings.steps_per_turn) = (LetterLimits { letters: 0, bytes: 0 }, 20);
+    let mut driver = MemoryDriver::new(&settings, 1);
+    driver.keep_in_store();
+    let level = |bits: u32, at: u32| if bits >> at & 1 == 1 { "+" } else { "a" };
+    let topic = |bits: u32| (0..LEVELS).map(|at| level(bits, at)).collect::<Vec<_>>().join("/");
+    let link = subscribed(&mut driver, "receiver", &topic(0), QoS::AtLeastOnce);
+    driver.close(link);
+    let reader = client::client(&mut driver, "reader", 10);
+    let filters: Vec<String> = (1..1 << LEVELS).map(|bits| format!("$dead/+/{}/#", topic(bits))).collect();
+    subscribe(&mut driver, reader, &filters.iter().map(String::as_str).collect::<Vec<_>>(), QoS::AtLeastOnce);
+    let publisher = client::client(&mut driver, "publisher", 10);
+    publish(&mut driver, publisher, &topic(0), QoS::AtLeastOnce, 1);
+    let refused = park(&mut driver, "receiver");
+    assert!(matches!(refused, CommandOutcome::CannotPark(why) if why.contains("too many")), "{refused:?}");
+    settings.letters = LIMITS;
+    driver.shards[0].replace_settings(settings);
+    assert_eq!(park(&mut driver, "receiver"), CommandOutcome::Done);
+    assert_eq!(letters(&driver).len(), 1);
+}
+
+#[test]
+fn a_message_is_parked_and_a_letter_or_stays_in_its_queue_however_little_room_there_is() {
+    let mut outcomes = Vec::new();
+    for room in (0..2_000).step_by(10) {
+        let mut driver = stored(1);
+        let link = subscriber(&mut driver, "receiver");
+        driver.close(link);
+        let publisher = client::client(&mut driver, "publisher", 10);
+        publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
+        driver.shared.store_room.store(room, Ordering::Relaxed);
+        let outcome = park(&mut driver, "receiver");
+        let is_letter = letters(&driver).len() == 1;
+        assert_eq!(is_letter, outcome == CommandOutcome::Done, "{outcome:?} with {room} bytes");
+        let link = come_back(&mut driver, None);
+        assert_eq!(take(&mut driver, link, true).is_empty(), is_letter, "{outcome:?} with {room} bytes");
+        outcomes.push(outcome);
+    }
+    assert_eq!((outcomes[0], outcomes[199]), (CommandOutcome::NoRoom, CommandOutcome::Done));
+}
+
+#[test]
+fn a_letter_stays_if_the_queues_of_all_subscribers_of_the_topic_are_full() {
+    let refused = DropReason::QueueRefused;
+    for causes in [&[][..], &[refused]] {
+        let mut settings = driver::settings();
+        settings.letters = LIMITS;
+        settings.session.send.queue.messages = 1;
+        settings.session.send.redelivery.dead_letters = causes.iter().copied().collect();
+        let (mut driver, publisher) = with_letter_of(&settings, b"x");
+        publish_payload(&mut driver, publisher, b"y", None);
+        let outcome = republish(&mut driver, RepublishTo::Topic);
+        assert!(
+            matches!(outcome, CommandOutcome::CannotRepublish(why) if why.contains("full queue")),
+            "{outcome:?}"
+        );
+        let letters = letters(&driver);
+        assert_eq!((letters.len(), &*letters[0].cause), (1, "parked"));
+        let link = come_back(&mut driver, None);
+        assert_eq!(take(&mut driver, link, true).len(), 1);
+        assert_eq!(republish(&mut driver, RepublishTo::Topic), CommandOutcome::Done);
+        assert_eq!(take(&mut driver, link, true).len(), 1);
+        driver.shards[0].recount().expect("every charge is right");
+    }
 }
 
 #[test]

@@ -156,7 +156,9 @@ fn row(packet: &InFlightPacket<'_>) -> usize {
 
 impl Sender {
     /// Makes every packet of the connection due now, except those that were sent as often as
-    /// allowed. For an operator, who does not wait for the deadline.
+    /// allowed. For an operator, who does not wait for the deadline. A packet that the network held
+    /// at the last look is resent if the peer's kernel has it now: otherwise younger packets would
+    /// be resent before it.
     pub fn hasten(&mut self, now: Instant) {
         let Sender { window: Some(window), redelivery, .. } = self else { return };
         for mut packet in window.packets() {
@@ -164,7 +166,8 @@ impl Sender {
             let attempts = packet.transmission().attempts;
             let is_spent = policy.retry.attempts > 0 && attempts >= policy.retry.attempts;
             if !is_spent && !packet.is_exhausted(&policy) {
-                packet.transmission_mut().due = now;
+                let transmission = packet.transmission_mut();
+                (transmission.due, transmission.with_network) = (now, false);
             }
         }
     }

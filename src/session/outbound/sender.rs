@@ -116,6 +116,11 @@ impl Sender {
         self.window.get_or_insert_default().restore_withheld(entry, flight);
     }
 
+    /// Returns the record in the store of a dropped message whose identifier is withheld.
+    pub fn withheld_entry(&self, id: PacketId) -> Option<&Entry> {
+        self.window.as_deref()?.withheld_entry(id)
+    }
+
     /// Returns the number of messages in the in-flight window.
     pub fn in_flight(&self) -> usize {
         self.window.as_deref().map_or(0, InFlight::len)

@@ -424,6 +424,11 @@ impl InFlight {
         self.releases.iter_mut().rev().find(|r| r.packet_id() == id)
     }
 
+    /// Returns the record in the store of a dropped message whose identifier is withheld.
+    pub fn withheld_entry(&self, id: PacketId) -> Option<&Entry> {
+        self.withheld.entry(id)
+    }
+
     /// Handles a PUBCOMP: finishes a QoS 2 message. Returns true if there was one.
     pub fn complete(&mut self, id: PacketId) -> bool {
         let Some(at) = self.releases.iter().position(|r| r.packet_id() == id) else {

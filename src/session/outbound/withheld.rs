@@ -25,7 +25,7 @@ pub struct WithheldIds(VecDeque<WithheldId>);
 struct WithheldId {
     number: u64,
     /// The row in the store; `None` if the delivery was not stored. Dropping it ends the row.
-    _stored: Option<Box<Entry>>,
+    stored: Option<Box<Entry>>,
 }
 
 impl WithheldIds {
@@ -50,12 +50,18 @@ impl WithheldIds {
         if self.0.len() >= MOST_WITHHELD {
             self.0.pop_front();
         }
-        self.0.push_back(WithheldId { number, _stored: stored });
+        self.0.push_back(WithheldId { number, stored });
     }
 
     /// Frees the identifier, because its receiver has finished the exchange.
     pub fn free(&mut self, id: PacketId) {
         self.0.retain(|withheld| packet_id(withheld.number) != id);
+    }
+
+    /// Returns the record in the store of an identifier; `None` if the identifier is not withheld, or
+    /// the delivery was not stored. Costs a pass over the identifiers.
+    pub fn entry(&self, id: PacketId) -> Option<&Entry> {
+        self.0.iter().find(|withheld| packet_id(withheld.number) == id)?.stored.as_deref()
     }
 
     /// Frees the identifier that was withheld first. Returns true if there was one.

@@ -5,7 +5,6 @@
 
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::persistence::records::Lsn;
-use crate::routing::subscription_tree::Matches;
 use crate::session::drops::DropReason;
 use crate::session::outbound::one_message::{MessageName, MessagePlace, NoMessage};
 use crate::session::outbound::retry::Outlives;
@@ -14,13 +13,13 @@ use crate::session::outbound::window::Quota;
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::deadlines::OverdueAcknowledgement;
+use crate::shard::fans::MatchExtent;
 use crate::shard::features::dead_letters::dead_letter_topic;
 use crate::shard::features::letter_keeping;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::query::SessionName;
-use crate::shard::routes::Routes;
 use crate::shard::settings::is_reserved;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -225,7 +224,7 @@ fn drop_message(
         return CommandOutcome::NoSuchMessage;
     }
     if cause == DropReason::Parked
-        && let Err(why) = can_park(id, message.name, life.core, life.routes)
+        && let Err(why) = can_park(id, message.name, life)
     {
         return why;
     }
@@ -255,8 +254,8 @@ fn no_message(why: NoMessage) -> CommandOutcome {
 }
 
 /// Checks that a message can become a dead letter, before anything is dropped.
-fn can_park(id: SessionId, name: MessageName, core: &Core, routes: &Routes) -> Result<(), CommandOutcome> {
-    let entry = core.sessions.get(id).ok_or(CommandOutcome::NoSuchClient)?;
+fn can_park(id: SessionId, name: MessageName, life: &mut Lifecycle<'_>) -> Result<(), CommandOutcome> {
+    let entry = life.core.sessions.get(id).ok_or(CommandOutcome::NoSuchClient)?;
     let delivery = match entry.session.sender.place_of(name).map_err(no_message)? {
         MessagePlace::InFlight(_, delivery) | MessagePlace::Queued(_, delivery) => delivery,
         MessagePlace::Parked(_) => {
@@ -264,23 +263,37 @@ fn can_park(id: SessionId, name: MessageName, core: &Core, routes: &Routes) -> R
             return Err(CommandOutcome::CannotPark(why));
         }
     };
-    let topic = delivery.message.topic();
-    if is_reserved(topic) {
+    let (client_id, message) = (&entry.session.client_id, &delivery.message);
+    if is_reserved(message.topic()) {
         return Err(CommandOutcome::CannotPark("a message of the broker itself makes no dead letter"));
     }
-    let letter = dead_letter_topic(&entry.session.client_id, topic);
-    if u16::try_from(letter.len()).is_err() {
+    let topic = dead_letter_topic(client_id, message.topic());
+    if u16::try_from(topic.len()).is_err() {
         return Err(CommandOutcome::CannotPark("the topic of the dead letter would be too long"));
     }
-    if !letter_keeping::is_kept(&entry.session.client_id, &delivery.message, core) {
-        let mut receivers = Matches::default();
-        routes.router.tree().matches(&letter, &mut receivers);
-        if receivers.is_empty() {
-            return Err(CommandOutcome::CannotPark(
-                "nobody is subscribed to its dead letter, so it would be lost; subscribe to $dead/# first, or raise limits.dead_letters and limits.dead_letter_bytes",
-            ));
-        }
+    let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: message.size(), frees: 0 };
+    life.core.admits(change).map_err(|_| CommandOutcome::NoRoom)?;
+    if letter_keeping::is_kept(client_id, message, life.core) {
+        return Ok(());
     }
-    let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: delivery.message.size(), frees: 0 };
-    core.admits(change).map_err(|_| CommandOutcome::NoRoom)
+    has_subscriber(&topic, life)
+}
+
+/// Checks that somebody is subscribed to a dead letter that would not be stored.
+fn has_subscriber(topic: &str, life: &mut Lifecycle<'_>) -> Result<(), CommandOutcome> {
+    let mut receivers = life.routes.router.take_matches();
+    let extent = life.routing().match_at_once(topic, &mut receivers);
+    let is_unmatched = receivers.is_empty();
+    life.routes.router.give_back_matches(receivers);
+    if extent == MatchExtent::InPart {
+        return Err(CommandOutcome::CannotPark(
+            "too many filters match its dead letter, so it is not known at once if anybody would get it; raise limits.dead_letters and limits.dead_letter_bytes",
+        ));
+    }
+    if is_unmatched {
+        return Err(CommandOutcome::CannotPark(
+            "nobody is subscribed to its dead letter, so it would be lost; subscribe to $dead/# first, or raise limits.dead_letters and limits.dead_letter_bytes",
+        ));
+    }
+    Ok(())
 }

@@ -240,25 +240,29 @@ fn make_room(
 fn publish_to_topic(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_>) -> CommandOutcome {
     let mut receivers = life.routes.router.take_matches();
     let extent = life.routing().match_at_once(letter.message.topic(), &mut receivers);
-    let is_unmatched = receivers.is_empty();
+    let refusal = match extent {
+        MatchExtent::InPart => Some(TOO_MANY),
+        _ if receivers.is_empty() => Some("nobody is subscribed to the topic, so the message would be lost"),
+        _ => None,
+    };
+    if let Some(why) = refusal {
+        life.routes.router.give_back_matches(receivers);
+        return CommandOutcome::CannotRepublish(why);
+    }
     let here = life.core.here;
     let mut groups = receivers.groups.iter().filter_map(|group| life.routes.router.group(*group));
     let are_all_here = receivers.peers.is_empty() && groups.all(|group| is_of_one_shard(group, here));
-    life.routes.router.give_back_matches(receivers);
-    if extent == MatchExtent::InPart {
-        return CommandOutcome::CannotRepublish(TOO_MANY);
-    }
-    if is_unmatched {
-        return CommandOutcome::CannotRepublish(
-            "nobody is subscribed to the topic, so the message would be lost",
-        );
-    }
     let mut publication = publication(letter, life.core);
+    let letters_before = life.core.dead_letters.len();
     let mut routing = Routing { core: life.core, routes: life.routes };
-    match life.fans.route_own_now(now, &mut publication, &mut routing) {
-        OwnProgress::Complete(Outcome::Unmatched) if are_all_here => CommandOutcome::CannotRepublish(
-            "no subscriber of the topic can take it now: all are away at QoS 0, or may not read the topic",
-        ),
+    match life.fans.route_own_matched(now, &mut publication, (extent, receivers), &mut routing) {
+        OwnProgress::Complete(Outcome::Unmatched | Outcome::Refused) if are_all_here => {
+            // The message stays the letter that it is, and becomes no second one.
+            life.core.dead_letters.take_back(letters_before);
+            CommandOutcome::CannotRepublish(
+                "no subscriber of the topic can take it now: all are away at QoS 0, have a full queue, or may not read the topic",
+            )
+        }
         OwnProgress::Complete(_) | OwnProgress::GoesOn => CommandOutcome::Done,
         OwnProgress::Waits => CommandOutcome::CannotRepublish(
             "another publication with very many receivers is under way; try again",

@@ -11,9 +11,10 @@
 //! `limits.dead_letters` and `limits.dead_letter_bytes` bound the letters of all shards together.
 //! Each shard has an equal part of both bounds. A shard may hold more than its part while the
 //! others hold less. When all letters together exceed a bound, the shards above their part drop
-//! their oldest letters: at once if the new letter is their own, else at their housekeeping. A
-//! shard drops [`DROPPED_AT_ONCE`] letters at once at most. The housekeeping of each second
-//! continues.
+//! their oldest letters: at once if the new letter is their own, else at their housekeeping. The
+//! part is one letter at least. Otherwise, under a bound below the number of shards, a shard would
+//! drop its newest letter while another shard keeps older ones. A shard drops [`DROPPED_AT_ONCE`]
+//! letters at once at most. The housekeeping of each second continues.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
@@ -116,7 +117,8 @@ impl StoredLetters {
         let shards = usize::from(shards);
         let is_over = |all: &Total, own: usize, most: usize| all.get() > most && own * shards > most;
         for _ in 0..DROPPED_AT_ONCE {
-            let is_above = is_over(&totals.letters, self.letters.len(), limits.letters)
+            let has_older = self.letters.len() > 1;
+            let is_above = has_older && is_over(&totals.letters, self.letters.len(), limits.letters)
                 || is_over(&totals.letter_bytes, self.bytes, limits.bytes);
             let oldest = self.letters.first_key_value().map(|(place, _)| *place);
             let Some(oldest) = oldest.filter(|_| is_above) else { return };
@@ -205,6 +207,17 @@ mod tests {
         assert_eq!(both.totals.letters.get(), 4);
         both.housekeeping(1);
         assert_eq!(both.totals.letters.get(), 4, "nothing goes within the bound");
+    }
+
+    #[test]
+    fn a_new_letter_stays_though_the_bound_has_no_part_for_its_shard() {
+        let (totals, limits) = (Totals::default(), LetterLimits { letters: 1, bytes: usize::MAX });
+        let mut shards: [StoredLetters; 2] = Default::default();
+        for (shard, number) in [(0, 1), (1, 2), (1, 3)] {
+            shards[shard].insert(Arc::new(letter(number, number)), &totals);
+            shards[shard].drop_oldest(limits, 2, &totals, None);
+        }
+        assert_eq!((numbers(&shards[0]), numbers(&shards[1])), (vec![1], vec![3]));
     }
 
     #[test]
