@@ -242,6 +242,7 @@ impl World {
     fn after_call(&mut self, shard: usize, logged: &[ClientEvent]) {
         self.check_turn(shard);
         self.check_refused(shard);
+        self.note_letters();
         let events = std::mem::take(&mut self.nodes[shard].core.effects().events);
         for event in logged.iter().chain(&events) {
             self.happened(shard, event);
@@ -323,6 +324,8 @@ impl World {
                 self.oracle.connected(self.now, client, socket, *clean_start, expiry, *session_present)
             }
             Occurrence::Disconnected(why) => {
+                let ended = self.check_operated(client_id.as_deref(), why);
+                self.check(ended);
                 let Some(link) = connection.and_then(|id| self.nodes[shard].link(id)) else { return };
                 let socket = link.socket;
                 let timely = self.is_timely(socket, why);

@@ -232,6 +232,6 @@ fn is_received(image: &Image, key: SessionKey, id: PacketId) -> Option<bool> {
 }
 
 /// The simulation's number of a message.
-fn number_of(message: &Stored) -> Option<usize> {
+pub fn number_of(message: &Stored) -> Option<usize> {
     message.payload().first_chunk().map(|number| u32::from_be_bytes(*number) as usize)
 }

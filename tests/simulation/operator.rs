@@ -1,19 +1,24 @@
 //! An operator looks at clients and acts on them, while everything else goes on.
 //!
 //! What the operator does is drawn apart from all else, and only in some plans, so a seed without
-//! an operator plays as it did before there was one.
+//! an operator plays as it did before there was one. `letters` has what the operator does with dead
+//! letters.
+//!
+//! An operator acts on what a page showed, which may be some time ago: the message may be finished
+//! or sent again by then, the session over, and its slot that of another client. Then the answer
+//! says so, and no other message or client is touched.
 
+use crate::gates::number_of;
+use crate::letters::LetterStream;
 use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
-use homing::persistence::letter::LetterPlace;
 use homing::session::outbound::one_message::MessageName;
 use homing::session::outbound::stall::SocketView;
 use homing::shard::features::administration::{
     CommandOutcome, MessageOf, OperatorAction, OperatorCommand, RedeliverBy,
 };
-use homing::shard::features::message_commands::MessageCommand;
-use homing::shard::observe::letters::LetterFilter;
+use homing::shard::observe::client_events::DisconnectCause;
 use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
 use homing::shard::observe::unfinished::UnfinishedPart;
 use homing::shard::{LetterLimits, SessionId, shard_of};
@@ -24,97 +29,151 @@ const OPERATOR: u64 = 0x18_0000_0000;
 /// Few, so that the oldest letters go at times.
 pub const LETTERS: LetterLimits = LetterLimits { letters: 8, bytes: 1 << 20 };
 
-/// The most between two looks, in milliseconds.
+/// The most between two looks, in milliseconds; and that of an operator with dead letters.
 const PAUSE_MS: u64 = 400;
+const BUSY_MS: u64 = 120;
 
 /// Returns what an operator of this seed draws from; `None` if there is no operator.
-pub fn of_seed(seed: u64, has_work: bool) -> Option<Rng> {
+pub fn of_seed(seed: u64, letters: LetterStream, has_work: bool) -> Option<Rng> {
     let mut rng = Rng::new(seed ^ OPERATOR);
+    let percent = if matches!(letters, LetterStream::Own(_)) { 100 } else { 30 };
     // A work queue has an account of its own, which knows of no skip.
-    (rng.percent(30) && !has_work).then_some(rng)
+    (rng.percent(percent) && !has_work).then_some(rng)
 }
 
 /// What an operator saw of a client.
-struct Seen {
+#[derive(Clone)]
+pub struct Seen {
     session: SessionId,
     messages: Vec<MessageName>,
 }
 
+/// When an operator saw what is acted on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    Now,
+    Before,
+}
+
 impl World {
-    /// The dead letters of a shard, in pages.
-    pub fn letters_of(&self, shard: usize) -> Vec<LetterPlace> {
-        let (mut places, mut before) = (Vec::new(), None);
-        loop {
-            let query = Query::Letters { before, most: 5, filter: LetterFilter::default() };
-            let QueryAnswer::Letters(page) = self.nodes[shard].core.answer(self.instant(), &query) else {
-                return places;
-            };
-            places.extend(page.letters.iter().map(|letter| letter.place));
-            before = page.next;
-            if before.is_none() {
-                return places;
-            }
-        }
-    }
-
-    /// Deletes all dead letters.
-    pub fn delete_letters(&mut self) {
-        for shard in 0..self.nodes.len() {
-            for place in self.letters_of(shard) {
-                let command = MessageCommand::DeleteLetter(place);
-                let now = self.instant();
-                self.nodes[shard].core.carry_out_on_message(now, &command);
-            }
-            self.after_core(shard);
-        }
-    }
-
-    /// The operator deletes a dead letter of a shard.
-    fn act_on_letter(&mut self, shard: usize, rng: &mut Rng) {
-        let places = self.letters_of(shard);
-        if places.is_empty() {
-            return;
-        }
-        let place = places[rng.below(places.len() as u64) as usize];
-        let answer = self.nodes[shard].core.answer(self.instant(), &Query::Letter(place));
-        let QueryAnswer::Letter(Some(letter)) = answer else {
-            return self.fail(format!("a listed letter is not there: {place:?}"));
-        };
-        // A republished message would be one that the oracle does not know.
-        let command = MessageCommand::DeleteLetter(place);
-        let now = self.instant();
-        let done = self.nodes[shard].core.carry_out_on_message(now, &command);
-        trace!(self, "shard {shard}: the operator: {command:?} for {}: {done:?}", letter.receiver);
-        let is_done = done.outcome == CommandOutcome::Done;
-        if self.letters_of(shard).contains(&place) == is_done {
-            self.fail(format!("{command:?} is {:?}, and its letter says otherwise", done.outcome));
-        }
-        if is_done {
-            self.saw("an operator deletes a dead letter");
-        }
-        self.after_core(shard);
-    }
-
     /// The operator looks at a client, and may do something.
     pub fn operate(&mut self) {
         let Some(mut rng) = self.operator.take() else { return };
         if self.phase == Phase::Chaos {
-            self.schedule(self.now + rng.between(1, PAUSE_MS), Event::Operate);
+            let pause = if self.letters.is_some() { BUSY_MS } else { PAUSE_MS };
+            self.schedule(self.now + rng.between(1, pause), Event::Operate);
             let client = rng.below(self.clients.len() as u64) as usize;
             let name: Box<str> = self.clients[client].manners.name.as_str().into();
-            let shard = usize::from(shard_of(&name, self.plan.shards).0);
+            let shard = self.shard_of_client(client);
             // While the broker is down nobody answers.
             if shard < self.nodes.len()
                 && let Some(seen) = self.look(shard, &name, &mut rng)
-                && let Some(action) = action(&mut rng, &seen)
             {
-                self.command(client, shard, OperatorCommand { client: SessionName::Client(name), action });
+                let action = action(&mut rng, &seen);
+                if let Some(letters) = &mut self.letters {
+                    letters.remember(client, seen);
+                }
+                if let Some(action) = action {
+                    let command = OperatorCommand { client: SessionName::Client(name), action };
+                    self.command(client, shard, command, Sight::Now);
+                }
             }
-            if shard < self.nodes.len() && rng.percent(20) {
+            self.act_on_what_was_seen(&mut rng);
+            let busy = if self.letters.is_some() { 40 } else { 20 };
+            if shard < self.nodes.len() && rng.percent(busy) {
                 self.act_on_letter(shard, &mut rng);
             }
         }
         self.operator = Some(rng);
+    }
+
+    fn shard_of_client(&self, client: usize) -> usize {
+        usize::from(shard_of(&self.clients[client].manners.name, self.plan.shards).0)
+    }
+
+    /// The operator acts on a page that is not new.
+    fn act_on_what_was_seen(&mut self, rng: &mut Rng) {
+        let Some((client, seen)) = self.letters.as_mut().and_then(|letters| letters.recall()) else { return };
+        let shard = self.shard_of_client(client);
+        if shard >= self.nodes.len() {
+            return;
+        }
+        if let Some(action) = action(rng, &seen) {
+            let name = self.clients[client].manners.name.as_str().into();
+            let by_place = rng.percent(50);
+            let target = if by_place { SessionName::At(seen.session) } else { SessionName::Client(name) };
+            // The name of a stored message says nothing of its session.
+            let action = match action {
+                OperatorAction::Skip(of) if is_stored(of) => OperatorAction::Skip(of_any_session(of)),
+                OperatorAction::Park(of) if is_stored(of) => OperatorAction::Park(of_any_session(of)),
+                action => action,
+            };
+            let command = OperatorCommand { client: target, action };
+            self.command_late(client, shard, seen.session, command);
+        }
+    }
+
+    /// A command about something that may be over: it reaches what it names, or nothing.
+    fn command_late(&mut self, client: usize, shard: usize, seen: SessionId, command: OperatorCommand) {
+        let name = SessionName::Client(self.clients[client].manners.name.as_str().into());
+        let present = self.unfinished_of(shard, &name);
+        let is_same = present.as_ref().is_some_and(|(session, _)| *session == seen);
+        let by_place = matches!(command.client, SessionName::At(_));
+        let action = command.action;
+        let outcome = self.command(client, shard, command, Sight::Before);
+        let of = match action {
+            OperatorAction::Skip(of) | OperatorAction::Park(of) => Some(of),
+            _ => None,
+        };
+        let is_done = matches!(
+            outcome,
+            CommandOutcome::Done | CommandOutcome::Resent(_) | CommandOutcome::Disconnected
+        );
+        let is_listed =
+            of.is_none_or(|of| present.as_ref().is_some_and(|(_, names)| names.contains(&of.name)));
+        let is_bound = by_place || of.is_some_and(|of| of.session.is_some());
+        if is_done && (!is_listed || is_bound && !is_same) {
+            self.fail(format!("{action:?} on a page of {seen:?} is {outcome:?}: the session is {present:?}"));
+        }
+        if by_place && !is_same && outcome != CommandOutcome::NoSuchClient {
+            self.fail(format!("{action:?} on {seen:?}, which is over, is {outcome:?}"));
+        }
+        if is_done {
+            self.saw("an operator acts on an old page");
+        } else if !is_same {
+            self.saw("an operator acts on a session that is over");
+        } else if !is_listed {
+            self.saw("an operator acts on a message that is over");
+        }
+    }
+
+    /// A connection ended: by an operator only if that was commanded for its client.
+    pub fn check_operated(&self, client_id: Option<&str>, why: &DisconnectCause) -> Result<(), String> {
+        let client = self.clients.iter().position(|c| Some(c.manners.name.as_str()) == client_id);
+        let is_commanded = client.is_some_and(|client| self.oracle.commanded.contains(&client));
+        if matches!(why, DisconnectCause::Operator) && !is_commanded {
+            return Err(format!("an operator disconnected {client_id:?}, for which nothing was commanded"));
+        }
+        Ok(())
+    }
+
+    /// The unfinished messages of a session that have names; none if there is no such session.
+    pub fn unfinished_of(&self, shard: usize, client: &SessionName) -> Option<(SessionId, Vec<MessageName>)> {
+        let (mut session, mut names) = (None, Vec::new());
+        for part in [UnfinishedPart::InFlight, UnfinishedPart::Queue] {
+            let mut from = Some(0);
+            while let Some(at) = from {
+                let query = Query::Unfinished { client: client.clone(), part, from: at, most: 50 };
+                let QueryAnswer::Unfinished(page) = self.nodes[shard].core.answer(self.instant(), &query)
+                else {
+                    return None;
+                };
+                let page = page?;
+                names.extend(page.rows.iter().filter_map(|row| row.name));
+                (session, from) = (Some(page.session), page.next);
+            }
+        }
+        session.map(|session| (session, names))
     }
 
     /// Lists the messages of a client page by page. All of them are there, each once.
@@ -152,7 +211,16 @@ impl World {
         Some(seen)
     }
 
-    fn command(&mut self, client: usize, shard: usize, command: OperatorCommand) {
+    fn command(
+        &mut self,
+        client: usize,
+        shard: usize,
+        command: OperatorCommand,
+        sight: Sight,
+    ) -> CommandOutcome {
+        if matches!(command.action, OperatorAction::Disconnect | OperatorAction::Redeliver(_)) {
+            self.oracle.commanded.insert(client);
+        }
         let now = self.instant();
         let connection = self.nodes[shard].core.connection_of(&command.client);
         let socket = connection.and_then(|id| self.socket_of(shard, id));
@@ -166,6 +234,22 @@ impl World {
             && let Some(live) = &self.oracle.live[client]
         {
             self.oracle.sessions[live.number].skipped += 1;
+        }
+        if done.outcome == CommandOutcome::Done {
+            let shown = self.clients[client].manners.name.as_str();
+            let stored = |name| match (name, &self.disk) {
+                (MessageName::Stored(entry), Some(disk)) => {
+                    disk.memory.look(|image| image.pending_message(entry).and_then(number_of))
+                }
+                _ => None,
+            };
+            match (command.action, &mut self.letters) {
+                (OperatorAction::Skip(of), Some(letters)) => letters.skipped(of.name),
+                (OperatorAction::Park(of), Some(letters)) => {
+                    letters.parked(shown, of.name, (shard, done.commit), stored(of.name));
+                }
+                _ => {}
+            }
         }
         match (command.action, done.outcome) {
             (OperatorAction::Skip(_), CommandOutcome::Done) => self.saw("an operator skips a message"),
@@ -181,13 +265,27 @@ impl World {
             }
             (_, CommandOutcome::Disconnected) => self.saw("an operator redelivers by a disconnect"),
             // The message was listed just now.
-            (OperatorAction::Skip(_) | OperatorAction::Park(_), CommandOutcome::NoSuchMessage) => {
+            (OperatorAction::Skip(_) | OperatorAction::Park(_), CommandOutcome::NoSuchMessage)
+                if sight == Sight::Now =>
+            {
                 self.fail(format!("a listed message is not there: {command:?}"));
+            }
+            (OperatorAction::Park(_), CommandOutcome::NoRoom) if !self.shortage.is() => {
+                self.fail(format!("there is room: {command:?}"));
             }
             _ => {}
         }
         self.after_core(shard);
+        done.outcome
     }
+}
+
+fn is_stored(of: MessageOf) -> bool {
+    matches!(of.name, MessageName::Stored(_))
+}
+
+fn of_any_session(of: MessageOf) -> MessageOf {
+    MessageOf { session: None, ..of }
 }
 
 fn action(rng: &mut Rng, seen: &Seen) -> Option<OperatorAction> {

@@ -183,6 +183,11 @@ pub struct Oracle {
     pub done: BTreeSet<usize>,
     pub refused: BTreeSet<usize>,
     pub letters: BTreeSet<usize>,
+    /// Messages that an operator published again from a dead letter, and how often. A crash may have
+    /// undone it.
+    pub republished: BTreeMap<usize, u32>,
+    /// Clients for which an operator commanded something that may end their connections.
+    pub commanded: BTreeSet<usize>,
     /// Sessions whose end may not be stored yet, by client.
     pub ghosts: BTreeMap<usize, usize>,
     /// The session that each socket was joined to.
@@ -217,6 +222,8 @@ impl Oracle {
             done: BTreeSet::new(),
             refused: BTreeSet::new(),
             letters: BTreeSet::new(),
+            republished: BTreeMap::new(),
+            commanded: BTreeSet::new(),
             ghosts: BTreeMap::new(),
             joined: BTreeMap::new(),
             resumed: BTreeSet::new(),

@@ -129,6 +129,8 @@ pub struct Permissions {
     sets: Vec<RuleSet>,
     /// From when on each set is in force.
     since: Vec<(u64, usize)>,
+    /// The set that is in force.
+    current: usize,
     /// The user of each client.
     users: Vec<Option<usize>>,
 }
@@ -161,7 +163,7 @@ impl Permissions {
         access.counts_claims = !authenticates;
         access.on_denied_subscribe = DeniedSubscribe::Filter;
         let users = users.iter().enumerate().map(|(client, user)| user.as_ref().map(|_| client)).collect();
-        Permissions { sets, since, users }
+        Permissions { current: since[0].1, sets, since, users }
     }
 
     /// Whether some rules in force from `from` to `to` allow it.
@@ -171,6 +173,12 @@ impl Permissions {
             self.since.iter().zip(ends).filter(|((begin, _), end)| *begin <= to && *end >= from);
         self.sets.is_empty()
             || in_force.any(|((_, set), _)| self.sets[*set].allow(self.users[client], topic, access))
+    }
+
+    /// Whether the rules that are in force now let a client read a topic.
+    pub fn may_read_now(&self, client: usize, topic: Topic) -> bool {
+        let set = self.sets.get(self.current);
+        set.is_none_or(|set| set.allow(self.users[client], topic, Access::Read))
     }
 
     /// Whether all rules of the plan allow it.
@@ -204,6 +212,7 @@ impl World {
         self.saw("the rules about topics change");
         let files = self.oracle.permissions.sets[set].files();
         self.plan.settings.access.files = files.clone();
+        self.oracle.permissions.current = set;
         for shard in 0..self.nodes.len() {
             self.nodes[shard].core.access_control().replace_acls(files.clone());
             self.after_core(shard);

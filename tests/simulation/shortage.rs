@@ -21,6 +21,7 @@ use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, World};
 use homing::mqtt::charge::Charge;
+use homing::mqtt::packet::QoS;
 use homing::store::Store;
 use homing::store::coalesce::CommitGroup;
 use homing::store::memory::Memory;
@@ -89,6 +90,12 @@ impl Shortage {
             ballast: Charge::NONE,
             rng,
         }
+    }
+
+    /// Whether there is no room for a message of this QoS now.
+    pub fn has_none_for(&self, qos: QoS) -> bool {
+        let is_full = matches!(self.disk, Some(Disk::Full | Disk::Blocked));
+        self.memory || is_full && qos > QoS::AtMostOnce
     }
 
     /// Whether something may be refused now.

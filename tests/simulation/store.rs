@@ -4,6 +4,7 @@
 //! What is committed together is the broker's own code; a crash leaves what was committed, and
 //! nothing else.
 
+use crate::letters::concerns_letters;
 use crate::shortage::RETRY_MS;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
@@ -221,6 +222,11 @@ impl World {
         if self.disk.as_ref().is_some_and(|disk| self.is_too_large(&disk.memory, &disk.writer.group)) {
             return self.wait_for_room();
         }
+        let moves_letters = self.disk.as_ref().is_some_and(|disk| concerns_letters(&disk.writer.group));
+        if moves_letters && self.crashes_at_letter() {
+            self.saw("the broker crashes before a commit of a dead letter");
+            return self.crash();
+        }
         let Some(Disk { writer, memory }) = &mut self.disk else { return };
         writer.blocked = false;
         if !writer.group.is_empty() {
@@ -234,6 +240,11 @@ impl World {
         if apart && self.plan.crashes_apart > 0 && self.rng.percent(50) {
             self.plan.crashes_apart -= 1;
             self.saw("a part is committed, its batch is not, and the broker crashes");
+            return self.crash();
+        }
+        self.check_custodies(None);
+        if moves_letters && self.crashes_at_letter() {
+            self.saw("the broker crashes after a commit of a dead letter");
             return self.crash();
         }
         for committed in waiters {
@@ -256,6 +267,7 @@ impl World {
             memory.commit_ahead(&writer.group).expect("memory does not fail");
             writer.group.went_ahead();
         }
+        self.check_custodies(None);
         trace!(self, "a commit waits for room");
         self.saw("a commit waits for room");
         if ahead {
@@ -265,6 +277,7 @@ impl World {
     }
 
     pub fn committed(&mut self, Committed { shard, lsn }: Committed) {
+        self.check_custodies(Some(Committed { shard, lsn }));
         let (now, shard) = (self.instant(), usize::from(shard));
         self.nodes[shard].core.committed(now, lsn);
         self.after_core(shard);

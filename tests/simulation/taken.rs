@@ -36,15 +36,19 @@ impl Oracle {
         if message.first_sent > copy.appended {
             return Err(format!("message {} came too early: {message:?}", copy.message));
         }
-        check_expiry(message, copy, self.unmeasured)?;
+        // What is published again from a dead letter has no expiry.
+        let again = self.republished.contains_key(&copy.message);
+        if !again || copy.expiry.is_some() {
+            check_expiry(message, copy, self.unmeasured)?;
+        }
         let log = &self.sessions[session];
         let own = message.publisher == log.client;
         let live: Vec<&Subscription> = log
             .subscriptions
             .iter()
             .filter(|s| s.covers(message.topic) && s.left.is_none_or(|left| message.first_sent <= left))
-            // Who put it off is not known any more when it goes out.
-            .filter(|s| !(own && s.options.no_local && message.delay.is_none()))
+            // Who put it off, or published what goes out again, is not known any more.
+            .filter(|s| !(own && s.options.no_local && message.delay.is_none() && !again))
             .collect();
         let as_published = message.retain && live.iter().any(|s| s.options.retain_as_published);
         let fits = if live.is_empty() {
@@ -52,6 +56,8 @@ impl Oracle {
         } else if copy.retain && !as_published {
             // 3.1.1 [MQTT-3.3.1-9]; 5.0 [MQTT-3.3.1-12], [MQTT-3.3.1-13]
             Err(format!("RETAIN is set on {copy:?} of {message:?}"))
+        } else if again {
+            check_options_again(message, copy, &live)
         } else {
             check_options(message, copy, &live)
         };
@@ -94,6 +100,9 @@ impl Oracle {
         // What was published at QoS 1 may be routed as often as it is sent, whatever it is
         // delivered at.
         let exactly = qos == QoS::ExactlyOnce || qos == QoS::AtMostOnce && message.qos != QoS::AtLeastOnce;
+        // Each republication is another delivery, to each shared group.
+        let again = self.republished.get(&id).copied().unwrap_or(0);
+        let most = |log: &SessionLog, message: &Message| most(log, message) * (1 + again);
         if exactly && taken[usize::from(qos.bits())] > most(log, message) {
             return Err(format!("session {session} took message {id} twice at {qos:?}: {message:?}"));
         }
@@ -107,7 +116,7 @@ impl Oracle {
         }
         // Copies with RETAIN may be the retained ones of a SUBSCRIBE, which come when they are
         // asked for; wills have no order among each other that their clients could know.
-        let ordered = !message.is_will && message.delay.is_none();
+        let ordered = !message.is_will && message.delay.is_none() && again == 0;
         if first && !message.topic.is_shared() && !copy.retain && ordered {
             // What was published at different QoS has an order as long as the broker lives; a crash
             // may take the one and leave the other, which the standard allows.
@@ -146,7 +155,7 @@ impl Oracle {
                 .iter()
                 .filter(|s| s.taken.get(&id).is_some_and(|t| t[usize::from(qos.bits())] > 0));
             let groups = topics::groups_of(message.topic);
-            if members.count() > groups {
+            if members.count() > groups * (1 + again as usize) {
                 return Err(format!("message {id} went to more members than groups: {message:?}"));
             }
         }
@@ -299,6 +308,18 @@ fn check_options(message: &Message, copy: &Arrival, live: &[&Subscription]) -> R
     let complete = due.all(|id| carries(id) >= certain().filter(|s| s.id == Some(id)).count());
     if !known || !complete || shared && copy.ids.len() > 1 || !copy.v5 && !copy.ids.is_empty() {
         return Err(format!("the Subscription Identifiers of {copy:?} do not fit {live:?}"));
+    }
+    Ok(())
+}
+
+/// Those of a copy that may be one from a dead letter, which is not retained and comes by the
+/// subscriptions of its own moment.
+fn check_options_again(message: &Message, copy: &Arrival, live: &[&Subscription]) -> Result<(), String> {
+    let most = live.iter().map(|s| s.options.qos).max().unwrap_or(QoS::AtMostOnce).min(message.qos);
+    let carries = |id: u32| copy.ids.iter().filter(|i| **i == id).count();
+    let known = copy.ids.iter().all(|id| carries(*id) <= live.iter().filter(|s| s.id == Some(*id)).count());
+    if copy.qos > most || !known || !copy.v5 && !copy.ids.is_empty() {
+        return Err(format!("{copy:?} was not to be published again by {live:?}"));
     }
     Ok(())
 }

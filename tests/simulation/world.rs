@@ -4,6 +4,7 @@ use crate::authentication::Authenticator;
 use crate::broker::{Expiry, Node};
 use crate::client::Client;
 use crate::clocks::Clocks;
+use crate::letters::{LetterStream, Letters};
 use crate::network::Socket;
 use crate::operator;
 use crate::oracle::Oracle;
@@ -26,7 +27,7 @@ use homing::shard::exchange::outbound::PeerBatch;
 use homing::shard::observe::trace::TraceWatch;
 use homing::shard::observe::usage::ResourceUsage;
 use homing::shard::totals::Totals;
-use homing::shard::{ConnectionId, PartialShare, Shard, SharedState};
+use homing::shard::{ConnectionId, PartialShare, Shard, ShardSettings, SharedState};
 use homing::time::Instant;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -122,6 +123,8 @@ pub enum Event {
     },
     /// The operator looks at a client.
     Operate,
+    /// Other bounds on dead letters come into force.
+    LetterBounds,
     /// Other rules about topics come into force.
     Rules {
         set: usize,
@@ -205,6 +208,8 @@ pub struct World {
     pub work: Rng,
     /// What the operator does, if there is one.
     pub operator: Option<Rng>,
+    /// What becomes of dead letters, if the operator does more with them than to delete them.
+    pub letters: Option<Letters>,
     pub now: u64,
     pub phase: Phase,
     pub shared: Arc<SharedState>,
@@ -247,17 +252,19 @@ const OVER_MS: u64 = 4_000_000;
 
 impl World {
     pub fn new(seed: u64, trace: Trace) -> World {
-        World::with_rules(seed, RuleStream::Common, trace)
+        World::with_streams(seed, (RuleStream::Common, LetterStream::Common), trace)
     }
 
-    /// As [`World::new`], with rules about topics from a stream of their own.
-    pub fn with_rules(seed: u64, rules: RuleStream, trace: Trace) -> World {
+    /// As [`World::new`], with rules about topics and dead letters from streams of their own.
+    pub fn with_streams(seed: u64, streams: (RuleStream, LetterStream), trace: Trace) -> World {
+        let (rules, letters) = streams;
         let mut rng = Rng::new(seed);
         let mut plan = Plan::new(&mut rng, seed);
-        let operator = operator::of_seed(seed, plan.work.is_some());
+        let operator = operator::of_seed(seed, letters, plan.work.is_some());
         if operator.is_some() {
             plan.settings.letters = operator::LETTERS;
         }
+        let letters = operator.as_ref().and_then(|_| Letters::new(seed, letters, &mut plan));
         let mut authenticator = Authenticator::new(seed, &mut plan);
         let permissions = authenticator.permissions((seed, rules), &mut plan);
         let disk = plan.store.map(|_| Disk::new(plan.shards));
@@ -271,6 +278,7 @@ impl World {
             rng,
             work: Rng::new(seed ^ 0x5707_0000),
             operator,
+            letters,
             now: 0,
             phase: Phase::Chaos,
             shared: nothing_retained(),
@@ -303,6 +311,7 @@ impl World {
         }
         self.plan_shortages();
         self.plan_rule_changes();
+        self.plan_letter_bounds();
         for client in 0..self.clients.len() {
             let at = self.rng.below(500);
             self.schedule(at, Event::Step { client });
@@ -323,11 +332,17 @@ impl World {
         }
         if self.plan.settles() {
             self.check_settled()?;
+            self.settle_letters()?;
             self.suspend()?;
         }
         self.delete_letters();
         self.begin(Phase::Leaving);
         self.run_until(self.now + LEAVING_MS)?;
+        if self.letters.is_some() {
+            // Those of messages that sessions left at their ends.
+            self.delete_letters();
+            self.run_until(self.now + LEAVING_MS)?;
+        }
         self.close_store()?;
         // What it is charged for belongs to no shard of the broker.
         self.spare = None;
@@ -371,15 +386,12 @@ impl World {
         self.tell_shortage();
         let shares = self.take_up(&shared);
         let now = self.instant();
-        let Plan { shards, settings, .. } = &self.plan;
-        self.expiry = Expiry::new(settings.expiry_interval, *shards, now);
+        let shards = self.plan.shards;
+        self.expiry = Expiry::new(self.plan.settings.expiry_interval, shards, now);
         self.nodes.clear();
-        for (n, share) in (0..*shards).zip(shares) {
+        for (n, share) in (0..shards).zip(shares) {
             let (shared, seed) = (Arc::clone(&shared), self.rng.next());
-            let mut settings = settings.clone();
-            // What a plan says of queues holds for those in the store, too.
-            settings.session.send.stored_queue = settings.session.send.queue.clone();
-            let mut core = Shard::new(ShardId(n), *shards, settings, shared, seed);
+            let mut core = Shard::new(ShardId(n), shards, self.shard_settings(), shared, seed);
             if let Some(share) = share {
                 core.take_up(now, share);
             }
@@ -390,12 +402,21 @@ impl World {
                     ..TraceWatch::default()
                 })));
             }
-            self.nodes.push(Node::new(core, *shards));
+            self.nodes.push(Node::new(core, shards));
         }
+        self.letters_recovered();
         self.heartbeat();
         for shard in 0..self.nodes.len() {
             self.housekeeping(shard);
         }
+    }
+
+    /// The settings of each shard.
+    pub fn shard_settings(&self) -> ShardSettings {
+        let mut settings = self.plan.settings.clone();
+        // What a plan says of queues holds for those in the store, too.
+        settings.session.send.stored_queue = settings.session.send.queue.clone();
+        settings
     }
 
     /// A shard's regular work.
@@ -449,7 +470,7 @@ impl World {
         }
     }
 
-    fn run_until(&mut self, end: u64) -> Result<(), String> {
+    pub fn run_until(&mut self, end: u64) -> Result<(), String> {
         while self.pending.peek().is_some_and(|Reverse(e)| e.at <= end)
             && let Some(Reverse(entry)) = self.pending.pop()
         {
@@ -471,6 +492,7 @@ impl World {
         self.nodes.iter_mut().for_each(|node| node.core.begin_turn());
         match event {
             Event::Operate => self.operate(),
+            Event::LetterBounds => self.change_letter_bounds(),
             Event::Turn(shard) => self.turn(shard),
             Event::PeerBatch { to, peer_batch } => self.peer_batch(to, peer_batch),
             Event::Register { shard, batch } => self.register(shard, &batch),
@@ -532,7 +554,7 @@ impl World {
         self.schedule(self.now + SWEEP_MS, Event::Sweep);
     }
 
-    fn check_settled(&mut self) -> Result<(), String> {
+    pub fn check_settled(&mut self) -> Result<(), String> {
         self.recount()?;
         self.check_store_settled()?;
         let mut drops = self.drops.clone();
