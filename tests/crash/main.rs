@@ -33,9 +33,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[path = "../simulation/rng.rs"]
-mod rng;
-
 mod judge;
 mod letters;
 mod link;
@@ -47,12 +44,12 @@ mod trial;
 
 use mortal::Mortal;
 use publisher::Publisher;
-use rng::Rng;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 use subscriber::{Plan, Subscriber};
 use support::process::{Process, homing_serve};
+use support::rng::Rng;
 use support::{Connect, Message, RawClient, V5, V311, now};
 use support::{shim, work};
 use trial::{Class, MARKER, Pending, Series, Stamp, Trial};

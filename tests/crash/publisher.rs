@@ -2,7 +2,7 @@
 //! DUP, in its order.
 
 use crate::link::{Came, Link};
-use crate::rng::Rng;
+use crate::support::rng::Rng;
 use crate::support::{Connect, Kind, Message, Packet, Version};
 use crate::trial::{Class, Pending, Series, Stamp, Trial, acknowledge};
 use std::collections::{BTreeMap, VecDeque};

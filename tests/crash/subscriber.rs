@@ -6,9 +6,9 @@ mod delivery_log;
 pub use delivery_log::{DeliveryLog, Interval, Seen};
 
 use crate::link::{Came, Link};
-use crate::rng::Rng;
 use crate::support::client::subscribe_packet;
 use crate::support::packet::{Ack, Connack, Granted};
+use crate::support::rng::Rng;
 use crate::support::{Connect, Kind, PATIENCE, Packet, Property, Publish, V5, Version, now};
 use crate::trial::{Class, Pending, Stamp, Trial, acknowledge, unsubscribe};
 use delivery_log::Unacked;

@@ -11,21 +11,21 @@ use tempfile::TempDir;
 /// Taken before the disk fails.
 const BEFORE: usize = 20;
 
-struct Disk {
-    directory: PathBuf,
+pub struct Disk {
+    pub directory: PathBuf,
     control: PathBuf,
     _work: TempDir,
 }
 
 impl Disk {
-    fn new() -> Disk {
+    pub fn new() -> Disk {
         let work = tempfile::tempdir().expect("a directory");
         // As the system names it: the shim compares paths.
         let path = work.path().canonicalize().expect("it is there");
         Disk { directory: path.join("data"), control: path.join("fault"), _work: work }
     }
 
-    fn start(&self) -> (Process, SocketAddr) {
+    pub fn start(&self) -> (Process, SocketAddr) {
         Process::serve(&mut self.homing())
     }
 
@@ -41,11 +41,11 @@ impl Disk {
         command
     }
 
-    fn fail(&self, how: &str) {
+    pub fn fail(&self, how: &str) {
         std::fs::write(&self.control, how).expect("written");
     }
 
-    fn mend(&self) {
+    pub fn mend(&self) {
         std::fs::remove_file(&self.control).expect("removed");
     }
 }

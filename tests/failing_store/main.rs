@@ -9,5 +9,6 @@ mod support;
 mod disk;
 mod every_call;
 mod full;
+mod letters;
 mod limit;
 mod traffic;

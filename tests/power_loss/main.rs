@@ -17,6 +17,7 @@ use homing::config::Durability;
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
+use homing::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use homing::persistence::records::{
     BodyNumber, EntryNumber, Record, SessionKey, StoredAccess, StoredEntry, StoredSession,
 };
@@ -29,13 +30,19 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
+use support::operated::Operated;
 use support::process::{Process, homing_serve};
 use support::shim::shim;
-use support::work;
+use support::{until, work};
 
-/// Messages in the queue at a time: as one comes, the one this many before goes.
+/// Messages in the queue at a time: as one comes, the one this many before becomes a dead letter.
 const KEPT: u64 = 20;
+/// Dead letters at a time: as one comes, the one this many before is deleted.
+const LETTERS: u64 = 5;
 /// Large enough that the write-ahead log is written back after some hundred commits.
 const PAYLOAD: usize = 64 * 1024;
 /// Commits in a round at most: past a write-back.
@@ -51,6 +58,32 @@ fn options(durability: &str) -> SqliteOptions {
         _ => Durability::Os,
     };
     SqliteOptions { durability, size_limit: None }
+}
+
+/// The dead letter of the message of this number.
+fn letter(number: u64, message: Message) -> StoredLetter {
+    StoredLetter {
+        place: LetterPlace { dropped_ms: number, number: LetterNumber(10 * number + 1) },
+        receiver: "pigeon".into(),
+        cause: "parked".into(),
+        code: None,
+        attempts: 0,
+        sent_ms: None,
+        message,
+    }
+}
+
+fn message(number: u64) -> Message {
+    let payload = vec![number as u8; PAYLOAD];
+    let parts = Parts {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        expires: Instant::NEVER,
+        topic: "t",
+        forwarded: b"",
+        payload: &payload,
+    };
+    Message::new(parts, &mut Vec::new())
 }
 
 /// The changes of the commit of this number.
@@ -73,16 +106,7 @@ fn group(n: u64) -> CommitGroup {
             access: StoredAccess::default(),
         })));
     }
-    let payload = vec![n as u8; PAYLOAD];
-    let parts = Parts {
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        expires: Instant::NEVER,
-        topic: "t",
-        forwarded: b"",
-        payload: &payload,
-    };
-    group.fold(Record::Body { number: body, message: Message::new(parts, &mut Vec::new()) });
+    group.fold(Record::Body { number: body, message: message(n) });
     group.fold(Record::Entry(Box::new(StoredEntry {
         number: entry,
         session: SessionKey(1),
@@ -96,6 +120,10 @@ fn group(n: u64) -> CommitGroup {
     if let Some(old) = n.checked_sub(KEPT).filter(|old| *old > 0) {
         group.fold(Record::EntryDone(EntryNumber(old)));
         group.fold(Record::BodyDone(BodyNumber(10 * old)));
+        group.fold(Record::Letter(Arc::new(letter(old, message(old)))));
+        if let Some(older) = old.checked_sub(LETTERS).filter(|older| *older > 0) {
+            group.fold(Record::LetterDone(letter(older, message(older)).place.number));
+        }
     }
     group
 }
@@ -122,8 +150,26 @@ fn drive_a_store() {
     }
 }
 
-fn start_child(durability: &str, directory: &Path, images: &Path) -> Child {
-    Command::new(std::env::current_exe().expect("this program"))
+/// The fate of writes that were not synced.
+#[derive(Clone, Copy, Debug)]
+enum Unsynced {
+    Lost,
+    /// The first half of each is there.
+    Torn,
+}
+
+impl Unsynced {
+    fn tell(self, command: &mut Command) {
+        if matches!(self, Unsynced::Torn) {
+            command.env("POWER_LOSS_TORN", "1");
+        }
+    }
+}
+
+fn start_child(durability: &str, directory: &Path, images: &Path, unsynced: Unsynced) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    unsynced.tell(&mut command);
+    command
         .args(["--exact", "drive_a_store", "--ignored", "--nocapture"])
         .env("LD_PRELOAD", shim("power_loss"))
         .env("POWER_LOSS_DIRECTORY", directory)
@@ -170,6 +216,15 @@ fn check(directory: &Path, durability: &str, reported: u64) -> Result<(), String
     if numbers != expected {
         return Err(format!("after {reported} commits the queue is {numbers:?}"));
     }
+    // Each message is in the queue or a dead letter.
+    let first_letter = (last.saturating_sub(KEPT + LETTERS - 1)).max(1);
+    let letters: Vec<u64> = recovered.letters.iter().map(|letter| letter.place.number.0 / 10).collect();
+    if !letters.iter().copied().eq(first_letter..expected[0]) {
+        return Err(format!("after {reported} commits the queue is {numbers:?}, the letters {letters:?}"));
+    }
+    if recovered.letters.iter().zip(&letters).any(|(l, n)| l.message.payload() != message(*n).payload()) {
+        return Err("a letter is not what was stored".into());
+    }
     let wanted: Vec<_> = numbers.iter().map(|n| (EntryNumber(*n), BodyNumber(10 * n))).collect();
     let read =
         store.reader().and_then(|mut reader| reader.entries(&wanted)).map_err(|error| error.to_string())?;
@@ -178,14 +233,14 @@ fn check(directory: &Path, durability: &str, reported: u64) -> Result<(), String
 }
 
 /// One round: drive, lose power, look.
-fn round(durability: &str, after: u64) -> Result<(), String> {
+fn round(durability: &str, after: u64, unsynced: Unsynced) -> Result<(), String> {
     let work = tempfile::tempdir().expect("a directory");
     let images = Images::new(work.path());
-    let child = start_child(durability, &images.directory, &images.images);
+    let child = start_child(durability, &images.directory, &images.images, unsynced);
     let reported = lose_power(child, after);
     let restored = images.restore();
     let outcome = check(&restored, durability, reported);
-    println!("{durability}: killed after {after} commits, {reported} reported: {outcome:?}");
+    println!("{durability}: killed after {after} commits, {unsynced:?}, {reported} reported: {outcome:?}");
     outcome
 }
 
@@ -195,7 +250,8 @@ fn rounds(durability: &str) -> Vec<Result<(), String>> {
     let seed = number("POWER_LOSS_SEED").unwrap_or_else(|| RandomState::new().hash_one(rounds));
     println!("POWER_LOSS_SEED={seed}");
     let step = |n: u64| (seed ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
-    (0..rounds).map(|n| round(durability, 1 + step(n) % COMMITS)).collect()
+    let unsynced = |n| [Unsynced::Lost, Unsynced::Torn][(n % 2) as usize];
+    (0..rounds).map(|n| round(durability, 1 + step(n) % COMMITS, unsynced(n))).collect()
 }
 
 #[test]
@@ -241,5 +297,31 @@ fn work_that_was_acknowledged_while_its_member_left_survives_a_power_loss() {
             promised.is_subset(&had),
             "{leaves:?} with {threads}: {promised:?} acknowledged, {had:?} there"
         );
+    }
+}
+
+/// The broker itself: a message that an operator moves is in one place, and where an answer said.
+#[test]
+fn a_message_is_in_its_queue_or_a_letter_exactly_one_over_a_power_loss() {
+    for (round, unsynced) in [Unsynced::Lost, Unsynced::Torn, Unsynced::Torn].into_iter().enumerate() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let images = Images::new(folder.path());
+        let mut command = homing_serve();
+        command.arg("--data-dir").arg(&images.directory).env("LD_PRELOAD", shim("power_loss"));
+        command.env("POWER_LOSS_DIRECTORY", &images.directory).env("POWER_LOSS_IMAGES", &images.images);
+        unsynced.tell(&mut command);
+        let (mut broker, address) = Process::serve(&mut command);
+        let mut pump = Operated::new("pump", RandomState::new().hash_one(round));
+        pump.fill(address);
+        let (acted, socket) = (AtomicU64::new(0), images.directory.join("homing.sock"));
+        thread::scope(|scope| {
+            scope.spawn(|| pump.operate(&socket, &acted));
+            until("so many actions", || (acted.load(Ordering::Relaxed) >= 60).then_some(()));
+            broker.kill();
+        });
+        let restored = images.restore();
+        let (_broker, address) = Process::serve(homing_serve().arg("--data-dir").arg(&restored));
+        let wrong = pump.check(address, &restored.join("homing.sock"));
+        assert!(wrong.is_empty(), "{unsynced:?}:\n{}", wrong.join("\n"));
     }
 }

@@ -3,7 +3,8 @@
  * in another directory (POWER_LOSS_IMAGES): NAME.data and NAME.entry. All else is the C library's. With POWER_LOSS_SYNC_MS each
  * sync takes so many milliseconds longer.
  *
- * Kinder than the real thing in one way: what was not synced is lost whole, and never half or out of order.
+ * What was not synced is lost whole. With POWER_LOSS_TORN the first half of each write is there without a sync, so that writes
+ * are torn and out of order.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -16,6 +17,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -42,7 +45,7 @@ static void keep_content(int fd, const char *name)
     ssize_t length;
     off_t at = 0;
     while ((length = pread(fd, buffer, sizeof buffer, at)) > 0) {
-        if (write(copy, buffer, length) != length)
+        if (REAL(write)(copy, buffer, length) != length)
             fail("an image");
         at += length;
     }
@@ -117,6 +120,53 @@ static int sync_as(const char *name, int fd)
     if (result == 0)
         keep(fd);
     return result;
+}
+
+/* The first half of a write reaches the image of a file that has one. */
+static void tear(int fd, const char *bytes, ssize_t length, off_t at)
+{
+    const char *directory = getenv("POWER_LOSS_DIRECTORY"), *images = getenv("POWER_LOSS_IMAGES");
+    char link[64], path[PATH_MAX] = "", kept[2 * PATH_MAX];
+    if (!getenv("POWER_LOSS_TORN") || !directory || !images || length < 2)
+        return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) < 0)
+        return;
+    size_t prefix = strlen(directory);
+    if (strncmp(path, directory, prefix) || path[prefix] != '/')
+        return;
+    pthread_mutex_lock(&lock);
+    snprintf(kept, sizeof kept, "%s/%s.data", images, path + prefix + 1);
+    int copy = open(kept, O_WRONLY);
+    /* Not by the `pwrite` below. */
+    if (copy >= 0 && lseek(copy, at, SEEK_SET) == at && REAL(write)(copy, bytes, length / 2) != length / 2)
+        fail("an image");
+    if (copy >= 0)
+        close(copy);
+    pthread_mutex_unlock(&lock);
+}
+
+ssize_t write(int fd, const void *bytes, size_t length)
+{
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    ssize_t wrote = REAL(write)(fd, bytes, length);
+    if (at >= 0)
+        tear(fd, bytes, wrote, at);
+    return wrote;
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at)
+{
+    ssize_t wrote = REAL(pwrite)(fd, bytes, length, at);
+    tear(fd, bytes, wrote, at);
+    return wrote;
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at)
+{
+    ssize_t wrote = REAL(pwrite64)(fd, bytes, length, at);
+    tear(fd, bytes, wrote, (off_t)at);
+    return wrote;
 }
 
 int fsync(int fd) { return sync_as("fsync", fd); }

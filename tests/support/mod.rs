@@ -6,8 +6,9 @@
 //! out of place) fails the test.
 //!
 //! `launch` starts a broker in this process, and `process` starts the real program. `shim` builds a
-//! library between the program and the system. `passwords` makes password files. `abuse` and `work`
-//! are traffic that several binaries use, and `bystander` measures how long others wait meanwhile.
+//! library between the program and the system. `passwords` makes password files. `abuse`, `operated`
+//! and `work` are traffic that several binaries use, and `bystander` measures how long others wait
+//! meanwhile.
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test binary uses its own part of the kit")]
 
@@ -17,10 +18,13 @@ pub mod client;
 pub mod connect;
 pub mod launch;
 pub mod message;
+pub mod operated;
 pub mod packet;
 pub mod passwords;
 pub mod process;
 pub mod property;
+#[path = "../simulation/rng.rs"]
+pub mod rng;
 pub mod shim;
 pub mod wire;
 pub mod work;
