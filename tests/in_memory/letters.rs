@@ -359,17 +359,20 @@ fn a_message_is_not_parked_if_it_is_not_known_at_once_who_gets_its_letter() {
 #[test]
 fn a_message_is_parked_and_a_letter_or_stays_in_its_queue_however_little_room_there_is() {
     let mut outcomes = Vec::new();
+    // The topic of the letter is much longer than that of the message.
+    let name = "receiver".repeat(40);
     for room in (0..2_000).step_by(10) {
         let mut driver = stored(1);
-        let link = subscriber(&mut driver, "receiver");
+        let link = subscriber(&mut driver, &name);
         driver.close(link);
         let publisher = client::client(&mut driver, "publisher", 10);
         publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
         driver.shared.store_room.store(room, Ordering::Relaxed);
-        let outcome = park(&mut driver, "receiver");
+        let outcome = park(&mut driver, &name);
         let is_letter = letters(&driver).len() == 1;
         assert_eq!(is_letter, outcome == CommandOutcome::Done, "{outcome:?} with {room} bytes");
-        let link = come_back(&mut driver, None);
+        let properties = ConnectProperties { session_expiry: Some(3600), ..Default::default() };
+        let link = enter(&mut driver, Connect { clean_start: false, properties, ..connect(&name) });
         assert_eq!(take(&mut driver, link, true).is_empty(), is_letter, "{outcome:?} with {room} bytes");
         outcomes.push(outcome);
     }
