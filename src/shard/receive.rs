@@ -187,13 +187,11 @@ impl Shard {
                 continue;
             }
             let limit = self.core.settings.packet_size(connection.listener);
-            let decoded = codec::decode_next(rest, connection.wire.version, limit, topic);
-            if connection.wire.is_traced()
-                && let Ok(Decoded::Packet { packet, .. }) = &decoded
-            {
-                self.core.recorder().add_packet(now, id, packet);
+            let version = connection.wire.version;
+            if connection.wire.is_traced() {
+                self.trace_next(now, id, rest);
             }
-            let (flow, length) = match decoded {
+            let (flow, length) = match codec::decode_next(rest, version, limit, topic) {
                 Ok(Decoded::Packet { packet: Packet::Publish(ref publish), length }) => {
                     topic = publish.topic;
                     (ClientPublish::handle(now, id, publish, &mut self.lifecycle()), length)
@@ -214,6 +212,18 @@ impl Shard {
             taken += length;
         }
         (ReadProgress::All, taken)
+    }
+
+    /// Adds the packet that comes next to the traces of its client. The packet is decoded here and
+    /// once more by the caller: a reference to it there would cost every message of every client
+    /// 50 instructions, because the packet would have to lie in memory.
+    #[cold]
+    fn trace_next(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) {
+        let Some(connection) = self.core.connections.get(id) else { return };
+        let limit = self.core.settings.packet_size(connection.listener);
+        if let Ok(Decoded::Packet { packet, .. }) = codec::decode(rest, connection.wire.version, limit) {
+            self.core.recorder().add_packet(now, id, &packet);
+        }
     }
 
     /// Handles a packet of a connection whose CONNECT is not accepted yet, or which closes. Returns
