@@ -4,7 +4,7 @@
 use super::access::{Caller, Scope};
 use super::audit::{AuditedAction, Parameter, arguments};
 use super::failed::Failed;
-use super::problem::ProblemKind;
+use super::problem_kind::ProblemKind;
 use super::queries::letters::find_letter;
 use super::queries::target::ClientTarget;
 use super::request::permit;

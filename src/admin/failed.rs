@@ -1,7 +1,8 @@
 //! The reasons why a request has no answer, and the answer of each (RFC 9457).
 
 use super::access::Scope;
-use super::problem::{ProblemKind, problem};
+use super::problem::problem;
+use super::problem_kind::ProblemKind;
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, ResponseError};
 use std::fmt;

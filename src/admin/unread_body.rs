@@ -5,7 +5,8 @@
 //! ever. The server closes the connection after a second if somebody still has the body when the
 //! answer is written. So the answer has it.
 
-use super::problem::{ProblemKind, problem};
+use super::problem::problem;
+use super::problem_kind::ProblemKind;
 use actix_web::HttpMessage;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};

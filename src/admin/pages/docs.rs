@@ -4,7 +4,7 @@ use super::entry::{PageReader, login_of};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
 use crate::admin::access::Scope;
-use crate::admin::problem::{ProblemFacts, ProblemKind};
+use crate::admin::problem_kind::{ProblemFacts, ProblemKind};
 use crate::admin::routes::api_paths;
 use crate::admin::routes::openapi::description;
 use crate::admin::state::State;
@@ -70,7 +70,7 @@ pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>, stat
         version: env!("CARGO_PKG_VERSION"),
         operations: operations(description()),
         schemas: schemas(description()),
-        problems: ProblemKind::ALL.map(ProblemKind::facts).into(),
+        problems: ProblemKind::ALL.iter().map(|kind| kind.facts()).collect(),
     }))
 }
 

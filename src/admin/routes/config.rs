@@ -4,7 +4,8 @@
 use super::JsonAnswer;
 use crate::admin::commands;
 use crate::admin::failed::Failed;
-use crate::admin::problem::{ProblemKind, problem_body, respond};
+use crate::admin::problem::{problem_body, respond};
+use crate::admin::problem_kind::ProblemKind;
 use crate::admin::request::Asker;
 use crate::admin::state::State;
 use crate::broker::reload::{ReloadMode, Reloaded};

@@ -1,6 +1,7 @@
 //! /api/problems/{slug}: the meaning of an error, whose `type` is this path (RFC 9457).
 
-use crate::admin::problem::{ProblemKind, problem};
+use crate::admin::problem::problem;
+use crate::admin::problem_kind::ProblemKind;
 use actix_web::HttpResponse;
 use actix_web::web::Path;
 

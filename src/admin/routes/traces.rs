@@ -4,7 +4,7 @@ use super::JsonAnswer;
 use crate::admin::access::Caller;
 use crate::admin::audit::{AuditedAction, arguments};
 use crate::admin::failed::Failed;
-use crate::admin::problem::ProblemKind;
+use crate::admin::problem_kind::ProblemKind;
 use crate::admin::request::{Asker, limit_of};
 use crate::admin::state::State;
 use crate::admin::traces::book::TraceOrder;

@@ -1,0 +1,120 @@
+//! The kinds of error answers: a table.
+
+use actix_web::http::StatusCode;
+
+/// What is fixed for a kind of error.
+pub(super) struct ProblemFacts {
+    /// The status of the answer.
+    pub(super) status: StatusCode,
+    /// The end of the `type`. It never changes.
+    pub(super) slug: &'static str,
+    /// What the error means, and what to do.
+    pub(super) meaning: &'static str,
+}
+
+/// Makes the enum, the list of its values and their facts from one table, so that no kind can be
+/// left out of one of them.
+macro_rules! problem_kinds {
+    ($($kind:ident: $status:ident, $slug:literal, $meaning:literal;)*) => {
+        /// The kind of an error. The `type` of an answer is a path that explains it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum ProblemKind {
+            $($kind,)*
+        }
+
+        impl ProblemKind {
+            /// Every kind, by status.
+            pub(super) const ALL: &'static [ProblemKind] = &[$(ProblemKind::$kind,)*];
+
+            /// Returns what is fixed for the kind.
+            pub(super) const fn facts(self) -> ProblemFacts {
+                let (status, slug, meaning) = match self {
+                    $(ProblemKind::$kind => (StatusCode::$status, $slug, $meaning),)*
+                };
+                ProblemFacts { status, slug, meaning }
+            }
+        }
+    };
+}
+
+problem_kinds! {
+    InvalidParameter: BAD_REQUEST, "invalid-parameter",
+        "A parameter, or a field of the body, is unknown or has a value that it cannot have. \
+        `detail` names it and the values that it can have.";
+    InvalidCursor: BAD_REQUEST, "invalid-cursor",
+        "A cursor is valid for its own listing with its own filter. Begin again without a cursor.";
+    InvalidRequest: BAD_REQUEST, "invalid-request",
+        "The request cannot be read, so that no path has looked at it. The status says more: 404 \
+        for a part of the path that cannot be, 413 for a body of more than 64 KiB.";
+    Unauthorized: UNAUTHORIZED, "unauthorized",
+        "Nothing proves who asks. Send a token of `homing admin-token` as `Authorization: Bearer \
+        TOKEN`, or use the Unix socket.";
+    Forbidden: FORBIDDEN, "forbidden",
+        "The scope of the token is too small. `detail` names the scope that the request needs.";
+    ForeignHost: FORBIDDEN, "foreign-host",
+        "The Host header must name a loopback address, an address of the interface, or a name in \
+        `admin.hosts`. So a page of another site cannot reach the interface through a browser.";
+    NotFound: NOT_FOUND, "not-found",
+        "There is no such path, or no such kind of error. `/api/v1/docs` has all paths.";
+    NoSuchClient: NOT_FOUND, "no-such-client",
+        "There is no session of this client. It has ended, or the client id is another. A `/` in a \
+        client id is written as `%2F`.";
+    NoSuchMessage: NOT_FOUND, "no-such-message",
+        "The message is finished or has moved, for example from the queue into the in-flight \
+        window. List the messages again.";
+    NoSuchTrace: NOT_FOUND, "no-such-trace",
+        "There is no trace with this number. It was deleted, or newer traces needed its room.";
+    MethodNotAllowed: METHOD_NOT_ALLOWED, "method-not-allowed",
+        "The path takes other methods. The header `Allow` names them.";
+    Late: REQUEST_TIMEOUT, "late",
+        "The request was not complete within 10 s. An action may be carried out all the same; look \
+        before you try again.";
+    LengthRequired: LENGTH_REQUIRED, "length-required",
+        "A body needs the header `Content-Length`. One in chunks (`Transfer-Encoding`) is refused, \
+        because it may never end.";
+    NotConnected: CONFLICT, "not-connected",
+        "The client is away, so there is no connection to close. Its messages wait for its return.";
+    ResendForbidden: CONFLICT, "resend-forbidden",
+        "MQTT 5.0 forbids to send a packet again on its connection [MQTT-4.4.0-1]. Redeliver with \
+        `by=disconnect`: the messages are sent again when the client returns.";
+    SessionEnds: CONFLICT, "session-ends",
+        "The session ends with its connection, so a disconnect would drop the messages that it was \
+        to deliver again.";
+    AlreadyReceived: CONFLICT, "already-received",
+        "PUBREC came, so the receiver has the message. Only PUBCOMP is awaited.";
+    CannotPark: CONFLICT, "cannot-park",
+        "The message cannot become a dead letter. `detail` says why. The message stays where it is.";
+    CannotRepublish: CONFLICT, "cannot-republish",
+        "Nobody would take the message. `detail` says why. It stays a dead letter.";
+    ReservedTopic: CONFLICT, "reserved-topic",
+        "The broker itself publishes this topic, and would publish it again.";
+    ConfigInvalid: UNPROCESSABLE_ENTITY, "config-invalid",
+        "The configuration or one of its files has mistakes, so nothing is changed. `mistakes` has \
+        all of them.";
+    Busy: SERVICE_UNAVAILABLE, "busy",
+        "Too many ask at once, or a thread of the broker did not answer in time. Ask again later.";
+    NoRoom: SERVICE_UNAVAILABLE, "no-room",
+        "Memory or disk has no room for the change, see `limits.memory` and `store.size_limit`.";
+    Starting: SERVICE_UNAVAILABLE, "starting",
+        "The broker starts, and clients cannot connect yet. Ask again later.";
+}
+
+impl ProblemKind {
+    /// Returns the kind with a slug.
+    pub(super) fn of_slug(slug: &str) -> Option<ProblemKind> {
+        ProblemKind::ALL.iter().copied().find(|kind| kind.facts().slug == slug)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slug_of_a_kind_names_it_alone() {
+        for kind in ProblemKind::ALL {
+            assert_eq!(ProblemKind::of_slug(kind.facts().slug), Some(*kind));
+        }
+        assert_eq!(ProblemKind::of_slug("no-such-slug"), None);
+    }
+}
