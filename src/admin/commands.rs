@@ -192,7 +192,7 @@ fn result_of(done: &Result<Value, Failed>) -> String {
 /// Returns a result as JSON.
 fn done(outcome: Result<CommandOutcome, NoAnswer>) -> Result<Value, Failed> {
     let conflict = |kind, detail: &str| Err(Failed::Conflict(kind, detail.to_owned()));
-    match outcome.map_err(|_| Failed::Busy)? {
+    match outcome.map_err(|_| Failed::Unconfirmed)? {
         CommandOutcome::Done => Ok(json!({ "action": "done" })),
         CommandOutcome::Resent(packets) => Ok(json!({ "action": "resent", "packets": packets })),
         CommandOutcome::Disconnected => Ok(json!({ "action": "disconnected" })),
@@ -218,5 +218,16 @@ fn done(outcome: Result<CommandOutcome, NoAnswer>) -> Result<Value, Failed> {
             ProblemKind::ReservedTopic,
             "the broker itself publishes this topic, and would publish it again",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_without_an_answer_may_have_been_carried_out() {
+        let failed = done(Err(NoAnswer)).expect_err("no answer");
+        assert_eq!(failed.kind(), ProblemKind::Unconfirmed);
     }
 }

@@ -32,8 +32,10 @@ pub(super) enum Failed {
     NoRoom,
     /// The request was not complete in time.
     Late,
-    /// A shard did not answer in time, or too many ask at once.
+    /// A shard did not answer in time, or too many ask at once. Nothing was changed.
     Busy,
+    /// A shard did not answer to an action in time, which may have been carried out.
+    Unconfirmed,
     /// The broker starts.
     Starting,
 }
@@ -77,6 +79,10 @@ impl Failed {
             ),
             Failed::Late => (ProblemKind::Late, "the request was not complete in time"),
             Failed::Busy => (ProblemKind::Busy, "the broker is busy; ask again later"),
+            Failed::Unconfirmed => (
+                ProblemKind::Unconfirmed,
+                "no answer within 2 s; the action may have been carried out, so look before you try again",
+            ),
             Failed::Starting => (ProblemKind::Starting, "the broker starts; ask again later"),
         };
         (kind, detail.to_owned())

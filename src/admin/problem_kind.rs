@@ -97,6 +97,9 @@ problem_kinds! {
         "Memory or disk has no room for the change, see `limits.memory` and `store.size_limit`.";
     Starting: SERVICE_UNAVAILABLE, "starting",
         "The broker starts, and clients cannot connect yet. Ask again later.";
+    Unconfirmed: GATEWAY_TIMEOUT, "unconfirmed",
+        "A thread of the broker, or the disk, did not answer within 2 s. The action may have been \
+        carried out, or may still be; look before you try again.";
 }
 
 impl ProblemKind {

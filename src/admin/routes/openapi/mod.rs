@@ -35,13 +35,13 @@ fn whole(rows: impl Iterator<Item = (&'static str, &'static str, Option<Scope>)>
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
     document["components"]["schemas"] = read(include_str!("schemas.json"));
     for (method, path, least) in rows {
-        complete(&mut document["paths"][path][method.to_ascii_lowercase()], least);
+        complete(&mut document["paths"][path][method.to_ascii_lowercase()], method, least);
     }
     document
 }
 
 /// Adds to an operation what follows from its row.
-fn complete(operation: &mut Value, least: Option<Scope>) {
+fn complete(operation: &mut Value, method: &str, least: Option<Scope>) {
     operation["x-scope"] = least.map(Scope::name).into();
     // A foreign Host, a request that is not complete in time, and a body without a length.
     let mut refusals = vec!["403", "408", "411"];
@@ -53,6 +53,10 @@ fn complete(operation: &mut Value, least: Option<Scope>) {
         }
         None => json!([]),
     };
+    if least.is_some() && method != "GET" {
+        // An action that nobody confirmed in time.
+        refusals.push("504");
+    }
     for status in refusals {
         if operation["responses"][status].is_null() {
             operation["responses"][status] = json!({ "$ref": "#/components/responses/Problem" });
