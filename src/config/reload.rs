@@ -81,7 +81,7 @@ impl Loaded {
 
 impl Config {
     /// Returns this configuration with the values of `new` of all keys that need no restart. The
-    /// listeners are those that [`listener_changes`] decides on.
+    /// listeners are those that `listener_changes` decides on.
     pub fn with_reloaded(&self, new: &Config) -> Config {
         let mut config = self.clone();
         for key in keys::keys().filter(|key| key.effect != ReloadEffect::Restart) {
