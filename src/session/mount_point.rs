@@ -92,11 +92,12 @@ impl MountPoint {
     }
 
     /// Returns the Topic Name by which a client knows a topic of the broker. Returns `None` for a
-    /// topic that is not below the mount point.
+    /// topic that is not below the mount point, and for one whose name would begin with `$`: only
+    /// clients elsewhere can publish it, and it would look like a topic of the broker.
     #[inline]
     pub fn own_name<'a>(&self, full: &'a str) -> Option<&'a str> {
         match full.strip_prefix(&*self.0) {
-            Some(own) => Some(own).filter(|own| !own.is_empty()),
+            Some(own) => Some(own).filter(|own| !own.is_empty() && !own.starts_with('$')),
             None => Some(full).filter(|full| *full == GRANTED_TOPIC),
         }
     }
@@ -104,7 +105,8 @@ impl MountPoint {
     /// Returns true if a subscription of the broker can be that of a client behind this mount
     /// point.
     pub fn has_filter(&self, full: &str) -> bool {
-        self.own_name(without_share(full)).is_some()
+        let full = without_share(full);
+        full == GRANTED_TOPIC || full.strip_prefix(&*self.0).is_some_and(|own| !own.is_empty())
     }
 }
 
@@ -153,6 +155,14 @@ mod tests {
             assert_eq!(mount.own_name(topic), None, "{topic}");
         }
         assert_eq!(mount.own_name(GRANTED_TOPIC), Some(GRANTED_TOPIC));
+    }
+
+    #[test]
+    fn nobody_elsewhere_can_publish_what_looks_like_a_topic_of_the_broker() {
+        for topic in ["tenant/$SYS/broker/uptime", "tenant/$homing/session/granted", "tenant/$"] {
+            assert_eq!(mount("tenant/").own_name(topic), None, "{topic}");
+        }
+        assert_eq!(mount("tenant/").own_name("tenant/a/$SYS"), Some("a/$SYS"));
     }
 
     #[test]
