@@ -405,6 +405,25 @@ fn a_letter_stays_if_the_queues_of_all_subscribers_of_the_topic_are_full() {
 }
 
 #[test]
+fn a_message_that_expires_for_a_refused_republication_becomes_a_letter() {
+    let mut settings = driver::settings();
+    settings.letters = LIMITS;
+    settings.session.send.queue.bytes = 1_500;
+    settings.session.send.redelivery.dead_letters = [DropReason::Expired].into_iter().collect();
+    let (mut driver, publisher) = with_letter_of(&settings, &[b'x'; 1_000]);
+    publish_payload(&mut driver, publisher, b"e", Some(1));
+    publish_payload(&mut driver, publisher, &[b'y'; 1_000], None);
+    driver.advance(Duration::from_secs(2));
+    assert_eq!(letters(&driver).len(), 1, "the queue still has the expired message");
+    let outcome = republish(&mut driver, RepublishTo::Topic);
+    assert!(matches!(outcome, CommandOutcome::CannotRepublish(_)), "{outcome:?}");
+    let mut causes: Vec<_> = letters(&driver).iter().map(|letter| letter.cause.to_string()).collect();
+    causes.sort();
+    assert_eq!(causes, ["expired", "parked"]);
+    driver.shards[0].recount().expect("every charge is right");
+}
+
+#[test]
 fn the_newest_letters_stay_after_the_wall_clock_was_set_back() {
     let mut driver = MemoryDriver::new(
         &ShardSettings { letters: LetterLimits { letters: 2, ..LIMITS }, ..driver::settings() },

@@ -153,9 +153,14 @@ impl DeadLetters {
         self.waiting.extend(dead_letter);
     }
 
-    /// Takes back the newest dead letters, until `len` of them wait.
+    /// Takes back the dead letters of a refused message that never expires: those behind the first
+    /// `len`, except messages that expired or were dropped as the oldest of a full queue. These
+    /// left their queues for the refused message, and are in no other place.
     pub(crate) fn take_back(&mut self, len: usize) {
-        self.waiting.truncate(len);
+        let newer = self.waiting.split_off(len.min(self.waiting.len()));
+        let is_other =
+            |letter: &DeadLetter| matches!(letter.cause, DropReason::Expired | DropReason::QueueOverflow);
+        self.waiting.extend(newer.into_iter().filter(is_other));
     }
 
     /// Sets the time of day, in milliseconds since 1970. Dead letters show this time to their
