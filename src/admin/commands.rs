@@ -8,7 +8,7 @@ use super::problem_kind::ProblemKind;
 use super::queries::letters::find_letter;
 use super::queries::target::ClientTarget;
 use super::request::permit;
-use super::state::AdminState;
+use super::state::{AdminState, State};
 use crate::broker::observer::NoAnswer;
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::mqtt::topic::is_topic_name;
@@ -43,31 +43,40 @@ pub(super) fn message_action(
     }
 }
 
+/// Makes a change to its end, even if its request ends before: its time is over, or its connection
+/// is lost. Otherwise the change would be made, and the audit log would not know of it.
+///
+/// # Errors
+/// The interface stops.
+pub(super) async fn complete<T: 'static>(change: impl Future<Output = T> + 'static) -> Result<T, Failed> {
+    actix_web::rt::spawn(change).await.map_err(|_| Failed::Busy)
+}
+
 /// Acts on a client for a caller, and writes a line of the audit log. Returns what was done.
 ///
 /// # Errors
 /// The caller's scope is too small, the client or message is not there, the action does not fit, or
 /// the shard does not answer.
 pub(super) async fn carry_out(
-    state: &AdminState,
+    state: &State,
     caller: &Caller,
     target: &ClientTarget,
     action: OperatorAction,
     note: &str,
 ) -> Result<Value, Failed> {
     permit(caller, Scope::Operator)?;
-    let observer = state.running()?;
-    let command = OperatorCommand { client: target.session.clone(), action };
-    let done = done(observer.command(target.shard(observer), command).await);
     let (name, parameter) = words(state, action);
-    let action = AuditedAction {
-        action: name,
-        target: &target.shown,
-        arguments: arguments(&[parameter, note_parameter(note)]),
-        result: result_of(&done),
-    };
-    state.audit().note(caller, &action);
-    done
+    let arguments = arguments(&[parameter, note_parameter(note)]);
+    let (state, caller, target) = (state.clone(), caller.clone(), target.clone());
+    complete(async move {
+        let observer = state.running()?;
+        let command = OperatorCommand { client: target.session.clone(), action };
+        let done = done(observer.command(target.shard(observer), command).await);
+        let (target, result) = (&*target.shown, result_of(&done));
+        state.audit().note(&caller, &AuditedAction { action: name, target, arguments, result });
+        done
+    })
+    .await?
 }
 
 /// Reads the receivers of a republication.
@@ -85,7 +94,7 @@ pub(super) fn republish_to(word: &str) -> Result<RepublishTo, Failed> {
 /// # Errors
 /// As [`carry_out`].
 pub(super) async fn command_on_message(
-    state: &AdminState,
+    state: &State,
     caller: &Caller,
     (action, target): (&'static str, &str),
     note: &str,
@@ -96,10 +105,15 @@ pub(super) async fn command_on_message(
         MessageCommand::Republish(_, to) => Some(("to", to.name().to_owned())),
         _ => None,
     };
-    let done = done(state.running()?.command_on_message(shard, command).await);
-    let (arguments, result) = (arguments(&[to, note_parameter(note)]), result_of(&done));
-    state.audit().note(caller, &AuditedAction { action, target, arguments, result });
-    done.map(drop)
+    let arguments = arguments(&[to, note_parameter(note)]);
+    let (state, caller, target) = (state.clone(), caller.clone(), target.to_owned());
+    complete(async move {
+        let done = done(state.running()?.command_on_message(shard, command).await);
+        let (target, result) = (&*target, result_of(&done));
+        state.audit().note(&caller, &AuditedAction { action, target, arguments, result });
+        done.map(drop)
+    })
+    .await?
 }
 
 /// Acts on a stored dead letter for a caller, and writes a line of the audit log. `name` is that of
@@ -108,7 +122,7 @@ pub(super) async fn command_on_message(
 /// # Errors
 /// There is no such letter, or as [`carry_out`].
 pub(super) async fn command_on_letter(
-    state: &AdminState,
+    state: &State,
     caller: &Caller,
     (action, name): (&'static str, &str),
     note: &str,
@@ -128,7 +142,7 @@ pub(super) async fn command_on_letter(
 /// # Errors
 /// The caller's scope is too small, the topic is no topic name or is reserved, it has no retained
 /// message, or the shard does not answer.
-pub(super) async fn delete_retained(state: &AdminState, caller: &Caller, topic: &str) -> Result<(), Failed> {
+pub(super) async fn delete_retained(state: &State, caller: &Caller, topic: &str) -> Result<(), Failed> {
     permit(caller, Scope::Operator)?;
     if !is_topic_name(topic) {
         return Err(Failed::Parameter("name a topic without wildcards: topic=a/b".to_owned()));
@@ -144,22 +158,26 @@ pub(super) async fn delete_retained(state: &AdminState, caller: &Caller, topic: 
 /// # Errors
 /// The caller's scope is too small, or the broker starts or stops.
 pub(super) async fn reload(
-    state: &AdminState,
+    state: &State,
     caller: &Caller,
     mode: ReloadMode,
 ) -> Result<Result<Reloaded, Vec<String>>, Failed> {
     permit(caller, Scope::Admin)?;
-    let result = state.running()?.reload(mode).await.map_err(|_| Failed::Busy)?;
-    let outcome = if result.is_ok() { "done" } else { ProblemKind::ConfigInvalid.facts().slug };
-    let dry_run = (mode == ReloadMode::Check).then(|| ("dry_run", "true".to_owned()));
-    let action = AuditedAction {
-        action: "reload",
-        target: "configuration",
-        arguments: arguments(&[dry_run]),
-        result: outcome.to_owned(),
-    };
-    state.audit().note(caller, &action);
-    Ok(result)
+    let (state, caller) = (state.clone(), caller.clone());
+    complete(async move {
+        let result = state.running()?.reload(mode).await.map_err(|_| Failed::Busy)?;
+        let outcome = if result.is_ok() { "done" } else { ProblemKind::ConfigInvalid.facts().slug };
+        let dry_run = (mode == ReloadMode::Check).then(|| ("dry_run", "true".to_owned()));
+        let action = AuditedAction {
+            action: "reload",
+            target: "configuration",
+            arguments: arguments(&[dry_run]),
+            result: outcome.to_owned(),
+        };
+        state.audit().note(&caller, &action);
+        Ok(result)
+    })
+    .await?
 }
 
 /// Returns the name of an action in the audit log, and its parameter.
@@ -224,10 +242,28 @@ fn done(outcome: Result<CommandOutcome, NoAnswer>) -> Result<Value, Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+    use tokio::sync::oneshot;
 
     #[test]
     fn an_action_without_an_answer_may_have_been_carried_out() {
         let failed = done(Err(NoAnswer)).expect_err("no answer");
         assert_eq!(failed.kind(), ProblemKind::Unconfirmed);
+    }
+
+    #[test]
+    fn a_change_is_made_to_its_end_though_its_request_ends_before() {
+        actix_rt::System::new().block_on(async {
+            let (shard, answer) = oneshot::channel::<u64>();
+            let (noted, is_noted) = oneshot::channel();
+            let change = async move {
+                let number = answer.await.expect("the shard answers");
+                noted.send(number).expect("the test waits");
+            };
+            let request = tokio::time::timeout(Duration::ZERO, complete(change)).await;
+            assert!(request.is_err(), "the request ends first");
+            shard.send(7).expect("the change is still being made");
+            assert_eq!(is_noted.await, Ok(7));
+        });
     }
 }

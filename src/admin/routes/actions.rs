@@ -6,7 +6,7 @@ use crate::admin::commands::{carry_out, message_action, redeliver_by};
 use crate::admin::failed::Failed;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::request::{Asker, note_of};
-use crate::admin::state::{AdminState, State};
+use crate::admin::state::State;
 use crate::shard::features::administration::OperatorAction;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
@@ -85,7 +85,7 @@ pub(crate) async fn park(
 }
 
 async fn on_message(
-    state: &AdminState,
+    state: &State,
     caller: &Caller,
     (client_id, message): &(String, String),
     parameters: ActionParameters,
@@ -96,7 +96,7 @@ async fn on_message(
 
 /// Acts on a client. Returns what was done.
 async fn act(
-    state: &AdminState,
+    state: &State,
     caller: &Caller,
     client_id: &str,
     ActionParameters { reference, note }: ActionParameters,

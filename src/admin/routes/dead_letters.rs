@@ -9,7 +9,7 @@ use crate::admin::queries::letters::{
     LetterParameters, PayloadView, find_letter, list_letters, view_payload,
 };
 use crate::admin::request::{Asker, note_of, permit};
-use crate::admin::state::{AdminState, State};
+use crate::admin::state::State;
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::shard::features::message_commands::MessageCommand;
@@ -101,7 +101,7 @@ pub(crate) async fn delete(
 }
 
 async fn act(
-    state: &AdminState,
+    state: &State,
     caller: &Caller,
     (action, name): (&'static str, &str),
     note: Option<String>,

@@ -3,6 +3,7 @@
 use super::JsonAnswer;
 use crate::admin::access::Caller;
 use crate::admin::audit::{AuditedAction, arguments};
+use crate::admin::commands::complete;
 use crate::admin::failed::Failed;
 use crate::admin::problem_kind::ProblemKind;
 use crate::admin::request::{Asker, limit_of};
@@ -61,15 +62,6 @@ pub(crate) async fn begin(caller: Asker, body: Bytes, state: State) -> Result<Ht
     let order = checked(wanted)?;
     let number = complete(begin_and_note(state, caller.into_inner(), order)).await??;
     Ok(HttpResponse::Created().json(json!({ "trace": number })))
-}
-
-/// Makes a change to its end, even if its request ends before. Otherwise a trace would run that no
-/// list shows and that the audit log does not know.
-///
-/// # Errors
-/// The interface stops.
-async fn complete<T: 'static>(change: impl Future<Output = T> + 'static) -> Result<T, Failed> {
-    actix_web::rt::spawn(change).await.map_err(|_| Failed::Busy)
 }
 
 async fn begin_and_note(state: State, caller: Caller, order: TraceOrder) -> Result<u64, Failed> {
@@ -144,26 +136,4 @@ async fn end_and_note(state: State, caller: Caller, number: u64) -> bool {
     let (target, arguments) = (number.to_string(), String::new());
     state.audit().note(&caller, &AuditedAction { action: "end_trace", target: &target, arguments, result });
     is_ended
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::sync::oneshot;
-
-    #[test]
-    fn a_change_is_made_to_its_end_though_its_request_ends_before() {
-        actix_rt::System::new().block_on(async {
-            let (shard, answer) = oneshot::channel::<u64>();
-            let (noted, is_noted) = oneshot::channel();
-            let change = async move {
-                let number = answer.await.expect("the shard answers");
-                noted.send(number).expect("the test waits");
-            };
-            let request = tokio::time::timeout(Duration::ZERO, complete(change)).await;
-            assert!(request.is_err(), "the request ends first");
-            shard.send(7).expect("the change is still being made");
-            assert_eq!(is_noted.await, Ok(7));
-        });
-    }
 }
