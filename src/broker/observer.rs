@@ -104,7 +104,7 @@ impl Observer {
     /// There is no such shard, it does not answer within two seconds, or the broker stops. The
     /// command may be carried out all the same.
     pub async fn command(&self, shard: usize, command: OperatorCommand) -> Result<CommandOutcome, NoAnswer> {
-        self.send(shard, CommandShard(command)).await
+        self.send(shard, CommandShard(command)).await?.ok_or(NoAnswer)
     }
 
     /// Carries out a command about a message that no session has. Answers once the store has
@@ -117,7 +117,7 @@ impl Observer {
         shard: usize,
         command: MessageCommand,
     ) -> Result<CommandOutcome, NoAnswer> {
-        self.send(shard, CommandMessage(command)).await
+        self.send(shard, CommandMessage(command)).await?.ok_or(NoAnswer)
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard

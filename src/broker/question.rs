@@ -19,20 +19,22 @@ impl Message for AskShard {
     type Result = ShardAnswer;
 }
 
-/// Carries out a command of an operator in a shard.
+/// Carries out a command of an operator in a shard. The answer is `None` if the broker ended before
+/// the store had committed the change.
 #[derive(Clone, Debug)]
 pub struct CommandShard(pub OperatorCommand);
 
 impl Message for CommandShard {
-    type Result = CommandOutcome;
+    type Result = Option<CommandOutcome>;
 }
 
-/// Carries out a command of an operator about a message that no session has.
+/// Carries out a command of an operator about a message that no session has. The answer is that of
+/// [`CommandShard`].
 #[derive(Clone, Debug)]
 pub struct CommandMessage(pub MessageCommand);
 
 impl Message for CommandMessage {
-    type Result = CommandOutcome;
+    type Result = Option<CommandOutcome>;
 }
 
 /// The answer of a shard.

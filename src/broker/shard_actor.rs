@@ -266,28 +266,22 @@ impl Handler<AskShard> for ShardActor {
 }
 
 impl Handler<CommandShard> for ShardActor {
-    type Result = ResponseFuture<CommandOutcome>;
+    type Result = ResponseFuture<Option<CommandOutcome>>;
 
     /// Answers once the change is committed.
     fn handle(&mut self, command: CommandShard, _: &mut Context<ShardActor>) -> Self::Result {
         let (outcome, committed) = self.driver.carry_out(&command.0);
-        Box::pin(async move {
-            committed.wait().await;
-            outcome
-        })
+        Box::pin(async move { committed.wait().await.then_some(outcome) })
     }
 }
 
 impl Handler<CommandMessage> for ShardActor {
-    type Result = ResponseFuture<CommandOutcome>;
+    type Result = ResponseFuture<Option<CommandOutcome>>;
 
     /// Answers once the change is committed.
     fn handle(&mut self, command: CommandMessage, _: &mut Context<ShardActor>) -> Self::Result {
         let (outcome, committed) = self.driver.carry_out_on_message(&command.0);
-        Box::pin(async move {
-            committed.wait().await;
-            outcome
-        })
+        Box::pin(async move { committed.wait().await.then_some(outcome) })
     }
 }
 

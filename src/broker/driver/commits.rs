@@ -36,11 +36,31 @@ impl CommitWaits {
 }
 
 impl AwaitedCommit {
-    /// Waits for the commit. Returns at once if nothing waits.
-    pub async fn wait(self) {
-        if let Some(receiver) = self.0 {
-            // The sender is dropped only when the broker ends.
-            let _ = receiver.await;
+    /// Waits for the commit. Returns true at once if nothing waits, and false if the broker ended
+    /// before the commit.
+    pub async fn wait(self) -> bool {
+        match self.0 {
+            Some(receiver) => receiver.await.is_ok(),
+            None => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_the_end_of_the_broker_ends_is_no_commit() {
+        let waits = CommitWaits::default();
+        let (first, second) = (waits.wait_for(Some(Lsn(1))), waits.wait_for(Some(Lsn(2))));
+        let none = waits.wait_for(None);
+        waits.committed(Lsn(1));
+        drop(waits);
+        actix_rt::System::new().block_on(async {
+            assert!(first.wait().await);
+            assert!(!second.wait().await);
+            assert!(none.wait().await);
+        });
     }
 }
