@@ -2,10 +2,11 @@
 //! packets.
 
 use crate::access;
-use crate::client::{V5, connect, encoded, enter, named_at, publication, will};
+use crate::client::{V5, connect, encoded, enter, named_at, publication, subscribe, will};
 use crate::driver::{self, LinkId, MemoryDriver};
-use homing::mqtt::packet::{Connect, ConnectProperties, Packet, Publish, WillMessage};
+use homing::mqtt::packet::{Connect, ConnectProperties, Packet, Publish, QoS, WillMessage};
 use homing::persistence::records::Record;
+use homing::shard::observe::query::{Query, QueryAnswer};
 use std::time::Duration;
 use tikv_jemalloc_ctl::thread::{allocatedp, deallocatedp};
 
@@ -28,6 +29,23 @@ fn begun(bytes: usize) -> Vec<u8> {
     publish("t", &vec![0; 200 * KIB], false, &mut whole);
     whole.truncate(bytes);
     whole
+}
+
+#[test]
+fn an_answer_with_the_subscribers_of_a_filter_ends_after_256_kib_of_client_identifiers() {
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    for number in 0..10 {
+        let name = format!("{number}{}", "x".repeat(60 * KIB - 1));
+        let link = client(&mut driver, &name, 0, None);
+        subscribe(&mut driver, link, &["t", "$share/g/t"], QoS::AtLeastOnce);
+    }
+    let by_filter = |filter: &str| Query::Subscribers { filter: filter.into() };
+    for query in [by_filter("t"), by_filter("$share/g/t"), Query::Receivers { topic: "t".into() }] {
+        let QueryAnswer::Receivers(found) = driver.shards[0].answer(driver.now, &query) else {
+            panic!("no receivers: {query:?}");
+        };
+        assert_eq!((found.sessions.len(), found.more), (5, true), "{query:?}");
+    }
 }
 
 #[test]

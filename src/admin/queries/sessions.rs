@@ -14,7 +14,7 @@ use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::outbound::stall::StallCause;
 use crate::shard::arrival::ListenerNumber;
-use crate::shard::observe::query::{Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary};
+use crate::shard::observe::query::{BYTES, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary};
 use crate::shard::slots::SessionId;
 use crate::time::duration;
 use actix_web::HttpRequest;
@@ -23,10 +23,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 /// Time for one page. A page that is not full by then is short, and `next` continues.
-const PAGE: Duration = Duration::from_millis(50);
-
-/// Bytes of client identifiers after which a page ends.
-const BYTES: usize = 256 << 10;
+pub(super) const PAGE: Duration = Duration::from_millis(50);
 
 /// Sessions in a page at most.
 const MOST: usize = 1_000;

@@ -126,7 +126,8 @@ pub(crate) async fn receivers(
     matched(state, observer, &Query::Receivers { topic: topic.into() }).await
 }
 
-/// Asks all shards for receivers. Returns them together.
+/// Asks all shards for receivers, until there are as many bytes as one answer may have. Returns
+/// them together.
 ///
 /// # Errors
 /// A shard does not answer.
@@ -137,9 +138,13 @@ pub(super) async fn matched(
 ) -> Result<MatchedReceivers, Failed> {
     let mut all = MatchedReceivers::default();
     for shard in 0..observer.shards() {
+        if all.has_all_bytes() {
+            all.more = true;
+            break;
+        }
         if let QueryAnswer::Receivers(matched) = ask(state, observer, shard, query.clone()).await?.answer {
-            let MatchedReceivers { sessions, groups, more } = *matched;
-            all.sessions.extend(sessions);
+            let MatchedReceivers { sessions, groups, more, .. } = *matched;
+            sessions.into_iter().for_each(|session| all.add(session));
             for group in groups {
                 // Every shard knows every group.
                 if !all.groups.iter().any(|known| known.0 == group.0) {

@@ -291,13 +291,9 @@ impl SubscriptionTree {
         self.groups.end()
     }
 
-    /// Returns the subscribers of this shard with exactly this filter. Costs a copy of them.
-    pub fn subscribers_of(&self, filter: &str) -> Vec<Subscriber> {
-        let mut all = Vec::new();
-        if let Some(receivers) = self.filters.find(filter) {
-            receivers.local.copy_to(&mut all);
-        }
-        all
+    /// Returns the subscribers of this shard with exactly this filter.
+    pub fn subscribers_of(&self, filter: &str) -> impl Iterator<Item = Subscriber> {
+        self.filters.find(filter).into_iter().flat_map(|receivers| receivers.local.iter()).copied()
     }
 
     /// Returns a group to choose a member of it. The group knows which members are online.

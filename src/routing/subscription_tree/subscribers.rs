@@ -167,6 +167,17 @@ impl Subscribers {
         }
     }
 
+    /// Returns the subscribers in ascending order of their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Subscriber> {
+        let (few, many): (&[Subscriber], &[Run]) = match self {
+            Subscribers::None => (&[], &[]),
+            Subscribers::One(one) => (std::slice::from_ref(one), &[]),
+            Subscribers::Few(run) => (&run.0, &[]),
+            Subscribers::Many(runs) => (&[], &runs.0),
+        };
+        few.iter().chain(many.iter().flat_map(|run| &run.0))
+    }
+
     /// Returns the bytes on the heap.
     pub(super) fn memory(&self) -> usize {
         match self {
@@ -288,6 +299,7 @@ mod tests {
     fn all(subscribers: &Subscribers) -> Vec<Subscriber> {
         let mut out = Vec::new();
         subscribers.copy_to(&mut out);
+        assert!(subscribers.iter().eq(&out));
         out
     }
 

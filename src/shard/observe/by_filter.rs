@@ -42,8 +42,8 @@ pub(crate) fn shared_groups(from: u32, most: usize, routes: &Routes) -> SharedGr
     found
 }
 
-/// Returns the sessions of this shard with exactly this filter, at most [`ROWS`]: subscribers, or
-/// the members of a shared group.
+/// Returns the sessions of this shard with exactly this filter, until the answer is full:
+/// subscribers, or the members of a shared group.
 pub(crate) fn subscribers(filter: &str, core: &Core, routes: &Routes) -> MatchedReceivers {
     match routes.router.group_of(filter) {
         Some(id) => {
@@ -58,7 +58,7 @@ pub(crate) fn subscribers(filter: &str, core: &Core, routes: &Routes) -> Matched
         }
         None => {
             let all = routes.router.tree().subscribers_of(filter);
-            sessions(filter, all.iter().map(|one| (one.session.0, one.options.qos())), core)
+            sessions(filter, all.map(|one| (one.session.0, one.options.qos())), core)
         }
     }
 }
@@ -67,11 +67,11 @@ fn sessions(filter: &str, slots: impl Iterator<Item = (u32, QoS)>, core: &Core) 
     let mut found = MatchedReceivers::default();
     let known = slots.filter_map(|(slot, qos)| Some((core.sessions.at(slot)?.1, qos)));
     for (entry, qos) in known {
-        if found.sessions.len() >= ROWS {
+        if found.is_full() {
             found.more = true;
             break;
         }
-        found.sessions.push(MatchedSession {
+        found.add(MatchedSession {
             client_id: entry.session.client_id.clone(),
             connected: entry.connection.is_some(),
             qos,

@@ -9,6 +9,9 @@ use crate::time::Instant;
 /// Sessions, messages or filters in one answer at most.
 pub const ROWS: usize = 256;
 
+/// Bytes of client identifiers after which an answer ends.
+pub const BYTES: usize = 256 << 10;
+
 /// A message that waits for its receiver.
 #[derive(Clone, Debug)]
 pub struct MessageSummary {

@@ -26,13 +26,10 @@ use crate::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::shard::observe::message_summary::{MessageSummary, ROWS};
+pub use crate::shard::observe::message_summary::{BYTES, MessageSummary, ROWS};
 
 /// Slots of sessions that one question visits at most: 0.1 ms at 100 ns each.
 pub const SLOTS: u32 = 1_024;
-
-/// Bytes of client identifiers after which an answer ends.
-const BYTES: usize = 256 << 10;
 
 /// A question.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use crate::routing::subscription_tree::Matches;
 use crate::session::outbound::stall::SocketView;
 use crate::session::packet_notes::cut;
 use crate::shard::core::Core;
-use crate::shard::observe::message_summary::ROWS;
+use crate::shard::observe::message_summary::{BYTES, ROWS};
 use crate::shard::observe::unfinished::{UnfinishedMessage, queued_row, sent_row};
 use crate::shard::observe::wait_reason::{WaitReason, Waiting};
 use crate::shard::routes::Routes;
@@ -73,15 +73,35 @@ impl MatchedSession {
     }
 }
 
-/// The receivers of a topic in one shard.
+/// The receivers of a topic.
 #[derive(Clone, Debug, Default)]
 pub struct MatchedReceivers {
-    /// The sessions, at most [`ROWS`].
+    /// The sessions, at most [`ROWS`] of each shard.
     pub sessions: Vec<MatchedSession>,
+    /// Bytes of the client identifiers of `sessions`.
+    bytes: usize,
     /// The shared groups in full, each with its number of members in all shards.
     pub groups: Vec<(Box<str>, usize)>,
     /// True if there are more than the answer has.
     pub more: bool,
+}
+
+impl MatchedReceivers {
+    /// Adds a session.
+    pub fn add(&mut self, session: MatchedSession) {
+        self.bytes += session.client_id.len();
+        self.sessions.push(session);
+    }
+
+    /// Returns true if the client identifiers have [`BYTES`] or more. Each may have 64 KiB.
+    pub fn has_all_bytes(&self) -> bool {
+        self.bytes >= BYTES
+    }
+
+    /// Returns true if the answer of one shard takes no further session.
+    pub(crate) fn is_full(&self) -> bool {
+        self.sessions.len() >= ROWS || self.has_all_bytes()
+    }
 }
 
 /// Returns the receivers of a topic in this shard.
@@ -93,14 +113,14 @@ pub(crate) fn receivers(topic: &str, core: &Core, routes: &Routes) -> MatchedRec
     }
     matched.subscribers.sort_unstable_by_key(|subscriber| subscriber.session.0);
     for same in matched.subscribers.chunk_by(|a, b| a.session == b.session) {
-        if found.sessions.len() >= ROWS {
+        if found.is_full() {
             found.more = true;
             break;
         }
         let slot = same.first().map_or(0, |subscriber| subscriber.session.0);
         let Some((_, entry)) = core.sessions.at(slot) else { continue };
         let filters = entry.session.subscriptions.iter().take(FILTERS);
-        found.sessions.push(MatchedSession {
+        found.add(MatchedSession {
             client_id: entry.session.client_id.clone(),
             connected: entry.connection.is_some(),
             qos: same.iter().map(|subscriber| subscriber.options.qos()).max().unwrap_or_default(),
