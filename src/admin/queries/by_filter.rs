@@ -1,10 +1,12 @@
 //! The sessions with a topic filter, and the shared groups.
 
 use super::ask::ask;
+use super::sessions::PAGE;
 use super::whereabouts::matched;
 use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
+use crate::clock;
 use crate::mqtt::topic::TopicFilter;
 use crate::shard::observe::by_filter::SharedGroups;
 use crate::shard::observe::query::{Query, QueryAnswer};
@@ -25,8 +27,8 @@ pub(crate) async fn subscribers(
     matched(state, observer, &Query::Subscribers { filter: filter.into() }).await
 }
 
-/// Returns a page of the shared groups from a place on, with at most `most` groups. A group that
-/// stays is listed once over all pages.
+/// Returns a page of the shared groups from a place on, with at most `most` groups. The page is
+/// short if its time is over. A group that stays is listed once over all pages.
 ///
 /// # Errors
 /// The shard does not answer.
@@ -37,7 +39,9 @@ pub(crate) async fn shared_groups(
     most: usize,
 ) -> Result<SharedGroups, Failed> {
     let mut all = SharedGroups { next: Some(from), ..SharedGroups::default() };
-    while let Some(from) = all.next.filter(|_| all.groups.len() < most) {
+    let started = clock::now();
+    let has_room = |groups: usize| groups < most && clock::now().since(started) < PAGE;
+    while let Some(from) = all.next.filter(|_| has_room(all.groups.len())) {
         let query = Query::SharedGroups { from, most: most - all.groups.len() };
         // Every shard knows every group.
         let QueryAnswer::SharedGroups(part) = ask(state, observer, 0, query).await?.answer else {
