@@ -369,6 +369,14 @@ impl SessionEntry {
         !self.holds() && self.session.sender.backlog.may_have_room(now, size, limits)
     }
 
+    /// Estimates if the session gets a new message above QoS 0 of `size` bytes, without a change.
+    /// Returns false if the message would be refused now.
+    pub(crate) fn may_take(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
+        let limits = self.session.queue_limits(policy);
+        let drops_oldest = limits.policy == QueuePolicy::DropOldest && size <= limits.bytes;
+        drops_oldest || self.has_room_for_orphaned(now, size, policy)
+    }
+
     /// Returns how many messages of a long queue stay in memory. The others are parked.
     pub(crate) fn head(&self) -> Head {
         match self.connection {

@@ -357,6 +357,33 @@ fn a_message_is_not_parked_if_it_is_not_known_at_once_who_gets_its_letter() {
 }
 
 #[test]
+fn a_message_is_not_parked_if_no_subscriber_can_take_a_letter_that_is_not_stored() {
+    for (qos, most) in [(QoS::AtMostOnce, 0), (QoS::AtLeastOnce, 1)] {
+        let mut settings = driver::settings();
+        settings.letters = LetterLimits { letters: 0, bytes: 0 };
+        settings.session.send.queue.messages = 1;
+        let mut driver = MemoryDriver::new(&settings, 1);
+        driver.keep_in_store();
+        let link = subscriber(&mut driver, "receiver");
+        driver.close(link);
+        let reader = subscribed(&mut driver, "reader", "$dead/#", qos);
+        driver.close(reader);
+        let publisher = client::client(&mut driver, "publisher", 10);
+        for _ in 0..most {
+            publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
+            assert_eq!(park(&mut driver, "receiver"), CommandOutcome::Done);
+        }
+        publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
+        let refused = park(&mut driver, "receiver");
+        let is_refused =
+            matches!(refused, CommandOutcome::CannotPark(why) if why.contains("can take it now"));
+        assert!(is_refused, "{qos:?} {refused:?}");
+        let link = come_back(&mut driver, None);
+        assert_eq!(take(&mut driver, link, true).len(), 1, "the message stays");
+    }
+}
+
+#[test]
 fn a_message_is_parked_and_a_letter_or_stays_in_its_queue_however_little_room_there_is() {
     let mut outcomes = Vec::new();
     // The topic of the letter is much longer than that of the message.

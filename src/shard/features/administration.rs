@@ -5,6 +5,7 @@
 
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::persistence::records::Lsn;
+use crate::routing::subscription_tree::Subscriber;
 use crate::session::drops::DropReason;
 use crate::session::outbound::one_message::{MessageName, MessagePlace, NoMessage};
 use crate::session::outbound::retry::Outlives;
@@ -224,7 +225,7 @@ fn drop_message(
         return CommandOutcome::NoSuchMessage;
     }
     if cause == DropReason::Parked
-        && let Err(why) = can_park(id, message.name, life)
+        && let Err(why) = can_park(now, id, message.name, life)
     {
         return why;
     }
@@ -254,7 +255,12 @@ fn no_message(why: NoMessage) -> CommandOutcome {
 }
 
 /// Checks that a message can become a dead letter, before anything is dropped.
-fn can_park(id: SessionId, name: MessageName, life: &mut Lifecycle<'_>) -> Result<(), CommandOutcome> {
+fn can_park(
+    now: Instant,
+    id: SessionId,
+    name: MessageName,
+    life: &mut Lifecycle<'_>,
+) -> Result<(), CommandOutcome> {
     let entry = life.core.sessions.get(id).ok_or(CommandOutcome::NoSuchClient)?;
     let delivery = match entry.session.sender.place_of(name).map_err(no_message)? {
         MessagePlace::InFlight(_, delivery) | MessagePlace::Queued(_, delivery) => delivery,
@@ -271,29 +277,50 @@ fn can_park(id: SessionId, name: MessageName, life: &mut Lifecycle<'_>) -> Resul
     if u16::try_from(topic.len()).is_err() {
         return Err(CommandOutcome::CannotPark("the topic of the dead letter would be too long"));
     }
+    let size = message.size() + topic.len();
     let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: message.size(), frees: 0 };
     life.core.admits(change).map_err(|_| CommandOutcome::NoRoom)?;
     if letter_keeping::is_kept(client_id, message, life.core) {
         return Ok(());
     }
-    has_subscriber(&topic, life)
+    has_subscriber(now, &topic, size, life)
 }
 
-/// Checks that somebody is subscribed to a dead letter that would not be stored.
-fn has_subscriber(topic: &str, life: &mut Lifecycle<'_>) -> Result<(), CommandOutcome> {
+/// Checks that somebody may get a dead letter that would not be stored. Subscribers of other shards
+/// and members of shared groups are not asked.
+fn has_subscriber(
+    now: Instant,
+    topic: &str,
+    size: usize,
+    life: &mut Lifecycle<'_>,
+) -> Result<(), CommandOutcome> {
     let mut receivers = life.routes.router.take_matches();
     let extent = life.routing().match_at_once(topic, &mut receivers);
-    let is_unmatched = receivers.is_empty();
+    let (is_unmatched, all) = (receivers.is_empty(), &receivers.subscribers);
+    let is_taken = !receivers.peers.is_empty()
+        || !receivers.groups.is_empty()
+        || all.iter().any(|subscriber| may_take(now, subscriber, (topic, size), life.core));
     life.routes.router.give_back_matches(receivers);
-    if extent == MatchExtent::InPart {
-        return Err(CommandOutcome::CannotPark(
-            "too many filters match its dead letter, so it is not known at once if anybody would get it; raise limits.dead_letters and limits.dead_letter_bytes",
-        ));
+    let why = if extent == MatchExtent::InPart {
+        "too many filters match its dead letter, so it is not known at once if anybody would get it; raise limits.dead_letters and limits.dead_letter_bytes"
+    } else if is_unmatched {
+        "nobody is subscribed to its dead letter, so it would be lost; subscribe to $dead/# first, or raise limits.dead_letters and limits.dead_letter_bytes"
+    } else if !is_taken {
+        "no subscriber of its dead letter can take it now: all are away at QoS 0, have a full queue, or may not read the topic; raise limits.dead_letters and limits.dead_letter_bytes"
+    } else {
+        return Ok(());
+    };
+    Err(CommandOutcome::CannotPark(why))
+}
+
+/// Returns false if a subscriber of this shard does not take a message of this topic and size now.
+fn may_take(now: Instant, subscriber: &Subscriber, (topic, size): (&str, usize), core: &mut Core) -> bool {
+    if !core.may_read(subscriber.session, topic) {
+        return false;
     }
-    if is_unmatched {
-        return Err(CommandOutcome::CannotPark(
-            "nobody is subscribed to its dead letter, so it would be lost; subscribe to $dead/# first, or raise limits.dead_letters and limits.dead_letter_bytes",
-        ));
+    let Some((_, entry)) = core.sessions.at(subscriber.session.0) else { return false };
+    if subscriber.options.qos() == QoS::AtMostOnce {
+        return entry.connection.is_some();
     }
-    Ok(())
+    entry.may_take(now, size, &core.settings.session.send)
 }
