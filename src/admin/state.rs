@@ -67,8 +67,20 @@ const WAITING: usize = 32;
 /// Callers that may wait for a search of all sessions, or do one, at once.
 const SEARCHES: usize = 8;
 
-/// Failed logins of an address in a minute at which further ones are refused.
+/// Failed logins of an address in a minute of which the last one and further ones are refused.
 const FAILURES: u32 = 5;
+
+/// The consequence of a failed login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoginFailure {
+    /// There were few of the address in the last minute.
+    Counted,
+    /// There were [`FAILURES`] of the address in the last minute. This one and further ones are
+    /// refused for five minutes.
+    BeginsBlock,
+    /// The failed logins of the address are refused.
+    Blocked,
+}
 
 /// The turn of one caller: to ask a shard, or to search all sessions. Another caller has its turn
 /// when the value is dropped.
@@ -185,11 +197,16 @@ impl AdminState {
         Some(Turn { _permit: permit, _place: place })
     }
 
-    /// Counts a failed login of an address. Returns true if there were too many in the last minute;
-    /// then further ones are refused for five minutes.
-    pub(super) fn login_failed(&self, now: Instant, address: IpAddr) -> bool {
+    /// Counts a failed login of an address.
+    pub(super) fn login_failed(&self, now: Instant, address: IpAddr) -> LoginFailure {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.is_blocked(now, address) || failures.failed(now, address)
+        if failures.is_blocked(now, address) {
+            LoginFailure::Blocked
+        } else if failures.failed(now, address) {
+            LoginFailure::BeginsBlock
+        } else {
+            LoginFailure::Counted
+        }
     }
 
     /// Notes that clients can connect.

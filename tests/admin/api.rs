@@ -52,6 +52,11 @@ impl Administered {
         &self.broker
     }
 
+    /// Returns what the broker logs, up to the next line with these words.
+    pub fn lines_until(&mut self, words: &str) -> Vec<String> {
+        self.broker.lines_until(words, |line| line.contains(words)).expect("the broker runs")
+    }
+
     /// Asks with a token. Returns the status and the whole answer.
     pub fn ask(&self, method: &str, path: &str, token: &str) -> (u16, String) {
         let headers = format!("{LOCAL}Authorization: Bearer {token}\r\nContent-Length: 0\r\n");

@@ -218,8 +218,8 @@ fn a_hundred_dashboards_and_a_hundred_searches_at_once_get_places_or_503() {
 }
 
 #[test]
-fn failed_logins_beyond_five_in_a_minute_get_429_and_a_valid_token_still_enters() {
-    let broker = Administered::start();
+fn from_the_fifth_on_failed_logins_in_a_minute_get_429_and_a_valid_token_still_enters() {
+    let mut broker = Administered::start();
     let try_one = |n: usize| post(&broker, "/login", "", &format!("token=hmg_{n}"));
     // The fifth failure begins the block.
     let statuses: Vec<u16> = (0..20).map(|n| try_one(n).0).collect();
@@ -231,6 +231,9 @@ fn failed_logins_beyond_five_in_a_minute_get_429_and_a_valid_token_still_enters(
     assert_eq!(status, 429, "{answer}");
     let cookie = log_in(&broker, &broker.viewer);
     assert_eq!(get(&broker, "/", &cookie).0, 200);
+    let lines = broker.lines_until("who=");
+    let refused = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
+    assert_eq!((refused("audit.login_refused"), refused("refused for 5 minutes")), (5, 1), "{lines:#?}");
 }
 
 #[test]

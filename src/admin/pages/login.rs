@@ -7,7 +7,7 @@ use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
 use crate::admin::access::Caller;
 use crate::admin::request::still_admits;
-use crate::admin::state::State;
+use crate::admin::state::{LoginFailure, State};
 use crate::clock;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderValue, RETRY_AFTER};
@@ -60,20 +60,30 @@ pub(super) async fn log_in_by_code(
 }
 
 /// Returns the login page after a failed login. After too many failures of an address the answer is
-/// 429, and no line is logged. A valid token or code is still admitted: both are 256 random bits, so
+/// 429. The first of these answers has a line in the log, and the others have none. A valid token or code is still admitted: both are 256 random bits, so
 /// that nobody guesses one, and a flood locks no operator out.
 fn refuse(request: &HttpRequest, state: &State, why: &'static str) -> HttpResponse {
     // Users of the Unix socket have no address, and are known.
     let address = request.peer_addr().map(|address| address.ip());
-    if address.is_some_and(|address| state.login_failed(clock::now(), address)) {
-        let mut answer = login_form(request, Some("Too many logins from this address failed."));
-        *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("300"));
-        return answer;
-    }
+    let failure = address.map_or(LoginFailure::Counted, |address| state.login_failed(clock::now(), address));
     let address = address.map(|address| address.to_string()).unwrap_or_default();
-    warn!(target: "homing::audit", event = "audit.login_refused", address, "a login with an unknown token or code");
-    login_form(request, Some(why))
+    let what = match failure {
+        LoginFailure::Counted => "a login with an unknown token or code",
+        LoginFailure::BeginsBlock => {
+            "too many logins with an unknown token or code; further ones of this address are refused for 5 minutes and not logged"
+        }
+        LoginFailure::Blocked => return too_many(request),
+    };
+    warn!(target: "homing::audit", event = "audit.login_refused", address, "{what}");
+    if failure == LoginFailure::BeginsBlock { too_many(request) } else { login_form(request, Some(why)) }
+}
+
+/// Returns the login page with 429.
+fn too_many(request: &HttpRequest) -> HttpResponse {
+    let mut answer = login_form(request, Some("Too many logins from this address failed."));
+    *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("300"));
+    answer
 }
 
 /// Returns the login page, which says why a login failed.
