@@ -56,14 +56,15 @@ use crate::config::Admin;
 use access::{PeerUser, TokenFile};
 use actix_web::body::MessageBody;
 use actix_web::dev::{Server, ServerHandle, ServiceRequest, ServiceResponse};
+use actix_web::error::InternalError;
 use actix_web::http::KeepAlive;
 use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, PayloadConfig, route};
-use actix_web::{App, Error, HttpServer};
+use actix_web::{App, Error, HttpServer, ResponseError};
 use failed::Failed;
 use pages::page;
 use problem::{problem, problem_body, respond};
@@ -298,19 +299,32 @@ async fn guard(
         // Keeps no copy of the request, because the router needs the only one.
         match tokio::time::timeout(REQUEST, answered(request, next)).await {
             Ok(response) => response?,
-            Err(_) => return Err(Failed::Late.into()),
+            Err(_) => return Err(late()),
         }
     } else {
         let detail = "the Host header names neither loopback, nor an address of this interface, nor a name in admin.hosts";
         request.into_response(problem(ProblemKind::ForeignHost, detail))
     };
+    add_headers(response.headers_mut());
+    Ok(response)
+}
+
+/// Returns the answer to a request that was not complete in time. It is an error, because the
+/// request is gone.
+fn late() -> Error {
+    let mut response = Failed::Late.error_response();
+    add_headers(response.headers_mut());
+    InternalError::from_response(Failed::Late, response).into()
+}
+
+/// Adds the headers of every answer.
+fn add_headers(headers: &mut HeaderMap) {
     for (name, value) in HEADERS {
         // The files of the pages are the only answers that may be stored.
-        if !response.headers().contains_key(&name) {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        if !headers.contains_key(&name) {
+            headers.insert(name, HeaderValue::from_static(value));
         }
     }
-    Ok(response)
 }
 
 /// Returns the answer to a request: an error in the form that its reader expects.
@@ -350,4 +364,21 @@ async fn count(
         state.requests().count(route, status.as_u16(), took);
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::StatusCode;
+
+    #[test]
+    fn the_answer_to_a_late_request_has_the_headers_of_every_answer() {
+        let error = late();
+        assert_eq!(error.as_response_error().status_code(), StatusCode::REQUEST_TIMEOUT);
+        let answer = error.error_response();
+        assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);
+        for (name, value) in HEADERS {
+            assert_eq!(answer.headers().get(&name).map(HeaderValue::as_bytes), Some(value.as_bytes()));
+        }
+    }
 }
