@@ -384,6 +384,34 @@ fn a_message_is_not_parked_if_no_subscriber_can_take_a_letter_that_is_not_stored
 }
 
 #[test]
+fn a_message_is_parked_and_its_letter_arrives_or_it_stays_whatever_bytes_a_queue_takes() {
+    let mut outcomes = Vec::new();
+    for bytes in (100..500).step_by(4) {
+        let mut settings = driver::settings();
+        settings.letters = LetterLimits { letters: 0, bytes: 0 };
+        settings.session.send.queue.bytes = bytes;
+        let mut driver = MemoryDriver::new(&settings, 1);
+        driver.keep_in_store();
+        let [link, reader] = [("receiver", "t"), ("reader", "$dead/#")]
+            .map(|(name, filter)| subscribed(&mut driver, name, filter, QoS::AtLeastOnce));
+        driver.close(link);
+        driver.close(reader);
+        let publisher = client::client(&mut driver, "publisher", 10);
+        publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
+        let outcome = park(&mut driver, "receiver");
+        let taken = ["receiver", "reader"].map(|name| {
+            let properties = ConnectProperties { session_expiry: Some(3600), ..Default::default() };
+            let link = enter(&mut driver, Connect { clean_start: false, properties, ..connect(name) });
+            take(&mut driver, link, true).len()
+        });
+        let is_parked = usize::from(outcome == CommandOutcome::Done);
+        assert_eq!(taken, [1 - is_parked, is_parked], "{outcome:?} with {bytes} bytes");
+        outcomes.push(is_parked);
+    }
+    assert_eq!((outcomes.first(), outcomes.last()), (Some(&0), Some(&1)));
+}
+
+#[test]
 fn a_message_is_parked_and_a_letter_or_stays_in_its_queue_however_little_room_there_is() {
     let mut outcomes = Vec::new();
     // The topic of the letter is much longer than that of the message.

@@ -15,7 +15,7 @@ use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::deadlines::OverdueAcknowledgement;
 use crate::shard::fans::MatchExtent;
-use crate::shard::features::dead_letters::dead_letter_topic;
+use crate::shard::features::dead_letters::{PROPERTIES, dead_letter_topic};
 use crate::shard::features::letter_keeping;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_counts::SessionEnd;
@@ -277,7 +277,7 @@ fn can_park(
     if u16::try_from(topic.len()).is_err() {
         return Err(CommandOutcome::CannotPark("the topic of the dead letter would be too long"));
     }
-    let size = message.size() + topic.len();
+    let size = message.size() + topic.len() + PROPERTIES;
     let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: message.size(), frees: 0 };
     life.core.admits(change).map_err(|_| CommandOutcome::NoRoom)?;
     if letter_keeping::is_kept(client_id, message, life.core) {

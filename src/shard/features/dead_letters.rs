@@ -17,6 +17,10 @@ use crate::shard::settings::is_reserved;
 use crate::time::Instant;
 use std::collections::VecDeque;
 
+/// Bytes of the properties that a dead letter adds at most, beside the name of the publisher, which
+/// the size of its message has.
+pub(crate) const PROPERTIES: usize = 256;
+
 /// A message to be published as a dead letter.
 #[derive(Debug)]
 pub(crate) struct DeadLetter {
