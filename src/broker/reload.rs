@@ -257,7 +257,10 @@ impl Reload {
             events: EventRates::of(&config.sys, self.files.shards.len()),
         };
         self.config = config;
-        let swaps: Vec<_> = self.files.shards.iter().map(|shard| shard.send(change.clone())).collect();
+        // While a mailbox is full, an address of actix takes one message of `send`, and drops the
+        // next. A new address takes each.
+        let shards = self.files.shards.iter();
+        let swaps: Vec<_> = shards.map(|shard| shard.clone().send(change.clone())).collect();
         let all = async {
             for swap in swaps {
                 // A shard that has ended takes no settings.

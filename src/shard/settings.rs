@@ -90,7 +90,7 @@ impl ShardSettings {
         self.terms(listener).map_or(self.session.connect, |terms| terms.connect)
     }
 
-    /// Checks that the clients of a listener may speak a version.
+    /// Checks that the settings of a listener are known, and that its clients may speak a version.
     ///
     /// # Errors
     /// The refusal, if they may not.
@@ -100,8 +100,15 @@ impl ShardSettings {
         listener: ListenerNumber,
         version: ProtocolVersion,
     ) -> Result<(), ConnectRefusal> {
-        if self.terms(listener).is_none_or(|terms| terms.versions.contains(version)) {
-            return Ok(());
+        match self.terms(listener) {
+            Some(terms) if terms.versions.contains(version) => return Ok(()),
+            None if self.listeners.is_empty() => return Ok(()),
+            Some(_) => {}
+            // The settings of the broker may admit what those of the listener refuse.
+            None => {
+                let what = "the settings of the client's listener have not come to this thread yet";
+                return Err(ConnectRefusal::new(ReasonCode::SERVER_UNAVAILABLE, what));
+            }
         }
         let what = "this listener does not admit the client's version of MQTT (versions of [[listeners]])";
         Err(ConnectRefusal::new(ReasonCode::UNSUPPORTED_PROTOCOL_VERSION, what))
