@@ -13,20 +13,16 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct ListenerPaths {
     broker: Option<PathBuf>,
-    /// All listeners by number, or none if no listener has a file of its own.
+    /// All listeners by number.
     listeners: Vec<OfListener<PathBuf>>,
-    /// The number of listeners, with those that are gone.
-    known: usize,
 }
 
 /// The files of one kind, as they were read.
 #[derive(Debug)]
 pub(crate) struct ListenerFiles<T> {
     pub(super) broker: Option<Arc<T>>,
-    /// All listeners by number, or none if no listener has a file of its own.
+    /// All listeners by number.
     pub(super) listeners: Vec<OfListener<Arc<T>>>,
-    /// The number of listeners, with those that are gone.
-    known: usize,
 }
 
 /// What one listener has of its own.
@@ -55,17 +51,12 @@ impl ListenerPaths {
             is_open: place.is_some_and(ListenerPlace::is_open),
             file: place.and_then(|place| own(&place.listener)).map(PathBuf::from),
         };
-        let mut listeners: Vec<_> = places.by_number().map(of_number).collect();
-        let known = listeners.len();
-        if listeners.iter().all(|listener| listener.file.is_none()) {
-            listeners.clear();
-        }
-        ListenerPaths { broker, listeners, known }
+        ListenerPaths { broker, listeners: places.by_number().map(of_number).collect() }
     }
 
     /// Returns true if no file is named.
     pub(super) fn is_empty(&self) -> bool {
-        self.broker.is_none() && self.listeners.is_empty()
+        self.broker.is_none() && self.listeners.iter().all(|listener| listener.file.is_none())
     }
 
     /// Returns true if this is the path of the broker's file.
@@ -105,7 +96,7 @@ impl ListenerPaths {
             };
             listeners.push(OfListener { name: name.clone(), is_open: *is_open, file });
         }
-        Ok(ListenerFiles { broker, listeners, known: self.known })
+        Ok(ListenerFiles { broker, listeners })
     }
 }
 
@@ -124,7 +115,7 @@ impl<T> ListenerFiles<T> {
 
     /// Returns true if this listener was there when the files were read.
     pub(super) fn know(&self, listener: ListenerNumber) -> bool {
-        usize::from(listener.0) < self.known
+        usize::from(listener.0) < self.listeners.len()
     }
 
     /// Returns true if there is no file.
@@ -144,13 +135,14 @@ impl ListenerFiles<PasswordFile> {
 impl<T> Default for ListenerFiles<T> {
     /// Returns no file.
     fn default() -> ListenerFiles<T> {
-        ListenerFiles { broker: None, listeners: Vec::new(), known: 0 }
+        ListenerFiles { broker: None, listeners: Vec::new() }
     }
 }
 
 impl<T> From<Arc<T>> for ListenerFiles<T> {
-    /// Returns one file for all listeners.
+    /// Returns one file for one listener.
     fn from(file: Arc<T>) -> ListenerFiles<T> {
-        ListenerFiles { broker: Some(file), listeners: Vec::new(), known: 1 }
+        let listener = OfListener { name: "".into(), is_open: true, file: None };
+        ListenerFiles { broker: Some(file), listeners: vec![listener] }
     }
 }

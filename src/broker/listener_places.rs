@@ -5,12 +5,16 @@
 //! keep the old number, and with it the old settings: the number is *closed*. A closed number
 //! without connections is *vacant*, and has no settings and no files any more.
 //!
+//! A closed number *follows* the open one in its place while the two differ in keys that hold at
+//! once, such as the ACL file. It then has the settings of the open one. If another key differs, it
+//! keeps what it has: a part of the new settings without the rest is what no configuration says.
+//!
 //! A number is never used again. So no message about an earlier listener, which may still be on its
 //! way to a shard, can be taken for one about a later listener. 65,536 numbers are enough for a
 //! change every hour for seven years. After the last one, a reload that needs more is refused.
 
 use super::handshake::entrance::listener_name;
-use crate::config::{Listener, predecessors};
+use crate::config::{Listener, holds_at_once, predecessors};
 use crate::shard::arrival::ListenerNumber;
 
 /// Every listener that a broker has or had, by number.
@@ -29,6 +33,9 @@ pub(super) struct ListenerPlace {
     pub(super) name: Box<str>,
     /// The state of the listener under this number.
     pub(super) state: PlaceState,
+    /// The number that a closed one follows, or followed until that one was closed; `None` if it
+    /// never did.
+    follows: Option<ListenerNumber>,
 }
 
 /// The state of a listener under one number.
@@ -140,6 +147,7 @@ impl ListenerPlaces {
                 Some((from, _)) => {
                     plan.places.close(*from);
                     let to = plan.places.push(place)?;
+                    plan.places.follow(*from, to);
                     plan.moves.push(ListenerMove::Change { from: *from, to });
                 }
                 None => plan.moves.push(ListenerMove::Open(plan.places.push(place)?)),
@@ -160,6 +168,24 @@ impl ListenerPlaces {
         Ok(ListenerNumber(number))
     }
 
+    /// Gives a closed number, and all that follow it, the settings of its successor, if the two
+    /// differ in nothing but keys that hold at once. A number that is closed never gets a successor
+    /// again, so numbers that followed it otherwise keep their settings.
+    fn follow(&mut self, from: ListenerNumber, to: ListenerNumber) {
+        let (Some(old), Some(new)) = (self.get(from), self.get(to)) else { return };
+        if !holds_at_once(&old.listener, &new.listener) {
+            return;
+        }
+        let (listener, name) = (new.listener.clone(), new.name.clone());
+        for (number, place) in (0..=u16::MAX).map(ListenerNumber).zip(&mut self.places) {
+            if let Some(place) = place.as_mut().filter(|place| number == from || place.follows == Some(from))
+            {
+                (place.listener, place.name) = (listener.clone(), name.clone());
+                place.follows = Some(to);
+            }
+        }
+    }
+
     fn set(&mut self, number: ListenerNumber, place: Option<Box<ListenerPlace>>) {
         if let Some(at) = self.places.get_mut(usize::from(number.0)) {
             *at = place;
@@ -176,7 +202,8 @@ impl ListenerPlaces {
 impl ListenerPlace {
     fn open(at: usize, listener: &Listener) -> Box<ListenerPlace> {
         let name = listener_name(at, listener);
-        Box::new(ListenerPlace { listener: listener.clone(), name, state: PlaceState::Open(at) })
+        let (listener, state) = (listener.clone(), PlaceState::Open(at));
+        Box::new(ListenerPlace { listener, name, state, follows: None })
     }
 
     /// Returns true if the listener accepts connections.
@@ -234,20 +261,44 @@ mod tests {
         assert_eq!(without.moves, []);
     }
 
-    /// After a reload the open listeners have the names that a start would give them, so no two
-    /// have the same.
+    fn names(places: &ListenerPlaces) -> Vec<&str> {
+        places.open().iter().map(|(_, place)| &*place.name).collect()
+    }
+
+    /// Its place once was its name. Then a removal gave its sessions the rules of its neighbour.
     #[test]
-    fn a_listener_without_a_name_is_named_by_its_place() {
+    fn a_listener_without_a_name_is_named_by_its_address() {
         let start = ListenerPlaces::at_start(&[listener(1), listener(2)]);
         let plan = start.plan(&[listener(2), listener(3)], |_| true).unwrap();
-        let names: Vec<&str> = plan.places.open().iter().map(|(_, place)| &*place.name).collect();
-        assert_eq!(names, ["listener-1", "listener-2"]);
-        let moves = [
-            ListenerMove::Change { from: N(1), to: N(2) },
-            ListenerMove::Open(N(3)),
-            ListenerMove::Close(N(0)),
-        ];
-        assert_eq!(plan.moves, moves);
+        assert_eq!(names(&plan.places), ["127.0.0.1:2", "127.0.0.1:3"]);
+        assert_eq!(plan.moves, [ListenerMove::Open(N(2)), ListenerMove::Close(N(0))]);
+    }
+
+    /// Their addresses may be the same.
+    #[test]
+    fn listeners_with_port_0_and_without_a_name_are_named_by_their_places() {
+        let start = ListenerPlaces::at_start(&[listener(0), listener(0)]);
+        let plan = start.plan(&[listener(1), listener(0)], |_| true).unwrap();
+        assert_eq!(names(&plan.places), ["127.0.0.1:1", "listener-2"]);
+        assert_eq!(plan.moves, [ListenerMove::Open(N(2)), ListenerMove::Close(N(0))]);
+    }
+
+    #[test]
+    fn a_closed_number_follows_its_successors_until_more_than_live_keys_differ() {
+        let acl = |file: &str| Listener { acl_file: Some(file.to_owned()), ..named(1) };
+        let mounted = |file: &str| Listener { mount_point: Some("tenant/".to_owned()), ..acl(file) };
+        let mut places = ListenerPlaces::at_start(&[named(1)]);
+        let mut reload = |listener: Listener| {
+            // No client comes by any number but the first.
+            places = places.plan(&[listener], |number| number == N(0)).unwrap().places;
+            places.get(N(0)).unwrap().listener.clone()
+        };
+        assert_eq!(reload(acl("one")), acl("one"));
+        assert_eq!(reload(Listener { name: None, ..acl("two") }), Listener { name: None, ..acl("two") });
+        assert_eq!(reload(acl("three")), acl("three"));
+        for unlike in [mounted("three"), mounted("four"), acl("four"), named(1)] {
+            assert_eq!(reload(unlike), acl("three"), "the rules that it had belong to its topics");
+        }
     }
 
     #[test]

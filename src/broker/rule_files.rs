@@ -45,18 +45,15 @@ impl RuleFiles {
         Ok(RuleFiles { paths, files })
     }
 
-    /// Returns the rules for the shards. A session knows its rules by the name of the listener. So
-    /// the clients that a closed listener has left have the rules of an open one of that name.
+    /// Returns the rules for the shards. A closed listener has its own file: other rules hold for
+    /// its clients only if they are its settings ([`ListenerPlaces::plan`]).
     pub(super) fn acls(&self) -> AclFiles {
-        let listeners = &self.files.listeners;
-        let open = |name: &str| listeners.iter().find(|other| other.is_open && *other.name == *name);
-        let of_listener = |listener: &OfListener<Arc<Acl>>| match open(&listener.name) {
-            Some(open) => ListenerAcl { name: open.name.clone().into(), acl: open.file.clone() },
-            // A listener that is gone must not count as one without rules.
-            None if listener.file.is_none() => ListenerAcl { name: "".into(), acl: None },
-            None => ListenerAcl { name: listener.name.clone().into(), acl: listener.file.clone() },
+        let of_listener = |OfListener { name, is_open, file }: &OfListener<Arc<Acl>>| {
+            let acl = ListenerAcl { name: name.clone().into(), is_open: *is_open, acl: file.clone() };
+            (!name.is_empty()).then_some(acl)
         };
-        AclFiles { broker: self.files.broker.clone(), listeners: listeners.iter().map(of_listener).collect() }
+        let listeners = self.files.listeners.iter().map(of_listener).collect();
+        AclFiles { broker: self.files.broker.clone(), listeners }
     }
 
     /// Returns what the log says of files that were read again.

@@ -158,11 +158,22 @@ pub(crate) fn predecessors(running: &[Listener], new: &[Listener]) -> Vec<Option
 fn effect_of(keys: &[&str]) -> ReloadEffect {
     if keys.iter().any(|key| OF_SOCKET_FILE.contains(key)) {
         ReloadEffect::Restart
-    } else if keys.iter().all(|key| LIVE.contains(key)) {
+    } else if are_live(keys) {
         ReloadEffect::Live
     } else {
         ReloadEffect::NewConnections
     }
+}
+
+/// Returns true if a change of these keys alone holds at once.
+fn are_live(keys: &[&str]) -> bool {
+    keys.iter().all(|key| LIVE.contains(key))
+}
+
+/// Returns true if a change of one listener to another holds at once, also for clients that are
+/// connected.
+pub(crate) fn holds_at_once(old: &Listener, new: &Listener) -> bool {
+    are_live(&changed_keys(old, new))
 }
 
 /// Returns the keys whose values differ.

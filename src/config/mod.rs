@@ -43,8 +43,8 @@ pub use keys::{
     Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
 };
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
-pub(crate) use listener_changes::predecessors;
 pub use listener_changes::{ListenerChange, ListenerChangeKind};
+pub(crate) use listener_changes::{holds_at_once, predecessors};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
 pub use reload::KeyChange;

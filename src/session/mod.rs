@@ -36,6 +36,7 @@
 
 pub mod ack_wait;
 pub mod authentication;
+pub mod came_by;
 pub mod client_id_rule;
 pub mod connect;
 pub mod counters;
@@ -72,6 +73,7 @@ use crate::mqtt::packet::{
 use crate::mqtt::will::Will;
 use crate::persistence::rows::SessionRow;
 use crate::session::ack_wait::AckWait;
+use crate::session::came_by::CameBy;
 use crate::session::counters::Counters;
 use crate::session::inbound::{AckToken, Admission, Due, Receiver};
 use crate::session::outbound::queue::QueueLimits;
@@ -84,6 +86,7 @@ use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::subscriptions::Subscriptions;
 pub use crate::session::violation::Violation;
 use crate::time::Instant;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,6 +105,8 @@ pub struct Session {
     pub expiry: u32,
     /// The protocol version of the last connection.
     pub version: ProtocolVersion,
+    /// The listener by which the client came last.
+    pub came_by: CameBy,
     /// The sending half: queue and in-flight window.
     pub sender: Sender,
     /// The receiving half: QoS 2 identifiers and pending acknowledgements.
@@ -165,6 +170,7 @@ impl Session {
             client_id: client_id.into(),
             expiry,
             version: ProtocolVersion::V3_1_1,
+            came_by: CameBy::default(),
             sender: Sender::new(redelivery),
             receiver: Receiver::default(),
             subscriptions: Subscriptions::default(),

@@ -5,7 +5,6 @@
 //! again, until the rules change: then every session counts as guarded. A walk over the sessions
 //! (`access_change`) finds out which ones are.
 
-use crate::access::acl::Acl;
 use crate::access::cover;
 use crate::access::grant::SessionRules;
 use crate::access::identity::Identity;
@@ -13,8 +12,10 @@ use crate::access::permit::{Coverage, Permit};
 use crate::access::rule::ClientNames;
 use crate::access::written_topics::WrittenTopics;
 use crate::mqtt::retained_message::RetainedSource;
+use crate::session::came_by::CameBy;
+pub(crate) use crate::shard::acl_files::RuleSource;
+pub use crate::shard::acl_files::{AclFiles, ListenerAcl};
 use crate::shard::arrival::ListenerNumber;
-use std::sync::Arc;
 
 /// Topics with the names and payloads of other clients.
 const OF_OTHERS: [&str; 3] = ["$homing/clients/#", "$homing/events/#", "$dead/#"];
@@ -50,71 +51,6 @@ pub enum RetainSourceCheck {
     /// The message is delivered. No source is stored.
     #[default]
     Ignore,
-}
-
-/// The rules of the ACL files: that of the broker, and those of listeners.
-#[derive(Clone, Debug, Default)]
-pub struct AclFiles {
-    /// The rules for the sessions of all listeners without a file of their own; `None` without a
-    /// file.
-    pub broker: Option<Arc<Acl>>,
-    /// The listeners by number. Empty if none has a file of its own.
-    pub listeners: Vec<ListenerAcl>,
-}
-
-/// The rules of one listener.
-#[derive(Clone, Debug)]
-pub struct ListenerAcl {
-    /// The name of the listener, under which a stored session remembers it.
-    pub name: Arc<str>,
-    /// The rules; `None` if those of the broker hold.
-    pub acl: Option<Arc<Acl>>,
-}
-
-/// The ACL file that holds for a session: that of the listener by which its client came last.
-///
-/// The value is the name of a listener with a file of its own, or `None` for the file of the
-/// broker. A listener that is gone, or has no file any more, has the rules of the broker. If the
-/// broker has no file, a session of a listener that is gone may do nothing: it was never meant to
-/// be without rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RuleSource(Option<Arc<str>>);
-
-impl RuleSource {
-    /// Returns the source that a stored session remembers.
-    pub(crate) fn of_name(listener: Option<&str>) -> RuleSource {
-        RuleSource(listener.map(Arc::from))
-    }
-
-    /// Returns the name of the listener that a stored session has to remember.
-    pub(crate) fn name(&self) -> Option<&str> {
-        self.0.as_deref()
-    }
-}
-
-impl From<Arc<Acl>> for AclFiles {
-    /// Returns the rules of one file for all listeners.
-    fn from(acl: Arc<Acl>) -> AclFiles {
-        AclFiles { broker: Some(acl), listeners: Vec::new() }
-    }
-}
-
-impl AclFiles {
-    /// Returns true if there is no file.
-    fn is_empty(&self) -> bool {
-        self.broker.is_none() && self.listeners.iter().all(|listener| listener.acl.is_none())
-    }
-
-    /// Returns the permit of a user. Costs a comparison for each listener.
-    fn permit_of(&self, source: Option<&str>, user: Option<&str>) -> Permit {
-        let found = source.map(|name| self.listeners.iter().find(|listener| *listener.name == *name));
-        let own = found.flatten().and_then(|listener| listener.acl.as_ref());
-        match own.or(self.broker.as_ref()) {
-            Some(acl) => acl.permit_of(user),
-            None if found.is_some_and(|listener| listener.is_none()) => Permit::Rules(Arc::default()),
-            None => Permit::All,
-        }
-    }
 }
 
 /// The operator's rules about topics.
@@ -221,9 +157,9 @@ impl AccessRules {
 
     /// Returns the ACL file for the sessions of a listener.
     pub(crate) fn source_of(&self, listener: ListenerNumber) -> RuleSource {
-        let listener = self.settings.files.listeners.get(usize::from(listener.0));
-        let own = listener.filter(|listener| listener.acl.is_some());
-        RuleSource(own.map(|listener| Arc::clone(&listener.name)))
+        let mut source = RuleSource::of_number(Some(listener));
+        self.settings.files.renew(&mut source);
+        source
     }
 
     /// Returns true if the will of a client may be published to a topic. `own` are the rules of the
@@ -246,7 +182,7 @@ impl AccessRules {
     /// file that counted for it. Costs a look-up of the user, and a check as for a PUBLISH.
     pub(crate) fn admits_source(&self, source: &RetainedSource, topic: &str) -> bool {
         let (user, client_id) = (source.user.as_deref(), &*source.client_id);
-        let permit = self.settings.files.permit_of(source.listener.as_deref(), user);
+        let permit = self.settings.files.permit_of_name(source.listener.as_deref(), user);
         permit.may_write(topic, ClientNames { user, client_id })
     }
 
@@ -255,7 +191,7 @@ impl AccessRules {
         match own {
             Some(SessionRules::Superuser) => Permit::All,
             Some(SessionRules::Permit(permit)) => permit.clone(),
-            None => self.settings.files.permit_of(source.name(), user),
+            None => self.settings.files.permit_of(source, user),
         }
     }
 
@@ -271,6 +207,12 @@ impl AccessRules {
 }
 
 impl SessionAccess {
+    /// Returns what is to be asked for a session whose client came by this listener, if it came.
+    pub(crate) fn of_listener(came_by: CameBy) -> SessionAccess {
+        let number = came_by.number().map(ListenerNumber);
+        SessionAccess { source: RuleSource::of_number(number), ..SessionAccess::default() }
+    }
+
     /// Returns true if the permit was never asked for, or its user has changed.
     pub(crate) fn is_unknown(&self) -> bool {
         self.generation == 0 && self.own.is_none() && self.source.name().is_none()
@@ -288,10 +230,10 @@ impl SessionAccess {
     /// Sets the ACL file that counts. If another one counted before, each delivery is checked from
     /// now on.
     pub(crate) fn set_source(&mut self, source: RuleSource) {
-        if self.source != source {
+        if !self.source.has_rules_of(&source) {
             (self.generation, self.checked) = (0, 0);
-            self.source = source;
         }
+        self.source = source;
     }
 
     /// Returns the ACL file that counts.
@@ -313,6 +255,7 @@ impl SessionAccess {
     /// that was recovered, each delivery is checked.
     fn refresh(&mut self, rules: &AccessRules, user: Option<&str>) {
         if self.generation != rules.generation {
+            rules.settings.files.renew(&mut self.source);
             self.permit = rules.permit_of(self.own.as_ref(), &self.source, user);
             self.guarded = !self.is_superuser();
             self.generation = rules.generation;

@@ -63,6 +63,7 @@
 pub mod access;
 mod access_change;
 pub mod access_control;
+mod acl_files;
 mod admission;
 mod after_deliveries;
 mod answer;

@@ -11,6 +11,7 @@ use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::topic::without_share;
 use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
+use crate::session::came_by::CameBy;
 use crate::session::drops::Drops;
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::portion::Portion;
@@ -53,6 +54,13 @@ struct RareParts {
     user: Option<Arc<Identity>>,
     /// The topics that the client may write and read, once they were asked for.
     access: SessionAccess,
+}
+
+/// Returns the rare parts of a session, which it has from now on.
+fn rare_parts(rare: &mut Option<Box<RareParts>>, came_by: CameBy) -> &mut RareParts {
+    rare.get_or_insert_with(|| {
+        Box::new(RareParts { access: SessionAccess::of_listener(came_by), ..RareParts::default() })
+    })
 }
 
 impl RareParts {
@@ -208,7 +216,7 @@ impl SessionEntry {
 
     /// Notes that messages have come from the store that were not checked.
     pub(crate) fn check_again(&mut self) {
-        self.rare.get_or_insert_default().access.check_again();
+        rare_parts(&mut self.rare, self.session.came_by).access.check_again();
     }
 
     /// Finds out again if deliveries have to be checked. Returns the steps that it took, at most
@@ -226,7 +234,7 @@ impl SessionEntry {
             // checked, which costs the more but is right.
             return 1;
         }
-        let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
+        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
         let names = rules.names(user.as_deref(), &self.session.client_id);
         let subscriptions = &self.session.subscriptions;
         access.renew_guard(rules, names, subscriptions.iter().map(without_share));
@@ -237,7 +245,7 @@ impl SessionEntry {
     /// not read: first those in flight, unless some were sent on the present connection, and then
     /// those of the queue. Returns `None` if all were checked before.
     pub(crate) fn take_unreadable(&mut self, rules: &AccessRules, most: usize) -> Option<Unreadable> {
-        let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
+        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
         let names = rules.names(user.as_deref(), &self.session.client_id);
         let from = access.place_of_check(rules)?;
         let sender = &mut self.session.sender;
@@ -258,20 +266,20 @@ impl SessionEntry {
     }
 
     fn access(&mut self, rules: &AccessRules) -> (&mut SessionAccess, ClientNames<'_>) {
-        let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
+        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
         (access, rules.names(user.as_deref(), &self.session.client_id))
     }
 
     /// Sets the user of the client.
     pub(crate) fn set_user(&mut self, user: Option<Arc<Identity>>) {
         if user.is_some() || self.rare.is_some() {
-            let rare = self.rare.get_or_insert_default();
+            let rare = rare_parts(&mut self.rare, self.session.came_by);
             let is_same = match (&rare.user, &user) {
                 (Some(one), Some(other)) => one.is_same_user(other),
                 (one, other) => one.is_none() && other.is_none(),
             };
             if !is_same {
-                rare.access = SessionAccess::default();
+                rare.access = SessionAccess::of_listener(self.session.came_by);
             }
             rare.user = user;
         }
@@ -281,14 +289,15 @@ impl SessionEntry {
     /// Sets the rules of this session alone, or removes them. Call it after [`Self::set_user`].
     pub(crate) fn set_own_rules(&mut self, rules: Option<SessionRules>) {
         if rules.is_some() || self.rare.is_some() {
-            self.rare.get_or_insert_default().access.set_own(rules);
+            rare_parts(&mut self.rare, self.session.came_by).access.set_own(rules);
         }
     }
 
     /// Sets the ACL file that counts for the session. Call it after [`Self::set_user`].
     pub(crate) fn set_rule_source(&mut self, source: RuleSource) {
+        self.session.came_by = CameBy::new(source.number().map(|listener| listener.0));
         if source.name().is_some() || self.rare.is_some() {
-            self.rare.get_or_insert_default().access.set_source(source);
+            rare_parts(&mut self.rare, self.session.came_by).access.set_source(source);
         }
     }
 
@@ -304,7 +313,7 @@ impl SessionEntry {
 
     /// Holds a message behind the messages that are held already.
     pub(crate) fn hold(&mut self, held: HeldMessage) {
-        self.rare.get_or_insert_default().held.push_back(held);
+        rare_parts(&mut self.rare, self.session.came_by).held.push_back(held);
     }
 
     /// Returns the oldest held message.

@@ -250,8 +250,8 @@ fn with_listeners(second: Option<&str>, names: [&str; 2]) -> ShardSettings {
     let own =
         |rules: &str| Arc::new(acl_file::parse(Path::new("acl"), rules.as_bytes()).expect("lawful rules"));
     settings.access.files.listeners = vec![
-        ListenerAcl { name: names[0].into(), acl: None },
-        ListenerAcl { name: names[1].into(), acl: second.map(own) },
+        Some(ListenerAcl { name: names[0].into(), is_open: true, acl: None }),
+        Some(ListenerAcl { name: names[1].into(), is_open: true, acl: second.map(own) }),
     ];
     settings
 }
@@ -292,10 +292,11 @@ fn a_session_that_is_away_keeps_the_rules_of_the_listener_by_which_its_client_ca
     assert_eq!(received_after(&same), ["devices/before", "devices/after"]);
     // The numbers of listeners do not matter, but their names do.
     let mut moved = with_listeners(Some(DEVICES), ["plain", "devices"]);
-    moved.access.files.listeners.insert(0, ListenerAcl { name: "new".into(), acl: None });
-    let mut second = moved.access.files.listeners[2].clone();
-    second.name = "another".into();
-    moved.access.files.listeners[1] = second;
+    let new = ListenerAcl { name: "new".into(), is_open: true, acl: None };
+    moved.access.files.listeners.insert(0, Some(new));
+    let second = moved.access.files.listeners[2].clone();
+    let another = second.map(|second| ListenerAcl { name: "another".into(), ..second });
+    moved.access.files.listeners[1] = another;
     assert_eq!(received_after(&moved), ["devices/before", "devices/after"]);
 }
 
@@ -330,4 +331,43 @@ fn a_client_has_the_rules_of_its_listener_and_a_change_reaches_it() {
         publish(&mut driver, publisher, topic, QoS::AtLeastOnce, id);
     }
     assert_eq!(take(&mut driver, link, true), ["devices/y"]);
+}
+
+#[test]
+fn rules_of_a_listener_that_gets_an_acl_file_hold_for_its_clients_that_are_away() {
+    let mut driver = MemoryDriver::new(&with_listeners(None, ["plain", "devices"]), 1);
+    let link = enter_by(&mut driver, 1, kept(None, "c"));
+    subscribe(&mut driver, link, &["#"], QoS::AtLeastOnce);
+    driver.close(link);
+    let with_file = with_listeners(Some(DEVICES), ["plain", "devices"]).access.files;
+    // Its clients come by another number from now on.
+    let open = with_file.listeners[1].clone();
+    let mut closed = with_file.clone();
+    closed.listeners[1] = open.clone().map(|open| ListenerAcl { is_open: false, ..open });
+    closed.listeners.push(open.clone());
+    // Then the number is vacant, and the name counts.
+    let mut vacant = with_file;
+    vacant.listeners[1] = None;
+    vacant.listeners.push(open);
+    let publisher = enter_by(&mut driver, 0, connect("publisher"));
+    for (turn, files) in [closed, vacant].into_iter().enumerate() {
+        driver.shards[0].access_control().replace_acls(files);
+        driver.settle();
+        for (id, topic) in [(1, "broker"), (2, "devices")] {
+            publish(&mut driver, publisher, &format!("{topic}/{turn}"), QoS::AtLeastOnce, id);
+        }
+    }
+    let link = enter_by(&mut driver, 2, kept(None, "c"));
+    assert_eq!(all(&mut driver, link), ["devices/0", "devices/1"]);
+}
+
+#[test]
+fn a_closed_listener_keeps_its_rules_beside_an_open_one_of_the_same_name() {
+    let mut settings = with_listeners(Some(DEVICES), ["devices", "devices"]);
+    let old = settings.access.files.listeners[1].as_mut().expect("a listener");
+    old.is_open = false;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let link = enter_by(&mut driver, 1, kept(None, "c"));
+    subscribe(&mut driver, link, &["devices/x", "broker/x"], QoS::AtLeastOnce);
+    assert!(driver.links[link].received.ends_with(&[1, 0x87]), "the rules of its own");
 }

@@ -5,7 +5,7 @@ use crate::support::password_file;
 use homing::broker::Broker;
 use homing::config::{AnonymousClients, Config, KeySources, Listener, ListenerAddress, Sources};
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -163,31 +163,95 @@ fn passwords_are_demanded_from_a_reload_on_and_clients_stay_until_they_leave_the
     ping(&mut anonymous);
 }
 
-#[test]
-fn rules_about_topics_belong_to_the_name_of_a_listener_and_hold_at_once() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let acl = |name: &str, rules: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, rules).expect("a writable folder");
-        Listener { acl_file: Some(path.to_str().expect("UTF-8").to_owned()), ..named("a") }
-    };
-    let (own, all) = (acl("own", "topic readwrite own/#\n"), acl("all", "topic readwrite #\n"));
-    let broker = Reloaded::start(vec![named("b"), own.clone()]);
-    let subscribe = |stream: &mut std::net::TcpStream| {
-        stream.write_all(&[0x82, 6, 0, 1, 0, 1, b't', 1]).expect("open");
-        kit::read(stream, 5)[4]
-    };
-    let mut client = kit::dial(broker.address(1));
+/// Writes an ACL file. Returns a listener with it.
+fn with_rules(folder: &Path, name: &str, rules: &str, listener: Listener) -> Listener {
+    let path = folder.join(name);
+    std::fs::write(&path, rules).expect("a writable folder");
+    Listener { acl_file: Some(path.to_str().expect("UTF-8").to_owned()), ..listener }
+}
+
+/// Subscribes to `t`. Returns the code of the SUBACK.
+fn subscribe(stream: &mut TcpStream) -> u8 {
+    stream.write_all(&[0x82, 6, 0, 1, 0, 1, b't', 1]).expect("open");
+    kit::read(stream, 5)[4]
+}
+
+const GRANTED: u8 = 1;
+const REFUSED: u8 = 0x80;
+
+/// Connects a client to the first listener.
+fn first_client(broker: &Reloaded) -> TcpStream {
+    let mut client = kit::dial(broker.address(0));
     kit::connect(&mut client);
-    assert_eq!(subscribe(&mut client), 0x80);
-    broker.reload(vec![named("b"), all]).expect("right listeners");
-    assert_eq!(subscribe(&mut client), 1);
+    client
+}
+
+#[test]
+fn rules_about_topics_hold_at_once_and_clients_of_a_removed_listener_keep_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let acl = |name: &str, rules: &str| with_rules(folder.path(), name, rules, named("a"));
+    let (own, all) = (acl("own", "topic readwrite own/#\n"), acl("all", "topic readwrite #\n"));
+    let broker = Reloaded::start(vec![own.clone(), named("b")]);
+    let mut client = first_client(&broker);
+    assert_eq!(subscribe(&mut client), REFUSED);
+    broker.reload(vec![all, named("b")]).expect("right listeners");
+    assert_eq!(subscribe(&mut client), GRANTED);
     // A client of a listener that is gone keeps the rules of its own.
-    broker.reload(vec![named("b"), own]).expect("right listeners");
+    broker.reload(vec![own, named("b")]).expect("right listeners");
     broker.reload(vec![named("b")]).expect("right listeners");
-    assert_eq!(subscribe(&mut client), 0x80);
+    assert_eq!(subscribe(&mut client), REFUSED);
     let mut free = kit::dial(broker.address(0));
     free.write_all(&kit::login("free", "", "")).expect("open");
     assert_eq!(kit::read(&mut free, 4), kit::CONNACK);
-    assert_eq!(subscribe(&mut free), 1, "no file counts here");
+    assert_eq!(subscribe(&mut free), GRANTED, "no file counts here");
+}
+
+#[test]
+fn an_acl_file_that_a_reload_adds_holds_for_connected_clients_until_a_reload_takes_it_away() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = with_rules(folder.path(), "own", "topic readwrite own/#\n", named("a"));
+    let broker = Reloaded::start(vec![named("a")]);
+    let mut client = first_client(&broker);
+    assert_eq!(subscribe(&mut client), GRANTED);
+    broker.reload(vec![own]).expect("a right listener");
+    assert_eq!(subscribe(&mut client), REFUSED);
+    broker.reload(vec![named("a")]).expect("a right listener");
+    assert_eq!(subscribe(&mut client), GRANTED);
+}
+
+/// The mount point once made the ACL file needless for new clients alone. The others then had
+/// neither.
+#[test]
+fn clients_of_a_listener_that_changed_otherwise_keep_its_rules_about_topics() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = with_rules(folder.path(), "own", "topic readwrite own/#\n", named("a"));
+    let mounted = Listener { mount_point: Some("tenant/".to_owned()), ..named("a") };
+    let broker = Reloaded::start(vec![own]);
+    let mut client = first_client(&broker);
+    for _ in 0..2 {
+        broker.reload(vec![mounted.clone()]).expect("a right listener");
+        assert_eq!(subscribe(&mut client), REFUSED);
+    }
+    let all = with_rules(folder.path(), "all", "topic readwrite #\n", mounted);
+    broker.reload(vec![all]).expect("a right listener");
+    assert_eq!(subscribe(&mut client), REFUSED);
+}
+
+/// Returns a listener without a name at an address on which nobody listens.
+fn unnamed() -> Listener {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    Listener::plain(socket.local_addr().expect("its address"))
+}
+
+#[test]
+fn clients_of_a_listener_without_a_name_keep_its_rules_when_another_takes_its_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = with_rules(folder.path(), "own", "topic readwrite own/#\n", unnamed());
+    let (second, third) = (unnamed(), unnamed());
+    let broker = Reloaded::start(vec![own, second.clone()]);
+    let mut client = first_client(&broker);
+    for listener in [second, third] {
+        broker.reload(vec![listener]).expect("a right listener");
+        assert_eq!(subscribe(&mut client), REFUSED);
+    }
 }

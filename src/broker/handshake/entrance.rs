@@ -110,9 +110,18 @@ fn websocket_rules(listener: &Listener, is_loopback: bool) -> Option<UpgradeRule
     })
 }
 
-/// Returns the name of a listener, or its number counted from 1.
-pub(crate) fn listener_name(number: usize, listener: &Listener) -> Box<str> {
-    listener.name.clone().unwrap_or_else(|| format!("listener-{}", number + 1)).into_boxed_str()
+/// Returns the name of a listener, or its address without one. Several listeners may have port 0.
+/// So one of these without a name has its place in the list, counted from 1.
+pub(crate) fn listener_name(place: usize, listener: &Listener) -> Box<str> {
+    let has_free_port = match &listener.address {
+        Some(ListenerAddress::Ip(address)) => address.port() == 0,
+        Some(ListenerAddress::Unix(_)) => false,
+        None => true,
+    };
+    match listener.name.is_none() && has_free_port {
+        true => format!("listener-{}", place + 1).into_boxed_str(),
+        false => listener.label().into_boxed_str(),
+    }
 }
 
 /// Returns the names of the listeners with TLS, and their settings.
