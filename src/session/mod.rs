@@ -20,6 +20,7 @@
 //! | `redelivery_rule`, `redelivery_rules` | the operator's rules by client, user and topic |
 //! | `session_redelivery` | the settings of one session, and of its messages by topic |
 //! | `redelivery_request` | a client's request for its own retry interval or ack timeout |
+//! | `granted_topic` | the topic of the granted redelivery time |
 //! | `ack_wait` | how long this session waits for an acknowledgement |
 //! | `keep_alive` | when a silent client is disconnected |
 //! | `mount_point` | the prefix that the topics of a listener's clients have |
@@ -42,6 +43,7 @@ pub mod connect;
 pub mod counters;
 pub mod disconnect;
 pub mod drops;
+pub mod granted_topic;
 mod id_set;
 pub mod inbound;
 pub mod keep_alive;

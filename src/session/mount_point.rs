@@ -16,7 +16,7 @@
 //! of its own. The shard decides about PUBLISH packets to topics that begin with `$`.
 
 use crate::mqtt::topic::{TopicFilter, is_topic_name, without_share};
-use crate::session::redelivery_request::GRANTED_TOPIC;
+use crate::session::granted_topic::GRANTED_TOPIC;
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;

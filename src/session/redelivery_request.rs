@@ -6,9 +6,6 @@ use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::wire::Wire;
 use std::time::Duration;
 
-/// The topic of the granted time. Each client has one of its own.
-pub const GRANTED_TOPIC: &str = "$homing/session/granted";
-
 impl Session {
     /// Begins the ack wait of a new connection. If the message of the last disconnect is finished,
     /// the plain ack timeout holds again.

@@ -3,13 +3,9 @@
 use super::entry::{PageReader, login_of};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
-use crate::admin::access::Scope;
 use crate::admin::problem_kind::{ProblemFacts, ProblemKind};
-use crate::admin::routes::api_paths;
-use crate::admin::routes::openapi::description;
 use crate::admin::state::State;
 use actix_web::HttpRequest;
-use actix_web::web::ReqData;
 use askama::Template;
 use serde_json::Value;
 
@@ -25,9 +21,9 @@ struct DocsPage {
 
 /// One method of one path.
 struct OperationView {
-    method: &'static str,
-    path: &'static str,
-    scope: &'static str,
+    method: String,
+    path: String,
+    scope: String,
     summary: String,
     parameters: Vec<ParameterView>,
     /// The schema of the body of the request.
@@ -57,32 +53,46 @@ struct SchemaView {
     text: String,
 }
 
-/// Shows the document. A tool with a token sees it without the frame of a login.
-pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>, state: State) -> PageResult {
-    let frame = match &*reader {
+/// Shows `document`. A tool with a token sees it without the frame of a login.
+pub(crate) async fn page(
+    request: &HttpRequest,
+    reader: &PageReader,
+    state: &State,
+    document: &Value,
+) -> PageResult {
+    let frame = match reader {
         PageReader::Login(_) => {
-            PageFrame::of(&request, &state, &login_of(&request, &state)?, "/api/v1/docs").await
+            PageFrame::of(request, state, &login_of(request, state)?, "/api/v1/docs").await
         }
-        PageReader::Caller(_) => PageFrame::plain(theme_of(&request)),
+        PageReader::Caller(_) => PageFrame::plain(theme_of(request)),
     };
     Ok(render(&DocsPage {
         frame,
         version: env!("CARGO_PKG_VERSION"),
-        operations: operations(description()),
-        schemas: schemas(description()),
+        operations: operations(document),
+        schemas: schemas(document),
         problems: ProblemKind::ALL.iter().map(|kind| kind.facts()).collect(),
     }))
 }
 
+/// Returns the operations by path.
 fn operations(document: &Value) -> Vec<OperationView> {
-    let view = |(method, path, least): (&'static str, &'static str, Option<Scope>)| {
-        let operation = &document["paths"][path][method.to_ascii_lowercase()];
+    let paths = document["paths"].as_object().into_iter().flatten();
+    let operations = paths.flat_map(|(path, methods)| {
+        let methods = methods.as_object().into_iter().flatten();
+        methods.map(move |(method, operation)| (method, path, operation))
+    });
+    operations.map(|(method, path, operation)| OperationView::of(document, method, path, operation)).collect()
+}
+
+impl OperationView {
+    fn of(document: &Value, method: &str, path: &str, operation: &Value) -> OperationView {
         let parameters = operation["parameters"].as_array().into_iter().flatten();
         let answers = operation["responses"].as_object().into_iter().flatten();
         OperationView {
-            method,
-            path,
-            scope: least.map_or("none", Scope::name),
+            method: method.to_ascii_uppercase(),
+            path: path.to_owned(),
+            scope: operation["x-scope"].as_str().unwrap_or("none").to_owned(),
             summary: text(&operation["summary"]),
             parameters: parameters.map(|one| ParameterView::of(resolved(document, one))).collect(),
             body: schema_name(&operation["requestBody"]),
@@ -95,8 +105,7 @@ fn operations(document: &Value) -> Vec<OperationView> {
                 })
                 .collect(),
         }
-    };
-    api_paths().map(view).collect()
+    }
 }
 
 impl ParameterView {
@@ -161,14 +170,30 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_path_is_shown_with_its_scope_and_a_summary() {
-        let shown = operations(description());
-        assert_eq!(shown.len(), api_paths().count());
-        assert!(shown.iter().all(|one| one.summary.ends_with('.') && !one.answers.is_empty()));
-        let top = shown.iter().find(|one| one.path == "/api/v1/clients/top").expect("the path");
-        assert_eq!(top.scope, "viewer");
-        assert_eq!(top.parameters[0].values, "oldest_unacked, queued, queued_bytes, in_flight");
-        assert_eq!(top.answers[0].schema.as_deref(), Some("TopClients"));
+    fn each_operation_is_shown_with_its_scope_and_what_it_takes_and_gives() {
+        let document = json!({
+            "paths": { "/top": { "get": {
+                "summary": "The first ones.",
+                "x-scope": "viewer",
+                "parameters": [{ "$ref": "#/components/parameters/by" }],
+                "responses": {
+                    "200": { "description": "They are.", "content": { "application/json": {
+                        "schema": { "$ref": "#/components/schemas/Top" },
+                    } } },
+                    "404": { "description": "None." },
+                },
+            } } },
+            "components": { "parameters": { "by": {
+                "name": "by", "in": "query", "description": "The order.",
+                "schema": { "enum": ["age", "size"] },
+            } } },
+        });
+        let shown = operations(&document);
+        let top = shown.first().expect("the operation");
+        assert_eq!((shown.len(), &*top.method, &*top.path, &*top.scope), (1, "GET", "/top", "viewer"));
+        assert_eq!(top.summary, "The first ones.");
+        assert_eq!(top.parameters[0].values, "age, size");
+        assert_eq!((top.answers.len(), top.answers[0].schema.as_deref()), (1, Some("Top")));
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod whereabouts;
 use super::access::Scope;
 use super::failed::Failed;
 use super::pages::entry::PageReader;
-use super::pages::{docs, live};
+use super::pages::live;
 use super::problem::problem;
 use super::problem_kind::ProblemKind;
 use super::request::caller;
@@ -123,7 +123,7 @@ const ROUTES: &[ApiRoute] = &[
     get("/api/v1/traces/{number}/events", OPERATOR, |to| to.to(trace_events::events)),
     get("/api/v1/events", READER, |to| to.to(live::events)),
     get("/api/v1/openapi.json", READER, |to| to.to(openapi::document)),
-    get("/api/v1/docs", READER, |to| to.to(docs::page)),
+    get("/api/v1/docs", READER, |to| to.to(openapi::page)),
     get("/api/problems/{slug}", READER, |to| to.to(problems::one)),
     get("/api/v1/me", VIEWER, |to| to.to(me::me)),
     get("/api/v1/version", VIEWER, |to| to.to(mosquitto::version)),

@@ -6,8 +6,13 @@
 //! with the parameters that the handlers read, and with real answers.
 
 use crate::admin::access::Scope;
+use crate::admin::pages::docs;
+use crate::admin::pages::entry::PageReader;
+use crate::admin::pages::page::PageResult;
 use crate::admin::routes::api_paths;
-use actix_web::HttpResponse;
+use crate::admin::state::State;
+use actix_web::web::ReqData;
+use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -22,6 +27,11 @@ pub(crate) fn description() -> &'static Value {
 /// Answers with the description.
 pub(crate) async fn document() -> HttpResponse {
     HttpResponse::Ok().json(description())
+}
+
+/// Answers with the description as a page.
+pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>, state: State) -> PageResult {
+    docs::page(&request, &reader, &state, description()).await
 }
 
 /// Returns a file of this folder, which the tests check.
@@ -89,6 +99,17 @@ mod tests {
         assert!(missing.is_empty(), "describe them in src/admin/routes/openapi/document.json: {missing:?}");
         let unknown: Vec<_> = described.difference(&rows).collect();
         assert!(unknown.is_empty(), "ROUTES has no such rows: {unknown:?}");
+    }
+
+    #[test]
+    fn each_operation_says_what_it_does_and_what_it_answers() {
+        let document = whole(api_paths());
+        for (method, path, _) in api_paths() {
+            let operation = &document["paths"][path][method.to_ascii_lowercase()];
+            assert!(operation["summary"].as_str().is_some_and(|text| text.ends_with('.')), "{method} {path}");
+            let mut answers = operation["responses"].as_object().into_iter().flatten();
+            assert!(answers.any(|(status, _)| status.starts_with('2')), "{method} {path}");
+        }
     }
 
     #[test]
