@@ -1,7 +1,7 @@
 //! The reasons why a request has no answer, and the answer of each (RFC 9457).
 
 use super::access::Scope;
-use super::problem::problem;
+use super::problem::problem_answer;
 use super::problem_kind::ProblemKind;
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, ResponseError};
@@ -104,6 +104,6 @@ impl ResponseError for Failed {
 
     fn error_response(&self) -> HttpResponse {
         let (kind, detail) = self.parts();
-        problem(kind, &detail)
+        problem_answer(kind, &detail)
     }
 }

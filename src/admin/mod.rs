@@ -67,7 +67,7 @@ use actix_web::web::{Data, PayloadConfig, route};
 use actix_web::{App, Error, HttpServer, ResponseError};
 use failed::Failed;
 use pages::page;
-use problem::{problem, problem_body, respond};
+use problem::{problem_answer, problem_body, respond};
 use problem_kind::ProblemKind;
 pub use routes::api_paths;
 use state::AdminState;
@@ -303,7 +303,7 @@ async fn guard(
         }
     } else {
         let detail = "the Host header names neither loopback, nor an address of this interface, nor a name in admin.hosts";
-        request.into_response(problem(ProblemKind::ForeignHost, detail))
+        request.into_response(problem_answer(ProblemKind::ForeignHost, detail))
     };
     add_headers(response.headers_mut());
     Ok(response)

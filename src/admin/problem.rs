@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Returns an error answer. `detail` says what is wrong and what would be right.
-pub(super) fn problem(kind: ProblemKind, detail: &str) -> HttpResponse {
+pub(super) fn problem_answer(kind: ProblemKind, detail: &str) -> HttpResponse {
     respond(&problem_body(kind, kind.facts().status, detail))
 }
 

@@ -5,7 +5,7 @@
 //! ever. The server closes the connection after a second if somebody still has the body when the
 //! answer is written. So the answer has it.
 
-use super::problem::problem;
+use super::problem::problem_answer;
 use super::problem_kind::ProblemKind;
 use actix_web::HttpMessage;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
@@ -42,7 +42,7 @@ pub(super) fn has_no_length(request: &ServiceRequest) -> bool {
 /// Refuses a request whose body has no length.
 pub(super) fn refuse(mut request: ServiceRequest) -> ServiceResponse {
     let unread = request.take_payload();
-    let answer = problem(ProblemKind::LengthRequired, "send the body with the header Content-Length");
+    let answer = problem_answer(ProblemKind::LengthRequired, "send the body with the header Content-Length");
     let answer = answer.map_body(|_, answer| BoxBody::new(KeepingBody { answer, _unread: unread }));
     request.into_response(answer)
 }

@@ -49,7 +49,7 @@
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
 //! | `listener`, `open_listener` | accepted sockets to the shards; what is known of a listener |
-//! | `listener_places`, `live_listeners` | the numbers of the listeners; what reloads open and close |
+//! | `listener_places`, `live_listeners` | numbers of the listeners; what reloads open and close |
 //! | `listener_files`, `rule_files` | files of the broker and of single listeners; ACL files |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
@@ -188,8 +188,8 @@ impl Broker {
         })
     }
 
-    /// Returns the IP addresses of the listeners at the start, in their order. A port 0 is replaced by the port
-    /// that the system chose.
+    /// Returns the IP addresses of the listeners at the start, in their order. A port 0 is replaced
+    /// by the port that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

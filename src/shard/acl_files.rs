@@ -30,8 +30,8 @@ pub struct ListenerAcl {
 ///
 /// The number of the listener counts. A listener that another one has replaced still has the rules
 /// that belong to its other settings. Without a number, after a restart or when nobody is connected
-/// by a closed number any more, the name counts: that of an open listener with a file of its own, or
-/// `None` for the file of the broker. A listener that is gone, or has no file any more, has the
+/// by a closed number any more, the name counts: that of an open listener with a file of its own,
+/// or `None` for the file of the broker. A listener that is gone, or has no file any more, has the
 /// rules of the broker. If the broker has no file, a session of a listener that is gone may do
 /// nothing: it was never meant to be without rules.
 #[derive(Clone, Debug, Default)]
@@ -88,8 +88,8 @@ impl AclFiles {
         self.listeners.get(usize::from(number?.0))?.as_ref()
     }
 
-    /// Brings the name of a source up to date, so that it is right when no connection has the number
-    /// any more.
+    /// Brings the name of a source up to date, so that it is right when no connection has the
+    /// number any more.
     pub(super) fn renew(&self, source: &mut RuleSource) {
         if let Some(listener) = self.of_number(source.number) {
             source.name = listener.acl.as_ref().map(|_| Arc::clone(&listener.name));

@@ -16,7 +16,8 @@
 //! | layer | files |
 //! |---|---|
 //! | inputs: `Shard` | `inputs`, [`io`] (the turn), `receive` (bytes to packets) |
-//! | a packet, a portion | `connect`, `publish`, `mounted`, `subscribe`, `suback`, `fan_out`, [`deadlines`] |
+//! | a packet | `connect`, `publish`, `mounted`, `subscribe`, `suback` |
+//! | a portion | `fan_out`, [`deadlines`] |
 //! | one batch of a peer | [`exchange`] |
 //! | upper: `Lifecycle` | `lifecycle`, `leave`, `access_change`; `auth_exchange`, `features/hold` |
 //! | middle: `Routing` | `route`, `features/orphaned_queues/settling` |

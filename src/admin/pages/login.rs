@@ -60,8 +60,9 @@ pub(super) async fn log_in_by_code(
 }
 
 /// Returns the login page after a failed login. After too many failures of an address the answer is
-/// 429. The first of these answers has a line in the log, and the others have none. A valid token or code is still admitted: both are 256 random bits, so
-/// that nobody guesses one, and a flood locks no operator out.
+/// 429. The first of these answers has a line in the log, and the others have none. A valid token
+/// or code is still admitted: both are 256 random bits, so that nobody guesses one, and a flood
+/// locks no operator out.
 fn refuse(request: &HttpRequest, state: &State, why: &'static str) -> HttpResponse {
     // Users of the Unix socket have no address, and are known.
     let address = request.peer_addr().map(|address| address.ip());

@@ -4,7 +4,7 @@ use super::cookies::see;
 use super::entry::login_of;
 use super::frame::{PageFrame, Theme};
 use crate::admin::failed::Failed;
-use crate::admin::problem::problem;
+use crate::admin::problem::problem_answer;
 use crate::admin::problem_kind::ProblemKind;
 use crate::admin::state::State;
 use actix_web::dev::ServiceResponse;
@@ -14,7 +14,7 @@ use askama::Template;
 
 /// The reason why there is no page.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::admin) enum NoPage {
+pub(crate) enum NoPage {
     /// There is no cookie, or its login has ended. The answer leads to the login page.
     #[error("there is no login")]
     NoLogin,
@@ -54,7 +54,7 @@ fn error_page(frame: PageFrame, status: StatusCode, detail: String) -> HttpRespo
 
 /// Returns the page of an error with the frame of its login, so that the reader can go on from
 /// there. The reason for an error is known before its login is. All other answers are as they were.
-pub(in crate::admin) async fn framed(response: ServiceResponse) -> ServiceResponse {
+pub(crate) async fn framed(response: ServiceResponse) -> ServiceResponse {
     let (request, status) = (response.request().clone(), response.status());
     let is_error = status.is_client_error() || status.is_server_error();
     let found = response.response().error().filter(|_| is_error && !is_for_programs(request.path()));
@@ -67,16 +67,16 @@ pub(in crate::admin) async fn framed(response: ServiceResponse) -> ServiceRespon
 }
 
 /// Returns true if a path is one of those for programs.
-pub(in crate::admin) fn is_for_programs(path: &str) -> bool {
+pub(crate) fn is_for_programs(path: &str) -> bool {
     path.starts_with("/api/")
 }
 
 /// Answers for a path that leads nowhere.
-pub(in crate::admin) async fn unknown(request: HttpRequest, state: State) -> PageResult {
+pub(crate) async fn unknown(request: HttpRequest, state: State) -> PageResult {
     if !is_for_programs(request.path()) && login_of(&request, &state).is_ok() {
         return Err(NoPage::NoSuchPage);
     }
-    Ok(problem(ProblemKind::NotFound, "there is no such path; see docs/monitoring.md"))
+    Ok(problem_answer(ProblemKind::NotFound, "there is no such path; see docs/monitoring.md"))
 }
 
 /// The page that says why there is no other.
@@ -89,7 +89,7 @@ struct ErrorPage {
 }
 
 /// A page, or the reason why there is none.
-pub(in crate::admin) type PageResult = Result<HttpResponse, NoPage>;
+pub(crate) type PageResult = Result<HttpResponse, NoPage>;
 
 /// Returns a page.
 pub(super) fn render(page: &impl Template) -> HttpResponse {

@@ -1,6 +1,6 @@
 //! Actions on one client and its messages.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::access::Caller;
 use crate::admin::commands::{carry_out, message_action, redeliver_by};
 use crate::admin::failed::Failed;

@@ -1,6 +1,6 @@
 //! /api/v1/audit: the last actions of operators.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::audit::KEPT;
 use crate::admin::request::limit_of;
 use crate::admin::state::State;

@@ -1,6 +1,6 @@
 //! /api/v1/clients: the sessions, those that come first by a figure, and one session.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions, reference_of};
 use crate::admin::queries::target::{ClientTarget, OneParameters};

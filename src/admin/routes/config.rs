@@ -1,7 +1,7 @@
 //! /api/v1/config: the values in force; /api/v1/config/reload: reads the configuration and its
 //! files again.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::commands;
 use crate::admin::failed::Failed;
 use crate::admin::problem::{problem_body, respond};

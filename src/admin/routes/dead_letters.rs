@@ -1,6 +1,6 @@
 //! /api/v1/dead-letters: stored dead letters, and commands about them.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::access::{Caller, Scope};
 use crate::admin::commands::{command_on_letter, republish_to};
 use crate::admin::failed::Failed;

@@ -1,7 +1,7 @@
 //! /api/v1/delayed: messages that are published later.
 
-use super::JsonAnswer;
 use super::clients::message;
+use super::json_answer::JsonAnswer;
 use super::topics::{TopicParameters, elsewhere_of};
 use crate::admin::commands::command_on_message;
 use crate::admin::failed::Failed;

@@ -1,6 +1,6 @@
 //! /api/v1/expiry: the deadlines by the bucket in which they are due.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::state::State;
 use actix_web::web::Json;
 

@@ -1,6 +1,6 @@
 //! /api/v1/log/level: the level of the log.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::audit::{AuditedAction, arguments};
 use crate::admin::failed::Failed;
 use crate::admin::request::Asker;

@@ -1,6 +1,6 @@
 //! /api/v1/login/code: a one-time code for a login of the pages.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::failed::Failed;
 use crate::admin::request::Asker;
 use crate::admin::state::State;

@@ -1,6 +1,6 @@
 //! /api/v1/me: the caller, so that a tool can check its token.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::request::Asker;
 use actix_web::web::Json;
 use serde_json::json;

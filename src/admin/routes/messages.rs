@@ -1,7 +1,7 @@
 //! The unfinished messages of one client, each with the reason why it waits.
 
-use super::JsonAnswer;
 use super::clients::message;
+use super::json_answer::JsonAnswer;
 use crate::admin::failed::Failed;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{message_id, unfinished};

@@ -8,6 +8,7 @@ mod dead_letters;
 mod delayed;
 mod expiry;
 mod health;
+mod json_answer;
 mod log_level;
 mod login_code;
 mod me;
@@ -24,10 +25,9 @@ mod traces;
 mod whereabouts;
 
 use super::access::Scope;
-use super::failed::Failed;
 use super::pages::entry::PageReader;
 use super::pages::live;
-use super::problem::problem;
+use super::problem::problem_answer;
 use super::problem_kind::ProblemKind;
 use super::request::caller;
 use actix_web::body::BoxBody;
@@ -35,12 +35,8 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::guard::fn_guard;
 use actix_web::http::header::{ALLOW, HeaderValue};
 use actix_web::middleware::{Next, from_fn};
-use actix_web::web::{self, Json, ServiceConfig, route};
+use actix_web::web::{self, ServiceConfig, route};
 use actix_web::{Error, HttpMessage, Resource, Route};
-use serde_json::Value;
-
-/// The answer of most handlers: JSON, or the reason why there is none.
-type JsonAnswer = Result<Json<Value>, Failed>;
 
 /// One method of one path for programs.
 struct ApiRoute {
@@ -205,7 +201,7 @@ fn resource(path: &str, allowed: &str) -> Resource {
     let detail = format!("this path takes {allowed} only");
     let allowed = HeaderValue::from_str(allowed).expect("names of methods are text");
     web::resource(path).default_service(route().to(move || {
-        let mut response = problem(ProblemKind::MethodNotAllowed, &detail);
+        let mut response = problem_answer(ProblemKind::MethodNotAllowed, &detail);
         response.headers_mut().insert(ALLOW, allowed.clone());
         std::future::ready(response)
     }))

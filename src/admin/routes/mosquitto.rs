@@ -1,7 +1,7 @@
 //! /api/v1/version, /api/v1/listeners and /api/v1/systree: the paths and answers of mosquitto 2.1's
 //! `http_api`, for tools that know it.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::queries::retained::find_retained;
 use crate::admin::state::State;
 use crate::broker::OpenListener;

@@ -1,6 +1,6 @@
 //! /api/v1/overview: the figures of the whole broker on one page.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::state::State;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;

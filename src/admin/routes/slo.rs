@@ -1,6 +1,6 @@
 //! /api/v1/slo: the delivery objectives with their counts and error budgets.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::state::State;
 use crate::session::objectives::{Objective, ObjectiveCounts};
 use actix_web::web::Json;

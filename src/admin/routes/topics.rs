@@ -1,6 +1,6 @@
 //! Topics: who is subscribed, what is retained, and what was dropped.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use super::whereabouts::{drop_row, group_row, session_row};
 use crate::admin::commands;
 use crate::admin::failed::Failed;

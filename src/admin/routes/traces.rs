@@ -1,6 +1,6 @@
 //! /api/v1/traces: traces of messages and clients.
 
-use super::JsonAnswer;
+use super::json_answer::JsonAnswer;
 use crate::admin::access::Caller;
 use crate::admin::audit::{AuditedAction, arguments};
 use crate::admin::commands::complete;

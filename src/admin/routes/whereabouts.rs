@@ -1,7 +1,7 @@
 //! /api/v1/messages/where: where a message is, and why it waits.
 
-use super::JsonAnswer;
 use super::clients::message;
+use super::json_answer::JsonAnswer;
 use super::messages::{unfinished_row, wait};
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{DelayedRow, Whereabouts, whereabouts};

@@ -15,12 +15,12 @@ section! {
     /// `limits`, and `keep_alive_maximum`, which is `maximum` of `keep_alive`.
     /// `connects_per_second` is a rate of this listener besides that of `limits`.
     ///
-    /// A reload adds listeners and removes them, and changes the keys of those that stay. It knows a
-    /// listener by its `address`. Nobody is disconnected: the clients of a listener that changes or
-    /// is removed keep its settings until they leave, and only new connections have the new ones.
-    /// `acl_file` holds for them at once. A listener changes as a whole. `mode` and `group` need a
-    /// restart, and then the rest of the listener waits, too. All listeners wait while a key of
-    /// `auth` or `acl` does.
+    /// A reload adds listeners and removes them, and changes the keys of those that stay. It knows
+    /// a listener by its `address`. Nobody is disconnected: the clients of a listener that changes
+    /// or is removed keep its settings until they leave, and only new connections have the new
+    /// ones. `acl_file` holds for them at once. A listener changes as a whole. `mode` and `group`
+    /// need a restart, and then the rest of the listener waits, too. All listeners wait while a key
+    /// of `auth` or `acl` does.
     ///
     /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
     /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold.

@@ -58,8 +58,8 @@ impl WithheldIds {
         self.0.retain(|withheld| packet_id(withheld.number) != id);
     }
 
-    /// Returns the record in the store of an identifier; `None` if the identifier is not withheld, or
-    /// the delivery was not stored. Costs a pass over the identifiers.
+    /// Returns the record in the store of an identifier; `None` if the identifier is not withheld,
+    /// or the delivery was not stored. Costs a pass over the identifiers.
     pub fn entry(&self, id: PacketId) -> Option<&Entry> {
         self.0.iter().find(|withheld| packet_id(withheld.number) == id)?.stored.as_deref()
     }
