@@ -83,7 +83,8 @@ fn wildcards_reach_no_topics_outside(version: Version) {
     for topic in ["x", "b/x", "b/deep", "b/deep/", "b/deeper/x", "a/b/deep/x", "b/deep/x/y", "b/deep/$x"] {
         operator.deliver(&Message::new(topic, "").qos(1));
     }
-    assert_eq!(topics(&mut subscriber), ["x/y", "$x"]);
+    // `$x` would look like a topic of the broker.
+    assert_eq!(topics(&mut subscriber), ["x/y"]);
     assert_eq!(topics(&mut levels).first().map(String::as_str), Some("x/y"));
 }
 versions!(wildcards_reach_no_topics_outside: v311, v5);

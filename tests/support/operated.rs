@@ -122,7 +122,7 @@ impl Operated {
                 self.refused += 1;
             }
             // The commit takes longer than the answer may.
-            (503, Some("/api/problems/busy")) => {}
+            (504, Some("/api/problems/unconfirmed")) => {}
             _ => panic!("{method} {path}: {status} {body}"),
         }
         Some(())
