@@ -70,17 +70,22 @@ pub fn is_ready(is_alive: impl Fn() -> bool + Send + 'static) {
     }
 }
 
-/// Reports that the configuration is read again. [`reloaded`] has to follow.
+/// Reports that the configuration is read again, unless the broker stops. [`reloaded`] has to
+/// follow.
 pub fn reloads() {
-    if let Some(manager) = manager() {
-        manager.tell("RELOADING=1");
-    }
+    tell_unless_it_stops("RELOADING=1");
 }
 
-/// Reports the end of a reload.
+/// Reports the end of a reload, unless the broker stops meanwhile.
 pub fn reloaded() {
-    if let Some(manager) = manager() {
-        manager.tell("READY=1");
+    tell_unless_it_stops("READY=1");
+}
+
+fn tell_unless_it_stops(state: &str) {
+    if let Some(manager) = manager()
+        && !matches!(*manager.phase(), ServicePhase::Stops)
+    {
+        manager.tell(state);
     }
 }
 

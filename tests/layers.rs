@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 25] = [
+const ORDER: [(&str, bool); 26] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -30,6 +30,7 @@ const ORDER: [(&str, bool); 25] = [
     ("expiry::message", false),
     ("expiry::actor", false),
     ("broker", false),
+    ("finding", false),
     ("admin", false),
     ("health", false),
     ("doctor", false),

@@ -3,6 +3,7 @@
 
 mod support;
 
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
@@ -98,6 +99,25 @@ fn sighup_without_a_change_changes_nothing() {
     homing.line_with("configuration and files were read again: nothing changed");
     client.settle();
     homing.connect(&Connect::new(V311, "d")).settle();
+}
+
+#[test]
+fn a_reload_that_hangs_does_not_hold_up_a_stop() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("bans");
+    std::fs::write(&path, "").expect("a file");
+    let mut homing = serve(&["--set", &format!("bans.file={}", path.display())]);
+    // A pipe in the place of the file, as slow as a dead network file system.
+    std::fs::remove_file(&path).expect("the file");
+    let mode = Mode::from_raw_mode(0o600);
+    mknodat(CWD, &path, FileType::Fifo, mode, 0).expect("a pipe");
+    homing.signal(Signal::HUP);
+    let writer = OFlags::WRONLY | OFlags::NONBLOCK;
+    let _held = support::until("the broker reads the pipe", || open(&path, writer, Mode::empty()).ok());
+    homing.signal(Signal::TERM);
+    homing.line_with("stopping; a second signal exits at once");
+    homing.signal(Signal::TERM);
+    assert_eq!(homing.exit_code(), Some(1));
 }
 
 #[test]

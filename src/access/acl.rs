@@ -6,7 +6,7 @@ use crate::mqtt::keyed::Keyed;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// The rules of a whole ACL file, compiled. It does not change: a reload makes another one.
+/// The rules of a whole ACL file, compiled. Immutable: a reload makes a new value.
 #[derive(Clone, Debug)]
 pub struct Acl {
     users: HashMap<Box<str>, Permit, Keyed>,

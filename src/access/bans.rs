@@ -71,7 +71,7 @@ impl Ban {
 }
 
 impl BanList {
-    /// Adds a ban. Of two bans of one value, the one that ends later holds.
+    /// Adds a ban. If the value is banned already, the later end holds.
     pub fn add(&mut self, banned: Banned, end: BanEnd) {
         match banned {
             Banned::Client(client_id) => longest(self.clients.entry(client_id).or_insert(end), end),

@@ -14,6 +14,7 @@
 //! - [`glob`]: globs over names that clients choose.
 //! - [`strikes`]: keys that do something too often within a window of time.
 //! - [`meter`]: rates of messages and bytes.
+//! - [`network`]: networks of clients, as an operator writes them.
 //!
 //! The rules mean what they mean in mosquitto's ACL file.
 
@@ -24,6 +25,7 @@ pub mod glob;
 pub mod grant;
 pub mod identity;
 pub mod meter;
+pub mod network;
 pub mod ordered;
 pub mod permit;
 pub mod rule;

@@ -7,7 +7,7 @@ use super::failed::Failed;
 use super::problem_kind::ProblemKind;
 use super::queries::letters::find_letter;
 use super::queries::target::ClientTarget;
-use super::request::permit;
+use super::request::{named, permit};
 use super::state::{AdminState, State};
 use crate::broker::observer::NoAnswer;
 use crate::broker::reload::{ReloadMode, Reloaded};
@@ -22,8 +22,7 @@ use serde_json::{Value, json};
 /// # Errors
 /// The word is not one of the three.
 pub(super) fn redeliver_by(word: &str) -> Result<RedeliverBy, Failed> {
-    let found = RedeliverBy::ALL.into_iter().find(|by| by.name() == word);
-    found.ok_or_else(|| Failed::Parameter(format!("by is {word:?}, and must be auto, resend or disconnect")))
+    named("by", word, &RedeliverBy::ALL, RedeliverBy::name)
 }
 
 /// Returns the action on a message: `skip` or `park`.
@@ -84,8 +83,7 @@ pub(super) async fn carry_out(
 /// # Errors
 /// The word is neither of the two.
 pub(super) fn republish_to(word: &str) -> Result<RepublishTo, Failed> {
-    let found = RepublishTo::ALL.into_iter().find(|to| to.name() == word);
-    found.ok_or_else(|| Failed::Parameter(format!("to is {word:?}, and must be receiver or topic")))
+    named("to", word, &RepublishTo::ALL, RepublishTo::name)
 }
 
 /// Carries out a command about a message that no session has, in a shard, and writes a line of the

@@ -18,6 +18,8 @@ pub(super) enum Failed {
     Unauthorized,
     /// The caller's scope is too small; this one is needed.
     Forbidden(Scope),
+    /// Nobody may see payloads.
+    PayloadsHidden,
     /// There is no session of this client.
     NoSuchClient,
     /// There is no trace with this number.
@@ -60,6 +62,10 @@ impl Failed {
             Failed::Unauthorized => (
                 ProblemKind::Unauthorized,
                 "send Authorization: Bearer TOKEN, or use the Unix socket; `homing admin-token` makes a token",
+            ),
+            Failed::PayloadsHidden => (
+                ProblemKind::Forbidden,
+                "nobody may see payloads: admin.payloads of the configuration is never",
             ),
             Failed::NoSuchTrace => (
                 ProblemKind::NoSuchTrace,

@@ -17,6 +17,8 @@
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
 //! | `state` | the state of the interface, and its view of the broker |
 //! | `request` | the caller and the parameters of a request |
+//! | `payloads` | who sees payloads, and how much of them |
+//! | [`checkup`] | what a running broker finds out about itself |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
 //! | `timeline::collector` | the task that fills the timeline |
 //! | `event_stream` | the answer of a stream of server-sent events |
@@ -25,6 +27,7 @@
 
 pub mod access;
 mod audit;
+pub mod checkup;
 mod commands;
 pub mod ctl;
 mod event_stream;
@@ -34,6 +37,7 @@ mod logins;
 pub mod metrics;
 mod names;
 mod pages;
+mod payloads;
 mod problem;
 mod problem_kind;
 mod queries;
@@ -66,11 +70,13 @@ use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, PayloadConfig, route};
 use actix_web::{App, Error, HttpServer, ResponseError};
 use failed::Failed;
+use pages::entry::PageReader;
 use pages::page;
 use problem::{problem_answer, problem_body, respond};
 use problem_kind::ProblemKind;
 pub use routes::api_paths;
 use state::AdminState;
+pub use state::Examination;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -80,10 +86,10 @@ use std::time::Duration;
 
 /// Connections at once. Further ones wait in the backlog. Each takes 128 KiB at most before anybody
 /// has proven who asks.
-const CONNECTIONS: usize = 128;
+const CONNECTIONS: usize = 256;
 
 /// Time for the head of a request. A thousand clients that send one byte a second hold all places
-/// for 1,000 / 128 times as long: 24 s.
+/// for 1,000 / 256 times as long: 12 s.
 const HEAD: Duration = Duration::from_secs(3);
 
 /// Time for which sent bytes may stay unacknowledged. A client that stops reading is closed then,
@@ -93,11 +99,17 @@ const UNREAD: Duration = Duration::from_secs(30);
 /// The permissions of the Unix socket: for the broker's user and its group.
 const SOCKET_MODE: u32 = 0o660;
 
-/// Connections that the kernel holds for each socket until they are accepted.
-const BACKLOG: u32 = 64;
+/// Connections that the kernel holds for each socket until they are accepted. Above that number it
+/// drops them without a word, and a client tries again after 1, 3, 7, ... 127 s. So a short backlog
+/// would keep others out for minutes while slow clients hold the places.
+const BACKLOG: u32 = 1_024;
 
 /// Time for a whole request, with its body and the answers of the shards.
 const REQUEST: Duration = Duration::from_secs(10);
+
+/// Time for a whole request of somebody who proves nothing. Otherwise a slow body would hold a
+/// place for three times as long as a slow head. What everybody may ask needs no answer of a shard.
+const UNPROVEN_REQUEST: Duration = HEAD;
 
 /// Bytes of the body of a request at most.
 const BODY: usize = 64 << 10;
@@ -172,7 +184,7 @@ impl AdminServer {
         let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
         let unix = socket.map(|path| bind::unix(path, permissions, BACKLOG)).transpose();
         let (unix, file) = unix.map_err(AdminError::Socket)?.unzip();
-        let state = AdminState::new(addresses.clone(), options.hosts.clone(), tokens);
+        let state = AdminState::new(addresses.clone(), options.hosts.clone(), tokens, options.payloads);
         let state = Data::new(state);
         let (started, handles) = std::sync::mpsc::channel();
         let shared = state.clone();
@@ -209,9 +221,10 @@ impl AdminServer {
         self.file.is_some()
     }
 
-    /// Notes that clients can connect.
-    pub fn started(&self, observer: Observer) {
-        self.state.started(observer);
+    /// Notes that clients can connect. `examination` looks at the machine and the files of the
+    /// broker, as `homing doctor` does. It may block.
+    pub fn started(&self, observer: Observer, examination: Examination) {
+        self.state.started(observer, examination);
     }
 }
 
@@ -296,8 +309,10 @@ async fn guard(
     let mut response = if unread_body::has_no_length(&request) {
         unread_body::refuse(request)
     } else if own {
+        let proven = PageReader::of(request.request()).is_ok();
+        let time = if proven { REQUEST } else { UNPROVEN_REQUEST };
         // Keeps no copy of the request, because the router needs the only one.
-        match tokio::time::timeout(REQUEST, answered(request, next)).await {
+        match tokio::time::timeout(time, answered(request, next)).await {
             Ok(response) => response?,
             Err(_) => return Err(late()),
         }

@@ -50,7 +50,8 @@ problem_kinds! {
         "Nothing proves who asks. Send a token of `homing admin-token` as `Authorization: Bearer \
         TOKEN`, or use the Unix socket.";
     Forbidden: FORBIDDEN, "forbidden",
-        "The scope of the token is too small. `detail` names the scope that the request needs.";
+        "The scope of the token is too small, and `detail` names the scope that the request needs; or \
+        the configuration forbids the request to everybody, and `detail` names the key.";
     ForeignHost: FORBIDDEN, "foreign-host",
         "The Host header must name a loopback address, an address of the interface, or a name in \
         `admin.hosts`. So a page of another site cannot reach the interface through a browser.";

@@ -9,6 +9,8 @@ use super::state::AdminState;
 use actix_web::HttpRequest;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::{Data, QueryConfig, ReqData};
+use std::borrow::Borrow;
+use std::fmt::{Display, LowerHex};
 
 /// Characters of a note at most.
 const NOTE: usize = 256;
@@ -84,6 +86,62 @@ pub(super) fn limit_of(given: Option<usize>, default: usize, most: usize) -> Res
     }
 }
 
+/// Returns the place in a list at which a page begins, of the cursor that a request has; 0 without.
+///
+/// # Errors
+/// The cursor is none that this broker gave.
+pub(super) fn place_of<T: TryFrom<u64>>(cursor: Option<&str>) -> Result<T, Failed> {
+    let place = cursor.map_or(Ok(0), |text| u64::from_str_radix(text, 16));
+    place.ok().and_then(|place| place.try_into().ok()).ok_or(Failed::Cursor)
+}
+
+/// Returns the cursor of the page that begins at a place of a list.
+pub(super) fn cursor_to(place: impl LowerHex) -> String {
+    format!("{place:x}")
+}
+
+/// Returns the value that has a word.
+///
+/// # Errors
+/// None has it. Names all words.
+pub(super) fn named<T: Copy, W: Borrow<str> + Display>(
+    parameter: &str,
+    word: &str,
+    values: &[T],
+    word_of: impl Fn(T) -> W,
+) -> Result<T, Failed> {
+    values.iter().copied().find(|value| word_of(*value).borrow() == word).ok_or_else(|| {
+        let words: Vec<_> = values.iter().map(|value| word_of(*value)).collect();
+        let words = match &*words {
+            [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+            _ => words.concat(),
+        };
+        Failed::Parameter(format!("{parameter} is {word:?}, and must be {words}"))
+    })
+}
+
+/// Returns the values that have the words of a list with commas. Takes each value once, so that
+/// the work is bounded by the number of values.
+///
+/// # Errors
+/// No value has a word, or a word comes twice.
+pub(super) fn named_once<T: Copy + PartialEq>(
+    parameter: &str,
+    words: &str,
+    values: &[T],
+    word_of: impl Fn(T) -> &'static str,
+) -> Result<Vec<T>, Failed> {
+    let mut found = Vec::new();
+    for word in words.split(',') {
+        let value = named(parameter, word, values, &word_of)?;
+        if found.contains(&value) {
+            return Err(Failed::Parameter(format!("{parameter} has {word} twice; name it once")));
+        }
+        found.push(value);
+    }
+    Ok(found)
+}
+
 /// Returns the note of an operator for the audit log; empty for none.
 ///
 /// # Errors
@@ -94,4 +152,42 @@ pub(super) fn note_of(given: Option<String>) -> Result<String, Failed> {
         return Err(Failed::Parameter(format!("note has more than {NOTE} characters")));
     }
     Ok(note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failed, cursor_to, named, named_once, place_of};
+
+    #[test]
+    fn a_cursor_leads_to_its_place_and_anything_else_is_refused() {
+        assert_eq!(place_of::<u64>(None).ok(), Some(0));
+        assert_eq!(place_of::<u64>(Some(&cursor_to(u64::MAX))).ok(), Some(u64::MAX));
+        assert_eq!(place_of::<u32>(Some(&cursor_to(7_u32))).ok(), Some(7));
+        for other in ["", "x", "-1", "100000000"] {
+            assert!(matches!(place_of::<u32>(Some(other)), Err(Failed::Cursor)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_word_is_refused_with_those_that_are_right() {
+        let words = ["auto", "resend", "disconnect"];
+        assert_eq!(named("by", "resend", &words, |word| word).ok(), Some("resend"));
+        let refused = |words: &[&'static str]| match named("by", "x", words, |word| word) {
+            Err(Failed::Parameter(what)) => what,
+            _ => String::new(),
+        };
+        assert_eq!(refused(&words), "by is \"x\", and must be auto, resend or disconnect");
+        assert_eq!(refused(&words[..2]), "by is \"x\", and must be auto or resend");
+        assert_eq!(refused(&words[..1]), "by is \"x\", and must be auto");
+    }
+
+    #[test]
+    fn a_list_of_words_has_each_once() {
+        let words = ["sizes", "kinds"];
+        let read = |list| named_once("detail", list, &words, |word| word);
+        assert_eq!(read("kinds,sizes").ok(), Some(vec!["kinds", "sizes"]));
+        let refused = read("kinds,sizes,kinds").err().map(|failed| failed.to_string());
+        assert_eq!(refused.as_deref(), Some("detail has kinds twice; name it once"));
+        assert!(read("kinds,").is_err());
+    }
 }

@@ -13,21 +13,31 @@ use super::wheel::LastWheel;
 use crate::auth::guessing::Guessing;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::config::PayloadViews;
+use crate::finding::Finding;
 use crate::time::Instant;
 use actix_web::web::Data;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
+/// Looks at the machine and the files of the broker. It may block.
+pub type Examination = Box<dyn Fn() -> Vec<Finding> + Send + Sync>;
+
 /// The state of the HTTP interface, and its view of the broker.
 pub(super) struct AdminState {
     /// Empty until clients can connect.
     observer: OnceLock<Observer>,
+    /// Empty until clients can connect.
+    examination: OnceLock<Examination>,
+    /// One permit for an examination.
+    examining: Arc<Semaphore>,
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<SocketAddr>,
     /// The names of the interface (`admin.hosts`).
     hosts: Vec<String>,
     tokens: TokenFile,
+    payloads: PayloadViews,
     logins: PageLogins,
     audit: AuditLog,
     traces: Arc<Traces>,
@@ -90,13 +100,21 @@ pub(super) struct Turn<'a> {
 }
 
 impl AdminState {
-    pub(super) fn new(bound: Vec<SocketAddr>, hosts: Vec<String>, tokens: TokenFile) -> AdminState {
+    pub(super) fn new(
+        bound: Vec<SocketAddr>,
+        hosts: Vec<String>,
+        tokens: TokenFile,
+        payloads: PayloadViews,
+    ) -> AdminState {
         let turns = (0..SHARDS).map(|_| Semaphore::new(1)).collect();
         AdminState {
             observer: OnceLock::new(),
+            examination: OnceLock::new(),
+            examining: Arc::new(Semaphore::new(1)),
             bound,
             hosts,
             tokens,
+            payloads,
             logins: PageLogins::default(),
             audit: AuditLog::default(),
             traces: Arc::default(),
@@ -118,6 +136,11 @@ impl AdminState {
     /// Returns the tokens, as the file has them now. Costs a `stat`.
     pub(super) fn tokens(&self) -> Arc<Tokens> {
         self.tokens.now()
+    }
+
+    /// Returns true if nobody may see the payload of a message.
+    pub(super) fn hides_payloads(&self) -> bool {
+        self.payloads == PayloadViews::Never
     }
 
     /// Returns the counts of requests.
@@ -197,6 +220,16 @@ impl AdminState {
         Some(Turn { _permit: permit, _place: place })
     }
 
+    /// Returns the place of an examination; `None` while another one is under way.
+    pub(super) fn examination_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.examining).try_acquire_owned().ok()
+    }
+
+    /// Examines the machine and the files of the broker. Blocks for as long as its disks take.
+    pub(super) fn examine(&self) -> Vec<Finding> {
+        self.examination.get().map(|examine| examine()).unwrap_or_default()
+    }
+
     /// Counts a failed login of an address.
     pub(super) fn login_failed(&self, now: Instant, address: IpAddr) -> LoginFailure {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +243,8 @@ impl AdminState {
     }
 
     /// Notes that clients can connect.
-    pub(super) fn started(&self, observer: Observer) {
+    pub(super) fn started(&self, observer: Observer, examination: Examination) {
+        let _ = self.examination.set(examination);
         let _ = self.observer.set(observer);
         self.has_started.notify_one();
     }
@@ -258,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_caller_that_goes_while_it_waits_for_a_turn_leaves_its_place() {
-        let state = AdminState::new(Vec::new(), Vec::new(), TokenFile::default());
+        let state = AdminState::new(Vec::new(), Vec::new(), TokenFile::default(), PayloadViews::Operator);
         let mut cx = Context::from_waker(Waker::noop());
         let Poll::Ready(Some(first)) = pin!(state.turn(0)).poll(&mut cx) else { panic!("the first turn") };
         for n in 0..=WAITING {
@@ -274,7 +308,7 @@ mod tests {
 
     #[test]
     fn eight_callers_wait_for_a_search_and_a_ninth_is_refused() {
-        let state = AdminState::new(Vec::new(), Vec::new(), TokenFile::default());
+        let state = AdminState::new(Vec::new(), Vec::new(), TokenFile::default(), PayloadViews::Operator);
         let mut cx = Context::from_waker(Waker::noop());
         let Poll::Ready(Some(first)) = pin!(state.search()).poll(&mut cx) else { panic!("the first search") };
         let mut waiting: Vec<_> = (1..SEARCHES).map(|_| Box::pin(state.search())).collect();
@@ -290,6 +324,7 @@ mod tests {
             vec![SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 11_883))],
             vec!["Broker.example.org".to_owned()],
             TokenFile::default(),
+            PayloadViews::Operator,
         );
         for own in [
             "localhost",
@@ -311,6 +346,7 @@ mod tests {
             vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 11_883))],
             Vec::new(),
             TokenFile::default(),
+            PayloadViews::Operator,
         );
         assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));
     }

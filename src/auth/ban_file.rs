@@ -11,8 +11,7 @@
 
 use super::file_error::{FileError, LineErrors, entries};
 use crate::access::bans::{BanEnd, BanList, Banned, GLOBS};
-use ipnet::IpNet;
-use std::net::IpAddr;
+use crate::access::network::{NoNetwork, network};
 use std::path::Path;
 use x509_cert::der::DateTime;
 
@@ -42,19 +41,18 @@ pub fn parse(file: &Path, content: &[u8]) -> Result<BanList, FileError> {
     errors.or(file, bans)
 }
 
+const BLANK: [char; 2] = [' ', '\t'];
+
 fn parse_line(line: &str) -> Result<(Banned, BanEnd), String> {
-    let (keyword, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
-    let (value, end) = match rest.rsplit_once(" until ") {
-        Some((value, time)) => (value.trim(), Some(unix_millis(time.trim())?)),
-        None => (rest.trim(), None),
-    };
+    let (keyword, rest) = line.split_once(BLANK).unwrap_or((line, ""));
+    let (value, end) = value_and_end(rest.trim())?;
     let banned = match keyword {
         "client" | "user" | "address" | "serial" if value.is_empty() => {
             return Err(format!("a value must follow `{keyword}`"));
         }
         "client" => client(value)?,
         "user" => Banned::User(value.into()),
-        "address" => network(value)?,
+        "address" => banned_network(value)?,
         "serial" => serial(value)?,
         other => {
             return Err(format!(
@@ -63,6 +61,20 @@ fn parse_line(line: &str) -> Result<(Banned, BanEnd), String> {
         }
     };
     Ok((banned, end))
+}
+
+/// Splits `VALUE until TIME`, or returns a value without an end. The last `until` counts.
+fn value_and_end(text: &str) -> Result<(&str, BanEnd), String> {
+    let words = text.rmatch_indices("until").map(|(at, word)| (&text[..at], &text[at + word.len()..]));
+    let mut split = words.filter(|(value, time)| match value.is_empty() {
+        // The value is missing, which is an error. A bare `until` is a value.
+        true => time.starts_with(BLANK),
+        false => value.ends_with(BLANK) && (time.is_empty() || time.starts_with(BLANK)),
+    });
+    match split.next() {
+        Some((value, time)) => Ok((value.trim_end(), Some(unix_millis(time.trim_start())?))),
+        None => Ok((text, None)),
+    }
 }
 
 /// Returns the milliseconds since 1970.
@@ -81,22 +93,15 @@ fn client(text: &str) -> Result<Banned, String> {
     Ok(Banned::Clients(glob))
 }
 
-fn network(text: &str) -> Result<Banned, String> {
-    let address = text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
-    let network = address.or_else(|| text.parse().ok());
-    let is_mapped = |network: &IpNet| match network {
-        IpNet::V4(_) => false,
-        IpNet::V6(network) => network.addr().to_ipv4_mapped().is_some(),
-    };
-    match network {
-        Some(network) if is_mapped(&network) => {
-            Err(format!("write the network {text:?} in the form of IPv4, such as 192.0.2.0/24"))
+fn banned_network(text: &str) -> Result<Banned, String> {
+    network(text).map(Banned::Network).map_err(|why| match why {
+        NoNetwork::MappedIpv4 => {
+            format!("write the network {text:?} in the form of IPv4, such as 192.0.2.0/24")
         }
-        Some(network) => Ok(Banned::Network(network)),
-        None => {
-            Err(format!("an address or a network, such as 192.0.2.0/24, must follow `address`, not {text:?}"))
+        NoNetwork::Unreadable => {
+            format!("an address or a network, such as 192.0.2.0/24, must follow `address`, not {text:?}")
         }
-    }
+    })
 }
 
 fn serial(text: &str) -> Result<Banned, String> {
@@ -144,7 +149,8 @@ mod tests {
     #[test]
     fn all_mistakes_are_named_with_their_lines() {
         let text = "clients x\nuser\nclient [a\naddress 10.0.0/8\naddress ::ffff:10.0.0.0/104\nserial xyz\n\
-                    user ann until tomorrow\n";
+                    user ann until tomorrow\nuser ann until\nuser ann until 2027-01-31 12:00:00\n\
+                    user until 2027-01-31T12:00:00Z\nclient  until 2027-01-31T12:00:00Z\n";
         let error = parse(Path::new("bans"), text.as_bytes()).unwrap_err().to_string();
         let expected = "\
 bans:1: a line begins with `client`, `user`, `address`, `serial` or `#`, not with \"clients\"
@@ -153,8 +159,25 @@ bans:3: the glob \"[a\" is not valid: unclosed character class; missing ']'
 bans:4: an address or a network, such as 192.0.2.0/24, must follow `address`, not \"10.0.0/8\"
 bans:5: write the network \"::ffff:10.0.0.0/104\" in the form of IPv4, such as 192.0.2.0/24
 bans:6: a serial number is hexadecimal, such as 0A1B2C, not \"xyz\"
-bans:7: the time after `until` must be in UTC, such as 2027-01-31T12:00:00Z, not \"tomorrow\"";
+bans:7: the time after `until` must be in UTC, such as 2027-01-31T12:00:00Z, not \"tomorrow\"
+bans:8: the time after `until` must be in UTC, such as 2027-01-31T12:00:00Z, not \"\"
+bans:9: the time after `until` must be in UTC, such as 2027-01-31T12:00:00Z, not \"2027-01-31 12:00:00\"
+bans:10: a value must follow `user`
+bans:11: a value must follow `client`";
         assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn any_blanks_stand_around_until_and_a_name_may_have_the_word_in_it() {
+        let bans = bans(
+            "user\tann\tuntil\t1970-01-01T00:00:01Z\nuser bob  until  1970-01-01T00:00:01Z\nuser until\n\
+             user wait until then until 1970-01-01T00:00:01Z\nuser until-x\n",
+        );
+        for user in ["ann", "bob", "wait until then"] {
+            assert!(bans.has_user(999, user) && !bans.has_user(1_000, user), "{user}");
+        }
+        assert!(bans.has_user(u64::MAX, "until") && bans.has_user(u64::MAX, "until-x"));
+        assert_eq!(bans.len(), 5);
     }
 
     #[test]

@@ -105,29 +105,31 @@ impl LoginCache {
     /// Remembers a login that succeeded now. Drops expired entries, and the oldest ones while there
     /// is no room. A grant is forgotten at its end, too. A login that is remembered already keeps
     /// its time, so that its hash is computed again after the lifetime. A login that would take
-    /// more than an eighth of the bytes is not remembered.
+    /// more than an eighth of the bytes is not remembered, and takes no room from others.
     ///
     /// `text` is the number of bytes that the client sent: names, and password or token.
     pub fn remember(&mut self, now: Instant, key: LoginKey, grant: Grant, text: usize) {
         let CacheBounds { entries, bytes: most } = self.bounds;
         let bytes = entry_bytes(&grant, text);
-        while let Some((oldest, expires)) = self.order.front() {
-            if *expires > now && self.order.len() < entries && self.bytes + bytes <= most {
-                break;
-            }
-            if let Some(dropped) = self.entries.remove(oldest) {
-                self.bytes -= dropped.bytes;
-            }
-            self.order.pop_front();
+        while self.order.front().is_some_and(|(_, expires)| *expires <= now) {
+            self.drop_oldest();
         }
         if entries == 0 || bytes > most / 8 || self.lifetime.is_zero() || self.entries.contains_key(&key) {
             return;
+        }
+        while self.order.len() >= entries || self.bytes + bytes > most {
+            self.drop_oldest();
         }
         let expires = now + self.lifetime;
         let forgotten = expires.min(grant.ends);
         self.bytes += bytes;
         self.entries.insert(key, CachedLogin { grant, expires: forgotten, bytes });
         self.order.push_back((key, expires));
+    }
+
+    fn drop_oldest(&mut self) {
+        let oldest = self.order.pop_front().and_then(|(oldest, _)| self.entries.remove(&oldest));
+        self.bytes -= oldest.map_or(0, |dropped| dropped.bytes);
     }
 
     /// Returns the number of entries, with expired ones that were not dropped yet.
@@ -266,6 +268,8 @@ mod tests {
         let with_rules = Grant { rules: Some(SessionRules::Superuser), ..named("ann") };
         cache.remember(NOW, key(1_000), with_rules, 16 << 10);
         assert!(cache.find(NOW, &key(1_000)).is_none(), "its rules may take too much");
+        cache.remember(NOW, key(999), named(&"n".repeat(60_000)), 60_000);
+        assert_eq!(cache.len(), 17, "neither a login that is too large nor one that is known takes room");
         cache.remember(NOW + LIFETIME, key(1_001), ann(), 9);
         assert_eq!((cache.len(), cache.bytes), (1, ENTRY + 3));
     }

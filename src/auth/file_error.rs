@@ -71,14 +71,14 @@ impl FileError {
             Cause::Unreadable(cause) => vec![format!("{file}: cannot be read: {cause}")],
             Cause::Whole(what) => vec![format!("{file}: {what}")],
             Cause::Lines { named, more, of } => {
-                let place = match of {
-                    LineKind::Line => "",
-                    LineKind::Key => " key ",
+                let (place, all) = match of {
+                    LineKind::Line => ("", "lines"),
+                    LineKind::Key => (" key ", "keys"),
                 };
                 let line = |error: &LineError| format!("{file}:{place}{}: {}", error.line, error.what);
                 let mut lines: Vec<String> = named.iter().map(line).collect();
                 if *more > 0 {
-                    lines.push(format!("{file}: {more} more lines are not valid"));
+                    lines.push(format!("{file}: {more} more {all} are not valid"));
                 }
                 lines
             }
@@ -160,10 +160,14 @@ mod tests {
 
     #[test]
     fn a_file_of_mistakes_is_not_listed_whole() {
-        let mut errors = LineErrors::default();
-        (1..=100).for_each(|line| errors.push(line, "is wrong"));
-        let lines = errors.or(Path::new("acl"), ()).unwrap_err().lines();
-        assert_eq!((lines.len(), lines[20].as_str()), (21, "acl: 80 more lines are not valid"));
+        for (mut errors, last) in [
+            (LineErrors::default(), "acl: 80 more lines are not valid"),
+            (LineErrors::of_keys(), "acl: 80 more keys are not valid"),
+        ] {
+            (1..=100).for_each(|line| errors.push(line, "is wrong"));
+            let lines = errors.or(Path::new("acl"), ()).unwrap_err().lines();
+            assert_eq!((lines.len(), lines[20].as_str()), (21, last));
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::fmt;
 /// The largest message of a client in bytes. Names and nonces are far shorter.
 const LONGEST_MESSAGE: usize = 1_024;
 
-/// The reason why an exchange failed. It has nothing that the client sent.
+/// The reason why an exchange failed, without any text of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScramError {
     /// The message is too long, or is not UTF-8.
@@ -124,8 +124,8 @@ impl<'a> ClientFirst<'a> {
     }
 }
 
-/// An exchange that waits for the client's last message. It does not change, so a message can be
-/// checked only against the exchange for which it was made.
+/// An exchange that waits for the client's last message. The value is immutable, so a message is
+/// only ever checked against the exchange for which the client made the message.
 pub struct ScramExchange {
     user: Box<str>,
     hash: ScramHash,

@@ -207,11 +207,14 @@ mod tests {
         let statistics = fixture::statistics(&fixture::shared());
         let rule = StrikeRule { limit: 2, window: second, block: second };
         let limit = AddressLimit::new(rule, Arc::clone(&statistics));
-        let [one, other] = ["2001:db8::1", "192.0.2.1"].map(|text| text.parse().unwrap());
+        let [one, neighbour, other] =
+            ["2001:db8::1", "2001:db8::2", "192.0.2.1"].map(|text| text.parse().unwrap());
         let now = Instant::from_millis(5_000);
         let admitted = [now, now, now, now + second].map(|now| limit.admits(now, one));
         assert_eq!(admitted, [true, true, false, true]);
-        assert!(!limit.admits(now, "2001:db8::2".parse().unwrap()) || limit.admits(now, other));
-        assert!(statistics.refused_addresses() >= 1);
+        let later = now + second;
+        assert!(limit.admits(later, neighbour) && !limit.admits(later, one), "they count as one address");
+        assert!(limit.admits(later, other));
+        assert_eq!(statistics.refused_addresses(), 2);
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn open(
     })
 }
 
-/// What an acceptor does with the sockets that it accepts. A reload replaces it.
+/// The limits of an acceptor, and the way of its sockets. A reload replaces both.
 #[derive(Clone)]
 pub(super) struct AcceptTerms {
     /// The settings of the listener.

@@ -25,7 +25,7 @@ pub(crate) struct ListenerFiles<T> {
     pub(super) listeners: Vec<OfListener<Arc<T>>>,
 }
 
-/// What one listener has of its own.
+/// The file of one listener, if the listener has one of its own.
 #[derive(Clone, Debug)]
 pub(super) struct OfListener<F> {
     /// The name of the listener; empty for a number that nobody needs any more.

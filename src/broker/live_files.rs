@@ -162,9 +162,14 @@ impl LiveFiles {
     }
 
     fn put_tls_in_force(&mut self, new: NewTls, entrances: &[Arc<Entrance>]) {
+        let listeners: Arc<[ListenerNumber]> = entrances.iter().map(|entrance| entrance.number).collect();
         for (entrance, server) in self.tls.put_in_force(new, entrances) {
-            let listener = entrance.number;
-            self.send_to_shards(|| TlsChanged { listener, server: Arc::clone(&server), from: 0 });
+            self.send_to_shards(|| TlsChanged {
+                listener: entrance.number,
+                server: Arc::clone(&server),
+                listeners: Arc::clone(&listeners),
+                from: 0,
+            });
         }
         self.statistics.set_tls_days(self.tls.days_left(clock::unix_millis()));
     }

@@ -285,13 +285,17 @@ impl LiveListeners {
     /// Returns what a plan does, once the directory has its listeners.
     fn news(&self, plan: &ListenerPlan) -> ListenerNews {
         let mut news = ListenerNews { open: self.directory.open(), ..ListenerNews::default() };
-        let settings = |number| plan.places.get(number).map(|place| &place.listener);
+        // Not what the plan has under the number before, which may follow the new one already.
+        let is_same = |from, to| {
+            let [before, now] = [self.places.get(from), plan.places.get(to)];
+            before.map(|place| &place.listener) == now.map(|place| &place.listener)
+        };
         for one in &plan.moves {
             match *one {
                 ListenerMove::Open(number) => news.opened.extend(self.directory.get(number)),
                 ListenerMove::Close(number) => news.closed.extend(self.directory.get(number)),
-                // A listener without a name has another number, too, if only its place changed.
-                ListenerMove::Change { from, to } if settings(from) == settings(to) => {}
+                // A listener with port 0 and no name has another number if only its place changed.
+                ListenerMove::Change { from, to } if is_same(from, to) => {}
                 ListenerMove::Change { to, .. } => news.changed.extend(self.directory.get(to)),
             }
         }

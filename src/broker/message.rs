@@ -55,7 +55,7 @@ impl PasswordsChanged {
     /// has changed.
     pub(super) fn revokes(&self, user: &Identity, listener: ListenerNumber) -> bool {
         let line = |files: &ListenerFiles<PasswordFile>| files.fingerprint(listener, user.user());
-        // Whoever came by a listener that is newer than the old files entered by the new ones.
+        // The clients of a listener that the old files do not know have entered by the new files.
         user.source() == IdentitySource::Password
             && self.old.know(listener)
             && line(&self.old) != line(&self.new)
@@ -74,6 +74,8 @@ pub struct TlsChanged {
     pub listener: ListenerNumber,
     /// The TLS that is in force.
     pub server: Arc<TlsServer>,
+    /// The listeners that are open or have clients. Nothing is kept of the others.
+    pub listeners: Arc<[ListenerNumber]>,
     /// The slot of the first connection that is not checked yet.
     pub from: usize,
 }

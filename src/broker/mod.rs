@@ -52,6 +52,7 @@
 //! | `listener_places`, `live_listeners` | numbers of the listeners; what reloads open and close |
 //! | `listener_files`, `rule_files` | files of the broker and of single listeners; ACL files |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
+//! | `priority` | the priority of the threads for handshakes and logins |
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
 //! | [`message`] | the messages between actors |
@@ -81,6 +82,7 @@ mod logins;
 pub mod message;
 pub mod observer;
 mod open_listener;
+mod priority;
 pub mod question;
 mod rate_limit;
 pub mod reload;
@@ -199,8 +201,8 @@ impl Broker {
         self.observer.clone()
     }
 
-    /// Returns all listeners at the start, in their order. [`Observer::listeners`] has those that a
-    /// reload has made of them.
+    /// Returns all listeners at the start, in their order. [`Observer::listeners`] has those after
+    /// the latest reload.
     pub fn listeners(&self) -> &[OpenListener] {
         &self.listeners
     }
@@ -283,7 +285,8 @@ impl Broker {
     /// Stops in order: refuses new connections, sends DISCONNECT 0x8B to 5.0 clients, and writes
     /// pending bytes.
     ///
-    /// Returns within 14 seconds, whatever the clients do. A second call does nothing.
+    /// Returns within 14 seconds, whatever the clients do, and later if a dump or a reload is under
+    /// way. A second call does nothing.
     pub fn shutdown(&mut self) {
         self.observer.statistics().stops();
         self.requests = None;

@@ -114,7 +114,7 @@ pub struct ListenerDirectory(ArcSwap<ListedListeners>);
 struct ListedListeners {
     /// Every listener that the broker has or had.
     by_number: Vec<OpenListener>,
-    /// Those that accept connections, in the order of the configuration.
+    /// The listeners that accept connections, in the order of the configuration.
     open: Vec<ListenerNumber>,
 }
 

@@ -57,7 +57,7 @@ struct ReadAgain {
 pub struct Reloaded {
     /// What was asked for: the reload, or a check alone.
     pub mode: ReloadMode,
-    /// The keys that differ from the values in force. Those that need a restart stay different.
+    /// The keys that differ from the values in force. Keys that need a restart stay different.
     pub changes: Vec<KeyChange>,
     /// The listeners that differ, each with the effect.
     pub listeners: Vec<ListenerChange>,

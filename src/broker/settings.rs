@@ -132,7 +132,7 @@ fn connect_policy(config: &Config, packet_size: ByteSize, keep_alive_maximum: Du
 
 /// Returns the settings for the clients of each listener, by number; empty if no listener has its
 /// own.
-fn all_terms(config: &Config, places: &ListenerPlaces) -> Vec<ListenerTerms> {
+fn all_terms(config: &Config, places: &ListenerPlaces) -> Vec<Option<ListenerTerms>> {
     let has_own = |listener: &Listener| {
         listener.auth.is_some()
             || listener.password_file.is_some()
@@ -146,12 +146,8 @@ fn all_terms(config: &Config, places: &ListenerPlaces) -> Vec<ListenerTerms> {
     if !places.settings().any(has_own) {
         return Vec::new();
     }
-    // A vacant number has no clients.
-    let nobody = Listener::default();
-    let settings = |place: Option<&ListenerPlace>| {
-        listener_terms(config, place.map_or(&nobody, |place| &place.listener))
-    };
-    places.by_number().map(settings).collect()
+    let terms = |place: &ListenerPlace| listener_terms(config, &place.listener);
+    places.by_number().map(|place| place.map(terms)).collect()
 }
 
 /// Returns the settings for the clients of a listener.
@@ -187,8 +183,8 @@ pub(super) fn certificates_have_names(listener: &Listener) -> bool {
     asks || listener.proxy_tls == Some(true)
 }
 
-/// Returns true if user names that nothing verifies count. So it is if all listeners that let in
-/// clients with such names have `anonymous = "always"`.
+/// Returns true if unverified user names count: all listeners that admit clients with such names
+/// have `anonymous = "always"`.
 fn counts_claims(config: &Config, places: &ListenerPlaces) -> bool {
     let mut rules = places
         .settings()

@@ -4,7 +4,9 @@
 use super::reload::{ConfigReader, ListenerWatcher, ReloadMode, Reloaded};
 use crate::config::{KeyInForce, KeySources};
 use crate::log::stderr;
+use std::future::pending;
 use std::io;
+use std::pin::Pin;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -70,24 +72,34 @@ impl Signals {
 
 impl Caught {
     /// Waits for the next signal to stop at and returns its name. Meanwhile reads files again at
-    /// each SIGHUP, and writes a dump at each SIGUSR1.
+    /// each SIGHUP, and writes a dump at each SIGUSR1, one after the other. A signal to stop does
+    /// not wait for them: a file on a dead network file system may take for ever.
     pub(super) async fn next(&mut self, requests: Option<&Requests>) -> &'static str {
+        let mut under_way: Option<SignalWork<'_>> = None;
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hang_up.recv() => {
-                    if let Some(requests) = requests {
-                        reload(requests).await;
-                    }
+                () = done(&mut under_way) => under_way = None,
+                _ = self.hang_up.recv(), if under_way.is_none() => {
+                    under_way = requests.map(|requests| Box::pin(reload(requests)) as SignalWork<'_>);
                 }
-                _ = self.user_1.recv() => {
-                    if let Some(requests) = requests {
-                        write_dump(requests).await;
-                    }
+                _ = self.user_1.recv(), if under_way.is_none() => {
+                    under_way = requests.map(|requests| Box::pin(write_dump(requests)) as SignalWork<'_>);
                 }
             }
         }
+    }
+}
+
+/// What a signal has begun.
+type SignalWork<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Waits for the end of what is under way; for ever if nothing is.
+async fn done(under_way: &mut Option<SignalWork<'_>>) {
+    match under_way {
+        Some(work) => work.await,
+        None => pending().await,
     }
 }
 

@@ -50,6 +50,9 @@ pub struct BrokerStatistics {
     maxima: [AtomicU64; 2],
     /// The days that certificates and revocation lists have left.
     tls_days: Mutex<TlsDaysLeft>,
+    /// The time of the last report with further drops, in milliseconds since the start;
+    /// [`Instant::NEVER`] without one.
+    last_drop: AtomicU64,
     /// The time of the last report of each shard, in milliseconds since the start.
     reported: Vec<AtomicU64>,
     /// The snapshot that each shard took in its last housekeeping.
@@ -158,6 +161,7 @@ impl BrokerStatistics {
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             maxima: Default::default(),
+            last_drop: AtomicU64::new(Instant::NEVER.as_millis()),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             reported: (0..shards).map(|_| AtomicU64::new(clock::now().as_millis())).collect(),
         }
@@ -308,12 +312,23 @@ impl BrokerStatistics {
 
     /// Replaces the snapshot of one shard.
     pub fn report(&self, shard: usize, snapshot: ShardSnapshot) {
+        let now = clock::now().as_millis();
         if let Some(place) = self.shards.get(shard) {
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+            let mut last = place.lock().unwrap_or_else(PoisonError::into_inner);
+            if snapshot.counters.drops.total() > last.counters.drops.total() {
+                self.last_drop.store(now, Ordering::Relaxed);
+            }
+            *last = snapshot;
         }
         if let Some(reported) = self.reported.get(shard) {
-            reported.store(clock::now().as_millis(), Ordering::Relaxed);
+            reported.store(now, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the time of the last drop of a message, to the second; `None` if none was dropped.
+    pub fn last_drop(&self) -> Option<Instant> {
+        let last = Instant::from_millis(self.last_drop.load(Ordering::Relaxed));
+        (!last.is_never()).then_some(last)
     }
 
     /// Returns true if every shard has reported within 10 s. The reports are deadlines of the
@@ -342,6 +357,7 @@ impl BrokerStatistics {
 mod tests {
     use super::*;
     use crate::broker::fixture;
+    use crate::session::drops::DropReason;
 
     #[test]
     fn a_shard_that_reports_nothing_for_ten_seconds_hangs() {
@@ -358,5 +374,23 @@ mod tests {
         assert!(!statistics.is_alive(start + ALIVE));
         statistics.report(1, ShardSnapshot::default());
         assert!(statistics.is_alive(start + ALIVE));
+    }
+
+    #[test]
+    fn a_report_with_further_drops_sets_the_time_of_the_last_one() {
+        let statistics = BrokerStatistics::new(1, fixture::shared());
+        statistics.report(0, ShardSnapshot::default());
+        assert_eq!(statistics.last_drop(), None);
+        let mut snapshot = ShardSnapshot::default();
+        snapshot.counters.drops.count(DropReason::Expired);
+        let before = clock::now();
+        statistics.report(0, snapshot.clone());
+        let last = statistics.last_drop().expect("a drop");
+        assert!(last >= before);
+        while clock::now() <= last {
+            std::thread::yield_now();
+        }
+        statistics.report(0, snapshot);
+        assert_eq!(statistics.last_drop(), Some(last), "there was no further one");
     }
 }

@@ -207,7 +207,8 @@ impl Supervisor {
     /// together.
     pub(super) async fn stop(mut self) {
         self.reload.listeners.stop();
-        let stopping: Vec<_> = self.shards.iter().map(|shard| shard.send(Stop)).collect();
+        // A new address each: one that has met a full mailbox would send later than now.
+        let stopping: Vec<_> = self.shards.iter().map(|shard| shard.clone().send(Stop)).collect();
         let all = async {
             for shard in stopping {
                 let _ = shard.await;

@@ -78,9 +78,18 @@ words! {
         Disconnect = "disconnect",
     }
 
+    /// Those who may see the payloads of messages by the HTTP interface.
+    PayloadViews {
+        /// Operators and administrators. The audit log notes each view and each trace.
+        #[default]
+        Operator = "operator",
+        /// Nobody.
+        Never = "never",
+    }
+
     /// The connections on which clients without credentials may enter.
     AnonymousClients {
-        /// Those that cannot come from another machine.
+        /// Connections of this machine.
         #[default]
         Loopback = "loopback",
         /// None.

@@ -6,12 +6,12 @@ use super::choices::AnonymousClients;
 use super::rule::{ValueRule, ValueType};
 use super::size::ByteSize;
 use super::value::{self, Field};
+use crate::access::network::network;
 use crate::session::client_id_rule::ClientIdRule;
 use crate::session::mount_point::MountPoint;
 use config::{Map, Value, ValueKind};
-use ipnet::IpNet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -112,7 +112,7 @@ fields! {
         /// True if the header has to say that the client used TLS.
         proxy_tls: bool, ValueType::Boolean.only();
         /// The networks of the proxies that are believed.
-        trusted_proxies: Vec<String>, ValueType::Checked(are_networks, "a list of addresses or networks: [\"10.0.0.0/8\"]").only();
+        trusted_proxies: Vec<String>, ValueType::Checked(are_networks, "a list of addresses or networks, those of IPv4 in its own form: [\"10.0.0.0/8\"]").only();
         /// Connections that the kernel holds; else `network.backlog`.
         backlog: u32, ValueType::Integer(1, 65_535).only();
         /// Connections of this listener at one time; else only `limits.connections` holds.
@@ -267,13 +267,8 @@ fn is_url_path(value: &Value) -> bool {
     value::text(value).is_some_and(|text| text == "*" || text.starts_with('/') && text.chars().all(is_plain))
 }
 
-/// Returns the network that a text names: an address with the length of its prefix, or alone.
-pub fn network(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
-}
-
 fn are_networks(value: &Value) -> bool {
-    are(value, |item| value::text(item).is_some_and(|text| network(text).is_some()))
+    are(value, |item| value::text(item).is_some_and(|text| network(text).is_ok()))
 }
 
 fn is_table(value: &Value) -> bool {

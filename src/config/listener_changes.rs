@@ -19,7 +19,7 @@ const OF_SOCKET_FILE: [&str; 2] = ["mode", "group"];
 /// Keys that no connection carries with it. A change of these alone holds at once.
 const LIVE: [&str; 3] = ["name", "acl_file", "backlog"];
 
-/// What a reload makes of one listener.
+/// The change of one listener by a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerChange {
     /// The name, or the address of a listener without one.

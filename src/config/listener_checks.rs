@@ -21,7 +21,8 @@ pub(super) fn problems(value: &Value) -> Vec<Problem> {
 fn check_unique(problems: &mut Problems, table: &ListedTable<'_>) {
     let text = |key: &str| table.fields.get(key).and_then(value::text);
     // Port 0 takes a free port each time.
-    if text("address").is_some_and(|address| !address.ends_with(":0")) {
+    let address = table.fields.get("address").and_then(ListenerAddress::read);
+    if !matches!(address, Some(ListenerAddress::Ip(address)) if address.port() == 0) {
         LIST.refuse_repeated("address", table, problems);
     }
     let number = |text: &str| text.strip_prefix("listener-")?.parse::<usize>().ok();
@@ -130,5 +131,28 @@ fn check_tls(problems: &mut Problems, name: &str, item: &Value, fields: &Map<Str
     }
     if fields.get("crl_check").is_some() && !fields.contains_key("crl") {
         problems.refuse(&format!("{name}: crl_check"), &fields["crl_check"], "beside crl = [\"ca.crl\"]");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listeners_with_a_free_port_may_have_one_address() {
+        for (address, allowed) in [
+            ("127.0.0.1:0", true),
+            ("[::1]:0", true),
+            ("127.0.0.1:1883", false),
+            ("unix:/run/mqtt.sock", false),
+            ("unix:/run/mqtt:0", false),
+        ] {
+            let listener = || {
+                let fields = [("address".to_owned(), Value::new(None, address))];
+                Value::new(None, ValueKind::Table(fields.into_iter().collect()))
+            };
+            let found = problems(&Value::new(None, ValueKind::Array(vec![listener(), listener()])));
+            assert_eq!(found.is_empty(), allowed, "{address}: {found:?}");
+        }
     }
 }

@@ -36,13 +36,13 @@ mod value;
 pub use crate::time::duration;
 pub use choices::{
     AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, JwtFrom, LogFormat, OnAckTimeout,
-    OnExhausted, QueuePolicy,
+    OnExhausted, PayloadViews, QueuePolicy,
 };
 pub use in_force::{KeyInForce, KeySources};
 pub use keys::{
     Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
 };
-pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
+pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 pub use listener_changes::{ListenerChange, ListenerChangeKind};
 pub(crate) use listener_changes::{holds_at_once, predecessors};
 pub use problem::{Problem, Refusal, Setting};

@@ -19,7 +19,7 @@ const SHOWN: usize = 120;
 pub struct KeyChange {
     /// The key, as `section.name`.
     pub key: &'static str,
-    /// The value that holds, as one would write it in the file.
+    /// The value in force, as it would be written in the file.
     pub from: String,
     /// The value that was read.
     pub to: String,

@@ -148,7 +148,7 @@ fn described(text: &mut String, key: &Key) {
     }
 }
 
-/// Returns the line of a key that says which values it takes, and why its default is what it is.
+/// Returns the line with the values of a key, its default, and the reason for the default.
 fn values(key: &Key) -> String {
     let because = if key.why.is_empty() { String::new() } else { format!(" Why: {}", key.why) };
     format!("Values: {}. Default: {}.{because}", key.rule.span(), default(key))

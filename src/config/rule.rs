@@ -89,9 +89,8 @@ impl ValueRule {
         matches!((&self.word, &value.kind), (Some(word), ValueKind::String(text)) if text.eq_ignore_ascii_case(word.text))
     }
 
-    /// Returns a text from the environment or a flag as the type that the key has. A text that does
-    /// not read as that type stays a text, so that [`ValueRule::admits`] refuses it and the
-    /// operator sees what was written.
+    /// Returns a text from the environment or a flag as the type that the key has. A text of
+    /// another type stays a text: [`ValueRule::admits`] then refuses the text as it was written.
     pub(super) fn read(&self, text: &str) -> ValueKind {
         let typed = match self.kind {
             ValueType::Boolean => text.parse().ok().map(ValueKind::Boolean),

@@ -17,8 +17,8 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// True if the section is a list of tables, `[[name]]`. It then has one key, whose path is the
-    /// name of the section.
+    /// Returns true if the section is a list of tables, `[[name]]`. Such a section has one key. The
+    /// path of the key is the name of the section.
     pub(super) fn is_list(&self) -> bool {
         self.keys.iter().any(|key| key.path == self.name)
     }

@@ -1,8 +1,8 @@
 //! The data directory: its owner and mode, its file system, its room, and the time of a sync.
 
-use super::finding::{Finding, size};
 use crate::clock;
 use crate::config::{Config, Durability};
+use crate::finding::{Finding, size};
 use crate::store::sqlite::directory::{RESERVE, database_in, lock_in, refuse_emptied, space_in};
 use crate::store::sqlite::inspect::StoreInspection;
 use rustix::process::geteuid;
@@ -42,15 +42,33 @@ pub(super) fn findings(config: &Config, path: &Path) -> Vec<Finding> {
         )];
     };
     if !metadata.is_dir() {
-        return vec![Finding::fail("store", format!("{} is not a directory", path.display()))];
+        let text = format!("{} is not a directory", path.display());
+        return vec![Finding::fail("store", text).advise("Set store.path to a directory")];
     }
+    let mut findings = of_directory(config, path, &metadata);
+    findings.extend(sync(config, path));
+    findings.push(store(path));
+    findings
+}
+
+/// Returns the findings about the directory of the broker that runs as this process. Nothing is
+/// written: the commits of the broker itself say how long a sync takes.
+pub(super) fn findings_in_use(config: &Config, path: &Path) -> Vec<Finding> {
+    match fs::metadata(path) {
+        Ok(metadata) => of_directory(config, path, &metadata),
+        Err(error) => vec![
+            Finding::fail("store", format!("{}: {error}", path.display()))
+                .advise("Stop the broker, and bring the directory back from a copy"),
+        ],
+    }
+}
+
+fn of_directory(config: &Config, path: &Path, metadata: &fs::Metadata) -> Vec<Finding> {
     let mut findings = vec![owner(path, metadata.uid(), metadata.mode(), geteuid().as_raw())];
     findings.extend(
         rustix::fs::statfs(path).ok().map(|kind| file_system(path, u64::try_from(kind.f_type).unwrap_or(0))),
     );
     findings.extend(room(config, path));
-    findings.extend(sync(config, path));
-    findings.push(store(path));
     findings
 }
 
@@ -76,18 +94,12 @@ fn is_lock_of(line: &str, inode: u64) -> bool {
 fn owner(path: &Path, owner: u32, mode: u32, user: u32) -> Finding {
     let path = path.display();
     if owner != user && user != 0 {
-        return Finding::fail(
-            "owner",
-            format!(
-                "{path} belongs to user {owner}, and this user is {user}: chown it, or run the broker as its owner"
-            ),
-        );
+        return Finding::fail("owner", format!("{path} belongs to user {owner}, and this user is {user}"))
+            .advise("Change its owner, or run the broker as its owner");
     }
     if mode & 0o077 != 0 {
-        return Finding::warn(
-            "owner",
-            format!("others may enter {path} (mode {:03o}): chmod 700", mode & 0o777),
-        );
+        return Finding::warn("owner", format!("others may enter {path} (mode {:03o})", mode & 0o777))
+            .advise(format!("chmod 700 {path}"));
     }
     Finding::ok("owner", format!("{path} is private"))
 }
@@ -100,14 +112,16 @@ fn file_system(path: &Path, kind: u64) -> Finding {
     if let Some(name) = named(&NETWORK) {
         return Finding::fail(
             "file system",
-            format!("{path} is on {name}: SQLite's locks and syncs are not safe there. Use a local disk"),
-        );
+            format!("{path} is on {name}: SQLite's locks and syncs are not safe there"),
+        )
+        .advise("Use a local disk");
     }
     if let Some(name) = named(&MEMORY) {
         return Finding::warn(
             "file system",
-            format!("{path} is on {name}, in memory: the store ends with the machine. Use a disk"),
-        );
+            format!("{path} is on {name}, in memory: the store ends with the machine"),
+        )
+        .advise("Use a disk");
     }
     Finding::ok("file system", "local")
 }
@@ -120,16 +134,20 @@ fn room(config: &Config, path: &Path) -> Option<Finding> {
         () if free < RESERVE => Finding::fail(
             "room",
             format!("{} are free: the broker accepts nothing that it must store", size(free)),
-        ),
+        )
+        .advise("Make room"),
         () if limit > free.saturating_add(used) => Finding::warn(
             "room",
             format!(
-                "{} are free, and store.size_limit is {}: the disk is full first. Lower the limit, or make room",
+                "{} are free, and store.size_limit is {}: the disk is full first",
                 size(free),
                 size(limit)
             ),
-        ),
-        () if free < LITTLE_ROOM => Finding::warn("room", format!("{} are free", size(free))),
+        )
+        .advise("Lower the limit, or make room"),
+        () if free < LITTLE_ROOM => {
+            Finding::warn("room", format!("{} are free", size(free))).advise("Make room")
+        }
         () => Finding::ok("room", format!("{} are free", size(free))),
     })
 }
@@ -142,7 +160,8 @@ fn sync(config: &Config, path: &Path) -> Option<Finding> {
     let mut times = match time_of_syncs(path) {
         Ok(times) => times,
         Err(error) => {
-            return Some(Finding::fail("sync", format!("{} cannot be written: {error}", path.display())));
+            let text = format!("{} cannot be written: {error}", path.display());
+            return Some(Finding::fail("sync", text).advise("Check its owner and its mode"));
         }
     };
     times.sort();
@@ -151,10 +170,9 @@ fn sync(config: &Config, path: &Path) -> Option<Finding> {
     Some(match middle > SLOW_SYNC {
         true => Finding::warn(
             "sync",
-            format!(
-                "{ms:.1} ms: each acknowledgement of a stored message waits so long. Use a faster disk, or store.durability = \"interval\""
-            ),
-        ),
+            format!("{ms:.1} ms: each acknowledgement of a stored message waits so long"),
+        )
+        .advise("Use a faster disk, or store.durability = \"interval\""),
         false => Finding::ok("sync", format!("{ms:.1} ms, the middle of {SYNCS}")),
     })
 }
@@ -198,7 +216,7 @@ fn store(path: &Path) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
+    use crate::finding::Severity;
 
     #[test]
     fn a_network_file_system_is_refused_and_one_in_memory_is_noticed() {

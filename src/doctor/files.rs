@@ -1,6 +1,5 @@
 //! The files that the configuration names.
 
-use super::finding::Finding;
 #[cfg(feature = "admin")]
 use crate::admin::access::Tokens;
 use crate::auth::http::headers::HttpHeaders;
@@ -10,6 +9,7 @@ use crate::auth::{acl_file, ban_file};
 use crate::broker::all_tls_settings;
 use crate::clock::unix_millis;
 use crate::config::{Config, Listener};
+use crate::finding::Finding;
 use crate::net::tls::config::TlsServer;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -82,10 +82,8 @@ fn read<E: Display>(subject: &'static str, path: &Path, result: Result<String, E
 fn secret(subject: &'static str, path: &Path) -> Option<Finding> {
     let mode = fs::metadata(path).ok()?.permissions().mode();
     (mode & 0o007 != 0).then(|| {
-        Finding::warn(
-            subject,
-            format!("everybody may read {} (mode {:03o}): chmod o-rwx", path.display(), mode & 0o777),
-        )
+        Finding::warn(subject, format!("everybody may read {} (mode {:03o})", path.display(), mode & 0o777))
+            .advise(format!("chmod o-rwx {}", path.display()))
     })
 }
 
@@ -103,8 +101,13 @@ fn certificates(listeners: &[Listener]) -> Vec<Finding> {
         };
         let days = server.certificate_days_left(unix_ms).unwrap_or(u64::MAX);
         findings.push(match days {
-            0 => Finding::fail("tls", format!("{listener}: a certificate has ended, or ends today: clients refuse it. Renew it")),
-            1..=DAYS_LEFT => Finding::warn("tls", format!("{listener}: a certificate ends in {days} days. Renew it; the broker reads it within a minute")),
+            0 => Finding::fail(
+                "tls",
+                format!("{listener}: a certificate has ended, or ends today: clients refuse it"),
+            )
+            .advise("Renew it"),
+            1..=DAYS_LEFT => Finding::warn("tls", format!("{listener}: a certificate ends in {days} days"))
+                .advise("Renew it; the broker reads it within a minute"),
             _ => Finding::ok("tls", format!("{listener}: the first certificate ends in {days} days")),
         });
         findings.extend(

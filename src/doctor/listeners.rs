@@ -1,8 +1,8 @@
 //! The ports, and who may connect there.
 
-use super::finding::Finding;
 use crate::broker::OpenListener;
 use crate::config::{Config, Listener, ListenerAddress};
+use crate::finding::Finding;
 use std::net::TcpListener;
 use std::path::Path;
 
@@ -28,20 +28,24 @@ fn port(address: &ListenerAddress) -> Finding {
         }
         ListenerAddress::Ip(ip) => match TcpListener::bind(ip) {
             Ok(_) => Finding::ok("port", format!("{address} is free")),
-            Err(error) => {
-                Finding::fail("port", format!("{address}: {error}. `ss -ltnp` names the process that has it"))
-            }
+            Err(error) => Finding::fail("port", format!("{address}: {error}"))
+                .advise("`ss -ltnp` names the process that has it"),
         },
         ListenerAddress::Unix(path) => {
             let folder = path.parent().unwrap_or(Path::new("/"));
             match folder.is_dir() {
                 true => Finding::ok("port", format!("{address}: its folder exists")),
-                false => {
-                    Finding::fail("port", format!("{address}: {} is no directory; make it", folder.display()))
-                }
+                false => Finding::fail("port", format!("{address}: {} is no directory", folder.display()))
+                    .advise("Make it"),
             }
         }
     }
+}
+
+/// Returns the findings about those who may enter.
+pub(super) fn entrances(config: &Config) -> Vec<Finding> {
+    let all = config.all_listeners();
+    all.iter().filter_map(|listener| entrance(config, listener, listener.address.clone()?)).collect()
 }
 
 /// Returns a finding if others can reach a listener and it lets in everybody or nobody, or carries
@@ -53,24 +57,20 @@ fn entrance(config: &Config, listener: &Listener, address: ListenerAddress) -> O
     let open = OpenListener::of(config, listener, address);
     let label = open.label();
     Some(match (open.verifies(), open.admits_anonymous()) {
-        (false, true) => Finding::warn(
-            "login",
-            format!(
-                "{label}: every client that reaches it may publish and subscribe. Set auth.password_file and auth.anonymous = \"never\""
-            ),
-        ),
-        (false, false) => Finding::warn(
-            "login",
-            format!("{label}: nobody can connect. Set auth.password_file (`homing passwd` makes one)"),
-        ),
-        (true, _) if !open.has_tls && !open.has_proxy => Finding::warn(
-            "login",
-            format!("{label}: passwords and messages can be read on the way. Use a listener with TLS"),
-        ),
-        (true, true) => Finding::warn(
-            "login",
-            format!("{label}: clients without a user name may enter, too. Set auth.anonymous = \"never\""),
-        ),
+        (false, true) => {
+            Finding::warn("login", format!("{label}: every client that reaches it may publish and subscribe"))
+                .advise("Set auth.password_file and auth.anonymous = \"never\"")
+        }
+        (false, false) => Finding::warn("login", format!("{label}: nobody can connect"))
+            .advise("Set auth.password_file (`homing passwd` makes one)"),
+        (true, _) if !open.has_tls && !open.has_proxy => {
+            Finding::warn("login", format!("{label}: passwords and messages can be read on the way"))
+                .advise("Use a listener with TLS")
+        }
+        (true, true) => {
+            Finding::warn("login", format!("{label}: clients without a user name may enter, too"))
+                .advise("Set auth.anonymous = \"never\"")
+        }
         (true, false) => Finding::ok("login", format!("{label}: only clients that are authenticated")),
     })
 }
@@ -79,7 +79,7 @@ fn entrance(config: &Config, listener: &Listener, address: ListenerAddress) -> O
 mod tests {
     use super::*;
     use crate::config::{AnonymousClients, Listener};
-    use crate::doctor::finding::Severity;
+    use crate::finding::Severity;
     use std::net::SocketAddr;
 
     fn severity(change: impl FnOnce(&mut Config)) -> Option<Severity> {

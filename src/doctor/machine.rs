@@ -1,9 +1,9 @@
 //! What the machine grants the process: descriptors, a backlog, memory, a clock.
 
-use super::finding::{Finding, size};
 use crate::broker::OTHER_DESCRIPTORS;
 use crate::clock::unix_millis;
 use crate::config::Config;
+use crate::finding::{Finding, size};
 use crate::store::SET_SINCE;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
@@ -17,25 +17,23 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     ]
 }
 
+/// How to raise the number of descriptors.
+const RAISE: &str = "Set LimitNOFILE= of the unit, or ulimit -n";
+
 /// `hard` is the hard limit, to which the broker raises its own; `None` for none.
 fn descriptors(connections: u64, hard: Option<u64>) -> Finding {
     let Some(hard) = hard else { return Finding::ok("descriptors", "unlimited") };
     if connections + OTHER_DESCRIPTORS > hard {
         return Finding::warn(
             "descriptors",
-            format!(
-                "{hard} do not suffice for limits.connections {connections}: set LimitNOFILE= of the unit, or ulimit -n"
-            ),
-        );
+            format!("{hard} do not suffice for limits.connections {connections}"),
+        )
+        .advise(RAISE);
     }
     let room = hard.saturating_sub(OTHER_DESCRIPTORS);
     match hard {
-        0..4096 => Finding::warn(
-            "descriptors",
-            format!(
-                "{hard}, which is enough for {room} connections: set LimitNOFILE= of the unit, or ulimit -n"
-            ),
-        ),
+        0..4096 => Finding::warn("descriptors", format!("{hard}, which is enough for {room} connections"))
+            .advise(RAISE),
         _ => Finding::ok("descriptors", format!("{hard}, enough for {room} connections")),
     }
 }
@@ -45,9 +43,10 @@ fn backlog(configured: u64, most: Option<u64>) -> Finding {
         Some(most) if configured > most => Finding::warn(
             "backlog",
             format!(
-                "network.backlog is {configured}, and the system allows {most}: clients that return together wait for a second try. sysctl -w net.core.somaxconn={configured}"
+                "network.backlog is {configured}, and the system allows {most}: clients that return together wait for a second try"
             ),
-        ),
+        )
+        .advise(format!("sysctl -w net.core.somaxconn={configured}")),
         _ => Finding::ok("backlog", format!("{configured} connections wait until they are accepted")),
     }
 }
@@ -59,12 +58,13 @@ fn memory(limit: u64, total: Option<u64>) -> Finding {
         Some(total) if most > total => Finding::warn(
             "memory",
             format!(
-                "limits.memory {} may take {}, and there are {}: the system would end the broker first. Lower limits.memory",
+                "limits.memory {} may take {}, and there are {}: the system would end the broker first",
                 size(limit),
                 size(most),
                 size(total)
             ),
-        ),
+        )
+        .advise("Lower limits.memory"),
         Some(total) => Finding::ok("memory", format!("limits.memory {} of {}", size(limit), size(total))),
         None => Finding::warn("memory", "the system does not say how much there is"),
     }
@@ -74,8 +74,9 @@ fn clock(unix_ms: u64) -> Finding {
     match unix_ms < SET_SINCE {
         true => Finding::warn(
             "clock",
-            "it is before 2023: expiry over a restart and the dates of certificates cannot be checked. Set it before the broker starts",
-        ),
+            "it is before 2023: expiry over a restart and the dates of certificates cannot be checked",
+        )
+        .advise("Set it before the broker starts"),
         false => Finding::ok("clock", "set"),
     }
 }
@@ -107,7 +108,7 @@ fn number_in(file: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
+    use crate::finding::Severity;
 
     #[test]
     fn a_limit_of_connections_needs_as_many_descriptors() {

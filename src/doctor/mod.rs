@@ -6,7 +6,6 @@
 //! deletes it.
 //!
 //! - `directory`: the data directory: its owner, its file system, its room, the time of a sync.
-//! - `finding`: one result.
 //! - `files`: the files that the configuration names: can they be read, and who else can.
 //! - `machine`: descriptors, backlog, memory and the clock.
 //! - `listeners`: the ports, and who may connect.
@@ -14,15 +13,14 @@
 
 mod directory;
 mod files;
-mod finding;
 mod listeners;
 mod machine;
 #[cfg(feature = "admin")]
 mod running;
 
 use crate::config::{Config, Refusal};
-pub use finding::{Finding, Severity};
-use std::path::PathBuf;
+use crate::finding::Finding;
+use std::path::{Path, PathBuf};
 
 /// The broker that is examined.
 #[derive(Debug)]
@@ -52,14 +50,31 @@ pub fn examine(patient: &Patient<'_>) -> Vec<Finding> {
     let is_in_use = patient.data.as_deref().is_some_and(directory::is_in_use);
     match &patient.data {
         Some(data) => findings.extend(directory::findings(config, data)),
-        None => findings.push(Finding::warn(
-            "store",
-            "store.durability is none: sessions and messages end with the process",
-        )),
+        None => findings.push(without_store()),
     }
     findings.extend(files::findings(config));
     findings.extend(listeners::findings(config, is_in_use));
     #[cfg(feature = "admin")]
     findings.extend(running::findings(patient.socket.as_deref(), is_in_use));
     findings
+}
+
+/// Examines the broker that runs as this process, from within: configuration, machine, data
+/// directory, files and entrances. Writes nothing, and tries no port.
+///
+/// Blocks for as long as the disk takes to read the files that the configuration names.
+pub fn examine_own(config: &Config, data: Option<&Path>) -> Vec<Finding> {
+    let mut findings = vec![Finding::ok("configuration", "valid")];
+    findings.extend(machine::findings(config));
+    match data {
+        Some(data) => findings.extend(directory::findings_in_use(config, data)),
+        None => findings.push(without_store()),
+    }
+    findings.extend(files::findings(config));
+    findings.extend(listeners::entrances(config));
+    findings
+}
+
+fn without_store() -> Finding {
+    Finding::warn("store", "store.durability is none: sessions and messages end with the process")
 }

@@ -1,12 +1,11 @@
 //! What a running broker reports of itself.
 
-use super::finding::Finding;
+use crate::admin::checkup::SelfReport;
 use crate::admin::ctl::{self, CtlError};
+use crate::finding::Finding;
 use serde_json::Value;
 use std::path::Path;
-
-/// A share of a limit, in percent, from which it is reported.
-const NEARLY: u64 = 80;
+use std::time::Duration;
 
 /// `is_in_use`: a broker has the data directory, so one should answer.
 pub(super) fn findings(socket: Option<&Path>, is_in_use: bool) -> Vec<Finding> {
@@ -23,37 +22,15 @@ pub(super) fn findings(socket: Option<&Path>, is_in_use: bool) -> Vec<Finding> {
 }
 
 fn described(overview: &Value, pending: Result<Vec<String>, CtlError>) -> Vec<Finding> {
-    let own = env!("CARGO_PKG_VERSION");
-    let mut findings = vec![match overview["version"].as_str() {
-        Some(version) if version == own => Finding::ok("broker", format!("version {version} answers")),
-        version => Finding::warn(
-            "broker",
-            format!("it is version {}, and this program is {own}: restart it", version.unwrap_or("unknown")),
-        ),
-    }];
-    findings.push(match overview["alive"].as_bool() {
-        Some(false) => Finding::fail("threads", "a thread has not worked for 10 s: see the log, and SIGUSR1"),
-        _ => Finding::ok("threads", "all have worked within 10 s"),
-    });
-    let (bytes, limit) = (number(&overview["memory"]["bytes"]), number(&overview["memory"]["limit"]));
-    findings.push(match bytes.saturating_mul(100) > limit.saturating_mul(NEARLY) {
-        true => Finding::warn("held memory", format!("{bytes} of {limit} B of limits.memory: at the limit new messages are refused. `homing store dump` names the longest queues")),
-        false => Finding::ok("held memory", format!("{bytes} of {limit} B of limits.memory")),
-    });
-    let dropped = number(&overview["dropped"]);
-    findings.push(match dropped {
-        0 => Finding::ok("drops", "none since the start"),
-        _ => Finding::warn("drops", format!("{dropped} messages since the start: `homing ctl dropped` names the last ones, with the reasons")),
-    });
-    findings.push(match pending {
-        Ok(keys) if keys.is_empty() => Finding::ok("restart", "no changed key waits for one"),
-        Ok(keys) => Finding::warn(
-            "restart",
-            format!("these keys differ from those in force, and need one: {}", keys.join(", ")),
-        ),
-        Err(error) => Finding::fail("restart", format!("the configuration cannot be read again: {error}")),
-    });
-    findings
+    let report = SelfReport {
+        version: overview["version"].as_str().unwrap_or("unknown"),
+        alive: overview["alive"].as_bool() != Some(false),
+        memory: (number(&overview["memory"]["bytes"]), number(&overview["memory"]["limit"])),
+        dropped: number(&overview["dropped"]),
+        last_drop_ago: overview["last_drop_ago"].as_u64().map(Duration::from_secs),
+        pending: pending.map_err(|error| error.to_string()),
+    };
+    report.findings()
 }
 
 fn number(value: &Value) -> u64 {
@@ -63,7 +40,7 @@ fn number(value: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
+    use crate::finding::Severity;
     use serde_json::json;
 
     fn overview() -> Value {
@@ -84,6 +61,17 @@ mod tests {
     #[test]
     fn nothing_is_found_on_a_sound_broker() {
         assert_eq!(worst(&overview(), Vec::new()), None);
+    }
+
+    #[test]
+    fn drops_are_a_warning_for_an_hour() {
+        let mut overview = overview();
+        overview["dropped"] = json!(3);
+        overview["last_drop_ago"] = json!(3_599);
+        let found = worst(&overview, Vec::new()).expect("drops");
+        assert_eq!(found.text, "3 messages since the start, the last one 3599 s ago");
+        overview["last_drop_ago"] = json!(3_600);
+        assert_eq!(worst(&overview, Vec::new()), None);
     }
 
     #[test]

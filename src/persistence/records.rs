@@ -273,7 +273,7 @@ pub struct Flight {
     /// The running number that determines the Packet Identifier.
     pub running: u64,
     /// Transmissions over all connections; 0 if the message was dropped and its Packet Identifier
-    /// is withheld.
+    /// is withheld, because no PUBREC came.
     pub transmissions: u16,
 }
 
@@ -281,6 +281,12 @@ impl Flight {
     /// Creates the place of a Packet Identifier that is in use without a message.
     pub fn withheld(running: u64) -> Flight {
         Flight { running, transmissions: 0 }
+    }
+
+    /// Creates the place of a PUBREL whose message was dropped before its PUBREC. The number of its
+    /// transmissions is not known any more, but there was one.
+    pub fn dropped(running: u64) -> Flight {
+        Flight { running, transmissions: 1 }
     }
 
     /// True if the message was dropped and its Packet Identifier is withheld. A message has at

@@ -219,6 +219,13 @@ impl Entry {
         self.received();
     }
 
+    /// Records the PUBREC of a message that was dropped. The row is that of any other PUBREL from
+    /// now on, so a restart sends the PUBREL again. [`Self::pending`] is the commit of this record.
+    pub fn withheld_received(&mut self, running: u64) {
+        self.write_buffer.record(Record::Sent { number: self.number, flight: Flight::dropped(running) });
+        self.received();
+    }
+
     /// Returns the commit that must happen before the Packet Identifier or the PUBREL may be sent;
     /// `None` if it has happened.
     ///

@@ -1,8 +1,12 @@
 //! The start of the HTTP interface beside the broker.
 
+use super::data::data_directory;
+use super::settings::{Settings, read_configuration};
 use homing::admin::{AdminError, AdminServer};
 use homing::broker::Broker;
-use homing::config::{Admin, Config};
+use homing::config::{Admin, Config, Store};
+use homing::doctor;
+use homing::finding::Finding;
 use std::path::Path;
 
 /// The HTTP interface at the start.
@@ -58,10 +62,12 @@ impl AdminPart {
     }
 
     /// Notes that clients can connect. Returns the addresses of the interface, and the way to its
-    /// pages, for the message of the start.
-    pub(crate) fn started(&self, broker: &Broker) -> Option<String> {
+    /// pages, for the message of the start. The interface examines the configuration as it is then,
+    /// read with `settings`. `store` is the section of the configuration of the start.
+    pub(crate) fn started(&self, broker: &Broker, settings: &Settings, store: Store) -> Option<String> {
         let AdminPart::Started(Some(server)) = self else { return None };
-        server.started(broker.observer());
+        let settings = settings.clone();
+        server.started(broker.observer(), Box::new(move || examine_own(&settings, &store)));
         let addresses: Vec<String> =
             server.addresses().iter().map(|address| format!("http://{address}")).collect();
         let pages = match server.has_socket() {
@@ -70,5 +76,17 @@ impl AdminPart {
         };
         let where_it_is = || format!("{}: /healthz, /readyz, /metrics{pages}", addresses.join(", "));
         (!addresses.is_empty()).then(where_it_is)
+    }
+}
+
+/// Examines the broker that runs as this process, with the configuration as it is now, except for
+/// the store: the broker uses the directory of the start until it ends.
+fn examine_own(settings: &Settings, store: &Store) -> Vec<Finding> {
+    match read_configuration(settings) {
+        Ok(loaded) => {
+            let config = Config { store: store.clone(), ..loaded.config };
+            doctor::examine_own(&config, data_directory(&config).as_deref())
+        }
+        Err(refusal) => doctor::refused(&refusal),
     }
 }

@@ -1,6 +1,6 @@
 //! The commands that ask a running broker through its Unix socket.
 
-use super::data::socket_path;
+use super::data::socket_to_ask;
 use super::output::{REFUSED, complain, say};
 use homing::admin::ctl::trace::TraceArguments;
 use homing::admin::ctl::{self, CtlArguments, CtlError};
@@ -35,7 +35,7 @@ fn ask_by_socket<T>(
     config: &Config,
     run: impl FnOnce(&Path) -> Result<T, CtlError>,
 ) -> Result<T, ExitCode> {
-    let Some(socket) = named.map(Path::to_path_buf).or_else(|| socket_path(config)) else {
+    let Some(socket) = named.map(Path::to_path_buf).or_else(|| socket_to_ask(config)) else {
         complain("there is no Unix socket: set admin.socket, or name it with --socket");
         return Err(ExitCode::from(REFUSED));
     };

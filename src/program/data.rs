@@ -6,6 +6,8 @@ use homing::config::{Config, Durability, duration};
 use homing::store::sqlite::inspect::StoreInspection;
 use homing::store::sqlite::{self, Sqlite};
 use homing::store::{Moment, Store, StoreError};
+#[cfg(feature = "admin")]
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,9 +35,17 @@ pub(crate) fn socket_path(config: &Config) -> Option<PathBuf> {
     config.admin.socket_path(std::env::var_os("RUNTIME_DIRECTORY").as_deref(), data.as_deref())
 }
 
+/// Returns the path of the Unix socket at which a command asks a running broker; `None` for none.
+#[cfg(feature = "admin")]
+pub(crate) fn socket_to_ask(config: &Config) -> Option<PathBuf> {
+    let data = data_directory(config);
+    let runtime = std::env::var_os("RUNTIME_DIRECTORY");
+    config.admin.socket_to_ask(runtime.as_deref(), data.as_deref(), Path::is_dir)
+}
+
 /// Returns `None`: this program has no HTTP interface.
 #[cfg(not(feature = "admin"))]
-pub(crate) fn socket_path(_: &Config) -> Option<PathBuf> {
+pub(crate) fn socket_to_ask(_: &Config) -> Option<PathBuf> {
     None
 }
 

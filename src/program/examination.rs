@@ -1,15 +1,16 @@
 //! `homing doctor`.
 
-use super::data::{data_directory, socket_path};
+use super::data::{data_directory, socket_to_ask};
 use super::output::say;
 use homing::config::{Config, Refusal};
-use homing::doctor::{self, Finding, Patient, Severity};
+use homing::doctor::{self, Patient};
+use homing::finding::{Finding, Severity};
 use std::process::ExitCode;
 
 /// Examines the broker of this configuration, and prints the findings. Exit code 1 if one of them
 /// is a fail.
 pub(crate) fn examine(config: &Config) -> ExitCode {
-    let patient = Patient { config, data: data_directory(config), socket: socket_path(config) };
+    let patient = Patient { config, data: data_directory(config), socket: socket_to_ask(config) };
     report(&doctor::examine(&patient))
 }
 

@@ -23,7 +23,7 @@ working directory. It explains each key.
 .I /var/lib/homing
 The store of the packaged service: sessions, queues, messages in flight, retained messages.
 .TP
-.I /run/homing/admin.sock
+.I /run/homing/homing.sock
 The Unix socket of the packaged service, which \fBhoming ctl\fR asks.
 .SH ENVIRONMENT
 .TP

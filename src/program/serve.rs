@@ -49,11 +49,14 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
         return failed(&error);
     }
     let sources = KeySources::of_start(&loaded);
+    #[cfg(feature = "admin")]
+    let store_settings = loaded.config.store.clone();
     let broker = match Broker::start_with(loaded.config, store) {
         Ok(broker) => broker,
         Err(error) => return failed(&error),
     };
-    broker.read_again_by(Box::new(move || read_configuration(&settings)), sources);
+    let again = settings.clone();
+    broker.read_again_by(Box::new(move || read_configuration(&again)), sources);
     warn_of_entrances(broker.listeners());
     if let Some(file) = &addresses_file {
         write_addresses(file, broker.listeners());
@@ -66,7 +69,7 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
         }
     }));
     #[cfg(feature = "admin")]
-    let administration = admin.started(&broker);
+    let administration = admin.started(&broker, &settings, store_settings);
     #[cfg(not(feature = "admin"))]
     let administration: Option<String> = None;
     say(&banner(&broker, &configuration, &storage, administration.as_deref()));

@@ -5,6 +5,7 @@ use crate::session::objectives::Objectives;
 use crate::session::outbound::stall::StallCause;
 use crate::session::packet_counts::{PacketCounts, PublishCounts, RedeliveryCounts};
 use crate::session::packet_notes::AuditedAcks;
+use crate::session::slow_deliveries::SlowDeliveries;
 use crate::time::histogram::Histogram;
 
 /// Overdue acknowledgements by cause.
@@ -83,6 +84,8 @@ pub struct Counters {
     pub objectives: Objectives,
     /// Acknowledgements of traced messages in the packet that is being handled.
     pub audited: AuditedAcks,
+    /// Deliveries that took more than a second. A copy of the counters has none.
+    pub slow: SlowDeliveries,
 }
 
 impl Counters {
@@ -113,6 +116,7 @@ impl Counters {
             drops,
             objectives,
             audited: _,
+            slow: _,
         } = other;
         self.packets_received.merge(packets_received);
         self.packets_sent.merge(packets_sent);

@@ -34,6 +34,7 @@
 //! | `counters` | counts of what sessions did |
 //! | `drops` | why a message was dropped |
 //! | [`objectives`] | deliveries that were acknowledged in time, by objective |
+//! | [`slow_deliveries`] | deliveries that took more than a second |
 
 pub mod ack_wait;
 pub mod authentication;
@@ -60,6 +61,7 @@ pub mod redelivery_request;
 pub mod redelivery_rule;
 pub mod redelivery_rules;
 pub mod session_redelivery;
+pub mod slow_deliveries;
 pub mod subscriptions;
 pub mod topic_alias;
 pub mod violation;
@@ -88,7 +90,6 @@ use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::subscriptions::Subscriptions;
 pub use crate::session::violation::Violation;
 use crate::time::Instant;
-
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -294,7 +295,7 @@ impl Session {
     ) -> Action<'a> {
         // An identifier that is not in flight is a late answer to a resend, or means nothing. Both
         // are harmless.
-        if !self.sender.acknowledge(now, ack.packet_id, ack.reason, counters)
+        if !self.sender.acknowledge(now, ack, &self.client_id, counters)
             && let Some(awaited) = self.sender.contradicts(AckKind::Puback, ack.packet_id)
         {
             return contradiction(AckKind::Puback, awaited, ack.packet_id, counters);
@@ -313,16 +314,13 @@ impl Session {
         policy: &SessionPolicy,
         counters: &mut Counters,
     ) -> Action<'a> {
-        if !self.sender.receive(now, ack.packet_id, ack.reason, wire, counters) {
+        if !self.sender.receive(now, ack, &self.client_id, wire, counters) {
             if let Some(awaited) = self.sender.contradicts(AckKind::Pubrec, ack.packet_id) {
                 return contradiction(AckKind::Pubrec, awaited, ack.packet_id, counters);
             }
             if !ack.reason.is_error() {
                 // 3.x has no reason code for this. The PUBREL still lets the client finish.
                 let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
-                // If the message was dropped, a crash before the commit brings it back, and a
-                // client that had this PUBREL would take it for another message.
-                wire.wait_for(self.sender.withheld_entry(ack.packet_id));
                 wire.put_acknowledgement(AckKind::Pubrel, ack.packet_id, reason);
                 counters.packets_sent.count(PacketType::Pubrel);
             }

@@ -241,6 +241,13 @@ impl SessionAccess {
         &self.source
     }
 
+    /// Brings the name of the ACL file that counts up to date. Returns true if the rules have
+    /// changed it since the last call.
+    pub(crate) fn renew_source(&mut self, rules: &AccessRules) -> bool {
+        rules.settings.files.renew(&mut self.source);
+        self.source.take_renamed()
+    }
+
     /// Returns the rules of this session alone; `None` if the ACL file counts.
     pub(crate) fn own_rules(&self) -> Option<&SessionRules> {
         self.own.as_ref()

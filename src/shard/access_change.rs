@@ -36,6 +36,9 @@ use crate::time::Instant;
 /// Maximum number of slots of sessions that one turn looks at.
 const SLOTS: u32 = 2_000;
 
+/// Steps of a turn that the record of a session takes.
+const RECORD_STEPS: u32 = 4;
+
 /// Maximum number of messages that are checked before the steps of the turn are looked at again.
 const MESSAGES: usize = 256;
 
@@ -160,6 +163,8 @@ impl Lifecycle<'_> {
         let Core { sessions, access, .. } = &mut *self.core;
         let Some((id, session_entry)) = sessions.at_mut(slot) else { return Check::Complete };
         if !session_entry.is_unchecked(access) {
+            // A page of its queue was checked before this walk came.
+            self.record_rules(id);
             return Check::Complete;
         }
         // The queue is checked first, while every session counts as guarded. Its messages may have
@@ -171,8 +176,20 @@ impl Lifecycle<'_> {
         if let Some(session_entry) = sessions.get_mut(id) {
             turn.charge(session_entry.renew_guard(access));
         }
+        self.record_rules(id);
         self.after_check(now, id);
         Check::Complete
+    }
+
+    /// Records a session whose listener has another name now, or an ACL file that it did not have.
+    /// Otherwise a restart would find the rules by the name before. A full store has no room for
+    /// all sessions at once, so the session is recorded with its next change then.
+    fn record_rules(&mut self, id: SessionId) {
+        let Core { sessions, access, shared, turn, .. } = &mut *self.core;
+        if !shared.is_store_full() && sessions.get_mut(id).is_some_and(|s| s.has_unrecorded_rules(access)) {
+            turn.charge(RECORD_STEPS);
+            self.core.record_session(id);
+        }
     }
 
     /// Sends the queue of a session if it was withheld until the end of its check. Held messages

@@ -9,7 +9,7 @@ use crate::shard::arrival::ListenerNumber;
 use crate::shard::bans;
 use crate::shard::core::Core;
 use crate::shard::lifecycle::Lifecycle;
-use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::observe::client_events::{DisconnectCause, Revocation};
 use crate::shard::slots::ConnectionId;
 use crate::shard::work::Job;
 use crate::time::Instant;
@@ -67,7 +67,7 @@ impl<'a> AccessControl<'a> {
             });
             if let Some(id) = connection {
                 let reason = Some(ReasonCode::NOT_AUTHORIZED);
-                self.life.disconnect(now, id, reason, DisconnectCause::Revoked);
+                self.life.disconnect(now, id, reason, DisconnectCause::Revoked(Revocation::Password));
             }
         }
         (until < end).then_some(until)

@@ -40,17 +40,19 @@ pub(crate) struct RuleSource {
     number: Option<ListenerNumber>,
     /// The name of the listener if it has a file of its own, as of the last look at the rules.
     name: Option<Arc<str>>,
+    /// True if the rules have changed the name since [`RuleSource::take_renamed`].
+    is_renamed: bool,
 }
 
 impl RuleSource {
     /// Returns the source that a stored session remembers.
     pub(crate) fn of_name(listener: Option<&str>) -> RuleSource {
-        RuleSource { number: None, name: listener.map(Arc::from) }
+        RuleSource { name: listener.map(Arc::from), ..RuleSource::default() }
     }
 
     /// Returns the source of a session of which no name is known.
     pub(crate) fn of_number(number: Option<ListenerNumber>) -> RuleSource {
-        RuleSource { number, name: None }
+        RuleSource { number, ..RuleSource::default() }
     }
 
     /// Returns the number of the listener; `None` if the client has not come since the start.
@@ -61,6 +63,11 @@ impl RuleSource {
     /// Returns the name of the listener that a stored session has to remember.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// Returns true if the rules have changed the name since the last call.
+    pub(super) fn take_renamed(&mut self) -> bool {
+        std::mem::take(&mut self.is_renamed)
     }
 
     /// Returns true if the same rules hold as for another source of the same time. Without a name,
@@ -92,7 +99,10 @@ impl AclFiles {
     /// number any more.
     pub(super) fn renew(&self, source: &mut RuleSource) {
         if let Some(listener) = self.of_number(source.number) {
-            source.name = listener.acl.as_ref().map(|_| Arc::clone(&listener.name));
+            let name = listener.acl.as_ref().map(|_| &listener.name);
+            if source.name.as_ref() != name {
+                (source.name, source.is_renamed) = (name.cloned(), true);
+            }
         }
     }
 

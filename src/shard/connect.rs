@@ -505,6 +505,7 @@ impl<'a> ConnectRequest<'a> {
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
         connection.phase = Phase::Established;
         connection.method = method;
+        connection.packet_size = negotiated.bounds.packet_size;
         connection.end_connect();
         connection.session = Some(session_id);
         connection.keep_alive.start(negotiated.keep_alive_secs, now);

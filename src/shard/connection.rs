@@ -42,6 +42,9 @@ pub struct Connection {
     pub reach: Reach,
     /// The Authentication Method of an accepted CONNECT; `None` if CONNECT had none.
     pub method: Option<EnhancedMethod>,
+    /// The largest packet in bytes that the client may send after its CONNECT; 0 before CONNACK.
+    /// CONNACK tells it to a 5.0 client, so it holds as long as the connection.
+    pub packet_size: u32,
     /// The parts that an idle connection does not have. Allocated when the first of them is needed.
     rare: Option<Box<Rare>>,
     /// The time of the last packet, and the Keep Alive.
@@ -217,6 +220,7 @@ impl Connection {
             listener,
             reach,
             method: None,
+            packet_size: 0,
             rare,
             keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
             pauses: Pauses::default(),

@@ -171,8 +171,7 @@ impl OverdueConnection {
             }
             if connection.has_expired(now) {
                 let reason = ReasonCode::MAXIMUM_CONNECT_TIME;
-                let cause =
-                    DisconnectCause::Violation(reason, "the client's credentials have expired".into());
+                let cause = DisconnectCause::MaximumConnectTime("the client's credentials have expired");
                 life.disconnect(now, id, Some(reason), cause);
                 return OverdueConnection::Disconnected;
             }

@@ -291,6 +291,10 @@ impl Handover<'_, '_> {
             let state =
                 if self.connection.is_some() { ReceiverState::Connected } else { ReceiverState::Away };
             mark = self.counters.objectives.begin(now, topic, client_id, state);
+            if mark.is_none() && state == ReceiverState::Connected {
+                // Its acknowledgement tells then how long the message waited in the queue, too.
+                mark = DeliveryMark::queued(now);
+            }
         }
         let mut delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
         if *qos != QoS::AtMostOnce {

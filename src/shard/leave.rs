@@ -24,7 +24,7 @@ use crate::shard::ended_session::EndedSession;
 use crate::shard::features::hold;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_counts::SessionEnd;
-use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
+use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence, Revocation};
 use crate::shard::publication::Publication;
 use crate::shard::publication::expires;
 use crate::shard::route::Routing;
@@ -79,7 +79,9 @@ impl Lifecycle<'_> {
         }
         if let Some(reason) = reason {
             let text = match &why {
-                DisconnectCause::Violation(_, what) => Some(what.clone()),
+                DisconnectCause::Violation(_, what)
+                | DisconnectCause::Revoked(Revocation::Certificate(what)) => Some(what.clone()),
+                DisconnectCause::MaximumConnectTime(what) => Some((*what).into()),
                 DisconnectCause::AckTimeout(stall) => Some(stall.to_string().into()),
                 _ => None,
             };

@@ -9,6 +9,7 @@ use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
 use crate::session::drops::DropReason;
 use crate::session::mount_point::MountPoint;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::core::Core;
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::flow::Flow;
@@ -115,15 +116,25 @@ pub(super) fn check_client(
     }
 }
 
-/// Returns true if a session has subscriptions outside the mount point of a client. Such a session
-/// is that of another listener, and this client must not resume it.
+/// Returns true if a session has subscriptions outside the mount point of a client, or has none and
+/// its client came last by a listener with another one or none. Such a session is that of another
+/// listener, and this client must not resume it: a will of another tenant would be discarded, and a
+/// new message could be taken for a repetition of one that the other client had begun.
+///
+/// After a restart, or when nobody is connected by the old settings of a listener any more, the
+/// mount point of a session without subscriptions is not known. The client resumes it then, and
+/// gets no message from outside its mount point all the same.
 pub(super) fn is_of_another(id: ConnectionId, session: SessionId, core: &mut Core) -> bool {
-    let Core { connections, sessions, turn, .. } = core;
+    let Core { connections, sessions, settings, turn, .. } = core;
     let mount_point = connections.get(id).and_then(|connection| connection.wire.mount_point());
     let (Some(mount_point), Some(session_entry)) = (mount_point, sessions.get(session)) else {
         return false;
     };
     let subscriptions = &session_entry.session.subscriptions;
+    if subscriptions.is_empty() {
+        let came_by = session_entry.session.came_by.number().map(ListenerNumber);
+        return came_by.is_some_and(|listener| settings.differs_in_mount_point(listener, mount_point));
+    }
     turn.charge(u32::try_from(subscriptions.len() / FILTERS_PER_STEP).unwrap_or(u32::MAX));
     !subscriptions.iter().all(|filter| mount_point.has_filter(filter))
 }

@@ -186,7 +186,7 @@ impl Shard {
                 }
                 continue;
             }
-            let limit = self.core.settings.packet_size(connection.listener);
+            let limit = connection.packet_size;
             let version = connection.wire.version;
             if connection.wire.is_traced() {
                 self.trace_next(now, id, rest);
@@ -220,8 +220,8 @@ impl Shard {
     #[cold]
     fn trace_next(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) {
         let Some(connection) = self.core.connections.get(id) else { return };
-        let limit = self.core.settings.packet_size(connection.listener);
-        if let Ok(Decoded::Packet { packet, .. }) = codec::decode(rest, connection.wire.version, limit) {
+        let (version, limit) = (connection.wire.version, connection.packet_size);
+        if let Ok(Decoded::Packet { packet, .. }) = codec::decode(rest, version, limit) {
             self.core.recorder().add_packet(now, id, &packet);
         }
     }

@@ -301,6 +301,13 @@ impl SessionEntry {
         }
     }
 
+    /// Returns true if the store has another ACL file for the session than the one that counts now.
+    /// True only once after each change of the rules.
+    pub(crate) fn has_unrecorded_rules(&mut self, rules: &AccessRules) -> bool {
+        let is_renamed = self.rare.as_mut().is_some_and(|rare| rare.access.renew_source(rules));
+        is_renamed && self.session.row().is_some_and(|row| row.recorded.get() != self.hash_of_terms())
+    }
+
     /// Returns the number of held messages.
     pub(crate) fn held_messages(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.held.len())

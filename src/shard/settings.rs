@@ -33,9 +33,9 @@ pub struct ShardSettings {
     pub session: SessionPolicy,
     /// The rules about the clients that may enter, for listeners that are not in `listeners`.
     pub auth: AuthPolicy,
-    /// The settings of each listener, by number. Empty if all have those of the broker, so that no
-    /// packet needs a look-up.
-    pub listeners: Vec<ListenerTerms>,
+    /// The settings of each listener, by number; `None` for a vacant number, which has no clients.
+    /// Empty if all have those of the broker, so that no packet needs a look-up.
+    pub listeners: Vec<Option<ListenerTerms>>,
     /// The rules about the topics that clients may write and read.
     pub access: AccessSettings,
     /// The rates of each client, by listener. Empty if no listener has any.
@@ -124,20 +124,20 @@ impl ShardSettings {
         self.terms(listener)?.mount_point.as_ref()
     }
 
-    /// Returns the largest CONNECT in bytes that is taken at a listener.
-    pub(crate) fn connect_size(&self, listener: ListenerNumber) -> u32 {
-        self.packet_size(listener).min(self.connect_size)
+    /// Returns true if a listener has another mount point, or none. False if the listener has no
+    /// settings any more.
+    pub(crate) fn differs_in_mount_point(&self, listener: ListenerNumber, from: &MountPoint) -> bool {
+        self.terms(listener).is_some_and(|terms| terms.mount_point.as_deref() != Some(from))
     }
 
-    /// Returns the largest packet in bytes that is taken at a listener.
-    #[inline]
-    pub(crate) fn packet_size(&self, listener: ListenerNumber) -> u32 {
-        self.terms(listener).map_or(self.session.connect.packet_size, |terms| terms.connect.packet_size)
+    /// Returns the largest CONNECT in bytes that is taken at a listener.
+    pub(crate) fn connect_size(&self, listener: ListenerNumber) -> u32 {
+        self.connect_policy(listener).packet_size.min(self.connect_size)
     }
 
     #[inline]
     fn terms(&self, listener: ListenerNumber) -> Option<&ListenerTerms> {
-        self.listeners.get(usize::from(listener.0))
+        self.listeners.get(usize::from(listener.0))?.as_ref()
     }
 
     /// Returns why a client may not publish to a topic, or `None` if it may.

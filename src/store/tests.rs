@@ -554,6 +554,15 @@ fn the_identifier_of_a_dropped_message_is_withheld_until_its_entry_ends(kind: &m
     assert_eq!(entries.len(), 1);
     assert_eq!((entries[0].body, entries[0].flight), (None, Some(Flight::withheld(70_000))));
     assert!(recovered.orphaned.is_empty());
+    // From its PUBREC on it is a PUBREL like any other.
+    let received = Record::Sent { number, flight: Flight::dropped(70_000) };
+    commit(&mut *store, vec![received, Record::Received(number)]);
+    drop(store);
+    let mut store = kind.open();
+    let entries = recover(&mut *store, second()).sessions.remove(0).entries;
+    let (body, flight) = (entries[0].body, entries[0].flight);
+    assert_eq!((body, flight, entries[0].qos), (None, Some(Flight::dropped(70_000)), QoS::ExactlyOnce));
+    assert!(!Flight::dropped(70_000).is_withheld());
     commit(&mut *store, vec![Record::EntryDone(number)]);
     drop(store);
     let mut store = kind.open();

@@ -406,3 +406,49 @@ fn an_objective_counts_a_delivery_in_the_metrics_the_interface_and_ctl() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("pumps") && text.contains("100ms") && text.contains("90.000 %"), "{text}");
 }
+
+#[test]
+fn every_field_of_a_client_can_be_asked_for_and_another_is_refused_with_the_names_of_all() {
+    let broker = Administered::start();
+    let _client = broker.stuck_client("pump-7");
+    let rows = |query: &str| {
+        let (status, answer) =
+            broker.ask("GET", &format!("/api/v1/clients?prefix=pump&limit=1000{query}"), &broker.viewer);
+        assert_eq!(status, 200, "{answer}");
+        json_of(&answer)["clients"][0].as_object().expect("a row").keys().cloned().collect::<Vec<_>>()
+    };
+    let (status, answer) = broker.ask("GET", "/api/v1/clients?fields=client_id,no_such", &broker.viewer);
+    assert_eq!(status, 400, "{answer}");
+    let detail = json_of(&answer)["detail"].as_str().map(ToOwned::to_owned).expect("a detail");
+    let known = detail.split_once("must be ").expect("the names").1.replace(" or ", ", ");
+    let mut known: Vec<&str> = known.split(", ").collect();
+    known.sort_unstable();
+    let mut all = rows("");
+    all.sort_unstable();
+    assert_eq!(known, all);
+    for field in known {
+        assert_eq!(rows(&format!("&fields={field}")), [field]);
+    }
+    let (status, answer) = broker.ask("GET", "/api/v1/clients?fields=queued,queued", &broker.viewer);
+    assert!(status == 400 && answer.contains("fields has queued twice"), "{answer}");
+}
+
+#[test]
+fn the_overview_has_the_details_that_are_asked_for() {
+    let broker = Administered::start();
+    broker.publish("pumps/7/set", &["1234", "12345678"], 1);
+    let overview = |query: &str| broker.ask("GET", &format!("/api/v1/overview{query}"), &broker.viewer);
+    until("a report of every thread", || {
+        let body = json_of(&overview("?detail=sizes,kinds").1);
+        let (received, kinds) = (&body["sizes"]["received"], &body["kinds"]);
+        let is_reported = received["mean_payload_bytes"] == 6 && received["payload_bytes"] == 12;
+        let counts = (&kinds["packets_received"]["publish"], &kinds["publishes_received"]["1"]);
+        (is_reported && *counts.0 == 2 && *counts.1 == 2).then_some(())
+    });
+    let plain = json_of(&overview("").1);
+    assert!(plain["sizes"].is_null() && plain["kinds"].is_null(), "{plain}");
+    let (status, answer) = overview("?detail=size");
+    assert!(status == 400 && answer.contains("sizes or kinds"), "{answer}");
+    let (status, answer) = overview("?detail=sizes,sizes");
+    assert!(status == 400 && answer.contains("detail has sizes twice"), "{answer}");
+}

@@ -59,7 +59,7 @@ fn answer_to(socket: &mut TcpStream, request: &str) -> (u16, String) {
 }
 
 /// Connections that the interface serves at once.
-pub const PLACES: usize = 128;
+pub const PLACES: usize = 256;
 
 pub const LOCAL: &str = "Host: localhost\r\n";
 

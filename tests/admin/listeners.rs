@@ -71,6 +71,18 @@ fn a_listener_is_added_and_removed_and_its_clients_stay_connected() {
 }
 
 #[test]
+fn a_change_that_holds_at_once_is_logged_with_the_new_settings() {
+    let mut broker = Configured::start("");
+    let address = free_address();
+    broker.write(&listener(address, "name = \"before\""));
+    reload(&broker);
+    broker.write(&listener(address, "name = \"after\""));
+    reload(&broker);
+    let line = broker.broker.line("event=listener.changed").expect("a line");
+    assert!(line.contains(&address.to_string()) && line.contains("after"), "{line}");
+}
+
+#[test]
 fn a_taken_address_or_a_missing_file_refuses_the_whole_reload() {
     let broker = Configured::start("");
     let (free, taken) = (free_address(), TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));

@@ -4,8 +4,10 @@
 mod support;
 
 mod api;
+mod checkup;
 mod dead_letters;
 mod hostile;
+mod hostile_readers;
 mod http;
 mod listeners;
 mod live;
@@ -14,8 +16,10 @@ mod metrics;
 mod mosquitto;
 mod openapi;
 mod pages;
+mod payloads;
 mod reload;
 mod schema;
+mod slow;
 mod topics;
 mod traces;
 mod wait_reasons;

@@ -226,6 +226,71 @@ fn a_park_and_a_skip_that_were_answered_survive_kill_9() {
     letters.settle();
 }
 
+fn returned(broker: &Administered, version: Version) -> RawClient {
+    RawClient::connect(broker.mqtt, &Connect::persistent(version, "pump").clean(false))
+}
+
+/// Skips the one message of QoS 2 in flight. Returns the client and the Packet Identifier.
+fn with_a_skipped_message(broker: &Administered, version: Version) -> (RawClient, u16) {
+    let mut client = subscriber(broker, version, 2);
+    publish(broker, &["1"], 2);
+    let id = client.expect_publish().id;
+    let stuck = messages(broker, "inflight", "pump");
+    assert_eq!(broker.ctl(&["skip", "pump", word(&stuck[0], "mid")]).0, Some(0));
+    assert!(messages(broker, "inflight", "pump").is_empty());
+    (client, id)
+}
+
+// 3.1.1 and 5.0 [MQTT-4.4.0-1]
+#[test]
+fn the_pubrel_of_a_skipped_message_comes_again_until_pubcomp_over_a_restart_too() {
+    for version in [Version::V311, Version::V5] {
+        let mut broker = Administered::start_with(&STORED);
+        let (mut client, id) = with_a_skipped_message(&broker, version);
+        client.ack(Kind::Pubrec, id);
+        assert_eq!(client.expect_ack(Kind::Pubrel, id).code, 0);
+        assert_eq!(reasons(&messages(&broker, "inflight", "pump")), ["awaiting_pubcomp"]);
+        client.vanish();
+        let mut client = returned(&broker, version);
+        client.expect_ack(Kind::Pubrel, id);
+        client.vanish();
+        broker.kill_and_start(&STORED);
+        let mut client = returned(&broker, version);
+        client.expect_ack(Kind::Pubrel, id);
+        client.ack(Kind::Pubcomp, id);
+        client.settle();
+        assert!(messages(&broker, "inflight", "pump").is_empty());
+        client.vanish();
+        returned(&broker, version).settle();
+        // Nothing is in flight, so the next process begins with the first identifier again.
+        broker.kill_and_start(&STORED);
+        let mut client = returned(&broker, version);
+        publish(&broker, &["2"], 2);
+        assert_eq!(client.expect_publish().id, id);
+    }
+}
+
+#[test]
+fn the_identifier_of_a_skipped_message_without_pubrec_is_given_to_no_other_message() {
+    let mut broker = Administered::start_with(&STORED);
+    let (client, id) = with_a_skipped_message(&broker, Version::V311);
+    client.vanish();
+    returned(&broker, Version::V311).settle();
+    broker.kill_and_start(&STORED);
+    let mut client = returned(&broker, Version::V311);
+    publish(&broker, &["2"], 2);
+    let next = client.expect_publish().id;
+    assert_ne!(next, id);
+    client.ack(Kind::Pubrec, next);
+    client.expect_ack(Kind::Pubrel, next);
+    client.ack(Kind::Pubcomp, next);
+    // The client finishes the exchange late.
+    client.ack(Kind::Pubrec, id);
+    client.expect_ack(Kind::Pubrel, id);
+    client.ack(Kind::Pubcomp, id);
+    client.settle();
+}
+
 #[test]
 fn a_client_whose_identifier_is_too_long_for_a_url_is_named_by_its_place() {
     let broker = Administered::start();

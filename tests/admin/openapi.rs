@@ -5,6 +5,7 @@ use crate::api::{Administered, json_of};
 use crate::http::{LOCAL, request_with_body};
 use crate::messages::messages;
 use crate::schema::{faults, resolved};
+use crate::slow::deliver_slowly;
 use crate::support::property::Property;
 use crate::support::{Connect, Message, RawClient, Version, until};
 use homing::admin::access::Scope;
@@ -185,6 +186,10 @@ fn look(api: &mut Described) {
     for path in ["/healthz", "/readyz", "/metrics", "/api/v1/openapi.json", "/api/v1/overview"] {
         api.get(path, "");
     }
+    assert!(api.get("/api/v1/doctor", "")["checks"][0].is_object());
+    let detailed = api.get("/api/v1/overview", "?detail=kinds,sizes");
+    assert_eq!(detailed["kinds"]["deadlines"].as_object().map(|kinds| kinds.len()), Some(5), "{detailed}");
+    assert!(detailed["sizes"]["received"].is_object(), "{detailed}");
     for path in ["/api/v1/docs", "/api/v1/me", "/api/v1/version", "/api/v1/systree"] {
         api.get(path, "");
     }
@@ -206,6 +211,8 @@ fn look(api: &mut Described) {
     let page = api.get("/api/v1/clients", "?limit=1");
     assert!(page["next"].is_string(), "{page}");
     api.get("/api/v1/clients", "?version=5.0&cause=application");
+    let part = api.get("/api/v1/clients", "?fields=client_id,queued&prefix=pump&limit=1000");
+    assert_eq!(part["clients"], json!([{ "client_id": "pump", "queued": 3 }]));
     assert!(api.get("/api/v1/shared-groups", "?limit=1")["shared_groups"][0].is_object());
     api.get("/api/v1/subscriptions", "?filter=pumps/%23");
     api.expect(200, "GET", "/api/v1/clients/{id}/events", "/api/v1/clients/pump/events");
@@ -220,12 +227,12 @@ fn look(api: &mut Described) {
         api.expect(200, "GET", "/api/v1/clients/{id}", &format!("/api/v1/clients/{id}"));
         for part in ["inflight", "queue"] {
             let path = format!("/api/v1/clients/{{id}}/{part}");
-            api.expect(200, "GET", &path, &format!("/api/v1/clients/{id}/{part}?limit=1"));
+            api.expect(200, "GET", &path, &format!("/api/v1/clients/{id}/{part}?limit=1&payload=true"));
         }
     }
     api.get("/api/v1/subscriptions", "?matches=pumps/7");
     api.get("/api/v1/subscriptions", "?client=pump");
-    api.get("/api/v1/retained", "?filter=lamps/%23");
+    api.get("/api/v1/retained", "?filter=lamps/%23&payload=true");
     assert_eq!(api.get("/api/v1/delayed", "")["delayed"].as_array().map(Vec::len), Some(1));
     for wanted in ["topic=pumps/7&publisher=app", "topic=lamps/1", "topic=lamps/2", "receiver=away"] {
         api.get("/api/v1/messages/where", &format!("?{wanted}"));
@@ -248,6 +255,8 @@ fn act(api: &mut Described) {
         api.expect(200, "POST", &path, &asked);
         api.expect(404, "POST", &path, &asked);
     }
+    let _slow = deliver_slowly(&api.broker);
+    assert!(api.get("/api/v1/deliveries/slow", "?topic=slow/1&limit=1")["deliveries"][0].is_object());
     assert!(api.get("/api/v1/messages/dropped", "?topic=pumps/7")["dropped"][0].is_object());
     let again =
         api.expect(200, "POST", "/api/v1/clients/{id}/redeliver", "/api/v1/clients/pump/redeliver?by=resend");

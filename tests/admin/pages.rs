@@ -139,6 +139,9 @@ fn the_audit_is_for_administrators_and_a_broker_without_objectives_says_how_to_s
     assert!(status == 403 && page.contains("needs the scope admin"), "{page}");
     let (status, page) = get(&broker, "/objectives", &cookie);
     assert!(status == 200 && page.contains("Add a [[slo]] table") && !page.contains("/audit"), "{page}");
+    assert!(page.contains(r#"href="/slow""#), "{page}");
+    let (status, page) = get(&broker, "/slow", &cookie);
+    assert!(status == 200 && page.contains("No delivery took more than a second"), "{page}");
 }
 
 #[test]

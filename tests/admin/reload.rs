@@ -218,6 +218,29 @@ fn what_a_client_was_told_holds_until_it_leaves() {
 }
 
 #[test]
+fn the_packet_size_that_a_client_was_told_holds_until_it_leaves() {
+    let size = |kib: u32| format!("[limits]\npacket_size = \"{kib} KiB\"\n");
+    let broker = Configured::start(&size(4));
+    let versions = [Version::V311, Version::V5];
+    let connect = || versions.map(|version| broker.connect(version, &format!("{version:?}")));
+    let mut clients = connect();
+    for (told, now_kib) in [(4, 2), (2, 8)] {
+        broker.write(&size(now_kib));
+        let (code, text) = broker.ctl(&["reload"]);
+        assert!(code == Some(0) && text.starts_with("new ") && text.lines().count() == 1, "{text}");
+        for mut client in clients {
+            let most = Property::MaximumPacketSize(told << 10);
+            assert!(client.version() < Version::V5 || client.connack().properties.contains(&most), "{told}");
+            let largest = "x".repeat((told << 10) as usize - 100);
+            assert!(client.deliver(&Message::new("t", &largest).qos(1)) < 0x80);
+            client.publish(&Message::new("t", largest + &"x".repeat(100)));
+            client.expect_disconnected(0x95);
+        }
+        clients = connect();
+    }
+}
+
+#[test]
 fn a_signal_does_the_same_and_reloads_come_one_at_a_time() {
     let mut broker = Configured::start("");
     let mut client = broker.connect(Version::V311, "c");

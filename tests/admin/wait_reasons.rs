@@ -20,7 +20,7 @@ impl Administered {
 
     /// Waits until a message waits for this reason. Returns the answer. Its verdicts have the
     /// reason, too.
-    fn await_reason(&self, wanted: &str, reason: &str) -> Value {
+    pub fn await_reason(&self, wanted: &str, reason: &str) -> Value {
         let found = until(reason, || {
             let found = self.find(wanted);
             reasons(&found).contains(&reason).then_some(found)

@@ -307,34 +307,78 @@ fn a_session_with_subscriptions_outside_the_mount_point_is_not_resumed() {
     }
 }
 
+#[test]
+fn a_session_without_subscriptions_is_not_resumed_behind_another_mount_point() {
+    let broker = start_broker(tenants);
+    for version in [V311, V5] {
+        let connect = Connect::persistent(version, &format!("{version:?}")).clean(false);
+        let begin = Message::new("t", "of a").qos(2);
+        let mut own = enter(&broker, TENANT_A, &connect);
+        let begun = own.publish(&begin);
+        own.expect_ack(Kind::Pubrec, begun);
+        own.vanish();
+        let own = enter(&broker, TENANT_A, &connect);
+        assert!(own.session_present());
+        own.vanish();
+        let mut watcher = client(&broker, TENANT_B, version, "watcher");
+        watcher.subscribe(&[("t", 1)]);
+        let mut other = enter(&broker, TENANT_B, &connect);
+        assert!(!other.session_present(), "the session of another tenant has ended");
+        // In the session of the other tenant, this message would have been a repetition.
+        assert_eq!(other.publish(&begin), begun);
+        other.expect_ack(Kind::Pubrec, begun);
+        assert_eq!(watcher.expect_publish().text(), "of a");
+    }
+}
+
+#[test]
+fn a_session_that_began_without_a_mount_point_is_not_resumed_behind_one() {
+    let broker = start_broker(tenants);
+    for version in [V311, V5] {
+        let connect = Connect::persistent(version, &format!("{version:?}")).clean(false);
+        enter(&broker, PLAIN, &connect).vanish();
+        let behind_one = enter(&broker, TENANT_A, &connect);
+        assert!(!behind_one.session_present());
+    }
+}
+
 /// Messages may be left of a session whose subscriptions are gone.
 #[test]
 fn a_message_from_outside_the_mount_point_is_dropped_and_counted() {
-    let broker = start_broker(|config| {
+    let configure = |config: &mut Config| {
         tenants(config);
         config.redelivery.dead_letters = vec!["not_authorized".to_owned()];
+    };
+    let clients = [(1, 1), (1, 9), (2, 1), (2, 9)].map(|(qos, window)| {
+        let connect = Connect::persistent(V5, &format!("c{qos}{window}"));
+        (qos, connect.with(Property::ReceiveMaximum(window)), format!("$dead/c{qos}{window}/x/t"))
     });
+    let memory = Memory::default();
+    let broker = start_broker_on(&memory, configure);
     let mut operator = client(&broker, PLAIN, V5, "operator");
-    operator.subscribe(&[("$dead/#", 0)]);
-    for (qos, window) in [(1, 1), (1, 9), (2, 1), (2, 9)] {
-        let client_id = format!("c{qos}{window}");
-        let connect = Connect::persistent(V5, &client_id).with(Property::ReceiveMaximum(window));
-        let mut own = enter(&broker, PLAIN, &connect);
-        own.subscribe(&[("+/t", qos)]);
+    for (qos, connect, _) in &clients {
+        let mut own = enter(&broker, PLAIN, connect);
+        own.subscribe(&[("+/t", *qos)]);
         for (topic, text) in [("a/t", "first"), ("x/t", "outside"), ("a/t", "last")] {
-            operator.deliver(&Message::new(topic, text).qos(qos));
+            operator.deliver(&Message::new(topic, text).qos(*qos));
         }
         own.expect_publish();
         own.unsubscribe(&["+/t"]);
         own.disconnect();
+    }
+    // After a restart it is not known that the clients came without a mount point.
+    let (broker, _memory) = restart_on(broker, &memory, configure);
+    let mut operator = client(&broker, PLAIN, V5, "operator");
+    operator.subscribe(&[("$dead/#", 0)]);
+    for (_, connect, letter) in clients {
         let mut own = enter(&broker, TENANT_A, &connect);
         assert!(own.session_present());
         for text in ["first", "last"] {
             let publish = own.expect_publish();
-            assert_eq!((publish.topic.as_str(), publish.text()), ("t", text), "{client_id}");
+            assert_eq!((publish.topic.as_str(), publish.text()), ("t", text), "{letter}");
             own.complete(&publish);
         }
         own.settle();
-        assert_eq!(operator.expect_publish().topic, format!("$dead/{client_id}/x/t"));
+        assert_eq!(operator.expect_publish().topic, letter);
     }
 }

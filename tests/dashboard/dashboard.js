@@ -20,6 +20,7 @@ const PAGES = [
   '/timeline',
   '/wheel',
   '/objectives',
+  '/slow',
   '/where?topic=pumps/7/set',
   '/settings',
   '/audit',

@@ -397,13 +397,13 @@ fn a_claimed_name_stands_in_a_client_id_rule_only_if_the_operator_says_so() {
     for counts_claims in [true, false] {
         let mut settings = settings(10);
         settings.access.counts_claims = counts_claims;
-        settings.listeners = vec![ListenerTerms {
+        settings.listeners = vec![Some(ListenerTerms {
             mount_point: None,
             auth: settings.auth.clone(),
             connect: settings.session.connect,
             versions: ProtocolVersions::ALL,
             client_id: Some("%u-*".parse().expect("a lawful rule")),
-        }];
+        })];
         let mut driver = MemoryDriver::new(&settings, 1);
         let ann = user(&mut driver, "ann", "ann-1", 0);
         assert_eq!(driver.links[ann].received[3], if counts_claims { 0 } else { 0x85 });
@@ -415,13 +415,13 @@ fn a_claimed_name_stands_in_a_client_id_rule_only_if_the_operator_says_so() {
 #[test]
 fn a_client_of_a_listener_whose_settings_are_not_known_is_refused() {
     let mut settings = settings(10);
-    settings.listeners = vec![ListenerTerms {
+    settings.listeners = vec![Some(ListenerTerms {
         mount_point: None,
         auth: settings.auth.clone(),
         connect: settings.session.connect,
         versions: ProtocolVersions::ALL,
         client_id: None,
-    }];
+    })];
     let mut driver = MemoryDriver::new(&settings, 1);
     for (listener, code) in [(0, 0), (1, 0x88)] {
         let link = driver.open_from(Arrival { listener: ListenerNumber(listener), ..Arrival::local() });

@@ -357,6 +357,7 @@ fn a_connection_ends_when_its_credentials_expire() {
         let (user_name, password) = (Some("ann"), Some(&b"token"[..]));
         let connect = Connect { version, keep_alive, user_name, password, ..connect("c") };
         let link = opened(&mut driver, &encoded(&Packet::Connect(Box::new(connect)), version));
+        let before = disconnects(&driver, "maximum_connect_time");
         let ends = driver.now + S(30);
         driver.decide(allow_with(None, ends));
         driver.advance(S(29));
@@ -370,7 +371,16 @@ fn a_connection_ends_when_its_credentials_expire() {
             [0xE0, _, 0xA0, ..] => assert_eq!(version, V5),
             other => assert_eq!((version, other), (V3, &[][..])),
         }
+        assert_eq!(disconnects(&driver, "maximum_connect_time"), before + 1);
     }
+    assert_eq!(disconnects(&driver, "violation"), 0, "the clients broke no rule");
+}
+
+/// Returns how many connections of shard 0 ended for a cause.
+fn disconnects(driver: &MemoryDriver, cause: &str) -> u64 {
+    let snapshot = driver.shards[0].snapshot();
+    let found = snapshot.clients.disconnects().find(|(name, _)| *name == cause);
+    found.expect("a known cause").1
 }
 
 #[test]

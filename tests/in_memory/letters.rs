@@ -14,7 +14,7 @@ use homing::shard::features::administration::{CommandOutcome, MessageOf, Operato
 use homing::shard::features::message_commands::{MessageCommand, RepublishTo};
 use homing::shard::observe::letters::LetterFilter;
 use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
-use homing::shard::observe::unfinished::UnfinishedPart;
+use homing::shard::observe::unfinished::{PagePayloads, UnfinishedPart};
 use homing::shard::{LetterLimits, ShardSettings};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,7 +52,8 @@ fn park(driver: &mut MemoryDriver, name: &str) -> CommandOutcome {
 /// Parks the first message in this part of the messages of a client of the first shard.
 fn park_first(driver: &mut MemoryDriver, name: &str, part: UnfinishedPart) -> CommandOutcome {
     let client = SessionName::Client(name.into());
-    let query = Query::Unfinished { client: client.clone(), part, from: 0, most: 1 };
+    let query =
+        Query::Unfinished { client: client.clone(), part, payloads: PagePayloads::Hidden, from: 0, most: 1 };
     let QueryAnswer::Unfinished(Some(page)) = driver.shards[0].answer(driver.now, &query) else {
         panic!("no session of {name}");
     };

@@ -301,6 +301,34 @@ fn a_session_that_is_away_keeps_the_rules_of_the_listener_by_which_its_client_ca
 }
 
 #[test]
+fn a_new_name_and_a_new_acl_file_of_a_listener_are_stored_for_its_clients_that_are_away() {
+    let after = with_listeners(Some(DEVICES), ["plain", "things"]);
+    let renamed = with_listeners(Some(DEVICES), ["plain", "devices"]);
+    let without_file = with_listeners(None, ["plain", "things"]);
+    for before in [renamed, without_file] {
+        let mut driver = MemoryDriver::new(&before, 1);
+        driver.keep_in_store();
+        let link = enter_by(&mut driver, 1, kept(None, "c"));
+        subscribe(&mut driver, link, &["#"], QoS::AtLeastOnce);
+        driver.close(link);
+        driver.shards[0].access_control().replace_acls(after.access.files.clone());
+        driver.settle();
+        // The same rules again are no news for the store.
+        let stored = driver.batches.len();
+        driver.shards[0].access_control().replace_acls(after.access.files.clone());
+        driver.settle();
+        assert_eq!(driver.batches.len(), stored);
+        let mut driver = restarted(driver, &after);
+        let publisher = enter_by(&mut driver, 0, connect("publisher"));
+        for (id, topic) in [(1, "broker/x"), (2, "devices/x")] {
+            publish(&mut driver, publisher, topic, QoS::AtLeastOnce, id);
+        }
+        let link = enter_by(&mut driver, 1, kept(None, "c"));
+        assert_eq!(all(&mut driver, link), ["devices/x"]);
+    }
+}
+
+#[test]
 fn a_session_whose_listener_is_gone_has_the_rules_of_the_broker_and_without_any_none() {
     // By its new listener, it is judged by the rules of that one.
     let mut gone = with_listeners(Some("topic read #\n"), ["plain", "new"]);

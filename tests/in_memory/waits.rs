@@ -5,7 +5,7 @@ use crate::driver::{self, MemoryDriver};
 use homing::mqtt::packet::QoS;
 use homing::session::outbound::retry::OnExhausted;
 use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
-use homing::shard::observe::unfinished::UnfinishedPart;
+use homing::shard::observe::unfinished::{PagePayloads, UnfinishedPart};
 use homing::shard::observe::wait_reason::{AtDeadline, WaitReason};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn next_action(connect: &[u8], on_exhausted: OnExhausted) -> AtDeadline {
     publish(&mut driver, publisher, "a", QoS::AtLeastOnce, 1);
     driver.advance(Duration::from_secs(25));
     let (client, part) = (SessionName::Client("pump".into()), UnfinishedPart::InFlight);
-    let query = Query::Unfinished { client, part, from: 0, most: 1 };
+    let query = Query::Unfinished { client, part, payloads: PagePayloads::Hidden, from: 0, most: 1 };
     let QueryAnswer::Unfinished(Some(page)) = driver.shards[0].answer(driver.now, &query) else {
         panic!("no page");
     };

@@ -201,6 +201,12 @@ const FOUND_WITH_LETTERS: &[(u64, u64, &str)] = &[
         "a client had PUBREL for a message that an operator parked, the park was not committed, and after a crash it came again",
     ),
     (
+        1_633,
+        1,
+        "a message that an operator republished had, after a crash, the identifier of its first delivery: a fault of the oracle",
+    ),
+    (2_489, 1, "a crash undid a park, and the message came after newer ones: a fault of the oracle"),
+    (
         2_726,
         3,
         "an operator had packets sent again without those that the network held at the last look, which are older",

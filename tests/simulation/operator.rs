@@ -20,7 +20,7 @@ use homing::shard::features::administration::{
 };
 use homing::shard::observe::client_events::DisconnectCause;
 use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
-use homing::shard::observe::unfinished::UnfinishedPart;
+use homing::shard::observe::unfinished::{PagePayloads, UnfinishedPart};
 use homing::shard::{LetterLimits, SessionId, shard_of};
 
 /// Drawn apart from all else.
@@ -163,7 +163,13 @@ impl World {
         for part in [UnfinishedPart::InFlight, UnfinishedPart::Queue] {
             let mut from = Some(0);
             while let Some(at) = from {
-                let query = Query::Unfinished { client: client.clone(), part, from: at, most: 50 };
+                let query = Query::Unfinished {
+                    client: client.clone(),
+                    part,
+                    payloads: PagePayloads::Hidden,
+                    from: at,
+                    most: 50,
+                };
                 let QueryAnswer::Unfinished(page) = self.nodes[shard].core.answer(self.instant(), &query)
                 else {
                     return None;
@@ -193,7 +199,13 @@ impl World {
         for (part, expected) in parts {
             let (mut from, mut found, most) = (Some(0), 0, rng.between(1, 50) as usize);
             while let Some(at) = from {
-                let query = Query::Unfinished { client: client.clone(), part, from: at, most };
+                let query = Query::Unfinished {
+                    client: client.clone(),
+                    part,
+                    payloads: PagePayloads::Hidden,
+                    from: at,
+                    most,
+                };
                 let QueryAnswer::Unfinished(Some(page)) = self.nodes[shard].core.answer(now, &query) else {
                     self.fail(format!("the session of {name} is gone between two pages"));
                     return None;

@@ -317,6 +317,21 @@ impl Oracle {
         }
     }
 
+    /// Each PUBREL of a client that is there was answered in the end: the broker sends it with each
+    /// connection until PUBCOMP comes, also if an operator dropped the message before its PUBREC.
+    // 3.1.1 and 5.0 [MQTT-4.4.0-1]
+    pub fn check_released(&self) -> Result<(), String> {
+        let live = self.live.iter().flatten().map(|live| &self.sessions[live.number]);
+        for session in live.filter(|session| !session.vague) {
+            let is_left = |incoming: &Incoming| incoming.released && !incoming.finished;
+            if let Some((id, left)) = session.incoming.iter().find(|(_, incoming)| is_left(incoming)) {
+                let client = session.client;
+                return Err(format!("PUBREL {id} did not come to client {client} again: {left:?}"));
+            }
+        }
+        Ok(())
+    }
+
     pub fn has_session(&self, client: usize) -> bool {
         self.live[client].is_some()
     }

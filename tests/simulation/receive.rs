@@ -360,6 +360,8 @@ impl World {
         // A retained message that was asked for again is another delivery, which may have the
         // identifier of the one that is finished. It has DUP where its first copy never came.
         let asked_again = copy.retain && self.oracle.may_come_retained(session, message);
+        // So is a message that an operator published again from its dead letter.
+        let asked_again = asked_again || self.oracle.republished.contains_key(&message);
         let is_other = |i: &Incoming| {
             !dup || i.released && asked_again
                 || (i.message, i.qos) != (message, qos)
@@ -372,6 +374,9 @@ impl World {
         if forget {
             log.incoming.remove(&id);
         }
+        // A message that an operator took away comes back if a crash undoes that. It may be older than
+        // messages that came meanwhile.
+        let came_back = dup && log.skipped > 0 && !self.oracle.crashes.is_empty();
         let order = log.next_order;
         let carried_over = connection.present && !connection.new_begun;
         let incoming = match log.incoming.entry(id) {
@@ -397,7 +402,7 @@ impl World {
                     recorded: false,
                     released: false,
                     finished: false,
-                    unordered,
+                    unordered: unordered || came_back,
                 });
                 return Ok((0, true));
             }

@@ -568,6 +568,7 @@ impl World {
             self.saw("a message expires");
         }
         self.check_work_done()?;
+        self.oracle.check_released()?;
         self.oracle.check_delivered(self.now, &drops, self.plan.loses())?;
         if !self.plan.loses() {
             self.oracle.check_retained(self.plan.store.is_some())?;

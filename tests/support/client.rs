@@ -76,7 +76,7 @@ impl RawClient {
         self.version
     }
 
-    /// The answer to CONNECT.
+    /// Returns the CONNACK.
     pub fn connack(&self) -> &Connack {
         self.connack.as_ref().expect("connected")
     }
@@ -118,8 +118,8 @@ impl RawClient {
         self.send(&message.encode(self.version, id));
     }
 
-    /// Publishes and goes through the whole handshake of its QoS; answers the first
-    /// acknowledgement's reason code. Deliveries that come in between stay to be expected.
+    /// Publishes and goes through the whole handshake of the QoS. Returns the reason code of the
+    /// first acknowledgement. Deliveries that come in between stay to be expected.
     ///
     /// QoS 1 and 2 are a barrier: what a broker has acknowledged it has put into the outbox of
     /// every receiver. QoS 0 is none: follow it by one of the others before asserting that nothing
@@ -172,7 +172,7 @@ impl RawClient {
         self.send(&[0xC0, 0]);
     }
 
-    /// Subscribes to filters with their options byte; answers the codes of the SUBACK.
+    /// Subscribes to filters with their options byte. Returns the codes of the SUBACK.
     pub fn subscribe(&mut self, filters: &[(&str, u8)]) -> Vec<u8> {
         self.subscribe_with(&[], filters)
     }
@@ -184,7 +184,7 @@ impl RawClient {
         self.wait_for_grant(Kind::Suback, id)
     }
 
-    /// Answers the codes of the UNSUBACK, which only 5.0 has.
+    /// Unsubscribes. Returns the codes of the UNSUBACK, which only 5.0 has.
     pub fn unsubscribe(&mut self, filters: &[&str]) -> Vec<u8> {
         let id = self.fresh_id();
         let mut body = Vec::new();
@@ -254,7 +254,7 @@ impl RawClient {
         publish
     }
 
-    /// So many deliveries, in the order they came.
+    /// Returns this many deliveries, in the order in which they came.
     pub fn expect_publishes(&mut self, count: usize) -> Vec<Publish> {
         (0..count).map(|_| self.expect_publish()).collect()
     }
@@ -265,7 +265,8 @@ impl RawClient {
         ack
     }
 
-    /// The end of the stream, with nothing before it but, in 5.0, one DISCONNECT. Answers its code.
+    /// Expects the end of the stream, with nothing before it but, in 5.0, one DISCONNECT. Returns
+    /// the code of that DISCONNECT.
     pub fn expect_closed(&mut self) -> Option<u8> {
         let rest = self.read_to_end();
         match rest.as_slice() {
@@ -283,9 +284,9 @@ impl RawClient {
         assert_eq!(reason, expected, "reason codes 0x{:02X?} and 0x{:02X?}", reason, expected);
     }
 
-    /// The answer to a request that may be refused by its own answer or by the end of the
-    /// connection: a SUBACK, a DISCONNECT, or what stands for one (Protocol Error) where 3.x gets
-    /// nothing.
+    /// Returns the reply to a request that may be refused by its own reply or by the end of the
+    /// connection: a SUBACK or a DISCONNECT. Where 3.x gets nothing, a DISCONNECT with Protocol
+    /// Error stands for the end.
     pub fn expect_suback_or_end(&mut self) -> Packet {
         match self.next(now() + self.ack_wait) {
             Event::Packet(packet) => packet,
@@ -374,7 +375,7 @@ impl RawClient {
         }
     }
 
-    /// Reads once, so many bytes at most; whether the stream goes on.
+    /// Reads once, at most this many bytes. Returns false at the end of the stream.
     pub fn read_some(&mut self, bytes: usize) -> bool {
         let mut scratch = vec![0; bytes];
         self.stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a read timeout");

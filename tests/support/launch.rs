@@ -4,7 +4,6 @@
 //!   and ends it with the test.
 //! - `HOMING_TEST_ADDRESS=127.0.0.1:1883` uses a broker that runs already; run such tests on one
 //!   thread.
-//!
 //! - `HOMING_TEST_STORE=memory` gives the brokers in this process a store.
 //!
 //! The first two cannot be configured from here: a test that needs a setting fails against them,
@@ -62,12 +61,7 @@ fn store_in_memory() -> Option<Box<dyn Store>> {
 
 /// Starts a broker in this process with this store.
 pub fn start_broker_on(memory: &Memory, configure: impl FnOnce(&mut Config)) -> TestBroker {
-    let mut config = Config::default();
-    config.runtime.threads = 1;
-    config.network.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
-    configure(&mut config);
-    let store = Box::new(memory.clone());
-    TestBroker::InProcess(Broker::start_with(config, Some(store)).expect("the broker starts"))
+    start_stored(Box::new(memory.clone()), configure)
 }
 
 /// Stops a broker in order, and starts another on the content of its store. Returns that store too.

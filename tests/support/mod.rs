@@ -7,8 +7,8 @@
 //!
 //! `launch` starts a broker in this process, and `process` starts the real program. `shim` builds a
 //! library between the program and the system. `passwords` makes password files. `abuse`, `operated`
-//! and `work` are traffic that several binaries use, and `bystander` measures how long others wait
-//! meanwhile.
+//! and `work` are traffic that several binaries use. `bystander` and `pair` measure how long others
+//! wait meanwhile: the longest wait, and the share of messages that are late.
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test binary uses its own part of the kit")]
 
@@ -20,6 +20,7 @@ pub mod launch;
 pub mod message;
 pub mod operated;
 pub mod packet;
+pub mod pair;
 pub mod passwords;
 pub mod process;
 pub mod property;

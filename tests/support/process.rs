@@ -1,7 +1,7 @@
 //! The real binary, or a test's own, as a child process with its output.
 
 use crate::support::{Connect, PATIENCE, RawClient, now};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -25,6 +25,13 @@ pub fn homing_serve() -> Command {
     // Several brokers run at once, and only one could have the default address.
     command.env("HOMING_ADMIN__ADDRESSES", "off");
     command
+}
+
+/// Raises the limit of descriptors of this process, and of those that it starts, as far as it goes.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).expect("room for the sockets");
 }
 
 impl Process {
@@ -112,10 +119,7 @@ impl Process {
     /// Returns a figure of `/proc/PID/status` in bytes: `VmRSS` is resident, `VmHWM` the most that
     /// ever was.
     pub fn memory(&self, figure: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(':'));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        kib.unwrap_or_else(|| panic!("no {figure} in {status}")) << 10
+        memory_of(self.id(), figure)
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -194,6 +198,14 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns a figure of the memory of a process: see [`Process::memory`].
+pub fn memory_of(process: u32, figure: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or_else(|| panic!("no {figure} in {status}")) << 10
 }
 
 /// Reads a pipe to its end, so that the process never blocks on it.

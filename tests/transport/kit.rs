@@ -74,8 +74,13 @@ impl Pki {
 
     /// Writes `NAME.pem` and `NAME.key` of a server with these names.
     pub fn server(&self, name: &str, names: &[&str]) -> CertificateDer<'static> {
+        self.server_with_key(name, names, KeyPair::generate().expect("a key"))
+    }
+
+    /// Writes the same files of a server that has this key.
+    pub fn server_with_key(&self, name: &str, names: &[&str], key: KeyPair) -> CertificateDer<'static> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let identity = self.issue(CertificateParams::new(names).expect("names"));
+        let identity = self.issue_for(CertificateParams::new(names).expect("names"), key);
         self.write(&format!("{name}.pem"), &identity.pem);
         self.write(&format!("{name}.key"), &identity.key.serialize_pem());
         identity.certificate
@@ -115,9 +120,12 @@ impl Pki {
         self.write(name, &params.signed_by(&self.ca).expect("a list").pem().expect("PEM"));
     }
 
-    fn issue(&self, mut params: CertificateParams) -> Identity {
+    fn issue(&self, params: CertificateParams) -> Identity {
+        self.issue_for(params, KeyPair::generate().expect("a key"))
+    }
+
+    fn issue_for(&self, mut params: CertificateParams, key: KeyPair) -> Identity {
         params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.ca).expect("a certificate");
         Identity { certificate: certificate.der().clone(), pem: certificate.pem(), key }
     }

@@ -1,6 +1,7 @@
 //! Listeners behind a proxy that sends a PROXY header.
 
 use crate::kit::{self, CONNECT, Pki};
+use crate::support::{Connect, V5, password_file};
 use homing::broker::Broker;
 use homing::config::{AnonymousClients, Listener};
 use std::io::Write;
@@ -79,4 +80,25 @@ fn tls_follows_the_header() {
     socket.write_all(V2).expect("open");
     let mut stream = kit::tls_client(pki.client_config(None), "localhost", socket);
     kit::exchange(&mut stream, 100_000);
+}
+
+#[test]
+fn ten_of_a_thousand_guesses_of_an_address_are_tried_and_others_are_not_blocked() {
+    let pki = Pki::new();
+    pki.write("passwd", &password_file(&[("ann", "right")]));
+    let broker = kit::start_with(vec![listener("v1")], |config| {
+        config.auth.password_file = pki.text_path("passwd");
+    });
+    let login = |from: &str, password: &str| {
+        let header = format!("PROXY TCP4 {from} 192.0.2.2 4567 1883\r\n").into_bytes();
+        let connect = Connect::new(V5, "c").user_name("ann").password(password.as_bytes()).encode();
+        let mut socket = kit::dial(broker.addresses()[0]);
+        socket.write_all(&[header, connect].concat()).expect("open");
+        kit::read(&mut socket, 4)[3]
+    };
+    let codes: Vec<u8> = (0..1_000).map(|guess| login("192.0.2.1", &guess.to_string())).collect();
+    assert_eq!(codes[..10], [0x87; 10]);
+    assert!(codes[10..].iter().all(|code| *code == 0x8A), "{codes:x?}");
+    assert_eq!(login("192.0.2.1", "right"), 0x8A, "a right password does not show itself");
+    assert_eq!(login("192.0.2.3", "right"), 0);
 }

@@ -1,7 +1,7 @@
 //! TLS: versions, certificates, SNI, ALPN, client certificates, and bytes that are no TLS.
 
 use crate::kit::{self, CONNACK, CONNECT, Pki};
-use crate::support::{Connect, V311, Will, password_file};
+use crate::support::{self, Connect, V311, Will, password_file};
 use homing::config::{Listener, ListenerTls};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, StreamOwned};
@@ -197,6 +197,11 @@ fn a_revoked_client_is_disconnected_by_a_reload_and_does_not_come_back() {
     pki.revoke("ca.crl", &[7, 99]);
     broker.reload().expect("sound files");
     assert!(kit::is_closed(&mut stream), "its certificate is revoked");
+    support::until("the cause is counted", || {
+        let counts = broker.observer().statistics().total().clients;
+        let ended: Vec<_> = counts.disconnects().filter(|(_, connections)| *connections > 0).collect();
+        (ended == [("revoked", 1)]).then_some(())
+    });
     kit::publish(&mut sound, b"still here");
     assert_eq!(kit::packet(&mut sound).0, 0x40);
     let mut again = kit::tls_client(config, "localhost", kit::dial(address));

@@ -19,12 +19,23 @@ fn upgrade<S: Read + Write>(
     path: &str,
     origin: Option<&str>,
 ) -> Result<WebSocket<S>, String> {
+    let headers: Vec<_> = origin.into_iter().map(|origin| ("Origin", origin)).collect();
+    upgrade_with(stream, address, path, &headers)
+}
+
+/// The same, with these headers in the request.
+fn upgrade_with<S: Read + Write>(
+    stream: S,
+    address: SocketAddr,
+    path: &str,
+    more: &[(&'static str, &str)],
+) -> Result<WebSocket<S>, String> {
     let mut request =
         format!("ws://localhost:{}{path}", address.port()).into_client_request().expect("a URL");
     let headers = request.headers_mut();
     headers.insert("Sec-WebSocket-Protocol", HeaderValue::from_static("mqtt"));
-    if let Some(origin) = origin {
-        headers.insert("Origin", origin.parse().expect("a header"));
+    for (name, value) in more {
+        headers.insert(*name, value.parse().expect("a header"));
     }
     let (socket, response) = tungstenite::client(request, stream).map_err(|error| error.to_string())?;
     // [MQTT-6.0.0-4]
@@ -172,6 +183,21 @@ fn a_wrong_path_and_a_foreign_page_are_refused() {
             Some(status) => assert!(result.is_err_and(|error| error.contains(status)), "{path} {origin:?}"),
             None => drop(result.expect("an upgrade")),
         }
+    }
+}
+
+#[test]
+fn a_client_whose_proxy_does_not_name_it_is_not_taken_for_one_of_this_machine() {
+    let trusted_proxies = Some(vec!["127.0.0.1".into()]);
+    // Anonymous clients may enter from loopback alone.
+    let broker = kit::start(vec![Listener { trusted_proxies, ..listener() }]);
+    let address = broker.addresses()[0];
+    for (hops, code) in [("127.0.0.1", 0), ("192.0.2.7", 5), ("unknown", 5), ("192.0.2.7, unix:", 5)] {
+        let headers = [("X-Forwarded-For", hops)];
+        let socket = upgrade_with(kit::dial(address), address, "/mqtt", &headers).expect("an upgrade");
+        let mut stream = Stream::new(socket);
+        stream.write_all(CONNECT).expect("open");
+        assert_eq!(kit::read(&mut stream, 4), [0x20, 2, 0, code], "{hops}");
     }
 }
 

@@ -1,8 +1,9 @@
 //! The listings of `homing ctl`, over as many pages as they take.
 
 use super::error::CtlError;
-use super::http::{client_path, request};
-use super::text::{items, left, right, safe, table};
+use super::http::request;
+use super::text::{TextColumn, items, left, right, safe, table};
+use crate::admin::payloads::MOST;
 use crate::admin::segment::segment;
 use crate::time::duration;
 use serde_json::Value;
@@ -18,11 +19,6 @@ pub(super) fn clients(
     let stuck = stuck.map(|age| format!("&min_unacked_age={}", segment(age))).unwrap_or_default();
     let filter = format!("state={}&prefix={}{stuck}", segment(state), segment(prefix));
     pages(socket, &format!("/api/v1/clients?{filter}"), "clients", (limit, 1_000))
-}
-
-/// Returns up to `limit` messages of a part of a client: `inflight` or `queue`.
-pub(super) fn messages(socket: &Path, id: &str, part: &str, limit: usize) -> Result<Vec<Value>, CtlError> {
-    pages(socket, &client_path(id, &format!("/{part}?")), "messages", (limit, 256))
 }
 
 /// Returns up to `limit` rows of a listing, over as many pages of `page` rows as it takes. `path`
@@ -55,8 +51,26 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-fn seconds(value: &Value) -> String {
+/// Returns a number of seconds as the text of a cell.
+pub(super) fn seconds(value: &Value) -> String {
     value.as_f64().map(|seconds| format!("{seconds:.1} s")).unwrap_or_default()
+}
+
+/// Returns the payload of a row as the text of a cell; empty without one.
+pub(super) fn payload(row: &Value) -> String {
+    let payload = &row["payload"];
+    let shown = match (&payload["text"], &payload["base64"]) {
+        (Value::String(shown), _) => safe(shown),
+        (_, Value::String(encoded)) => format!("base64 {encoded}"),
+        _ => return String::new(),
+    };
+    let more = if payload["complete"] == Value::Bool(false) { " ..." } else { "" };
+    shown + more
+}
+
+/// Returns the column of payloads. Without any, the column is empty, and has no name either.
+pub(super) fn payload_column(rows: &[Value]) -> TextColumn {
+    left(if rows.iter().any(|row| row["payload"].is_object()) { "payload" } else { "" })
 }
 
 /// Returns clients as a table.
@@ -90,36 +104,6 @@ pub(super) fn top_table(body: &Value) -> String {
     let out = clients_table(items(body, "clients"));
     let is_complete = body["complete"] == Value::Bool(true);
     if is_complete { out } else { format!("{out}\nnot all clients were looked at; the broker is busy") }
-}
-
-/// Returns unfinished messages as a table.
-pub(super) fn messages_table(rows: &[Value]) -> String {
-    let cells = |row: &Value| {
-        let (message, wait) = (&row["message"], &row["wait"]);
-        [
-            text(&row["mid"]),
-            text(&row["packet_id"]),
-            text(&message["topic"]),
-            text(&message["qos"]),
-            text(&message["payload_bytes"]),
-            seconds(&row["age"]),
-            text(&row["transmissions"]),
-            text(&wait["reason"]),
-            text(&wait["ends_with"]),
-        ]
-    };
-    let columns = [
-        left("message"),
-        right("packet"),
-        left("topic"),
-        right("QoS"),
-        right("bytes"),
-        right("age"),
-        right("sent"),
-        left("waits"),
-        left("until"),
-    ];
-    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
 /// Returns a path with the parameters that are given.
@@ -174,15 +158,47 @@ pub(super) fn listeners_table(body: &Value) -> String {
     table(columns, &items(body, "listeners").iter().map(cells).collect::<Vec<_>>())
 }
 
+/// Returns slow deliveries as a table.
+pub(super) fn slow_table(body: &Value) -> String {
+    let rows = items(body, "deliveries");
+    if rows.is_empty() {
+        return "no delivery took more than a second within the last hour".to_owned();
+    }
+    let cells = |row: &Value| {
+        [
+            text(&row["receiver"]),
+            text(&row["topic"]),
+            seconds(&row["longest"]),
+            text(&row["deliveries"]),
+            seconds(&row["ago"]),
+        ]
+    };
+    let columns = [left("client"), left("topic"), right("slowest"), right("deliveries"), right("last ago")];
+    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
 /// Returns retained messages as a table.
 pub(super) fn retained_table(body: &Value) -> String {
     let cells = |row: &Value| {
-        [text(&row["topic"]), text(&row["qos"]), text(&row["payload_bytes"]), seconds(&row["expires_in"])]
+        [
+            text(&row["topic"]),
+            text(&row["qos"]),
+            text(&row["payload_bytes"]),
+            seconds(&row["expires_in"]),
+            payload(row),
+        ]
     };
-    let columns = [left("topic"), right("QoS"), right("bytes"), right("expires in")];
-    let out = table(columns, &items(body, "retained").iter().map(cells).collect::<Vec<_>>());
-    let is_complete = body["complete"] == Value::Bool(true);
-    if is_complete { out } else { format!("{out}\nthere are more; narrow the filter, or raise --limit") }
+    let rows = items(body, "retained");
+    let columns = [left("topic"), right("QoS"), right("bytes"), right("expires in"), payload_column(rows)];
+    let out = table(columns, &rows.iter().map(cells).collect::<Vec<_>>());
+    if body["complete"] == Value::Bool(true) {
+        return out;
+    }
+    let has_most = rows.len() == MOST && rows.iter().any(|row| !row["payload"].is_null());
+    match has_most {
+        true => format!("{out}\nthere are more; narrow the filter: --payload shows {MOST} at most"),
+        false => format!("{out}\nthere are more; narrow the filter, or raise --limit"),
+    }
 }
 
 /// Returns delayed messages as a table.
@@ -255,4 +271,24 @@ pub(super) fn objectives_table(body: &Value) -> String {
         right("open"),
     ];
     table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_listing_that_is_cut_says_how_to_see_more() {
+        let row = |payload: Value| json!({ "topic": "a", "qos": 0, "payload_bytes": 2, "payload": payload });
+        let last = |payload: Value| {
+            let rows = vec![row(payload); MOST];
+            let table = retained_table(&json!({ "retained": rows, "complete": false }));
+            table.lines().last().map(ToOwned::to_owned)
+        };
+        let cut = "there are more; narrow the filter, or raise --limit".to_owned();
+        assert_eq!(last(Value::Null), Some(cut));
+        let cut = "there are more; narrow the filter: --payload shows 16 at most".to_owned();
+        assert_eq!(last(json!({ "text": "on", "complete": true })), Some(cut));
+    }
 }

@@ -4,6 +4,7 @@ mod dead_letters;
 mod error;
 mod http;
 mod listings;
+mod messages;
 mod settings;
 mod text;
 mod topics;
@@ -18,7 +19,8 @@ use clap::{Args, Subcommand};
 use dead_letters::DeadLettersCommand;
 pub use error::CtlError;
 use http::{client_path, request};
-use listings::{clients, clients_table, messages, messages_table};
+use listings::{clients, clients_table};
+use messages::MessageFlags;
 use serde_json::Value;
 use settings::SettingsCommand;
 use std::path::{Path, PathBuf};
@@ -74,21 +76,9 @@ enum CtlCommand {
         id: String,
     },
     /// List the messages of a client that are not acknowledged, with the reason why each waits
-    Inflight {
-        /// The client identifier
-        id: String,
-        /// Number of messages at most
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-    },
+    Inflight(MessageFlags),
     /// List the queue of a client, with the reason why each message waits
-    Queue {
-        /// The client identifier
-        id: String,
-        /// Number of messages at most
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-    },
+    Queue(MessageFlags),
     /// Send the unacknowledged messages of a client again
     Redeliver {
         /// The client identifier
@@ -166,10 +156,8 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
             print.answer(&get(&path)?, listings::top_table)
         }
         CtlCommand::Client { id } => print.answer(&get(&client_path(id, ""))?, flat),
-        CtlCommand::Inflight { id, limit } => {
-            print.rows(messages(socket, id, "inflight", *limit)?, messages_table)
-        }
-        CtlCommand::Queue { id, limit } => print.rows(messages(socket, id, "queue", *limit)?, messages_table),
+        CtlCommand::Inflight(flags) => return messages::run(flags, "inflight", socket, print),
+        CtlCommand::Queue(flags) => return messages::run(flags, "queue", socket, print),
         CtlCommand::Redeliver { id, by } => {
             let path = client_path(id, &format!("/redeliver?by={}", segment(by)));
             print.answer(&request(socket, "POST", &path)?, redelivered)

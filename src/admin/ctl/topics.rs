@@ -1,10 +1,11 @@
-//! The commands about topics: where messages are, who is subscribed, and what is retained or
+//! The commands about topics: where messages are, who is subscribed, and what is retained, slow or
 //! delayed.
 
 use super::error::CtlError;
 use super::http::request;
 use super::listings::{self, pages};
 use super::text::{Print, flat};
+use crate::admin::payloads::MOST;
 use crate::admin::segment::segment;
 use clap::{ArgGroup, Subcommand};
 use std::path::Path;
@@ -50,9 +51,24 @@ pub(super) enum TopicsCommand {
         /// Number of messages at most
         #[arg(long, default_value_t = 100)]
         limit: usize,
+        /// Show the beginnings of the payloads of up to 16 messages, too; the audit log notes each
+        #[arg(long)]
+        payload: bool,
         /// Delete the retained message of this topic
         #[arg(long, value_name = "TOPIC", conflicts_with = "filter")]
         delete: Option<String>,
+    },
+    /// List clients and topics with deliveries of more than a second in the last hour
+    Slow {
+        /// Only deliveries of this topic name
+        #[arg(long)]
+        topic: Option<String>,
+        /// Only deliveries to this client identifier
+        #[arg(long)]
+        receiver: Option<String>,
+        /// Number of rows at most
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
     },
     /// List delayed messages of the next minute, or delete one
     Delayed {
@@ -88,9 +104,16 @@ pub(super) fn run(command: &TopicsCommand, socket: &Path, print: Print) -> Resul
             request(socket, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)))?;
             "the retained message is deleted".to_owned()
         }
-        TopicsCommand::Retained { filter, limit, delete: None } => {
-            let path = format!("/api/v1/retained?filter={}&limit={limit}", segment(filter));
+        TopicsCommand::Retained { filter, limit, payload, delete: None } => {
+            let (limit, payload) =
+                if *payload { ((*limit).min(MOST), "&payload=true") } else { (*limit, "") };
+            let path = format!("/api/v1/retained?filter={}&limit={limit}{payload}", segment(filter));
             print.answer(&get(&path)?, listings::retained_table)
+        }
+        TopicsCommand::Slow { topic, receiver, limit } => {
+            let parameters = [("topic", topic), ("receiver", receiver), ("limit", &Some(limit.to_string()))];
+            let body = get(&listings::path_with("/api/v1/deliveries/slow", &parameters))?;
+            print.answer(&body, listings::slow_table)
         }
         TopicsCommand::Delayed { delete: Some(id) } => {
             request(socket, "DELETE", &format!("/api/v1/delayed/{}", segment(id)))?;

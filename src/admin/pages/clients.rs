@@ -17,7 +17,7 @@ use crate::admin::state::State;
 use crate::broker::question::SocketFacts;
 use crate::shard::features::administration::OperatorAction;
 use crate::shard::observe::query::{SessionName, SessionSummary};
-use crate::shard::observe::unfinished::{UnfinishedPage, UnfinishedPart};
+use crate::shard::observe::unfinished::{PagePayloads, UnfinishedPage, UnfinishedPart};
 use actix_web::{HttpRequest, web};
 use askama::Template;
 use std::time::Duration;
@@ -95,8 +95,10 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
     let observer = state.running()?;
     let target = ClientTarget::of_request(&request, &path, &state)?;
     let (detail, socket) = find(&state, observer, &target).await?;
-    let in_flight = unfinished(&state, &target, UnfinishedPart::InFlight, 0, MESSAGES).await?;
-    let queue = unfinished(&state, &target, UnfinishedPart::Queue, 0, MESSAGES).await?;
+    let in_flight =
+        unfinished(&state, &target, (UnfinishedPart::InFlight, PagePayloads::Hidden), 0, MESSAGES).await?;
+    let queue =
+        unfinished(&state, &target, (UnfinishedPart::Queue, PagePayloads::Hidden), 0, MESSAGES).await?;
     let row = &detail.row;
     let stall = socket.as_ref().and_then(|socket| socket.stall);
     let rows = |page: &UnfinishedPage| -> Vec<MessageRow> {

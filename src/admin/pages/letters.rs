@@ -8,10 +8,9 @@ use super::views::{bytes, link_of, long, shown};
 use crate::admin::access::Scope;
 use crate::admin::commands::{command_on_letter, republish_to};
 use crate::admin::names::letter_name;
-use crate::admin::queries::letters::{
-    LetterParameters, PayloadView, find_letter, list_letters, view_payload,
-};
-use crate::admin::request::{permit, read_query};
+use crate::admin::payloads::{PayloadPermit, PayloadView, ShownBytes};
+use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
+use crate::admin::request::read_query;
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::clock;
@@ -91,6 +90,7 @@ struct OneLetterPage {
     frame: PageFrame,
     csrf: String,
     may_act: bool,
+    may_see: bool,
     letter: LetterRow,
     publisher: String,
     /// True if the receiver is a shared group, which has no session.
@@ -135,17 +135,14 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
 pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let LetterView { payload } = read_query(&request)?;
-    if payload {
-        permit(&login.caller, Scope::Operator)?;
-    }
+    let permit = payload.then(|| PayloadPermit::of(&state, &login.caller)).transpose()?;
     let (_, letter) = find_letter(&state, &path).await?;
-    let payload = payload.then(|| {
-        let (view, is_complete) = view_payload(&state, &login.caller, &path, &letter);
-        ShownPayload::of(view, is_complete)
-    });
+    let view = |permit: PayloadPermit<'_>| permit.view(&path, letter.message.payload());
+    let payload = permit.map(|permit| ShownPayload::of(view(permit)));
     Ok(render(&OneLetterPage {
         csrf: login.csrf.clone(),
         may_act: login.caller.scope >= Scope::Operator,
+        may_see: PayloadPermit::of(&state, &login.caller).is_ok(),
         frame: PageFrame::of(&request, &state, &login, "/dead-letters").await,
         publisher: shown(letter.message.publisher()),
         is_shared: letter.receiver.starts_with("$share/"),
@@ -200,12 +197,12 @@ impl LetterRow {
 }
 
 impl ShownPayload {
-    fn of(view: PayloadView, is_complete: bool) -> ShownPayload {
-        let (text, note) = match (view, is_complete) {
-            (PayloadView::Text(text), true) => (text, None),
-            (PayloadView::Text(text), false) => (text, Some("The first 4 KiB.")),
-            (PayloadView::Base64(text), true) => (text, Some("In base64, because it is not text.")),
-            (PayloadView::Base64(text), false) => (text, Some("The first 4 KiB, in base64.")),
+    fn of(view: PayloadView) -> ShownPayload {
+        let (text, note) = match (view.bytes, view.is_complete) {
+            (ShownBytes::Text(text), true) => (text, None),
+            (ShownBytes::Text(text), false) => (text, Some("The first 4 KiB.")),
+            (ShownBytes::Base64(text), true) => (text, Some("In base64, because it is not text.")),
+            (ShownBytes::Base64(text), false) => (text, Some("The first 4 KiB, in base64.")),
         };
         ShownPayload { text, note }
     }

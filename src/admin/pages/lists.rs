@@ -1,19 +1,26 @@
-//! Pages that are one table: the delivery objectives, and the last actions of operators.
+//! Pages that are one table: the delivery objectives, the slow deliveries, and the last actions of
+//! operators.
 
 use super::entry::login_of;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
-use super::views::{clock_time, count, seconds};
+use super::views::{clock_time, count, seconds, shown};
 use crate::admin::access::Scope;
 use crate::admin::audit::AuditEntry;
+use crate::admin::queries::slow::slow_deliveries;
 use crate::admin::request::permit;
 use crate::admin::state::State;
+use crate::clock;
 use crate::session::objectives::{Objective, ObjectiveCounts};
+use crate::session::slow_deliveries::SlowDelivery;
 use actix_web::HttpRequest;
 use askama::Template;
 
 /// Actions that the page shows.
 const ACTIONS: usize = 200;
+
+/// Slow deliveries that the page shows.
+const SLOWEST: usize = 100;
 
 #[derive(Template)]
 #[template(path = "list.html", config = "src/admin/askama.toml")]
@@ -21,6 +28,8 @@ struct ListPage {
     frame: PageFrame,
     title: &'static str,
     note: &'static str,
+    /// The path and the words of a link to more.
+    more: Option<(&'static str, &'static str)>,
     /// What to do if there is no row.
     empty: &'static str,
     columns: &'static [PageColumn],
@@ -64,6 +73,7 @@ pub(super) async fn objectives(request: HttpRequest, state: State) -> PageResult
         frame: PageFrame::of(&request, &state, &login, "/objectives").await,
         title: "Objectives",
         note: "A delivery counts if its receiver was connected at the publish. It is good if the receiver acknowledges it in time. The counts begin at the start of the broker.",
+        more: Some(("/slow", "Slow deliveries")),
         empty: "No objective is set. Add a [[slo]] table with name, topic, within and target to the configuration.",
         columns: &OBJECTIVES,
         rows: rows.collect(),
@@ -84,6 +94,28 @@ fn row(objective: &Objective, counts: ObjectiveCounts) -> Vec<String> {
         count(counts.open),
         count(counts.excluded),
     ]
+}
+
+const SLOW: [PageColumn; 5] =
+    [text("receiver"), text("topic"), number("slowest"), number("slow deliveries"), number("last")];
+
+/// The slow deliveries: rows with one in the last hour.
+pub(super) async fn slow(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let rows = slow_deliveries(&state, None, None, SLOWEST).await?.into_iter().map(|row| {
+        let SlowDelivery { receiver, topic, longest, deliveries, last, .. } = row;
+        let last = format!("{} ago", seconds(clock::now().since(last)));
+        vec![shown(&receiver), shown(&topic), seconds(longest), count(deliveries), last]
+    });
+    Ok(render(&ListPage {
+        rows: rows.collect(),
+        frame: PageFrame::of(&request, &state, &login, "/objectives").await,
+        title: "Slow deliveries",
+        note: "Deliveries that took more than a second, the slowest first: the rows with one in the last hour. A row begins anew once an hour. A delivery begins when a connected receiver gets its message, at once or into its queue, and ends with the acknowledgement.",
+        more: None,
+        empty: "No delivery took more than a second within the last hour.",
+        columns: &SLOW,
+    }))
 }
 
 const AUDIT: [PageColumn; 6] =
@@ -107,6 +139,7 @@ pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
         frame: PageFrame::of(&request, &state, &login, "/audit").await,
         title: "Audit",
         note: "The newest 200 actions of operators since the start. The log has all of them under homing::audit. Times are in UTC.",
+        more: None,
         empty: "Nobody has acted since the start of the broker.",
         columns: &AUDIT,
         rows: rows.collect(),

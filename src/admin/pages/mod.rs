@@ -54,6 +54,7 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/settings", web::get().to(settings::page))
         .route("/settings", web::post().to(settings::read_again))
         .route("/objectives", web::get().to(lists::objectives))
+        .route("/slow", web::get().to(lists::slow))
         .route("/audit", web::get().to(lists::audit))
         .route("/where", web::get().to(whereabouts::page))
         .route("/timeline", web::get().to(timeline::timeline))

@@ -4,9 +4,8 @@ use super::entry::login_of;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
 use super::subscribers::GroupRow;
-use crate::admin::failed::Failed;
 use crate::admin::queries::by_filter::shared_groups;
-use crate::admin::request::read_query;
+use crate::admin::request::{cursor_to, place_of, read_query};
 use crate::admin::state::State;
 use actix_web::HttpRequest;
 use askama::Template;
@@ -33,11 +32,11 @@ struct GroupsPage {
 pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let GroupsForm { cursor } = read_query(&request)?;
-    let from = cursor.map_or(Ok(0), |text| u32::from_str_radix(&text, 16)).map_err(|_| Failed::Cursor)?;
+    let from = place_of(cursor.as_deref())?;
     let found = shared_groups(&state, state.running()?, from, GROUPS).await?;
     Ok(render(&GroupsPage {
         frame: PageFrame::of(&request, &state, &login, "/topics").await,
         groups: found.groups.iter().map(GroupRow::of).collect(),
-        next: found.next.map(|next| format!("{next:x}")),
+        next: found.next.map(cursor_to),
     }))
 }

@@ -15,7 +15,7 @@ use crate::admin::request::read_query;
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::mqtt::message::Message;
-use crate::mqtt::topic::{TopicFilter, is_topic_name};
+use crate::mqtt::topic::{is_topic_name, without_share};
 use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
@@ -102,11 +102,7 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
 
 /// Returns the filter of the topics that a filter is about: without the name of a shared group.
 fn topics_of(filter: &str) -> &str {
-    match TopicFilter::parse(filter, usize::MAX) {
-        _ if filter.is_empty() => "#",
-        Ok(parsed) => parsed.filter,
-        Err(_) => filter,
-    }
+    if filter.is_empty() { "#" } else { without_share(filter) }
 }
 
 impl RetainedRow {

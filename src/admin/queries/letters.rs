@@ -1,8 +1,6 @@
 //! Stored dead letters of all shards.
 
 use super::ask::ask;
-use crate::admin::access::Caller;
-use crate::admin::audit::AuditedAction;
 use crate::admin::failed::Failed;
 use crate::admin::names::{letter_name, read_letter_name};
 use crate::admin::request::limit_of;
@@ -12,14 +10,9 @@ use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::session::drops::DropReason;
 use crate::shard::observe::letters::{LetterFilter, LetterPage};
 use crate::shard::observe::query::{Query, QueryAnswer, ROWS};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use std::cmp::Reverse;
 use std::sync::Arc;
-
-/// Bytes of a payload that an operator sees at most.
-const PAYLOAD: usize = 4 << 10;
 
 /// The parameters of a listing.
 #[derive(Debug, Default, Deserialize)]
@@ -133,32 +126,4 @@ pub(crate) async fn find_letter(
         }
     }
     Err(Failed::NoSuchMessage)
-}
-
-/// The beginning of a payload for an operator.
-pub(crate) enum PayloadView {
-    /// All of it is UTF-8.
-    Text(String),
-    /// Some of it is not UTF-8, so it is encoded.
-    Base64(String),
-}
-
-/// Returns the beginning of the payload of a letter, and true if that is all of it. Writes a line
-/// of the audit log.
-pub(crate) fn view_payload(
-    state: &AdminState,
-    caller: &Caller,
-    name: &str,
-    letter: &StoredLetter,
-) -> (PayloadView, bool) {
-    let (arguments, result) = (String::new(), "shown".to_owned());
-    let action = AuditedAction { action: "view_payload", target: name, arguments, result };
-    state.audit().note(caller, &action);
-    let payload = letter.message.payload();
-    let shown = &payload[..payload.len().min(PAYLOAD)];
-    let view = match std::str::from_utf8(shown) {
-        Ok(text) => PayloadView::Text(text.to_owned()),
-        Err(_) => PayloadView::Base64(STANDARD.encode(shown)),
-    };
-    (view, shown.len() == payload.len())
 }

@@ -5,6 +5,7 @@ pub(super) mod by_filter;
 pub(super) mod letters;
 pub(super) mod retained;
 pub(super) mod sessions;
+pub(super) mod slow;
 pub(super) mod target;
 pub(super) mod top;
 pub(super) mod unfinished;

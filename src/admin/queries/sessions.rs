@@ -5,7 +5,7 @@ use super::target::ClientTarget;
 use crate::admin::failed::Failed;
 use crate::admin::listing::{ListCursor, Listed, ListedRow};
 use crate::admin::names::SessionPlace;
-use crate::admin::request::{limit_of, parse_query};
+use crate::admin::request::{limit_of, named, parse_query};
 use crate::admin::state::AdminState;
 use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
@@ -34,6 +34,8 @@ const MOST: usize = 1_000;
 pub(crate) struct ListParameters {
     limit: Option<usize>,
     cursor: Option<String>,
+    /// The names of the fields of a row, with commas between them. A page of people has its own.
+    pub(crate) fields: Option<String>,
     pub(crate) state: Option<String>,
     pub(crate) prefix: Option<String>,
     user: Option<String>,
@@ -90,8 +92,7 @@ impl ListParameters {
 }
 
 fn version(text: &str) -> Result<ProtocolVersion, Failed> {
-    let found = ProtocolVersion::ALL.into_iter().find(|version| version.to_string() == text);
-    found.ok_or_else(|| Failed::Parameter(format!("version is {text:?}, and must be 3.1, 3.1.1 or 5.0")))
+    named("version", text, &ProtocolVersion::ALL, |version| version.to_string())
 }
 
 /// Returns the numbers of the listener with this label. It has several if a reload changed it.

@@ -5,7 +5,7 @@ use super::target::ClientTarget;
 use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
 use crate::shard::observe::query::{Query, QueryAnswer};
-use crate::shard::observe::unfinished::{UnfinishedMessage, UnfinishedPage, UnfinishedPart};
+use crate::shard::observe::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPage, UnfinishedPart};
 use crate::shard::slots::SessionId;
 
 /// Returns a page of the unfinished messages of a client.
@@ -15,12 +15,12 @@ use crate::shard::slots::SessionId;
 pub(crate) async fn unfinished(
     state: &AdminState,
     target: &ClientTarget,
-    part: UnfinishedPart,
+    (part, payloads): (UnfinishedPart, PagePayloads),
     from: u64,
     most: usize,
 ) -> Result<UnfinishedPage, Failed> {
     let observer = state.running()?;
-    let query = Query::Unfinished { client: target.session.clone(), part, from, most };
+    let query = Query::Unfinished { client: target.session.clone(), part, payloads, from, most };
     match ask(state, observer, target.shard(observer), query).await?.answer {
         QueryAnswer::Unfinished(Some(page)) => Ok(*page),
         _ => Err(Failed::NoSuchClient),

@@ -1,5 +1,6 @@
 //! /api/v1/clients: the sessions, those that come first by a figure, and one session.
 
+use super::client_fields::ClientFields;
 use super::json_answer::JsonAnswer;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions, reference_of};
@@ -26,9 +27,10 @@ const TOP: usize = 100;
 
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
 pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer {
-    let observer = state.running()?;
+    let (observer, fields) = (state.running()?, ClientFields::read(asked.fields.as_deref())?);
     let listed = list_sessions(&state, observer, &asked).await?;
-    let row = |row: &ListedRow| session(&state, row.shard, &row.session, row.socket.as_ref(), observer);
+    let row =
+        |row: &ListedRow| fields.of(session(&state, row.shard, &row.session, row.socket.as_ref(), observer));
     let mut body = json!({ "clients": listed.rows.iter().map(row).collect::<Vec<_>>() });
     if let Some(next) = listed.next {
         body["next"] = next.encode().into();

@@ -1,14 +1,13 @@
 //! /api/v1/dead-letters: stored dead letters, and commands about them.
 
 use super::json_answer::JsonAnswer;
-use crate::admin::access::{Caller, Scope};
+use crate::admin::access::Caller;
 use crate::admin::commands::{command_on_letter, republish_to};
 use crate::admin::failed::Failed;
 use crate::admin::names::letter_name;
-use crate::admin::queries::letters::{
-    LetterParameters, PayloadView, find_letter, list_letters, view_payload,
-};
-use crate::admin::request::{Asker, note_of, permit};
+use crate::admin::payloads::PayloadPermit;
+use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
+use crate::admin::request::{Asker, note_of};
 use crate::admin::state::State;
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::letter::{LetterPlace, StoredLetter};
@@ -60,16 +59,11 @@ pub(crate) async fn one(
     asked: Query<LetterParts>,
     state: State,
 ) -> JsonAnswer {
-    if asked.payload {
-        permit(&caller, Scope::Operator)?;
-    }
+    let permit = asked.payload.then(|| PayloadPermit::of(&state, &caller)).transpose()?;
     let (_, letter) = find_letter(&state, &path).await?;
     let mut body = row(&letter);
-    if asked.payload {
-        body["payload"] = match view_payload(&state, &caller, &path, &letter) {
-            (PayloadView::Text(text), is_complete) => json!({ "text": text, "complete": is_complete }),
-            (PayloadView::Base64(text), is_complete) => json!({ "base64": text, "complete": is_complete }),
-        };
+    if let Some(permit) = permit {
+        body["payload"] = permit.view(&path, letter.message.payload()).json();
     }
     Ok(Json(body))
 }

@@ -2,20 +2,25 @@
 
 use super::clients::message;
 use super::json_answer::JsonAnswer;
-use crate::admin::failed::Failed;
+use crate::admin::access::Caller;
+use crate::admin::payloads::{PayloadPermit, limit_of};
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{message_id, unfinished};
 use crate::admin::queries::waits::{ends_with, until};
-use crate::admin::request::limit_of;
+use crate::admin::request::{Asker, cursor_to, place_of};
 use crate::admin::state::{AdminState, State};
 use crate::clock;
+use crate::mqtt::message::Message;
 use crate::shard::observe::query::ROWS;
-use crate::shard::observe::unfinished::{UnfinishedMessage, UnfinishedPart};
+use crate::shard::observe::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPart};
 use crate::shard::observe::wait_reason::WaitReason;
 use crate::shard::slots::SessionId;
 use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+/// The name in the audit log of a message that waits for room in the queue: it has no `mid`.
+const HELD: &str = "held";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,37 +29,67 @@ pub(crate) struct PageParameters {
     reference: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
+    #[serde(default)]
+    payload: bool,
 }
 
 /// Returns a page of the messages in flight.
-pub(crate) async fn in_flight(path: Path<String>, asked: Query<PageParameters>, state: State) -> JsonAnswer {
-    page(&path, asked.into_inner(), &state, UnfinishedPart::InFlight).await
+pub(crate) async fn in_flight(
+    caller: Asker,
+    path: Path<String>,
+    asked: Query<PageParameters>,
+    state: State,
+) -> JsonAnswer {
+    page(&caller, &path, asked.into_inner(), &state, UnfinishedPart::InFlight).await
 }
 
 /// Returns a page of the queue.
-pub(crate) async fn queue(path: Path<String>, asked: Query<PageParameters>, state: State) -> JsonAnswer {
-    page(&path, asked.into_inner(), &state, UnfinishedPart::Queue).await
+pub(crate) async fn queue(
+    caller: Asker,
+    path: Path<String>,
+    asked: Query<PageParameters>,
+    state: State,
+) -> JsonAnswer {
+    page(&caller, &path, asked.into_inner(), &state, UnfinishedPart::Queue).await
 }
 
+/// Returns a page. Payloads need the scope of an operator, and the audit log notes the view.
 async fn page(
+    caller: &Caller,
     client_id: &str,
-    PageParameters { reference, limit, cursor }: PageParameters,
+    PageParameters { reference, limit, cursor, payload }: PageParameters,
     state: &AdminState,
     part: UnfinishedPart,
 ) -> JsonAnswer {
+    let permit = payload.then(|| PayloadPermit::of(state, caller)).transpose()?;
     let target = ClientTarget::read(client_id, reference.as_deref(), state)?;
-    let most = limit_of(limit, 100, ROWS)?;
-    let from = match &cursor {
-        None => 0,
-        Some(text) => u64::from_str_radix(text, 16).map_err(|_| Failed::Cursor)?,
-    };
-    let page = unfinished(state, &target, part, from, most).await?;
-    let rows: Vec<Value> = page.rows.iter().map(|row| unfinished_row(state, page.session, row)).collect();
+    let most = limit_of(limit, (100, ROWS), permit.as_ref())?;
+    let from = place_of(cursor.as_deref())?;
+    let payloads = if permit.is_some() { PagePayloads::Shown } else { PagePayloads::Hidden };
+    let page = unfinished(state, &target, (part, payloads), from, most).await?;
+    let row = |row: &UnfinishedMessage| unfinished_row(state, page.session, row);
+    let mut rows: Vec<Value> = page.rows.iter().map(row).collect();
+    if let Some(permit) = &permit {
+        show_payloads(permit, &target.shown, &page.rows, &mut rows);
+    }
     let mut body = json!({ "messages": rows });
     if let Some(next) = page.next {
-        body["next"] = format!("{next:x}").into();
+        body["next"] = cursor_to(next).into();
     }
     Ok(Json(body))
+}
+
+/// Adds to the rows the payloads of those messages that have one in memory.
+fn show_payloads(permit: &PayloadPermit<'_>, client: &str, page: &[UnfinishedMessage], rows: &mut [Value]) {
+    let (messages, shown): (Vec<&Message>, Vec<&mut Value>) =
+        page.iter().zip(rows).filter_map(|(message, row)| Some((message.body.as_ref()?, row))).unzip();
+    let mid = |row: &Value| row["mid"].as_str().unwrap_or(HELD).to_owned();
+    let mids: Vec<String> = shown.iter().map(|row| mid(row)).collect();
+    let named: Vec<(&str, &[u8])> =
+        mids.iter().zip(messages).map(|(mid, message)| (mid.as_str(), message.payload())).collect();
+    for (row, view) in shown.into_iter().zip(permit.view_page(client, &named)) {
+        row["payload"] = view.json();
+    }
 }
 
 /// Returns an unfinished message of a session as JSON. Times are in seconds.

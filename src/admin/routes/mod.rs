@@ -2,10 +2,12 @@
 
 mod actions;
 mod audit;
+mod client_fields;
 mod clients;
 mod config;
 mod dead_letters;
 mod delayed;
+mod doctor;
 mod expiry;
 mod health;
 mod json_answer;
@@ -17,8 +19,10 @@ mod metrics;
 mod mosquitto;
 pub(super) mod openapi;
 mod overview;
+mod overview_detail;
 mod problems;
 mod slo;
+mod slow;
 mod topics;
 mod trace_events;
 mod traces;
@@ -105,6 +109,7 @@ const ROUTES: &[ApiRoute] = &[
     get("/healthz", EVERYBODY, |to| to.to(health::healthz)),
     get("/readyz", EVERYBODY, |to| to.to(health::readyz)),
     get("/metrics", EVERYBODY, |to| to.to(metrics::metrics)),
+    get("/api/v1/doctor", VIEWER, |to| to.to(doctor::doctor)),
     get("/api/v1/overview", VIEWER, |to| to.to(overview::overview)),
     get("/api/v1/config", VIEWER, |to| to.to(config::values)),
     post("/api/v1/config/reload", ADMIN, |to| to.to(config::reload)),
@@ -133,6 +138,7 @@ const ROUTES: &[ApiRoute] = &[
     get("/api/v1/clients/{id}/inflight", VIEWER, |to| to.to(messages::in_flight)),
     get("/api/v1/clients/{id}/queue", VIEWER, |to| to.to(messages::queue)),
     get("/api/v1/clients/{id}/events", VIEWER, |to| to.to(clients::events)),
+    get("/api/v1/deliveries/slow", VIEWER, |to| to.to(slow::list)),
     get("/api/v1/messages/dropped", VIEWER, |to| to.to(topics::dropped)),
     get("/api/v1/subscriptions", VIEWER, |to| to.to(topics::subscriptions)),
     get("/api/v1/shared-groups", VIEWER, |to| to.to(topics::groups)),

@@ -1,15 +1,24 @@
 //! /api/v1/overview: the figures of the whole broker on one page.
 
 use super::json_answer::JsonAnswer;
+use super::overview_detail::OverviewDetail;
 use crate::admin::state::State;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
 use crate::time::Instant;
-use actix_web::web::Json;
+use actix_web::web::{Json, Query};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OverviewParameters {
+    detail: Option<String>,
+}
+
 /// Returns the totals, as of the shards' last reports.
-pub(crate) async fn overview(state: State) -> JsonAnswer {
+pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> JsonAnswer {
+    let details = OverviewDetail::read(asked.detail.as_deref())?;
     let observer = state.running()?;
     let (statistics, shared) = (observer.statistics(), observer.shared());
     let total = statistics.total();
@@ -18,7 +27,7 @@ pub(crate) async fn overview(state: State) -> JsonAnswer {
         .zip(statistics.expiry.due())
         .map(|(secs, keys)| (format!("{secs}s"), keys.into()))
         .collect();
-    Ok(Json(json!({
+    let mut body = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "alive": statistics.is_alive(clock::now()),
         "uptime": clock::now().since(Instant::ZERO).as_secs(),
@@ -35,8 +44,13 @@ pub(crate) async fn overview(state: State) -> JsonAnswer {
             "dead_letters": total.counters.dead_letters.total(),
         },
         "dropped": total.counters.drops.total(),
+        "last_drop_ago": statistics.last_drop().map(|last| clock::now().since(last).as_secs()),
         "memory": { "bytes": statistics.memory(), "limit": statistics.memory_limit() },
         "expiry": { "keys": statistics.expiry.keys(), "due_within": due },
         "listeners": observer.listeners().open().iter().map(ToString::to_string).collect::<Vec<_>>(),
-    })))
+    });
+    for detail in details {
+        body[detail.name()] = detail.of(observer, &total);
+    }
+    Ok(Json(body))
 }

@@ -4,13 +4,14 @@ use super::json_answer::JsonAnswer;
 use super::whereabouts::{drop_row, group_row, session_row};
 use crate::admin::commands;
 use crate::admin::failed::Failed;
+use crate::admin::payloads::{self, PayloadPermit};
 use crate::admin::queries::by_filter::{shared_groups, subscribers};
 use crate::admin::queries::retained::find_retained;
 use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{Elsewhere, elsewhere, receivers};
-use crate::admin::request::{Asker, limit_of};
+use crate::admin::request::{Asker, cursor_to, limit_of, place_of};
 use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
@@ -44,6 +45,8 @@ pub(crate) struct GroupParameters {
 pub(crate) struct RetainedParameters {
     filter: Option<String>,
     limit: Option<usize>,
+    #[serde(default)]
+    payload: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -88,29 +91,32 @@ async fn of_client(state: &AdminState, client: &str) -> JsonAnswer {
 /// Lists the shared groups with their numbers of members, in pages.
 pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonAnswer {
     let limit = limit_of(asked.limit, 100, ROWS)?;
-    let from = match &asked.cursor {
-        None => 0,
-        Some(text) => u32::from_str_radix(text, 16).map_err(|_| Failed::Cursor)?,
-    };
+    let from = place_of(asked.cursor.as_deref())?;
     let found = shared_groups(&state, state.running()?, from, limit).await?;
     let mut body = json!({ "shared_groups": found.groups.iter().map(group_row).collect::<Vec<_>>() });
     if let Some(next) = found.next {
-        body["next"] = format!("{next:x}").into();
+        body["next"] = cursor_to(next).into();
     }
     Ok(Json(body))
 }
 
-/// Lists retained messages, without their payloads.
-pub(crate) async fn retained(asked: Query<RetainedParameters>, state: State) -> JsonAnswer {
-    let limit = limit_of(asked.limit, 100, RETAINED)?;
+/// Lists retained messages. Payloads need the scope of an operator, and each is noted in the audit
+/// log.
+pub(crate) async fn retained(caller: Asker, asked: Query<RetainedParameters>, state: State) -> JsonAnswer {
+    let permit = asked.payload.then(|| PayloadPermit::of(&state, &caller)).transpose()?;
+    let limit = payloads::limit_of(asked.limit, (100, RETAINED), permit.as_ref())?;
     let found = find_retained(state.running()?, asked.filter.as_deref().unwrap_or("#"), limit)?;
     let row = |message: &Message| {
-        json!({
+        let mut row = json!({
             "topic": message.topic().chars().take(256).collect::<String>(),
             "qos": message.header().qos as u8,
             "payload_bytes": message.payload().len(),
             "expires_in": until(clock::now(), message.header().expires),
-        })
+        });
+        if let Some(permit) = &permit {
+            row["payload"] = permit.view(message.topic(), message.payload()).json();
+        }
+        row
     };
     let rows: Vec<Value> = found.messages.iter().map(row).collect();
     Ok(Json(json!({ "retained": rows, "complete": found.is_complete })))

@@ -5,6 +5,7 @@ use crate::admin::access::Caller;
 use crate::admin::audit::{AuditedAction, arguments};
 use crate::admin::commands::complete;
 use crate::admin::failed::Failed;
+use crate::admin::payloads::PayloadPermit;
 use crate::admin::problem_kind::ProblemKind;
 use crate::admin::request::{Asker, limit_of};
 use crate::admin::state::State;
@@ -59,6 +60,9 @@ pub(crate) async fn begin(caller: Asker, body: Bytes, state: State) -> Result<Ht
     let wanted: TraceBody = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"clients\": [\"app-1\"], \"for\": \"5m\"}}: {error}"))
     })?;
+    if wanted.payload {
+        PayloadPermit::of(&state, &caller)?;
+    }
     let order = checked(wanted)?;
     let number = complete(begin_and_note(state, caller.into_inner(), order)).await??;
     Ok(HttpResponse::Created().json(json!({ "trace": number })))
@@ -67,7 +71,9 @@ pub(crate) async fn begin(caller: Asker, body: Bytes, state: State) -> Result<Ht
 async fn begin_and_note(state: State, caller: Caller, order: TraceOrder) -> Result<u64, Failed> {
     let observer = state.running()?;
     let topics = (!order.filters.is_empty()).then(|| ("topics", order.filters.join(" ")));
-    let (target, arguments) = (order.clients.join(", "), arguments(&[topics]));
+    // First, because a long list of topics is cut.
+    let payload = matches!(order.payloads, TracedPayloads::Shown).then(|| ("payload", "true".to_owned()));
+    let (target, arguments) = (order.clients.join(", "), arguments(&[payload, topics]));
     let begun = state.traces().begin(observer, order).await;
     let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));
     state.audit().note(&caller, &AuditedAction { action: "begin_trace", target: &target, arguments, result });

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use std::fmt;
 use std::path::Path;
 
-/// All users of a password file. It does not change: a reload makes another one.
+/// All users of a password file. Immutable: a reload makes a new value.
 pub struct PasswordFile {
     users: HashMap<Box<str>, PasswordRecord, Keyed>,
     /// A hash with the most common cost of the file. A check of an unknown name takes its time.

@@ -12,6 +12,7 @@ use super::queue::{AuthJob, QUEUED_BYTES};
 use crate::auth::http::answer::{AnswerError, HttpAnswer, read_answer};
 use crate::auth::http::breaker::CircuitBreaker;
 use crate::auth::http::request::HttpClient;
+use crate::broker::priority;
 use crate::broker::rate_limit::{Rate, RateLimiter};
 use crate::clock;
 use crate::net::tls::config_error::TlsConfigError;
@@ -182,8 +183,7 @@ impl HttpService {
     }
 
     fn run(self: &Arc<HttpService>, runtime: &Runtime, inner: &Arc<Inner>) {
-        // Established traffic goes before logins. Without the permission, both have equal rights.
-        let _ = rustix::process::nice(5);
+        priority::yield_to_traffic();
         runtime.block_on(async {
             let mut tasks = JoinSet::new();
             loop {

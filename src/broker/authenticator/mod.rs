@@ -42,6 +42,7 @@ use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::cache::{CacheBounds, CacheSecret, LoginCache};
 use crate::auth::guessing::Guessing;
 use crate::auth::http::answer::HttpAnswer;
+use crate::broker::priority;
 use crate::clock;
 use crate::session::authentication::{AuthMethod, EnhancedMethod};
 use crate::shard::authentication::{AuthDecision, AuthRequest, ExchangeStart};
@@ -221,8 +222,7 @@ impl Inner {
 
     /// Decides requests until the authenticator stops.
     fn work(&self) {
-        // Established traffic goes before logins. Without the permission, both have equal rights.
-        let _ = rustix::process::nice(5);
+        priority::yield_to_traffic();
         loop {
             let mut queue = self.lock();
             let queued = loop {

@@ -14,7 +14,7 @@ use crate::shard::io::Written;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-/// Maximum number of marks. A write that finds as many first drops those that are acknowledged.
+/// Maximum number of marks. At this number, a write first drops the marks of acknowledged bytes.
 const MAX_MARKS: usize = 32;
 
 /// A point in the stream: the wire bytes up to it carry the MQTT bytes up to it.
@@ -97,9 +97,9 @@ impl Wrapped {
         opened.map(|opened| opened.closed)
     }
 
-    /// Seals what may leave of an outbox, and sends it. `send` tries to write to the socket. `view`
-    /// returns how many sent bytes the peer's kernel has not acknowledged. `scratch` is the write
-    /// buffer of the thread.
+    /// Seals what may leave of an outbox, and sends it. `send` tries to write to the socket.
+    /// `unacknowledged` returns how many sent bytes the peer's kernel has not acknowledged.
+    /// `scratch` is the write buffer of the thread.
     ///
     /// # Errors
     /// The error of `send`, except "would block"; also if the codecs seal nothing more.
@@ -146,7 +146,9 @@ impl Wrapped {
 
     /// Appends what ends the connection in order, and sends what the socket takes of it.
     pub(super) fn close(&mut self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) {
+        let before = self.pending.len();
         self.layers.close(&mut self.pending);
+        self.sealed.wire += (self.pending.len() - before) as u64;
         // The connection ends now, whether or not the peer gets the last record.
         let _ = self.send_pending(&mut send, &mut Written::default());
         self.account();
@@ -210,8 +212,7 @@ impl Wrapped {
     /// acknowledged bytes, and then every second one if that was not enough.
     fn mark(&mut self, unacknowledged: impl Fn() -> usize) {
         if self.marks.len() >= MAX_MARKS {
-            // The bytes of this write are not sent yet, and count as not acknowledged here. That is
-            // right, because the marks below them are what is asked for.
+            // The bytes of this write come after the last mark, and are not sent yet.
             let sent = self.marks.back().map_or(0, |mark| mark.wire);
             let acknowledged = sent.saturating_sub(unacknowledged() as u64);
             while let Some(mark) = self.marks.pop_front_if(|mark| mark.wire <= acknowledged) {
@@ -303,6 +304,16 @@ mod tests {
         assert_eq!(wrapped.unsent(0), 50, "a byte of the second frame is pending");
         assert_eq!(wrapped.unsent(51), 50, "the first frame is acknowledged");
         assert_eq!(wrapped.unsent(52), 150);
+    }
+
+    #[test]
+    fn a_close_frame_that_the_socket_refuses_makes_no_message_unsent() {
+        let (mut wrapped, mut outbox) = (wrapped(), outbox(100));
+        write(&mut wrapped, &mut outbox, 1_000);
+        wrapped.close(|_| Err(io::ErrorKind::WouldBlock.into()));
+        assert!(wrapped.has_pending());
+        assert_eq!(wrapped.unsent(0), 0);
+        assert_eq!(wrapped.unsent(1), 100, "a byte of the message is not acknowledged");
     }
 
     #[test]

@@ -9,58 +9,49 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | `connection_calls` | what the connection actors tell the shard and ask it |
 //! | `io` | carries out the effects of a turn |
-//! | `bans` | checks where connections come from against the bans |
+//! | `revocation` | bans and certificates of connected clients |
+//! | `operators` | questions and commands of operators |
 //! | `commits` | answers that wait for a commit |
 //! | `handles` | the open connections, by slot |
 //! | `destinations` | peers, expiry actor and store |
 //! | `flusher` | wakes the task that runs the turns |
 
-mod bans;
 mod commits;
+mod connection_calls;
 mod destinations;
 mod flusher;
 mod handles;
 mod io;
-mod reconfigure;
+mod operators;
+mod revocation;
 #[cfg(test)]
 mod tests;
 
 use crate::access::identity::Identity;
 use crate::broker::authenticator::AuthClientParts;
 use crate::broker::authenticator::decided::Decided;
-use crate::broker::connection::{
-    ConnectionDriver, ConnectionHandle, ConnectionNotice, Incoming, PeerAddress, Released, Transport,
-};
-use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
+use crate::broker::connection::{ConnectionHandle, ConnectionNotice, Incoming, PeerAddress, Transport};
 use crate::broker::events::EventListeners;
-use crate::broker::message::{ConnectPeers, PasswordsChanged, TlsChanged};
-use crate::broker::question::{ShardAnswer, SocketFacts};
-use crate::broker::question::{TraceFeed, TraceShard};
+use crate::broker::message::{ConnectPeers, PasswordsChanged, SettingsChanged};
+use crate::broker::question::TraceFeed;
 use crate::broker::statistics::BrokerStatistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
-use crate::mqtt::packet::ReasonCode;
 use crate::net::tls::config::TlsServer;
-use crate::net::tls::verify::ChainError;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
-use crate::session::outbound::stall::SocketView;
 use crate::shard::arrival::ListenerNumber;
-use crate::shard::deadlines::OverdueConnection;
-use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
-use crate::shard::features::message_commands::MessageCommand;
-use crate::shard::observe::client_events::DisconnectCause;
-use crate::shard::observe::query::{Query, QueryAnswer, SessionSummary};
-use crate::shard::{ConnectionId, ReadProgress, Shard};
+use crate::shard::{ConnectionId, Shard};
 use crate::time::Instant;
 use actix::Addr;
-use commits::{AwaitedCommit, CommitWaits};
+use commits::CommitWaits;
 use destinations::Destinations;
 use flusher::FlusherWaker;
 use handles::Handles;
 use io::{DriverIo, Traffic};
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -69,14 +60,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::info;
 
-/// Slots of connections whose certificates are checked in one go. A check takes 50 us.
-const CHAINS_AT_ONCE: usize = 64;
-
 /// Bytes read from a socket at once.
 const READ_SIZE: usize = 64 * 1024;
-
-/// Bytes of partial packets that a shard may have taken in before the broker's total includes them.
-const PARTIAL_GROWTH: i64 = 1024 * 1024;
 
 /// Runs one shard, and owns its connections' handles.
 pub struct ShardDriver {
@@ -92,7 +77,8 @@ pub struct ShardDriver {
     destinations: Destinations,
     flusher: FlusherWaker,
     listeners: RefCell<EventListeners>,
-    /// The newest TLS of each listener whose clients had to be checked again.
+    /// The newest TLS of each listener whose clients had to be checked again. A listener without
+    /// clients that is gone leaves it with the next change.
     changed_tls: RefCell<Vec<(ListenerNumber, Arc<TlsServer>)>>,
     statistics: Arc<BrokerStatistics>,
     traffic: Traffic,
@@ -177,11 +163,10 @@ impl ShardDriver {
         self.destinations.connect_authenticator(parts);
     }
 
-    /// Sets what the shard traces, and where its steps go.
-    pub fn trace(&self, order: TraceShard) {
-        let TraceShard { watch, feed } = order;
-        *self.trace.borrow_mut() = feed;
-        self.in_new_turn(|shard, _| shard.set_trace(watch));
+    /// Puts new settings in force, between two turns.
+    pub fn settings_changed(&self, change: &SettingsChanged) {
+        self.listeners.borrow_mut().set_rates(change.events);
+        self.in_new_turn(|shard, _| shard.replace_settings((*change.settings).clone()));
     }
 
     /// Passes a decision of the authenticator to the shard.
@@ -199,51 +184,6 @@ impl ShardDriver {
     pub fn passwords_changed(&self, change: &PasswordsChanged) -> Option<u32> {
         let is_revoked = |user: &Identity, listener| change.revokes(user, listener);
         self.in_new_turn(|shard, now| shard.access_control().revoke(now, change.from, &is_revoked))
-    }
-
-    /// Checks the certificates of the clients in up to [`CHAINS_AT_ONCE`] slots again. Disconnects
-    /// those that are not valid any more. Returns the first slot that is left, or `None` if none
-    /// is.
-    pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
-        let TlsChanged { listener, server, from } = change;
-        if *from == 0 {
-            let mut changed = self.changed_tls.borrow_mut();
-            changed.retain(|(other, _)| other != listener);
-            changed.push((*listener, Arc::clone(server)));
-        }
-        let unix_ms = clock::unix_millis();
-        let mut refused = Vec::new();
-        let end = from + CHAINS_AT_ONCE;
-        let is_left = {
-            let handles = self.handles.borrow();
-            for handle in handles.range(*from..end).filter(|handle| handle.peer.listener() == *listener) {
-                if let Err(error) = handle.transport().check_chain(server, unix_ms) {
-                    refused.push((handle.id, error));
-                }
-            }
-            end < handles.slots()
-        };
-        self.in_new_turn(|shard, now| {
-            for (id, error) in refused {
-                let why = format!("the client's certificate: {error}").into();
-                let cause = DisconnectCause::Violation(ReasonCode::NOT_AUTHORIZED, why);
-                shard.disconnect(now, id, Some(ReasonCode::NOT_AUTHORIZED), cause);
-            }
-        });
-        is_left.then_some(end)
-    }
-
-    /// Checks the certificate of a client whose TLS handshake may be older than the TLS of its
-    /// listener: a WebSocket upgrade or a move between shards may come in between.
-    ///
-    /// # Errors
-    /// The chain is not valid any more.
-    fn check_newcomer(&self, listener: ListenerNumber, transport: &Transport) -> Result<(), ChainError> {
-        let changed = self.changed_tls.borrow();
-        match changed.iter().find(|(changed, _)| *changed == listener) {
-            Some((_, server)) => transport.check_chain(server, clock::unix_millis()),
-            None => Ok(()),
-        }
     }
 
     /// Registers the deadlines that were held back until every shard was connected to its peers.
@@ -271,7 +211,7 @@ impl ShardDriver {
         let has_unread = !unread.is_empty();
         let id = self.with_shard(|shard, _| {
             arrival.ban =
-                shard.access_control().bans().and_then(|bans| bans::of_origin(bans, &peer, &transport));
+                shard.access_control().bans().and_then(|bans| revocation::of_origin(bans, &peer, &transport));
             let id = shard.accept(accepted, arrival);
             if has_unread {
                 shard.keep_unread(id, unread);
@@ -409,76 +349,6 @@ impl ShardDriver {
         }
     }
 
-    /// Returns the part of a dump that is about this shard. Diagnoses the socket of each listed
-    /// session: one or two system calls each, for [`SESSIONS`] sessions at most.
-    pub fn inspect(&self) -> ShardInspection {
-        let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
-        let mut waiting = Vec::new();
-        for mut found in shard.waiting(now, SESSIONS) {
-            let handle = found.connection.and_then(|(id, _)| handles.find(id));
-            let stall = handle
-                .and_then(|handle| shard.connection(handle.id).diagnose(now, handle.transport().view()));
-            let diagnosis = if stall.is_some() { Diagnosis::Done } else { Diagnosis::NoSocket };
-            found.stall = stall.unwrap_or(found.stall);
-            waiting.push((found, diagnosis));
-        }
-        ShardInspection { snapshot: shard.snapshot(), open: handles.open(), waiting }
-    }
-
-    /// Answers a question of an operator. Costs two system calls for each connected session in the
-    /// answer that has something unacknowledged.
-    pub fn answer(&self, query: &Query) -> ShardAnswer {
-        let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
-        let mut answer = shard.answer(now, query);
-        match &mut answer {
-            QueryAnswer::Unfinished(Some(page)) => {
-                if let Some(handle) = page.connection.and_then(|id| handles.find(id)) {
-                    page.diagnose(handle.transport().view());
-                }
-            }
-            QueryAnswer::Messages(found) => {
-                for message in &mut found.messages {
-                    if let Some(handle) = message.connection.and_then(|id| handles.find(id)) {
-                        message.diagnose(handle.transport().view());
-                    }
-                }
-            }
-            _ => {}
-        }
-        let facts = |row: &SessionSummary| {
-            let handle = handles.find(row.connection?)?;
-            let stall =
-                row.oldest.and_then(|_| shard.connection(handle.id).diagnose(now, handle.transport().view()));
-            Some(SocketFacts { session: row.id, address: handle.peer.to_string(), stall })
-        };
-        let sockets = match &answer {
-            QueryAnswer::Sessions(rows, _) => rows.iter().filter_map(facts).collect(),
-            QueryAnswer::Session(detail) => detail.iter().filter_map(|detail| facts(&detail.row)).collect(),
-            _ => Vec::new(),
-        };
-        ShardAnswer { answer, sockets }
-    }
-
-    /// Carries out a command of an operator. The caller answers once the returned commit has
-    /// happened.
-    pub fn carry_out(&self, command: &OperatorCommand) -> (CommandOutcome, AwaitedCommit) {
-        let view = {
-            let handles = self.handles.borrow();
-            let connection = self.look(|shard| shard.connection_of(&command.client));
-            let handle = connection.and_then(|id| handles.find(id));
-            handle.map(|handle| handle.transport().view()).unwrap_or_default()
-        };
-        let done = self.in_new_turn(|shard, now| shard.carry_out(now, command, view));
-        (done.outcome, self.commits.wait_for(done.commit))
-    }
-
-    /// Carries out a command of an operator about a message that no session has. The caller answers
-    /// once the returned commit has happened.
-    pub fn carry_out_on_message(&self, command: &MessageCommand) -> (CommandOutcome, AwaitedCommit) {
-        let done = self.in_new_turn(|shard, now| shard.carry_out_on_message(now, command));
-        (done.outcome, self.commits.wait_for(done.commit))
-    }
-
     /// Notes that everything up to a batch is committed.
     pub fn committed(&self, lsn: Lsn) {
         self.in_new_turn(|shard, now| shard.committed(now, lsn));
@@ -499,100 +369,5 @@ impl ShardDriver {
     pub fn stop(&self) {
         self.stopping.set(true);
         self.with_shard(|shard, now| shard.stop(now));
-    }
-}
-
-impl ConnectionDriver for ShardDriver {
-    fn begin_turn(&self) {
-        self.shard.borrow_mut().begin_turn();
-    }
-
-    fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
-        self.read_buffer.borrow_mut()
-    }
-
-    fn opened(&self) -> RefMut<'_, Vec<u8>> {
-        self.opened.borrow_mut()
-    }
-
-    fn read_size(&self, id: ConnectionId) -> usize {
-        self.look(|shard| shard.connection(id).read_size())
-    }
-
-    fn is_silent(&self, id: ConnectionId) -> bool {
-        self.look(|shard| {
-            let connection = shard.connection(id);
-            connection.reads() && connection.is_silent(clock::now())
-        })
-    }
-
-    fn has_unread(&self, id: ConnectionId) -> bool {
-        self.look(|shard| shard.connection(id).has_unread())
-    }
-
-    fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress {
-        self.traffic.add_received(bytes.len());
-        self.with_shard(|shard, now| {
-            let progress = shard.take_in(now, id, bytes, &mut self.io());
-            // Parts of packets alone do not wake the flusher, which reports them otherwise.
-            if shard.unreported_partial() > PARTIAL_GROWTH {
-                self.account(shard);
-            }
-            progress
-        })
-    }
-
-    fn await_rest(&self, id: ConnectionId, has_partial: bool) {
-        self.with_shard(|shard, now| shard.await_rest(now, id, has_partial));
-    }
-
-    fn flush_connection(&self, id: ConnectionId) {
-        self.with_shard(|shard, now| shard.flush_connection(now, id, &mut self.io()));
-    }
-
-    fn acknowledgement_due(&self, id: ConnectionId, view: SocketView) {
-        self.with_shard(|shard, now| shard.acknowledgement_due(now, id, view));
-    }
-
-    fn keys_used_up(&self, id: ConnectionId) {
-        let reason = ReasonCode::MAXIMUM_CONNECT_TIME;
-        let why = DisconnectCause::Violation(reason, "the keys of TLS 1.2 are used up".into());
-        self.with_shard(|shard, now| shard.disconnect(now, id, Some(reason), why));
-    }
-
-    fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection {
-        self.with_shard(|shard, now| shard.disconnect_if_due(now, id))
-    }
-
-    fn release(&self, id: ConnectionId) -> Option<Released> {
-        let peer = self.forget(id);
-        let (accepted, arrival) = self.with_shard(|shard, _| shard.moved(id))?;
-        Some(Released { peer: peer?, accepted, arrival })
-    }
-
-    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, ListenerNumber>) {
-        match socket {
-            Ok(incoming) => self.destinations.send_socket(shard, incoming),
-            Err(listener) => self.statistics.connection_closed(listener),
-        }
-    }
-
-    /// Reports the event at once, while the driver knows the client's address.
-    fn closed(&self, id: ConnectionId, why: &str) {
-        let held = self.handles.borrow().find(id).map_or(0, |handle| handle.transport().held());
-        self.with_shard(|shard, now| {
-            if held > 0 {
-                shard.did_not_leave(id, held);
-            }
-            shard.closed(now, id, why);
-            shard.report_events(now, &mut self.io());
-        });
-        // Counted before the handle is dropped, because a client that sees the close may take the
-        // free place at once.
-        let listener = self.handles.borrow().find(id).map(|handle| handle.peer.listener());
-        if let Some(listener) = listener {
-            self.statistics.connection_closed(listener);
-        }
-        self.forget(id);
     }
 }

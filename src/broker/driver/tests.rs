@@ -1,5 +1,6 @@
 //! A driver with a real shard and real sockets. Its peers are actors that keep what they get.
 
+use super::connection_calls::PARTIAL_GROWTH;
 use super::*;
 use crate::broker::connection::ConnectionDriver;
 use crate::broker::events::{EventListeners, EventLog};

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | `log` | a line on standard error | `log.events_per_second`, for all threads together |
 //! | `topics` | JSON on `$homing/events/...` | `sys.events_per_second`, `.events_per_client` |
-//! | [`moments`] | the timeline of the HTTP interface | a channel of 1,024 |
+//! | [`moments`] | the timeline of the HTTP interface | a channel of 4,096 |
 //! | `last_disconnect` | retained JSON, one for each client | `sys.last_disconnects`, in number |
 
 mod fields;

@@ -12,6 +12,7 @@ use crate::session::outbound::stall::{SocketView, Stall, StallCause};
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::observe::client_events::{
     Addressed, DisconnectCause, EventDetail, ExhaustedAction, Occurrence, OverduePacket, RedeliveryTime,
+    Revocation,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -46,7 +47,8 @@ fn every_cause() -> Vec<DisconnectCause> {
         DisconnectCause::Exhausted(stall),
         DisconnectCause::AckTimeout(stall),
         DisconnectCause::QueueFull,
-        DisconnectCause::Revoked,
+        DisconnectCause::Revoked(Revocation::Certificate("revoked".into())),
+        DisconnectCause::MaximumConnectTime("the client's credentials have expired"),
         DisconnectCause::Operator,
         DisconnectCause::Banned(Ban::User),
         DisconnectCause::Shutdown,

@@ -78,7 +78,8 @@ pub(super) fn is_late(cause: &DisconnectCause) -> bool {
         | DisconnectCause::Violation(..)
         | DisconnectCause::TakenOver
         | DisconnectCause::NoConnect
-        | DisconnectCause::Revoked
+        | DisconnectCause::Revoked(_)
+        | DisconnectCause::MaximumConnectTime(_)
         | DisconnectCause::Operator
         | DisconnectCause::Banned(_)
         | DisconnectCause::Shutdown => false,

@@ -1,7 +1,8 @@
 //! The settings and counters of one listener, as its acceptor and the handshake threads use them.
 
+use crate::access::network::network;
 use crate::broker::connection::PeerAddress;
-use crate::config::{self, Listener, ListenerAddress, ListenerTls};
+use crate::config::{Listener, ListenerAddress, ListenerTls};
 use crate::net::proxy::{ProxyRules, ProxyVersions, TrustedProxies};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::settings::{
@@ -49,7 +50,7 @@ impl Entrance {
             number,
             is_local,
             trusted: listener.trusted_proxies.as_ref().map(|networks| {
-                TrustedProxies::new(networks.iter().filter_map(|text| config::network(text)).collect())
+                TrustedProxies::new(networks.iter().filter_map(|text| network(text).ok()).collect())
             }),
             websocket: websocket_rules(listener, is_local && proxy.is_none()),
             proxy,

@@ -2,8 +2,8 @@
 //! shard.
 //!
 //! Handshakes are hostile, slow or costly work before MQTT. Their own threads have a lower priority
-//! (nice 5), so that established traffic wins a core. A plain listener needs none of this, and its
-//! sockets go to a shard at once. The threads start only if some listener needs them.
+//! ([`priority`]), so that established traffic wins a core. A plain listener needs none of this:
+//! its sockets go to a shard at once. The threads start only if some listener needs them.
 //!
 //! One clock runs from the accept to the end of CONNECT (`network.connect_timeout`). No stage
 //! restarts it, because [`Incoming::accepted`] carries the time of the accept to the shard.
@@ -24,8 +24,10 @@ use super::connect_limits::{AddressLimit, LiveLimits};
 use super::connection::{DetachedTransport, Incoming, PeerAddress};
 use super::events::EventLog;
 use super::message::Adopt;
+use super::priority;
 use super::statistics::BrokerStatistics;
 use crate::clock;
+use crate::net::tls::identity::NoIdentity;
 use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
 use crate::time::Instant;
 use actix::Recipient;
@@ -39,9 +41,6 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 use tracing::{debug, warn};
-
-/// The priority of the handshake threads below that of the others.
-const NICE: i32 = 5;
 
 /// A socket that was accepted and needs handshakes.
 #[derive(Debug)]
@@ -100,9 +99,7 @@ impl Handshakes {
             let parts = parts.clone();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
             std::thread::Builder::new().name(format!("homing-handshake-{number}")).spawn(move || {
-                // In Linux the priority is that of the thread. Without the right to change it, the
-                // thread competes with the others.
-                let _ = rustix::process::nice(NICE);
+                priority::yield_to_traffic();
                 let thread = HandshakeThread { parts, next: Cell::new(number) };
                 LocalSet::new().block_on(&runtime, Rc::new(thread).run(sockets));
             })?;
@@ -194,7 +191,14 @@ impl HandshakeThread {
         let peer = source.map_or(peer, |source| PeerAddress::ip(entrance.number, source));
         // A client of unknown address may come from anywhere, though its proxy is local.
         arrival.reach = if is_of_unknown_source { Reach::Network } else { entrance.reach(&peer) };
-        arrival.certificate_user = certificate_user;
+        arrival.certificate_user = match certificate_user {
+            Ok(name) => Some(name.into_boxed_str()),
+            Err(NoIdentity::NoCertificate) => None,
+            Err(why) => {
+                debug!(event = "handshake.no_user", listener = %entrance.name, address = %peer, %why, "the client's certificate gives no user name");
+                None
+            }
+        };
         place.is_handed_over = true;
         let shard = self.next.get();
         self.next.set(shard.wrapping_add(1));

@@ -6,9 +6,10 @@ use crate::clock;
 use crate::net::layers::{LayerError, Layers};
 use crate::net::proxy::{self, Proxied, ProxyError, ProxyRules, TrustedProxies};
 use crate::net::tls::config::{AdmittedClient, TlsServer};
+use crate::net::tls::identity::NoIdentity;
 use crate::net::tls::verify::ChainError;
 use crate::net::websocket::frame::Ws;
-use crate::net::websocket::upgrade::{UpgradeError, UpgradeRules, Upgraded, upgrade};
+use crate::net::websocket::upgrade::{ForwardedClient, UpgradeError, UpgradeRules, Upgraded, upgrade};
 use arc_swap::ArcSwap;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -40,7 +41,7 @@ pub(super) enum HandshakeRefusal {
     #[error(transparent)]
     Upgrade(#[from] UpgradeError),
     /// The client's certificate is not valid any more.
-    #[error("the client's certificate: {0}")]
+    #[error(transparent)]
     Chain(#[from] ChainError),
 }
 
@@ -62,8 +63,8 @@ pub(super) struct Done {
     pub(super) source: Option<SocketAddr>,
     /// True if a proxy forwards a client whose address it does not know.
     pub(super) is_of_unknown_source: bool,
-    /// The user name in the client's certificate; `None` without one.
-    pub(super) certificate_user: Option<Box<str>>,
+    /// The user name in the client's certificate, or the reason why there is none.
+    pub(super) certificate_user: Result<String, NoIdentity>,
 }
 
 /// A socket during its handshakes.
@@ -85,7 +86,8 @@ pub(super) async fn run(
     let mut stream = Stream { transport: Transport::new(transport)?, wire: Vec::new() };
     let address = peer.socket_address().map(|address| address.ip());
     let (mut plain, mut tls) = (Vec::new(), None);
-    let (mut source, mut certificate_user, mut is_of_unknown_source) = (None, None, false);
+    let mut certificate_user = Err(NoIdentity::NoCertificate);
+    let (mut source, mut is_of_unknown_source) = (None, false);
     if let Some(rules) = entrance.proxy {
         if !entrance.trusts(address) {
             return Err(HandshakeRefusal::Untrusted);
@@ -94,12 +96,13 @@ pub(super) async fn run(
         source = proxied.source;
         is_of_unknown_source = source.is_none() && !proxied.is_local;
         // Without the demand for TLS, the operator does not rely on what the header says of it.
-        let user = proxied.tls.filter(|_| rules.require_tls).and_then(|tls| tls.user.ok());
-        certificate_user = user.map(String::into_boxed_str);
+        if let Some(tls) = proxied.tls.filter(|_| rules.require_tls) {
+            certificate_user = tls.user;
+        }
     }
     if let Some(server) = &entrance.tls {
         let admitted = stream.tls(server, &mut plain).await?;
-        certificate_user = admitted.user.ok().map(String::into_boxed_str).or(certificate_user);
+        certificate_user = better_name(admitted.user, certificate_user);
         tls = Some(admitted.tls);
     }
     if tls.is_none() && entrance.websocket.is_none() {
@@ -111,12 +114,29 @@ pub(super) async fn run(
     if let Some(rules) = &entrance.websocket {
         let forwarding = entrance.forwarding(address);
         let (upgraded, ws) = stream.websocket(rules, forwarding, &mut layers, &mut plain).await?;
-        source = upgraded.source.map(|ip| SocketAddr::new(ip, 0)).or(source);
+        match upgraded.client {
+            ForwardedClient::Peer => {}
+            ForwardedClient::Address(ip) => source = Some(SocketAddr::new(ip, 0)),
+            ForwardedClient::Unknown => is_of_unknown_source = true,
+        }
         layers = layers.with_websocket(ws);
     }
     let tail = stream.open(&mut layers, &mut plain).await?;
     let transport = stream.transport.detach().wrap(Wrapped::new(layers, tail));
     Ok(Done { transport, unread: plain, source, is_of_unknown_source, certificate_user })
+}
+
+/// Returns the name by the TLS of this listener, else the name by that of its proxy. Without
+/// either, a certificate that gives no name says more than no certificate.
+fn better_name(
+    own: Result<String, NoIdentity>,
+    of_proxy: Result<String, NoIdentity>,
+) -> Result<String, NoIdentity> {
+    match (own, of_proxy) {
+        (Err(_), Ok(name)) => Ok(name),
+        (Err(NoIdentity::NoCertificate), of_proxy) => of_proxy,
+        (own, _) => own,
+    }
 }
 
 impl Stream {
@@ -243,5 +263,21 @@ impl Stream {
         let tail = self.wire.split_off(opened.used);
         self.wire = Vec::new();
         Ok(tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_counts_before_a_reason_and_the_own_tls_before_that_of_a_proxy() {
+        let [own, of_proxy] = ["own", "proxy"].map(|name| Ok(name.to_owned()));
+        let (none, control) = (Err(NoIdentity::NoCertificate), Err(NoIdentity::ControlCharacter));
+        assert_eq!(better_name(own.clone(), of_proxy.clone()), own);
+        assert_eq!(better_name(control.clone(), of_proxy.clone()), of_proxy);
+        assert_eq!(better_name(none.clone(), control.clone()), control);
+        assert_eq!(better_name(control.clone(), none.clone()), control);
+        assert_eq!(better_name(none.clone(), none.clone()), none);
     }
 }

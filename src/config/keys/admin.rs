@@ -1,11 +1,18 @@
 //! The keys of `[admin]`, and the socket that follows from them.
 
 use super::paths::{first_directory, path_of};
+use crate::config::choices::PayloadViews;
 use crate::config::rule::ValueType;
 use crate::config::table::section;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+
+/// The name of the socket in its directory.
+const SOCKET: &str = "homing.sock";
+
+/// The runtime directory of the packaged service.
+const SERVICE_DIRECTORY: &str = "/run/homing";
 
 /// A 1 before the port of MQTT.
 const ADMIN_PORT: u16 = 11_883;
@@ -38,6 +45,13 @@ section! {
         /// to the interface under a name of its own.
         hosts: Vec<String> = Vec::new(),
             ValueType::HostNames.only();
+        /// Who may see the payloads of messages: those of dead letters, of retained, unacknowledged
+        /// and queued messages, and of traces. "operator": callers with the scope operator or
+        /// admin. The audit log notes each view, and each trace with payloads when it begins.
+        /// "never": nobody.
+        payloads: PayloadViews = PayloadViews::Operator,
+            ValueType::OneOf(PayloadViews::WORDS).only(),
+            why: "A dead letter or a stuck message is often understood by its content alone.";
         /// True if an address beyond loopback may be plain HTTP. Without it the broker does not
         /// start with such an address, because tokens and figures would cross the network
         /// unencrypted. Set it where a proxy or a private network protects the port.
@@ -55,8 +69,51 @@ impl Admin {
     /// Returns the path of the Unix socket; `None` for none. `runtime` is systemd's
     /// RUNTIME_DIRECTORY, and `data` the data directory.
     pub fn socket_path(&self, runtime: Option<&OsStr>, data: Option<&Path>) -> Option<PathBuf> {
-        let in_directory =
-            || first_directory(runtime).or(data).map(|directory| directory.join("homing.sock"));
+        let in_directory = || first_directory(runtime).or(data).map(|directory| directory.join(SOCKET));
         path_of(&self.socket).or_else(in_directory)
+    }
+
+    /// Returns the path of the Unix socket at which a command asks a running broker; `None` for
+    /// none. `exists` says if a directory exists.
+    ///
+    /// The shell of an operator has none of systemd's variables. So a command finds the packaged
+    /// service if neither the key nor a data directory leads to another broker.
+    pub fn socket_to_ask(
+        &self,
+        runtime: Option<&OsStr>,
+        data: Option<&Path>,
+        exists: impl Fn(&Path) -> bool,
+    ) -> Option<PathBuf> {
+        let own = self.socket_path(runtime, data);
+        let leads_nowhere = own.as_deref().and_then(Path::parent).is_none_or(|directory| !exists(directory));
+        let of_service = Path::new(SERVICE_DIRECTORY);
+        match path_of(&self.socket).is_none() && leads_nowhere && exists(of_service) {
+            true => Some(of_service.join(SOCKET)),
+            false => own,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_finds_the_packaged_service_unless_something_leads_to_another_broker() {
+        let asked = |socket: &str, runtime: Option<&str>, data: Option<&str>, present: &[&str]| {
+            let admin = Admin { socket: socket.to_owned(), ..Admin::default() };
+            let exists = |directory: &Path| present.iter().any(|name| directory == Path::new(name));
+            admin.socket_to_ask(runtime.map(OsStr::new), data.map(Path::new), exists)
+        };
+        let service = Some(PathBuf::from("/run/homing/homing.sock"));
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(asked("", None, Some("homing-data"), &["/run/homing"]), service);
+        assert_eq!(asked("", None, None, &["/run/homing"]), service);
+        let both = ["homing-data", "/run/homing"];
+        assert_eq!(asked("", None, Some("homing-data"), &both), path("homing-data/homing.sock"));
+        assert_eq!(asked("", None, Some("homing-data"), &[]), path("homing-data/homing.sock"));
+        assert_eq!(asked("/tmp/s", None, Some("homing-data"), &["/run/homing"]), path("/tmp/s"));
+        assert_eq!(asked("", Some("/run/other"), None, &["/run/other"]), path("/run/other/homing.sock"));
+        assert_eq!(asked("", None, None, &[]), None);
     }
 }

@@ -64,6 +64,7 @@ section! {
         /// disconnected (5.0: 0x95).
         packet_size: ByteSize = ByteSize::mib(2),
             ValueType::Size(ONE_KIB, LARGEST_PACKET).only(),
+            reload: NewConnections,
             why: "A payload of 1 MiB fits. The protocol ends at 256 MiB.",
             standard: "5.0 clients are told it as Maximum Packet Size [MQTT-3.2.2-15].",
             elsewhere: "mosquitto, EMQX (`mqtt.`) and FlashMQ `max_packet_size`, NATS `max_payload`";

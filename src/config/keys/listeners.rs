@@ -58,7 +58,8 @@ section! {
     /// client's. The header is believed only from `trusted_proxies`, which is required unless the
     /// listener is on loopback or a Unix socket. With `proxy_tls` the header must say that the
     /// client used TLS; the common name of a verified certificate in it is the user name. A
-    /// WebSocket listener believes X-Forwarded-For from `trusted_proxies`.
+    /// WebSocket listener believes X-Forwarded-For from `trusted_proxies`; a client that stands
+    /// there without an address does not count as one of this machine.
     ///
     /// [listeners.tls] turns TLS on. `certificates` has the certificates with their keys (PEM). The
     /// name that the client asks for selects one; else the first that the client can verify.

@@ -60,7 +60,8 @@ pub(super) fn expiration(text: &str) -> Result<String, RefusedValue> {
 
 /// Returns the text as a string of TOML.
 pub(super) fn quoted(text: &str) -> String {
-    serde_json::Value::String(text.to_owned()).to_string()
+    // JSON's form of a text is TOML's as well, but TOML wants DEL escaped.
+    serde_json::Value::String(text.to_owned()).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// Returns the texts as an array of TOML.
@@ -91,6 +92,6 @@ mod tests {
 
     #[test]
     fn text_is_escaped_for_toml() {
-        assert_eq!(quoted("a\"b\\c\n"), r#""a\"b\\c\n""#);
+        assert_eq!(quoted("a\"b\\c\n\u{1}\u{7f}"), r#""a\"b\\c\n\u0001\u007f""#);
     }
 }

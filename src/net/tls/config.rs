@@ -37,8 +37,7 @@ pub const RECORD_MIN: usize = 512;
 /// Largest file that is read: a revocation list with about a million entries.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
 
-/// The TLS side of one listener: all that a handshake needs. It does not change; a reload makes a
-/// new one.
+/// The TLS side of one listener: all that a handshake needs. Immutable: a reload makes a new value.
 #[derive(Debug)]
 pub struct TlsServer {
     config: Arc<ServerConfig>,

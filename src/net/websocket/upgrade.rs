@@ -55,8 +55,19 @@ pub struct Upgraded {
     pub used: usize,
     /// The selected subprotocol.
     pub subprotocol: Subprotocol,
-    /// The address of the client from `X-Forwarded-For`, if the peer is a trusted proxy.
-    pub source: Option<IpAddr>,
+    /// The client that `X-Forwarded-For` names.
+    pub client: ForwardedClient,
+}
+
+/// The client of a request, as a trusted proxy names it in `X-Forwarded-For`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardedClient {
+    /// The peer is the client: it is no trusted proxy, or forwards for nobody.
+    Peer,
+    /// The client has this address.
+    Address(IpAddr),
+    /// The proxy forwards a client whose address it does not know, or does not tell.
+    Unknown,
 }
 
 /// The subprotocol of a WebSocket connection.
@@ -206,7 +217,7 @@ fn parse(
     let upgraded = Upgraded {
         used,
         subprotocol: headers.subprotocol()?,
-        source: forwarding.and_then(|trusted| headers.forwarded_for(trusted)),
+        client: forwarding.map_or(ForwardedClient::Peer, |trusted| headers.forwarded_for(trusted)),
     };
     Ok(Some((upgraded, accept(key))))
 }
@@ -325,17 +336,19 @@ impl<'b> Headers<'_, 'b> {
     }
 
     /// Returns the last address in `X-Forwarded-For` that is no trusted proxy, or the first address
-    /// if all are. `None` if the header is missing or something before that address is no address.
-    fn forwarded_for(&self, trusted: &TrustedProxies) -> Option<IpAddr> {
-        let mut last = None;
+    /// if all are. The client is unknown if something behind that address is no address.
+    fn forwarded_for(&self, trusted: &TrustedProxies) -> ForwardedClient {
+        let mut client = ForwardedClient::Peer;
         for hop in self.list("X-Forwarded-For").rev() {
-            let address = host_name(hop).parse::<IpAddr>().or_else(|_| hop.parse()).ok()?.to_canonical();
-            last = Some(address);
+            let Ok(address) = host_name(hop).parse::<IpAddr>().or_else(|_| hop.parse()) else {
+                return ForwardedClient::Unknown;
+            };
+            client = ForwardedClient::Address(address.to_canonical());
             if !trusted.contains(address) {
                 break;
             }
         }
-        last
+        client
     }
 }
 

@@ -42,7 +42,8 @@ fn status(changes: &[(&str, &str)], rules: &UpgradeRules) -> u16 {
 fn the_request_of_the_standard_is_accepted() {
     let text = request(&[]);
     let (result, reply) = reply(&format!("{text}\x02frames"), &rules());
-    let expected = Upgraded { used: text.len(), subprotocol: Subprotocol::Mqtt, source: None };
+    let expected =
+        Upgraded { used: text.len(), subprotocol: Subprotocol::Mqtt, client: ForwardedClient::Peer };
     assert_eq!(result, Ok(Some(expected)));
     assert_eq!(
         reply,
@@ -183,6 +184,7 @@ fn the_origin_decides_which_pages_may_connect() {
 #[test]
 fn the_last_untrusted_hop_is_the_client() {
     let trusted = TrustedProxies::new(vec!["10.0.0.0/8".parse().unwrap()]);
+    let address = |text: &str| ForwardedClient::Address(text.parse().unwrap());
     for (header, expected) in [
         ("X-Forwarded-For: 192.0.2.7", Some("192.0.2.7")),
         ("X-Forwarded-For: 6.6.6.6, 192.0.2.7, 10.1.1.1", Some("192.0.2.7")),
@@ -191,15 +193,31 @@ fn the_last_untrusted_hop_is_the_client() {
         ("X-Forwarded-For: [2001:db8::7]:555", Some("2001:db8::7")),
         ("X-Forwarded-For: 2001:db8::7", Some("2001:db8::7")),
         ("X-Forwarded-For: 192.0.2.7:555", Some("192.0.2.7")),
-        ("X-Forwarded-For: 192.0.2.7, unknown", None),
         ("X-Other: 1", None),
     ] {
         let text = request(&[("Host:", &format!("{header}\r\nHost:"))]);
-        let source =
-            |trusted| upgrade(text.as_bytes(), &rules(), trusted, &mut Vec::new()).unwrap().unwrap().source;
-        assert_eq!(source(Some(&trusted)), expected.map(|text| text.parse().unwrap()), "{header}");
-        assert_eq!(source(None), None, "the peer is not a trusted proxy");
+        assert_eq!(
+            client(&text, Some(&trusted)),
+            expected.map_or(ForwardedClient::Peer, address),
+            "{header}"
+        );
+        assert_eq!(client(&text, None), ForwardedClient::Peer, "the peer is not a trusted proxy");
     }
+}
+
+#[test]
+fn a_client_whose_proxy_does_not_name_it_is_unknown() {
+    let trusted = TrustedProxies::new(vec!["10.0.0.0/8".parse().unwrap()]);
+    for hops in ["unknown", "192.0.2.7, unknown", "unix:", "", "unknown, 10.1.1.1"] {
+        let text = request(&[("Host:", &format!("X-Forwarded-For: {hops}\r\nHost:"))]);
+        assert_eq!(client(&text, Some(&trusted)), ForwardedClient::Unknown, "{hops}");
+        assert_eq!(client(&text, None), ForwardedClient::Peer, "{hops}");
+    }
+}
+
+/// Returns the client of a request that is accepted.
+fn client(request: &str, trusted: Option<&TrustedProxies>) -> ForwardedClient {
+    upgrade(request.as_bytes(), &rules(), trusted, &mut Vec::new()).unwrap().unwrap().client
 }
 
 /// A socket whose other end is this module.

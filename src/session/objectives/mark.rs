@@ -1,35 +1,56 @@
-//! The mark of a delivery that an objective counts.
+//! The mark of a delivery that an objective counts, or that waited in the queue.
 
 use crate::time::Instant;
 
-/// The objective of one delivery and the time at which the delivery began. 6 bytes, which fit into
+/// The time at which one delivery began, and the objective that counts it. 6 bytes, which fit into
 /// the padding of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryMark {
-    /// 1 more than the place of the objective in the list; 0 for none.
+    /// 1 more than the place of the objective in the list; 0 for a mark without a time, and
+    /// [`UNCOUNTED`] for a time without an objective.
     pub(super) objective: u8,
     /// Milliseconds: 34 years.
     began: [u8; 5],
 }
 
+/// The place of no objective: there are [`super::MOST`] at most.
+const UNCOUNTED: u8 = u8::MAX;
+
 impl DeliveryMark {
-    /// The mark of a delivery that no objective counts.
+    /// The mark of a delivery that no objective counts, and whose beginning is its transmission.
     pub const NONE: DeliveryMark = DeliveryMark { objective: 0, began: [0; 5] };
 
     pub(super) fn new(objective: usize, began: Instant) -> DeliveryMark {
-        let mut bytes = [0; 5];
-        bytes.copy_from_slice(&began.as_millis().to_le_bytes()[..5]);
-        DeliveryMark { objective: objective as u8 + 1, began: bytes }
+        DeliveryMark { objective: objective as u8 + 1, began: bytes(began) }
     }
 
-    /// True if no objective counts the delivery.
+    /// Returns the mark of a delivery that no objective counts, and that begins in a queue.
+    pub fn queued(began: Instant) -> DeliveryMark {
+        DeliveryMark { objective: UNCOUNTED, began: bytes(began) }
+    }
+
+    /// True if the mark has neither an objective nor a time.
     #[inline]
     pub fn is_none(self) -> bool {
         self.objective == 0
     }
 
-    pub(super) fn began(self) -> Instant {
+    /// True if an objective counts the delivery.
+    #[inline]
+    pub fn is_counted(self) -> bool {
+        !matches!(self.objective, 0 | UNCOUNTED)
+    }
+
+    /// Returns the time at which the delivery began; [`Instant::ZERO`] without a time.
+    #[inline]
+    pub fn began(self) -> Instant {
         let [a, b, c, d, e] = self.began;
         Instant::from_millis(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
     }
+}
+
+/// Returns the bytes of a time in a mark.
+fn bytes(began: Instant) -> [u8; 5] {
+    let [a, b, c, d, e, ..] = began.as_millis().to_le_bytes();
+    [a, b, c, d, e]
 }

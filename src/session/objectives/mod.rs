@@ -93,7 +93,7 @@ impl Objectives {
     /// Ends a delivery that its receiver acknowledged.
     #[inline]
     pub fn acknowledged(&mut self, now: Instant, mark: DeliveryMark) {
-        if !mark.is_none() {
+        if mark.is_counted() {
             self.end(now, mark, DeliveryEnd::Acknowledged);
         }
     }
@@ -102,7 +102,7 @@ impl Objectives {
     /// call.
     #[inline]
     pub fn dropped(&mut self, mark: DeliveryMark) {
-        if !mark.is_none() {
+        if mark.is_counted() {
             self.end(Instant::ZERO, mark, DeliveryEnd::Dropped);
         }
     }
@@ -111,7 +111,7 @@ impl Objectives {
     /// begins.
     #[inline]
     pub fn passed_on(&mut self, mark: DeliveryMark) {
-        if !mark.is_none() {
+        if mark.is_counted() {
             self.end(Instant::ZERO, mark, DeliveryEnd::PassedOn);
         }
     }

@@ -37,6 +37,17 @@ fn without_objectives_nothing_is_marked_and_nothing_is_kept() {
 }
 
 #[test]
+fn a_mark_with_the_time_of_a_queued_delivery_alone_counts_for_no_objective() {
+    let mut one = objectives(vec![objective("a", None, 1_000)]);
+    let mark = DeliveryMark::queued(at(70_000));
+    assert_eq!((mark.is_none(), mark.is_counted(), mark.began()), (false, false, at(70_000)));
+    one.acknowledged(at(70_001), mark);
+    one.dropped(mark);
+    one.passed_on(mark);
+    assert_eq!(counts(&one, 0), ObjectiveCounts::default());
+}
+
+#[test]
 fn the_first_objective_that_matches_topic_and_client_counts_a_delivery() {
     let list = vec![
         objective("alarms/#", Some("siren-*"), 1_000),

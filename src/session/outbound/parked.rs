@@ -87,7 +87,8 @@ impl ParkedEntries {
 
     /// Keeps the mark of a delivery that is parked next. The caller accounts for the row.
     pub(super) fn keep_mark(&mut self, entry: &Entry, mark: DeliveryMark, audit: AuditTag) {
-        if !mark.is_none() || audit.is_some() {
+        // A mark that nothing counts is not worth 24 bytes for each entry of a long queue.
+        if mark.is_counted() || audit.is_some() {
             self.marks.get_or_insert_default().push_back((entry.number(), mark, audit));
         }
     }

@@ -3,7 +3,7 @@
 use crate::mqtt::charge::{Recount, Recounted};
 use crate::mqtt::codec::{AckKind, PacketType};
 use crate::mqtt::message::Message;
-use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
+use crate::mqtt::packet::{Acknowledgement, PacketId, QoS};
 use crate::persistence::records::Flight;
 use crate::persistence::rows::Entry;
 use crate::session::counters::Counters;
@@ -20,6 +20,7 @@ use crate::session::outbound::window::{InFlight, Quota, Received};
 use crate::session::packet_notes::AuditedAck;
 use crate::session::policy::SendPolicy;
 use crate::session::session_redelivery::SessionRedelivery;
+use crate::session::slow_deliveries::AckedDelivery;
 use crate::session::wire::{Sending, Wire};
 use crate::time::Instant;
 use std::sync::Arc;
@@ -116,11 +117,6 @@ impl Sender {
         self.window.get_or_insert_default().restore_withheld(entry, flight);
     }
 
-    /// Returns the record in the store of a dropped message whose identifier is withheld.
-    pub fn withheld_entry(&self, id: PacketId) -> Option<&Entry> {
-        self.window.as_deref()?.withheld_entry(id)
-    }
-
     /// Returns the number of messages in the in-flight window.
     pub fn in_flight(&self) -> usize {
         self.window.as_deref().map_or(0, InFlight::len)
@@ -186,42 +182,48 @@ impl Sender {
         }
     }
 
-    /// Handles a PUBACK. Returns true if it finished a message. The code of a 5.0 client may be
-    /// negative.
+    /// Handles a PUBACK of the client `receiver`. Returns true if it finished a message. The code
+    /// of a 5.0 client may be negative.
     pub fn acknowledge(
         &mut self,
         now: Instant,
-        id: PacketId,
-        reason: ReasonCode,
+        ack: &Acknowledgement<'_>,
+        receiver: &str,
         counters: &mut Counters,
     ) -> bool {
+        let (id, reason) = (ack.packet_id, ack.reason);
         let finished = self.window.as_mut().and_then(|window| window.acknowledge(id));
         let Some(mut finished) = finished else { return false };
         let audit = finished.delivery.message.audit();
         if audit.is_some() {
             counters.audited.push(AuditedAck { audit, kind: AckKind::Puback, packet_id: id, reason });
         }
-        counters.puback_time.add(now.millis_since(finished.transmission.first_sent));
+        let first_sent = finished.transmission.first_sent;
+        counters.puback_time.add(now.millis_since(first_sent));
         if let Some(entry) = finished.delivery.stored.as_mut().filter(|_| !reason.is_error()) {
             entry.done();
         }
         if reason.is_error() {
             counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
         } else {
-            counters.objectives.acknowledged(now, finished.delivery.mark);
+            let Delivery { message, mark, .. } = &finished.delivery;
+            counters.objectives.acknowledged(now, *mark);
+            counters.slow.acknowledged(now, &AckedDelivery { receiver, message, first_sent, mark: *mark });
         }
         true
     }
 
-    /// Handles a PUBREC and answers with PUBREL if the exchange is known. Returns true if it is.
+    /// Handles a PUBREC of the client `receiver`, and answers with PUBREL if the exchange is known.
+    /// Returns true if it is.
     pub fn receive(
         &mut self,
         now: Instant,
-        id: PacketId,
-        reason: ReasonCode,
+        ack: &Acknowledgement<'_>,
+        receiver: &str,
         wire: &mut Wire,
         counters: &mut Counters,
     ) -> bool {
+        let (id, reason) = (ack.packet_id, ack.reason);
         let Some(window) = &mut self.window else { return false };
         if reason.is_error() {
             let Some(finished) = window.reject(id) else { return false };
@@ -231,27 +233,25 @@ impl Sender {
         }
         let topic = if self.redelivery.differ_by_topic() { window.topic(id) } else { None };
         let matched = topic.map(|topic| self.redelivery.matched(topic));
-        match window.receive(id) {
-            received @ (Received::Release { .. } | Received::Again) => {
-                if let Received::Release { mark, audit } = received {
-                    counters.objectives.acknowledged(now, mark);
-                    if audit.is_some() {
-                        let (kind, packet_id) = (AckKind::Pubrec, id);
-                        counters.audited.push(AuditedAck { audit, kind, packet_id, reason });
-                    }
-                }
-                if let Some(release) = window.release_mut(id) {
-                    if received != Received::Again {
-                        counters.pubrec_time.add(now.millis_since(release.transmission.first_sent));
-                    }
-                    counters.packets_sent.count(PacketType::Pubrel);
-                    release.matched = matched.unwrap_or(release.matched);
-                    release.write(now, wire, &self.redelivery.under(release.matched));
-                }
-                true
-            }
-            Received::Unknown => false,
+        let received = window.receive(now, id);
+        if matches!(received, Received::Unknown) {
+            return false;
         }
+        let Some(release) = window.release_mut(id) else { return true };
+        if let Received::Release { mark, message } = &received {
+            let (mark, first_sent, audit) = (*mark, release.transmission.first_sent, message.audit());
+            counters.pubrec_time.add(now.millis_since(first_sent));
+            counters.objectives.acknowledged(now, mark);
+            counters.slow.acknowledged(now, &AckedDelivery { receiver, message, first_sent, mark });
+            if audit.is_some() {
+                let (kind, packet_id) = (AckKind::Pubrec, id);
+                counters.audited.push(AuditedAck { audit, kind, packet_id, reason });
+            }
+        }
+        counters.packets_sent.count(PacketType::Pubrel);
+        release.matched = matched.unwrap_or(release.matched);
+        release.write(now, wire, &self.redelivery.under(release.matched));
+        true
     }
 
     /// Returns the acknowledgement that the packet with this identifier waits for, if its kind is

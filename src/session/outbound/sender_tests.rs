@@ -2,7 +2,7 @@
 
 use crate::mqtt::codec::{self, Decoded};
 use crate::mqtt::message::Message;
-use crate::mqtt::packet::{Packet, ProtocolVersion};
+use crate::mqtt::packet::{Packet, ProtocolVersion, ReasonCode};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::session::drops::ReceiverState;
 use crate::session::objectives::{DeliveryMark, Objective, Objectives};
@@ -146,6 +146,10 @@ impl Bench {
     fn id(n: u16) -> PacketId {
         PacketId::new(n).unwrap_or_else(|| unreachable!())
     }
+
+    fn ack(n: u16) -> Acknowledgement<'static> {
+        Acknowledgement::success(Bench::id(n))
+    }
 }
 
 // 3.1.1 [MQTT-4.6.0-1]
@@ -224,7 +228,7 @@ fn after_pubrec_only_the_pubrel_is_resent() {
     b.deliver(at(0), "a", QoS::ExactlyOnce);
     b.written();
     let (wire, counters) = (&mut b.wire, &mut b.counters);
-    b.sender.receive(at(10), Bench::id(1), ReasonCode::SUCCESS, wire, counters);
+    b.sender.receive(at(10), &Bench::ack(1), "pump", wire, counters);
     assert_eq!(b.written(), ["PUBREL 1"]);
     b.retransmit(at(1_010));
     assert_eq!(b.written(), ["PUBREL 1"]);
@@ -276,7 +280,7 @@ fn reconnect_sends_pubrels_and_what_was_in_flight_before_anything_new() {
     }
     b.written();
     let (wire, counters) = (&mut b.wire, &mut b.counters);
-    b.sender.receive(at(1), Bench::id(1), ReasonCode::SUCCESS, wire, counters);
+    b.sender.receive(at(1), &Bench::ack(1), "pump", wire, counters);
     b.written();
     b.sender.end_connection(b.wire.outbox.written());
     b.wire = fresh_wire(ProtocolVersion::V3_1_1, 1);
@@ -284,7 +288,7 @@ fn reconnect_sends_pubrels_and_what_was_in_flight_before_anything_new() {
     b.deliver(at(9), "d", QoS::AtLeastOnce);
     assert_eq!(b.written(), ["PUBREL 1", "DUP 2 b"]);
     for (id, next) in [(2, "DUP 3 c"), (3, "4 d")] {
-        assert!(b.sender.acknowledge(Instant::ZERO, Bench::id(id), ReasonCode::SUCCESS, &mut b.counters));
+        assert!(b.sender.acknowledge(Instant::ZERO, &Bench::ack(id), "pump", &mut b.counters));
         b.sender.pump(at(10), &mut b.wire, &b.policy, &mut b.counters);
         assert_eq!(b.written(), [next]);
     }
@@ -385,14 +389,14 @@ fn a_topic_with_a_shorter_interval_waits_for_its_elders() {
     assert_eq!(b.retransmit(at(4_000)).publishes, 2);
     assert_eq!(b.written(), ["DUP 1 one", "DUP 2 two"]);
     // Once its elder is acknowledged it keeps its own time; its PUBREL too.
-    b.sender.acknowledge(Instant::ZERO, Bench::id(1), ReasonCode::SUCCESS, &mut b.counters);
+    b.sender.acknowledge(Instant::ZERO, &Bench::ack(1), "pump", &mut b.counters);
     assert_eq!(b.sender.earliest_due(), at(6_000));
     b.deliver_to(at(6_000), "off", "three", QoS::ExactlyOnce);
     b.written();
     let (wire, counters) = (&mut b.wire, &mut b.counters);
-    b.sender.receive(at(6_000), Bench::id(3), ReasonCode::SUCCESS, wire, counters);
-    b.sender.acknowledge(Instant::ZERO, Bench::id(2), ReasonCode::SUCCESS, &mut b.counters);
-    b.sender.receive(at(6_000), Bench::id(2), ReasonCode::SUCCESS, &mut b.wire, &mut b.counters);
+    b.sender.receive(at(6_000), &Bench::ack(3), "pump", wire, counters);
+    b.sender.acknowledge(Instant::ZERO, &Bench::ack(2), "pump", &mut b.counters);
+    b.sender.receive(at(6_000), &Bench::ack(2), "pump", &mut b.wire, &mut b.counters);
     assert_eq!(b.written(), ["PUBREL 3", "PUBREL 2"]);
     // What is never resent holds nobody up.
     assert_eq!(b.retransmit(at(7_000)).releases, 1);
@@ -405,7 +409,7 @@ fn a_pubrel_has_no_message_to_give_up_and_closes_the_connection() {
     b.sender = sender(giving_up(1));
     b.deliver(at(0), "one", QoS::ExactlyOnce);
     let (wire, counters) = (&mut b.wire, &mut b.counters);
-    b.sender.receive(at(0), Bench::id(1), ReasonCode::SUCCESS, wire, counters);
+    b.sender.receive(at(0), &Bench::ack(1), "pump", wire, counters);
     assert_eq!(b.written(), ["1 one", "PUBREL 1"]);
     assert_eq!(b.retransmit(at(1_000)).releases, 1);
     b.written();
@@ -414,6 +418,30 @@ fn a_pubrel_has_no_message_to_give_up_and_closes_the_connection() {
     b.written();
     let done = b.retransmit(at(8_000));
     assert_eq!((done.drop_reports, done.exhausted.map(|stall| stall.packet_id)), (0, Some(Bench::id(1))));
+}
+
+// 3.1.1 and 5.0 [MQTT-4.4.0-1]
+#[test]
+fn the_pubrels_of_skipped_messages_are_sent_again_as_any_others() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    for (number, text) in ["one", "two"].into_iter().enumerate() {
+        b.deliver(at(0), text, QoS::ExactlyOnce);
+        let (name, drops) = (MessageName::InFlight(number as u64), &mut b.counters.drops);
+        assert_eq!(b.sender.drop_message(name, Quota::Free, DropReason::Skipped, drops), Ok(()));
+    }
+    for id in [2, 1] {
+        let (wire, counters) = (&mut b.wire, &mut b.counters);
+        assert!(b.sender.receive(at(0), &Bench::ack(id), "pump", wire, counters));
+    }
+    assert_eq!(b.written(), ["1 one", "2 two", "PUBREL 2", "PUBREL 1"]);
+    assert_eq!(b.retransmit(at(SECOND)).releases, 2);
+    assert_eq!(b.written(), ["PUBREL 2", "PUBREL 1"]);
+    b.sender.end_connection(b.wire.outbox.written());
+    b.sender.resume(at(2 * SECOND), &mut b.wire, &mut b.counters);
+    assert_eq!(b.written(), ["PUBREL 2", "PUBREL 1"]);
+    assert!(b.sender.complete(Bench::id(2)) && b.sender.complete(Bench::id(1)));
+    b.sender.resume(at(3 * SECOND), &mut b.wire, &mut b.counters);
+    assert!(b.written().is_empty());
 }
 
 #[test]
@@ -427,4 +455,37 @@ fn a_queued_message_that_an_operator_skips_is_dropped_for_its_objective() {
     assert_eq!(b.sender.drop_message(name, Quota::Free, DropReason::Skipped, drops), Ok(()));
     let marks: Vec<_> = drops.take_unreported().iter().map(|dropped| dropped.mark).collect();
     assert!(marks == [mark] && !mark.is_none(), "{marks:?}");
+}
+
+#[test]
+fn a_delivery_that_took_more_than_a_second_is_noted_with_its_receiver_and_topic() {
+    let mut b = Bench::new(ProtocolVersion::V5);
+    b.deliver_to(at(0), "quick", "", QoS::AtLeastOnce);
+    b.deliver_to(at(0), "slow/1", "", QoS::AtLeastOnce);
+    b.deliver_to(at(0), "slow/2", "", QoS::ExactlyOnce);
+    let queued = Message::sample("slow/queued", QoS::AtLeastOnce, b"");
+    b.enqueue(at(0), queued, DeliveryMark::queued(at(0)));
+    b.sender.pump(at(4_900), &mut b.wire, &b.policy, &mut b.counters);
+    let Bench { sender, wire, counters, .. } = &mut b;
+    assert!(sender.acknowledge(at(1_000), &Bench::ack(1), "pump", counters));
+    assert!(sender.acknowledge(at(3_000), &Bench::ack(2), "pump", counters));
+    assert!(sender.receive(at(4_000), &Bench::ack(3), "pump", wire, counters));
+    // A PUBREC that comes again ends no delivery.
+    assert!(sender.receive(at(9_000), &Bench::ack(3), "pump", wire, counters));
+    assert!(sender.acknowledge(at(5_000), &Bench::ack(4), "pump", counters));
+    let rows = counters.slow.find(at(9_000), None, Some("pump"), 10);
+    let rows: Vec<(&str, u128)> = rows.iter().map(|row| (&*row.topic, row.longest.as_millis())).collect();
+    assert_eq!(rows, [("slow/queued", 5_000), ("slow/2", 4_000), ("slow/1", 3_000)]);
+}
+
+#[test]
+fn a_negative_acknowledgement_ends_no_slow_delivery() {
+    let mut b = Bench::new(ProtocolVersion::V5);
+    b.deliver(at(0), "1", QoS::AtLeastOnce);
+    b.deliver(at(0), "2", QoS::ExactlyOnce);
+    let refused = |n| Acknowledgement { reason: ReasonCode::UNSPECIFIED_ERROR, ..Bench::ack(n) };
+    let Bench { sender, wire, counters, .. } = &mut b;
+    assert!(sender.acknowledge(at(3_000), &refused(1), "pump", counters));
+    assert!(sender.receive(at(3_000), &refused(2), "pump", wire, counters));
+    assert!(counters.slow.find(at(3_000), None, None, 10).is_empty());
 }

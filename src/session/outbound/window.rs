@@ -6,7 +6,6 @@
 //! from a running number, so a PUBACK or PUBREC is found by binary search, and at once if it comes
 //! in order. A PUBCOMP costs a pass over the PUBRELs.
 
-use crate::mqtt::audit::AuditTag;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::message::Message;
@@ -25,19 +24,20 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 
 /// The result of a PUBREC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Received {
     /// The receiver has the message now, and PUBREL is due.
     Release {
         /// The mark of the delivery.
         mark: DeliveryMark,
-        /// The number by which a trace follows the message.
-        audit: AuditTag,
+        /// The message, which the window has no more.
+        message: Message,
     },
+    /// The message was dropped. The receiver may hold its identifier, and PUBREL is due.
+    Dropped,
     /// PUBREC came before: PUBREL is due again.
     Again,
-    /// No QoS 2 message in the window has this identifier. A QoS 1 message or a dropped one may
-    /// have it.
+    /// No QoS 2 message has this identifier. A QoS 1 message may have it.
     Unknown,
 }
 
@@ -305,30 +305,51 @@ impl InFlight {
     /// Handles a PUBREC: the receiver has the message from now on, and only the PUBREL is sent
     /// again.
     // 5.0 [MQTT-4.3.3-4], [MQTT-4.3.3-6]; 3.1.1 [MQTT-4.3.3-1]
-    pub fn receive(&mut self, id: PacketId) -> Received {
+    pub fn receive(&mut self, now: Instant, id: PacketId) -> Received {
         let Some(at) = self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::ExactlyOnce) else {
-            let again = self.releases.iter().any(|r| r.packet_id() == id);
-            return if again { Received::Again } else { Received::Unknown };
+            return self.receive_again(now, id);
         };
         let in_quota = at < self.sent;
-        let (mut mark, mut audit) = (DeliveryMark::NONE, AuditTag::NONE);
-        if let Some(mut p) = self.remove(at) {
-            (mark, audit) = (p.delivery.mark, p.delivery.message.audit());
-            self.outside_quota += usize::from(!in_quota);
-            let mut stored = p.delivery.stored.take();
-            if let Some(entry) = &mut stored {
-                entry.received();
-            }
-            let (number, first_sent) = (p.transmission.number(), p.transmission.first_sent);
-            self.releases.push_back(Release {
-                transmission: Transmission::new(number, first_sent, Instant::NEVER, 0),
-                matched: PolicyRules::default(),
-                in_quota,
-                stored,
-            });
-            self.account();
+        let Some(Unacked { delivery, transmission, .. }) = self.remove(at) else { return Received::Unknown };
+        let Delivery { mark, message, mut stored, .. } = delivery;
+        self.outside_quota += usize::from(!in_quota);
+        if let Some(entry) = &mut stored {
+            entry.received();
         }
-        Received::Release { mark, audit }
+        let (number, first_sent) = (transmission.number(), transmission.first_sent);
+        self.releases.push_back(Release {
+            transmission: Transmission::new(number, first_sent, Instant::NEVER, 0),
+            matched: PolicyRules::default(),
+            in_quota,
+            stored,
+        });
+        self.account();
+        Received::Release { mark, message }
+    }
+
+    /// Handles a PUBREC for which no QoS 2 PUBLISH waits.
+    #[cold]
+    fn receive_again(&mut self, now: Instant, id: PacketId) -> Received {
+        if self.releases.iter().any(|r| r.packet_id() == id) {
+            return Received::Again;
+        }
+        let Some((number, stored)) = self.withheld.receive(id) else { return Received::Unknown };
+        // The unit of the quota goes from the dropped message to its PUBREL, if there was one.
+        // 5.0 section 4.9
+        let held = self.forfeited.len();
+        self.forfeited.retain(|forfeited| *forfeited != id);
+        let in_quota = self.forfeited.len() < held;
+        self.outside_quota += usize::from(!in_quota);
+        self.restored(number);
+        self.releases.push_back(Release {
+            // The time of the first transmission is gone with the message.
+            transmission: Transmission::new(number, now, Instant::NEVER, 0),
+            matched: PolicyRules::default(),
+            in_quota,
+            stored,
+        });
+        self.account();
+        Received::Dropped
     }
 
     /// Handles a PUBREC with an error: removes the QoS 2 message. Returns `None` if the identifier
@@ -422,11 +443,6 @@ impl InFlight {
     pub fn release_mut(&mut self, id: PacketId) -> Option<&mut Release> {
         // The newest is the usual case: its PUBREC came just now.
         self.releases.iter_mut().rev().find(|r| r.packet_id() == id)
-    }
-
-    /// Returns the record in the store of a dropped message whose identifier is withheld.
-    pub fn withheld_entry(&self, id: PacketId) -> Option<&Entry> {
-        self.withheld.entry(id)
     }
 
     /// Handles a PUBCOMP: finishes a QoS 2 message. Returns true if there was one.
@@ -530,10 +546,12 @@ impl InFlight {
         if comes_round || !self.withheld.is_empty() { self.search_free_number() } else { self.next }
     }
 
-    /// As [`Self::free_number`], if the next number's identifier may be in use or withheld. There
-    /// always is a free number, because the sender leaves at most 60,000 messages unfinished, and
-    /// at most 1,024 identifiers are withheld. Costs a pass over the withheld identifiers, and one
-    /// over the window if the identifiers come round.
+    /// As [`Self::free_number`], if the next number's identifier may be in use or withheld. Costs a
+    /// pass over the withheld identifiers, and one over the window if the identifiers come round.
+    ///
+    /// There always is a free number. The sender adds a message only to fewer than 60,000
+    /// unfinished ones, and at most 1,024 identifiers are withheld. So no more than 61,024 are in
+    /// use together, also when a PUBREC moves one from the withheld to the unfinished.
     // Apart from `free_number`, because inlined into `push` it costs each message 100 instructions.
     #[cold]
     #[inline(never)]

@@ -3,6 +3,16 @@
 //! The receiver may hold such an identifier, and takes another message with it for a duplicate. So
 //! the identifier stays in use until the receiver has finished the exchange, the session ends, or
 //! [`MOST_WITHHELD`] newer ones have come.
+//!
+//! With a PUBREC the identifier leaves this list: the exchange goes on as that of any other
+//! message, and its PUBREL stands in the row of the PUBRELs until PUBCOMP comes. It is sent again
+//! with them.
+//!
+//! Without a PUBREC nothing is sent again when the client returns, because the message is gone. The
+//! identifier is not free then either. The PUBREC may have been lost with the old connection, and
+//! the standard lets a client keep the identifier until PUBREL. Such a client answers a new message
+//! under the identifier with PUBREC and drops it. One identifier of 65,535 costs less than a lost
+//! message. PUBREL is not sent unasked, because the standard has it only as the answer to PUBREC.
 // 3.1.1 and 5.0, sections 4.3.3 and 4.4
 
 use crate::mqtt::packet::{PacketId, QoS};
@@ -53,15 +63,21 @@ impl WithheldIds {
         self.0.push_back(WithheldId { number, stored });
     }
 
+    /// Removes the identifier, because its PUBREC came. Returns its running number and its record
+    /// in the store, which says from now on that the PUBREC came. Returns `None` if the identifier
+    /// is not withheld. Costs a pass over the identifiers.
+    pub fn receive(&mut self, id: PacketId) -> Option<(u64, Option<Box<Entry>>)> {
+        let at = self.0.iter().position(|withheld| packet_id(withheld.number) == id)?;
+        let WithheldId { number, mut stored } = self.0.remove(at)?;
+        if let Some(entry) = &mut stored {
+            entry.withheld_received(number);
+        }
+        Some((number, stored))
+    }
+
     /// Frees the identifier, because its receiver has finished the exchange.
     pub fn free(&mut self, id: PacketId) {
         self.0.retain(|withheld| packet_id(withheld.number) != id);
-    }
-
-    /// Returns the record in the store of an identifier; `None` if the identifier is not withheld,
-    /// or the delivery was not stored. Costs a pass over the identifiers.
-    pub fn entry(&self, id: PacketId) -> Option<&Entry> {
-        self.0.iter().find(|withheld| packet_id(withheld.number) == id)?.stored.as_deref()
     }
 
     /// Frees the identifier that was withheld first. Returns true if there was one.

@@ -181,6 +181,15 @@ pub(crate) fn addressed(delivery: &Delivery) -> Addressed {
     Addressed { topic: cut(delivery.message.topic()), qos: delivery.qos }
 }
 
+/// The right to be connected that a reload took away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Revocation {
+    /// The user has left the password file, or has another password there.
+    Password,
+    /// The client's certificate is not valid any more. The text says why.
+    Certificate(Box<str>),
+}
+
 /// The cause of the end of a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DisconnectCause {
@@ -215,8 +224,11 @@ pub enum DisconnectCause {
     AckTimeout(Stall),
     /// The client's queue is full, and its policy is to disconnect.
     QueueFull,
-    /// The user has left the password file, or has another password there.
-    Revoked,
+    /// A reload took away what let the client in.
+    Revoked(Revocation),
+    /// The end that a token or a service set for the connection has come, or the keys of TLS are
+    /// used up. The text says which.
+    MaximumConnectTime(&'static str),
     /// An operator disconnected the client, or ended its session.
     Operator,
     /// The client is banned since a reload.
@@ -227,7 +239,7 @@ pub enum DisconnectCause {
 
 impl DisconnectCause {
     /// The names of all causes, in the order of their numbers.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 16] = [
         "client",
         "network",
         "violation",
@@ -240,6 +252,7 @@ impl DisconnectCause {
         "ack_timeout",
         "queue_full",
         "revoked",
+        "maximum_connect_time",
         "operator",
         "banned",
         "shutdown",
@@ -264,10 +277,11 @@ impl DisconnectCause {
             DisconnectCause::Exhausted(_) => 8,
             DisconnectCause::AckTimeout(_) => 9,
             DisconnectCause::QueueFull => 10,
-            DisconnectCause::Revoked => 11,
-            DisconnectCause::Operator => 12,
-            DisconnectCause::Banned(_) => 13,
-            DisconnectCause::Shutdown => 14,
+            DisconnectCause::Revoked(_) => 11,
+            DisconnectCause::MaximumConnectTime(_) => 12,
+            DisconnectCause::Operator => 13,
+            DisconnectCause::Banned(_) => 14,
+            DisconnectCause::Shutdown => 15,
         }
     }
 
@@ -309,9 +323,11 @@ impl fmt::Display for DisconnectCause {
             }
             DisconnectCause::AckTimeout(stall) => write!(f, "redelivery.ack_timeout: {stall}"),
             DisconnectCause::QueueFull => f.write_str("its queue is full (limits.queue_policy disconnect)"),
-            DisconnectCause::Revoked => {
+            DisconnectCause::Revoked(Revocation::Password) => {
                 f.write_str("the user has left the password file, or has another password there")
             }
+            DisconnectCause::Revoked(Revocation::Certificate(why)) => f.write_str(why),
+            DisconnectCause::MaximumConnectTime(what) => f.write_str(what),
             DisconnectCause::Operator => f.write_str("an operator disconnected the client"),
             DisconnectCause::Banned(ban) => f.write_str(ban.text()),
             DisconnectCause::Shutdown => f.write_str("the broker stops"),

@@ -10,6 +10,7 @@ use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
 use crate::session::packet_notes::cut;
+use crate::session::slow_deliveries::SlowDelivery;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::Pause;
 use crate::shard::core::Core;
@@ -17,7 +18,7 @@ use crate::shard::features::delayed::{Delayed, DelayedPlace};
 use crate::shard::observe::by_filter::{self, SharedGroups};
 use crate::shard::observe::letters::{LetterFilter, LetterPage};
 use crate::shard::observe::recent_drops::RecentDrop;
-use crate::shard::observe::unfinished::{self, UnfinishedPage, UnfinishedPart};
+use crate::shard::observe::unfinished::{self, PagePayloads, UnfinishedPage, UnfinishedPart};
 use crate::shard::observe::whereabouts::{self, FoundMessages, MatchedReceivers, Wanted};
 use crate::shard::routes::Routes;
 use crate::shard::session_entry::SessionEntry;
@@ -54,6 +55,8 @@ pub enum Query {
         client: SessionName,
         /// The part of the messages.
         part: UnfinishedPart,
+        /// The payloads in the answer.
+        payloads: PagePayloads,
         /// The place at which the page begins; 0 at the beginning.
         from: u64,
         /// Maximum number of messages in the answer; at most [`ROWS`].
@@ -88,6 +91,15 @@ pub enum Query {
         /// The messages that are looked for. The publisher does not count.
         wanted: Wanted,
         /// Maximum number of each kind in the answer; at most [`ROWS`].
+        most: usize,
+    },
+    /// The rows with a slow delivery in the last hour, the slowest first.
+    SlowDeliveries {
+        /// The Topic Name; `None` for any.
+        topic: Option<Box<str>>,
+        /// The Client Identifier of the receiver; `None` for any.
+        receiver: Option<Box<str>>,
+        /// Maximum number of rows in the answer. A thousand rows cost 0.2 ms.
         most: usize,
     },
     /// The stored dead letters of the shard, the newest first.
@@ -187,6 +199,8 @@ pub enum QueryAnswer {
     Messages(Box<FoundMessages>),
     /// Delayed messages, each with its place, and dropped messages.
     Elsewhere(Vec<(DelayedPlace, MessageSummary)>, Vec<RecentDrop>),
+    /// The slow deliveries.
+    SlowDeliveries(Vec<SlowDelivery>),
     /// The letters.
     Letters(LetterPage),
     /// The letter; `None` if the shard does not have it.
@@ -310,6 +324,10 @@ pub(crate) fn answer(
             let dropped = core.recent_drops.find(topic, wanted.receiver.as_deref(), most);
             QueryAnswer::Elsewhere(waits.collect(), dropped)
         }
+        Query::SlowDeliveries { topic, receiver, most } => {
+            let slow = &core.counters.slow;
+            QueryAnswer::SlowDeliveries(slow.find(now, topic.as_deref(), receiver.as_deref(), *most))
+        }
         Query::Letters { before, most, filter } => {
             QueryAnswer::Letters(LetterPage::before(*before, *most, filter, core))
         }
@@ -322,8 +340,8 @@ pub(crate) fn answer(
             let found = found(client, core);
             QueryAnswer::Session(found.map(|(id, entry)| Box::new(detail(now, id, entry, core))))
         }
-        Query::Unfinished { client, part, from, most } => {
-            let page = |found| Box::new(unfinished::page(now, *part, *from, *most, found, core));
+        Query::Unfinished { client, part, payloads, from, most } => {
+            let page = |found| Box::new(unfinished::page(now, (*part, *payloads), *from, *most, found, core));
             QueryAnswer::Unfinished(found(client, core).map(page))
         }
     }

@@ -3,6 +3,7 @@
 //! A page begins at a message and not at an index, so acknowledgements between two pages hide no
 //! message.
 
+use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::one_message::MessageName;
@@ -23,6 +24,15 @@ pub enum UnfinishedPart {
     InFlight,
     /// The queue in its order, then the messages that wait for room in it.
     Queue,
+}
+
+/// The payloads in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PagePayloads {
+    /// No row has its payload.
+    Hidden,
+    /// Each row has its message, with the payload, if the message is in memory.
+    Shown,
 }
 
 /// A page of unfinished messages.
@@ -60,6 +70,8 @@ pub struct UnfinishedMessage {
     pub packet_id: Option<PacketId>,
     /// The message; `None` once PUBREC has come, and if the message is in the store alone.
     pub message: Option<MessageSummary>,
+    /// The message itself, if the question asks for payloads.
+    pub body: Option<Message>,
     /// Transmissions over all connections.
     pub transmissions: u16,
     /// Time since the first transmission; `None` if there was none.
@@ -81,6 +93,7 @@ fn place(section: u64, number: u64) -> u64 {
 struct PageBuilder {
     from: u64,
     most: usize,
+    payloads: PagePayloads,
     rows: Vec<UnfinishedMessage>,
     next: Option<u64>,
 }
@@ -97,19 +110,25 @@ impl PageBuilder {
         }
         true
     }
+
+    /// Adds the row of a message.
+    fn push(&mut self, row: UnfinishedMessage, message: &Message) {
+        let body = (self.payloads == PagePayloads::Shown).then(|| message.clone());
+        self.rows.push(UnfinishedMessage { body, ..row });
+    }
 }
 
 /// Returns the page of a part that begins at the place `from`; 0 is the first page. Costs a pass
 /// over the part.
 pub(crate) fn page(
     now: Instant,
-    part: UnfinishedPart,
+    (part, payloads): (UnfinishedPart, PagePayloads),
     from: u64,
     most: usize,
     (id, entry): (SessionId, &SessionEntry),
     core: &Core,
 ) -> UnfinishedPage {
-    let mut page = PageBuilder { from, most: most.clamp(1, ROWS), rows: Vec::new(), next: None };
+    let mut page = PageBuilder { from, most: most.clamp(1, ROWS), payloads, rows: Vec::new(), next: None };
     let waiting = Waiting::new(now, entry, core);
     match part {
         UnfinishedPart::InFlight => in_flight(now, entry, &waiting, &mut page),
@@ -129,10 +148,12 @@ fn in_flight(now: Instant, entry: &SessionEntry, waiting: &Waiting<'_>, page: &m
     let (mut releases, mut older) = (Vec::new(), 0);
     for view in entry.session.sender.view_in_flight() {
         let number = view.transmission.number();
-        if view.delivery.is_none() {
-            releases.push(view);
-        } else if page.wants(place(0, number)) {
-            page.rows.push(sent_row(now, &view, waiting.in_flight(&view, older)));
+        match view.delivery {
+            None => releases.push(view),
+            Some(delivery) if page.wants(place(0, number)) => {
+                page.push(sent_row(now, &view, waiting.in_flight(&view, older)), &delivery.message);
+            }
+            Some(_) => {}
         }
         older += usize::from(!view.sent_here);
     }
@@ -153,6 +174,7 @@ pub(crate) fn sent_row(now: Instant, view: &InFlightView<'_>, wait: WaitReason) 
         })),
         packet_id: Some(view.transmission.packet_id()),
         message: view.delivery.map(MessageSummary::of),
+        body: None,
         transmissions: view.transmission.transmissions,
         age: Some(now.since(view.transmission.first_sent)),
         wait,
@@ -165,6 +187,7 @@ pub(crate) fn queued_row(delivery: &Delivery, place: Option<u64>, wait: WaitReas
         name: place.map(|place| name_of(delivery, MessageName::Queued(place))),
         packet_id: None,
         message: Some(MessageSummary::of(delivery)),
+        body: None,
         transmissions: 0,
         age: None,
         wait,
@@ -179,7 +202,8 @@ fn queue(entry: &SessionEntry, waiting: &Waiting<'_>, page: &mut PageBuilder) {
     let sender = &entry.session.sender;
     for (ahead, (number, delivery)) in sender.backlog.view().enumerate() {
         if page.wants(place(0, number)) {
-            page.rows.push(queued_row(delivery, Some(number), waiting.queued(delivery.qos, ahead)));
+            let row = queued_row(delivery, Some(number), waiting.queued(delivery.qos, ahead));
+            page.push(row, &delivery.message);
         }
     }
     for parked in sender.backlog.view_parked() {
@@ -188,6 +212,7 @@ fn queue(entry: &SessionEntry, waiting: &Waiting<'_>, page: &mut PageBuilder) {
                 name: Some(MessageName::Stored(parked.number())),
                 packet_id: None,
                 message: None,
+                body: None,
                 transmissions: 0,
                 age: None,
                 wait: waiting.parked(),
@@ -196,7 +221,8 @@ fn queue(entry: &SessionEntry, waiting: &Waiting<'_>, page: &mut PageBuilder) {
     }
     for (index, held) in entry.view_held().enumerate() {
         if page.wants(place(2, index as u64)) {
-            page.rows.push(queued_row(&held.delivery, None, WaitReason::Held(held.until)));
+            let row = queued_row(&held.delivery, None, WaitReason::Held(held.until));
+            page.push(row, &held.delivery.message);
         }
     }
 }

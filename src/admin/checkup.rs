@@ -1,0 +1,203 @@
+//! What a running broker finds out about itself, for `homing doctor` and `GET /api/v1/doctor`.
+
+use crate::broker::observer::Observer;
+use crate::finding::Finding;
+use crate::log::stderr;
+use std::time::Duration;
+
+/// A share of a limit, in percent, from which it is reported.
+const NEARLY: u64 = 80;
+
+/// Deadlines that are later than this, or commits that take longer, are felt.
+const SLOW: Duration = Duration::from_millis(256);
+
+/// Time for which a drop is a warning. An older one is told, and no trouble any more.
+const LATELY: Duration = Duration::from_hours(1);
+
+/// What a broker reports of itself.
+pub struct SelfReport<'a> {
+    /// Its version.
+    pub version: &'a str,
+    /// False if a thread has not worked for 10 s.
+    pub alive: bool,
+    /// Bytes that count against `limits.memory`, and the limit.
+    pub memory: (u64, u64),
+    /// Messages dropped since the start.
+    pub dropped: u64,
+    /// The time since the last drop; `None` if it is not known, or nothing was dropped.
+    pub last_drop_ago: Option<Duration>,
+    /// The keys whose values wait for a restart, or why they are not known.
+    pub pending: Result<Vec<String>, String>,
+}
+
+impl SelfReport<'_> {
+    /// Returns what is found in the report.
+    pub fn findings(&self) -> Vec<Finding> {
+        vec![self.version(), self.threads(), self.memory(), self.drops(), self.restart()]
+    }
+
+    fn version(&self) -> Finding {
+        let (version, own) = (self.version, env!("CARGO_PKG_VERSION"));
+        match version == own {
+            true => Finding::ok("broker", format!("version {version} answers")),
+            false => Finding::warn("broker", format!("it is version {version}, and this program is {own}"))
+                .advise("Restart it"),
+        }
+    }
+
+    fn threads(&self) -> Finding {
+        match self.alive {
+            true => Finding::ok("threads", "all have worked within 10 s"),
+            false => Finding::fail("threads", "a thread has not worked for 10 s")
+                .advise("See the log, and SIGUSR1"),
+        }
+    }
+
+    fn memory(&self) -> Finding {
+        let (bytes, limit) = self.memory;
+        let text = format!("{bytes} of {limit} B of limits.memory");
+        match is_nearly(bytes, limit) {
+            false => Finding::ok("held memory", text),
+            true => Finding::warn("held memory", format!("{text}: at the limit new messages are refused"))
+                .advise("`homing ctl top --by queued_bytes` names the longest queues"),
+        }
+    }
+
+    fn drops(&self) -> Finding {
+        let mut text = format!("{} messages since the start", self.dropped);
+        if let Some(ago) = self.last_drop_ago {
+            text += &format!(", the last one {} s ago", ago.as_secs());
+        }
+        match self.dropped {
+            0 => Finding::ok("drops", "none since the start"),
+            _ if self.last_drop_ago.is_some_and(|ago| ago >= LATELY) => Finding::ok("drops", text),
+            _ => Finding::warn("drops", text)
+                .advise("`homing ctl where --topic TOPIC` names the last ones of a topic, with the reasons"),
+        }
+    }
+
+    fn restart(&self) -> Finding {
+        match &self.pending {
+            Ok(keys) if keys.is_empty() => Finding::ok("restart", "no changed key waits for one"),
+            Ok(keys) => {
+                let keys = keys.join(", ");
+                Finding::warn(
+                    "restart",
+                    format!("these keys differ from those in force, and need one: {keys}"),
+                )
+                .advise("Restart the broker when it suits")
+            }
+            Err(error) => {
+                Finding::fail("restart", format!("the configuration cannot be read again: {error}"))
+            }
+        }
+    }
+}
+
+/// Returns what the broker of this process finds out about itself.
+pub(super) async fn own_findings(observer: &Observer) -> Vec<Finding> {
+    let statistics = observer.statistics();
+    let pending = observer.configuration().await.map_err(|_| "the broker stops".to_owned());
+    let total = statistics.total();
+    let report = SelfReport {
+        version: env!("CARGO_PKG_VERSION"),
+        alive: statistics.is_alive(crate::clock::now()),
+        memory: (statistics.memory(), statistics.memory_limit()),
+        dropped: total.counters.drops.total(),
+        last_drop_ago: statistics.last_drop().map(|last| crate::clock::now().since(last)),
+        pending: pending.map(|keys| {
+            keys.into_iter().filter(|key| key.pending.is_some()).map(|key| key.key.to_owned()).collect()
+        }),
+    };
+    let (limits, shared) = (statistics.limits(), observer.shared());
+    let mut findings = report.findings();
+    findings.push(near_limits(&[
+        ("limits.connections", statistics.connections() as u64, limits.connections as u64),
+        ("limits.sessions", total.sessions, limits.sessions as u64),
+        ("limits.retained_messages", shared.retained().len() as u64, limits.retained_messages as u64),
+        (
+            "limits.delayed_messages",
+            shared.totals.delayed_messages.get() as u64,
+            limits.delayed_messages as u64,
+        ),
+    ]));
+    findings.push(log_lines(stderr::dropped()));
+    findings.push(deadlines(statistics.expiry.lateness.p99()));
+    findings.extend(statistics.store().map(|store| commits(store.commit_time.p99(), shared.is_store_full())));
+    findings
+}
+
+fn is_nearly(used: u64, limit: u64) -> bool {
+    used.saturating_mul(100) > limit.saturating_mul(NEARLY)
+}
+
+/// `used`: the key of each limit, what is used of it, and the limit.
+fn near_limits(used: &[(&str, u64, u64)]) -> Finding {
+    let near = used.iter().filter(|(_, used, limit)| is_nearly(*used, *limit));
+    let near: Vec<String> = near.map(|(key, used, limit)| format!("{key}: {used} of {limit}")).collect();
+    match near.is_empty() {
+        true => Finding::ok("limits", format!("all are used to {NEARLY} % at most")),
+        false => {
+            Finding::warn("limits", near.join(", ")).advise("Raise the limit, or find out who uses it up")
+        }
+    }
+}
+
+fn log_lines(lost: u64) -> Finding {
+    match lost {
+        0 => Finding::ok("log", "no line was lost since the start"),
+        _ => Finding::warn(
+            "log",
+            format!("{lost} lines were lost since the start, because nobody read them in time"),
+        )
+        .advise("See what reads standard error, or raise log.level"),
+    }
+}
+
+fn deadlines(late: Duration) -> Finding {
+    let text = format!("99 % were found within {} ms since the start", late.as_millis());
+    match late > SLOW {
+        false => Finding::ok("deadlines", text),
+        true => Finding::warn("deadlines", text).advise("The machine has too little processor time"),
+    }
+}
+
+fn commits(took: Duration, is_full: bool) -> Finding {
+    if is_full {
+        return Finding::fail("commits", "the store is full: what must be stored is refused")
+            .advise("Make room on the disk, or raise store.size_limit");
+    }
+    let text = format!("99 % took {} ms at most since the start", took.as_millis());
+    match took > SLOW {
+        false => Finding::ok("commits", text),
+        true => {
+            Finding::warn("commits", text).advise("Use a faster disk, or store.durability = \"interval\"")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Severity;
+
+    #[test]
+    fn a_limit_that_is_nearly_used_up_is_named() {
+        let found = near_limits(&[("limits.sessions", 80, 100), ("limits.connections", 81, 100)]);
+        assert_eq!((found.severity, &*found.text), (Severity::Warn, "limits.connections: 81 of 100"));
+        assert_eq!(near_limits(&[("limits.sessions", 80, 100)]).severity, Severity::Ok);
+    }
+
+    #[test]
+    fn lost_log_lines_late_deadlines_slow_commits_and_a_full_store_are_found() {
+        let severities = [log_lines(0), deadlines(SLOW), commits(SLOW, false)].map(|found| found.severity);
+        assert_eq!(severities, [Severity::Ok; 3]);
+        let slow = SLOW * 2;
+        let found = [log_lines(1), deadlines(slow), commits(slow, false), commits(SLOW, true)];
+        assert!(found.iter().all(|found| !found.advice.is_empty()), "{found:?}");
+        assert_eq!(
+            found.map(|found| found.severity),
+            [Severity::Warn, Severity::Warn, Severity::Warn, Severity::Fail]
+        );
+    }
+}

@@ -1,0 +1,36 @@
+//! /api/v1/deliveries/slow: the deliveries that took more than a second, by receiver and topic.
+
+use super::json_answer::JsonAnswer;
+use crate::admin::queries::slow::slow_deliveries;
+use crate::admin::request::limit_of;
+use crate::admin::state::State;
+use crate::clock;
+use crate::session::slow_deliveries::{KEPT, SlowDelivery};
+use actix_web::web::{Json, Query};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SlowParameters {
+    topic: Option<String>,
+    receiver: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Lists the rows with a slow delivery in the last hour, the slowest first.
+pub(crate) async fn list(asked: Query<SlowParameters>, state: State) -> JsonAnswer {
+    let SlowParameters { topic, receiver, limit } = asked.into_inner();
+    let limit = limit_of(limit, 100, KEPT)?;
+    let rows = slow_deliveries(&state, topic.as_deref(), receiver.as_deref(), limit).await?;
+    let row = |row: &SlowDelivery| {
+        json!({
+            "receiver": &*row.receiver,
+            "topic": &*row.topic,
+            "longest": row.longest.as_secs_f64(),
+            "deliveries": row.deliveries,
+            "ago": clock::now().since(row.last).as_secs(),
+        })
+    };
+    Ok(Json(json!({ "deliveries": rows.iter().map(row).collect::<Vec<Value>>() })))
+}

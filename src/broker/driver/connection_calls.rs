@@ -1,0 +1,111 @@
+//! The calls of the connection actors: bytes, deadlines and the end of a socket for the shard.
+
+use super::ShardDriver;
+use crate::broker::connection::{ConnectionDriver, Incoming, Released};
+use crate::clock;
+use crate::mqtt::packet::ReasonCode;
+use crate::routing::subscription_tree::ShardId;
+use crate::session::outbound::stall::SocketView;
+use crate::shard::arrival::ListenerNumber;
+use crate::shard::deadlines::OverdueConnection;
+use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::{ConnectionId, ReadProgress};
+use std::cell::RefMut;
+
+/// Bytes of partial packets that a shard may have taken in before the broker's total includes them.
+pub(super) const PARTIAL_GROWTH: i64 = 1024 * 1024;
+
+impl ConnectionDriver for ShardDriver {
+    fn begin_turn(&self) {
+        self.shard.borrow_mut().begin_turn();
+    }
+
+    fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
+        self.read_buffer.borrow_mut()
+    }
+
+    fn opened(&self) -> RefMut<'_, Vec<u8>> {
+        self.opened.borrow_mut()
+    }
+
+    fn read_size(&self, id: ConnectionId) -> usize {
+        self.look(|shard| shard.connection(id).read_size())
+    }
+
+    fn is_silent(&self, id: ConnectionId) -> bool {
+        self.look(|shard| {
+            let connection = shard.connection(id);
+            connection.reads() && connection.is_silent(clock::now())
+        })
+    }
+
+    fn has_unread(&self, id: ConnectionId) -> bool {
+        self.look(|shard| shard.connection(id).has_unread())
+    }
+
+    fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress {
+        self.traffic.add_received(bytes.len());
+        self.with_shard(|shard, now| {
+            let progress = shard.take_in(now, id, bytes, &mut self.io());
+            // Parts of packets alone do not wake the flusher, which reports them otherwise.
+            if shard.unreported_partial() > PARTIAL_GROWTH {
+                self.account(shard);
+            }
+            progress
+        })
+    }
+
+    fn await_rest(&self, id: ConnectionId, has_partial: bool) {
+        self.with_shard(|shard, now| shard.await_rest(now, id, has_partial));
+    }
+
+    fn flush_connection(&self, id: ConnectionId) {
+        self.with_shard(|shard, now| shard.flush_connection(now, id, &mut self.io()));
+    }
+
+    fn acknowledgement_due(&self, id: ConnectionId, view: SocketView) {
+        self.with_shard(|shard, now| shard.acknowledgement_due(now, id, view));
+    }
+
+    fn keys_used_up(&self, id: ConnectionId) {
+        let reason = ReasonCode::MAXIMUM_CONNECT_TIME;
+        let why = DisconnectCause::MaximumConnectTime("the keys of TLS 1.2 are used up");
+        self.with_shard(|shard, now| shard.disconnect(now, id, Some(reason), why));
+    }
+
+    fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection {
+        self.with_shard(|shard, now| shard.disconnect_if_due(now, id))
+    }
+
+    fn release(&self, id: ConnectionId) -> Option<Released> {
+        let peer = self.forget(id);
+        let (accepted, arrival) = self.with_shard(|shard, _| shard.moved(id))?;
+        Some(Released { peer: peer?, accepted, arrival })
+    }
+
+    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, ListenerNumber>) {
+        match socket {
+            Ok(incoming) => self.destinations.send_socket(shard, incoming),
+            Err(listener) => self.statistics.connection_closed(listener),
+        }
+    }
+
+    /// Reports the event at once, while the driver knows the client's address.
+    fn closed(&self, id: ConnectionId, why: &str) {
+        let held = self.handles.borrow().find(id).map_or(0, |handle| handle.transport().held());
+        self.with_shard(|shard, now| {
+            if held > 0 {
+                shard.did_not_leave(id, held);
+            }
+            shard.closed(now, id, why);
+            shard.report_events(now, &mut self.io());
+        });
+        // Counted before the handle is dropped, because a client that sees the close may take the
+        // free place at once.
+        let listener = self.handles.borrow().find(id).map(|handle| handle.peer.listener());
+        if let Some(listener) = listener {
+            self.statistics.connection_closed(listener);
+        }
+        self.forget(id);
+    }
+}

@@ -1,0 +1,89 @@
+//! The questions and commands of operators: what the shard says, with what its sockets say.
+
+use super::ShardDriver;
+use super::commits::AwaitedCommit;
+use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
+use crate::broker::question::{ShardAnswer, SocketFacts, TraceShard};
+use crate::clock;
+use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
+use crate::shard::features::message_commands::MessageCommand;
+use crate::shard::observe::query::{Query, QueryAnswer, SessionSummary};
+
+impl ShardDriver {
+    /// Sets what the shard traces, and where its steps go.
+    pub fn trace(&self, order: TraceShard) {
+        let TraceShard { watch, feed } = order;
+        *self.trace.borrow_mut() = feed;
+        self.in_new_turn(|shard, _| shard.set_trace(watch));
+    }
+
+    /// Returns the part of a dump that is about this shard. Diagnoses the socket of each listed
+    /// session: one or two system calls each, for [`SESSIONS`] sessions at most.
+    pub fn inspect(&self) -> ShardInspection {
+        let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
+        let mut waiting = Vec::new();
+        for mut found in shard.waiting(now, SESSIONS) {
+            let handle = found.connection.and_then(|(id, _)| handles.find(id));
+            let stall = handle
+                .and_then(|handle| shard.connection(handle.id).diagnose(now, handle.transport().view()));
+            let diagnosis = if stall.is_some() { Diagnosis::Done } else { Diagnosis::NoSocket };
+            found.stall = stall.unwrap_or(found.stall);
+            waiting.push((found, diagnosis));
+        }
+        ShardInspection { snapshot: shard.snapshot(), open: handles.open(), waiting }
+    }
+
+    /// Answers a question of an operator. Costs two system calls for each connected session in the
+    /// answer that has something unacknowledged.
+    pub fn answer(&self, query: &Query) -> ShardAnswer {
+        let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
+        let mut answer = shard.answer(now, query);
+        match &mut answer {
+            QueryAnswer::Unfinished(Some(page)) => {
+                if let Some(handle) = page.connection.and_then(|id| handles.find(id)) {
+                    page.diagnose(handle.transport().view());
+                }
+            }
+            QueryAnswer::Messages(found) => {
+                for message in &mut found.messages {
+                    if let Some(handle) = message.connection.and_then(|id| handles.find(id)) {
+                        message.diagnose(handle.transport().view());
+                    }
+                }
+            }
+            _ => {}
+        }
+        let facts = |row: &SessionSummary| {
+            let handle = handles.find(row.connection?)?;
+            let stall =
+                row.oldest.and_then(|_| shard.connection(handle.id).diagnose(now, handle.transport().view()));
+            Some(SocketFacts { session: row.id, address: handle.peer.to_string(), stall })
+        };
+        let sockets = match &answer {
+            QueryAnswer::Sessions(rows, _) => rows.iter().filter_map(facts).collect(),
+            QueryAnswer::Session(detail) => detail.iter().filter_map(|detail| facts(&detail.row)).collect(),
+            _ => Vec::new(),
+        };
+        ShardAnswer { answer, sockets }
+    }
+
+    /// Carries out a command of an operator. The caller answers once the returned commit has
+    /// happened.
+    pub fn carry_out(&self, command: &OperatorCommand) -> (CommandOutcome, AwaitedCommit) {
+        let view = {
+            let handles = self.handles.borrow();
+            let connection = self.look(|shard| shard.connection_of(&command.client));
+            let handle = connection.and_then(|id| handles.find(id));
+            handle.map(|handle| handle.transport().view()).unwrap_or_default()
+        };
+        let done = self.in_new_turn(|shard, now| shard.carry_out(now, command, view));
+        (done.outcome, self.commits.wait_for(done.commit))
+    }
+
+    /// Carries out a command of an operator about a message that no session has. The caller answers
+    /// once the returned commit has happened.
+    pub fn carry_out_on_message(&self, command: &MessageCommand) -> (CommandOutcome, AwaitedCommit) {
+        let done = self.in_new_turn(|shard, now| shard.carry_out_on_message(now, command));
+        (done.outcome, self.commits.wait_for(done.commit))
+    }
+}

@@ -1,0 +1,110 @@
+//! Connected clients that may not stay: bans of addresses and of certificates, and certificates
+//! that are not valid any more. Only the driver knows the sockets.
+
+use super::ShardDriver;
+use crate::access::bans::{Ban, BanList};
+use crate::broker::connection::{PeerAddress, Transport};
+use crate::broker::message::{BansChanged, TlsChanged};
+use crate::clock;
+use crate::mqtt::packet::ReasonCode;
+use crate::net::tls::verify::ChainError;
+use crate::shard::arrival::ListenerNumber;
+use crate::shard::observe::client_events::{DisconnectCause, Revocation};
+use std::sync::Arc;
+
+/// Slots of connections that are checked in one go. A check takes 10 us with a certificate.
+const CONNECTIONS_AT_ONCE: usize = 256;
+
+/// Slots of connections whose certificates are checked in one go. A check takes 50 us.
+const CHAINS_AT_ONCE: usize = 64;
+
+impl ShardDriver {
+    /// Puts new bans in force, and disconnects the clients that are banned now. Checks up to
+    /// [`CONNECTIONS_AT_ONCE`] slots. Returns the first slot that is left, or `None` if none is.
+    pub fn bans_changed(&self, change: &BansChanged) -> Option<usize> {
+        let BansChanged { bans, from } = change;
+        let end = from + CONNECTIONS_AT_ONCE;
+        let (origins, is_left) = {
+            let handles = self.handles.borrow();
+            let open = handles.range(*from..end);
+            let origins: Vec<_> =
+                open.map(|handle| (handle.id, of_origin(bans, &handle.peer, handle.transport()))).collect();
+            (origins, end < handles.slots())
+        };
+        let is_newest = self.in_new_turn(|shard, now| {
+            if *from == 0 {
+                shard.access_control().replace_bans(Some(Arc::clone(bans)));
+            }
+            let is_newest = shard.access_control().bans().is_some_and(|newest| Arc::ptr_eq(newest, bans));
+            for (id, origin) in origins.into_iter().filter(|_| is_newest) {
+                shard.access_control().disconnect_if_banned(now, id, origin);
+            }
+            is_newest
+        });
+        // A newer change has its own walk.
+        (is_left && is_newest).then_some(end)
+    }
+
+    /// Checks the certificates of the clients in up to [`CHAINS_AT_ONCE`] slots again. Disconnects
+    /// those that are not valid any more. Returns the first slot that is left, or `None` if none
+    /// is.
+    pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
+        let TlsChanged { listener, server, listeners, from } = change;
+        if *from == 0 {
+            let mut changed = self.changed_tls.borrow_mut();
+            changed.retain(|(other, _)| other != listener && listeners.contains(other));
+            changed.push((*listener, Arc::clone(server)));
+        }
+        let is_newest = |(other, newest): &(_, _)| other == listener && Arc::ptr_eq(newest, server);
+        if !self.changed_tls.borrow().iter().any(is_newest) {
+            // A newer change has its own walk.
+            return None;
+        }
+        let unix_ms = clock::unix_millis();
+        let mut refused = Vec::new();
+        let end = from + CHAINS_AT_ONCE;
+        let is_left = {
+            let handles = self.handles.borrow();
+            for handle in handles.range(*from..end).filter(|handle| handle.peer.listener() == *listener) {
+                if let Err(error) = handle.transport().check_chain(server, unix_ms) {
+                    refused.push((handle.id, error));
+                }
+            }
+            end < handles.slots()
+        };
+        self.in_new_turn(|shard, now| {
+            for (id, error) in refused {
+                let cause = DisconnectCause::Revoked(Revocation::Certificate(error.to_string().into()));
+                shard.disconnect(now, id, Some(ReasonCode::NOT_AUTHORIZED), cause);
+            }
+        });
+        is_left.then_some(end)
+    }
+
+    /// Checks the certificate of a client whose TLS handshake may be older than the TLS of its
+    /// listener: a WebSocket upgrade or a move between shards may come in between.
+    ///
+    /// # Errors
+    /// The chain is not valid any more.
+    pub(super) fn check_newcomer(
+        &self,
+        listener: ListenerNumber,
+        transport: &Transport,
+    ) -> Result<(), ChainError> {
+        let changed = self.changed_tls.borrow();
+        match changed.iter().find(|(changed, _)| *changed == listener) {
+            Some((_, server)) => transport.check_chain(server, clock::unix_millis()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the ban of an address or of a certificate, if one holds.
+pub(super) fn of_origin(bans: &BanList, peer: &PeerAddress, transport: &Transport) -> Option<Ban> {
+    let unix_ms = clock::unix_millis();
+    if peer.socket_address().is_some_and(|address| bans.has_address(unix_ms, address.ip())) {
+        return Some(Ban::Address);
+    }
+    let has_serial = |serial: String| bans.has_serial(unix_ms, &serial);
+    (bans.has_serials() && transport.client_serial().is_some_and(has_serial)).then_some(Ban::Serial)
+}

@@ -1,0 +1,101 @@
+//! The examination of a running broker by itself.
+
+use crate::api::{Administered, json_of};
+use crate::http::{LOCAL, request};
+use crate::support::{Connect, Message, RawClient, Version};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::{Value, json};
+use std::sync::mpsc;
+
+fn checks(broker: &Administered) -> Value {
+    let (status, answer) = broker.ask("GET", "/api/v1/doctor", &broker.viewer);
+    assert_eq!(status, 200, "{answer}");
+    json_of(&answer)
+}
+
+/// Returns the check with this name that is not "ok".
+fn trouble<'a>(body: &'a Value, name: &str) -> &'a Value {
+    let all = body["checks"].as_array().expect("checks");
+    let found = all.iter().find(|check| check["name"] == name && check["result"] != "ok");
+    found.unwrap_or_else(|| panic!("no trouble with {name}: {body:#}"))
+}
+
+#[test]
+fn a_broker_says_what_it_looked_at_and_what_to_do_about_a_trouble() {
+    let broker = Administered::start();
+    let body = checks(&broker);
+    let all = body["checks"].as_array().expect("checks");
+    for name in ["broker", "threads", "held memory", "drops", "restart", "limits", "log", "deadlines"] {
+        assert!(all.iter().any(|check| check["name"] == name), "{name}: {body:#}");
+    }
+    for name in ["configuration", "descriptors", "backlog", "memory", "clock", "admin tokens"] {
+        assert!(all.iter().any(|check| check["name"] == name), "{name}: {body:#}");
+    }
+    assert_eq!(trouble(&body, "store")["result"], "warn", "it has no store");
+    assert_eq!(body["result"], "warn");
+}
+
+#[test]
+fn a_broker_finds_a_file_with_a_mistake_and_a_limit_that_is_used_up() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "topic readwrite #\n").expect("a write");
+    let acl = format!("acl.file={}", file.path().display());
+    let broker = Administered::start_with(&["--set", &acl, "--set", "limits.retained_messages=1"]);
+    let mut app = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));
+    app.deliver(&Message::new("lamps/1", "on").qos(1).retained());
+    std::fs::write(file.path(), "topic everything a/#\n").expect("a write");
+    let body = checks(&broker);
+    assert_eq!((&trouble(&body, "acl")["result"], &body["result"]), (&json!("fail"), &json!("fail")));
+    let limits = trouble(&body, "limits");
+    assert!(limits["detail"].as_str().is_some_and(|text| text.contains("limits.retained_messages: 1 of 1")));
+    assert!(limits["advice"].is_string(), "{body:#}");
+    assert!(
+        body["checks"].as_array().expect("checks").iter().any(|check| check["name"] == "commits"),
+        "{body:#}"
+    );
+}
+
+#[test]
+fn a_broker_examines_the_store_of_its_start_until_it_ends() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let broker = Administered::start_with(&["--config", &file.path().display().to_string()]);
+    std::fs::write(file.path(), "[store]\ndurability = \"none\"\n").expect("a write");
+    let body = checks(&broker);
+    let data = broker.database().parent().expect("a directory").display().to_string();
+    let mut all = body["checks"].as_array().expect("checks").iter();
+    let owner = all.find(|check| check["name"] == "owner").unwrap_or_else(|| panic!("{body:#}"));
+    assert!(owner["detail"].as_str().is_some_and(|text| text.contains(&data)), "{body:#}");
+}
+
+/// A file that nobody writes hangs whoever opens it, as a file on a network disk may.
+#[test]
+fn while_a_look_hangs_the_broker_still_says_what_it_knows_of_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("homing.toml");
+    std::fs::write(&config, "").expect("a write");
+    let broker = Administered::start_with(&["--ephemeral", "--config", &config.display().to_string()]);
+    std::fs::remove_file(&config).expect("it goes");
+    mknodat(CWD, &config, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+    let (answered, answers) = mpsc::channel();
+    std::thread::scope(|threads| {
+        for answered in [answered.clone(), answered] {
+            let headers = format!("{LOCAL}Authorization: Bearer {}\r\n", broker.viewer);
+            let admin = broker.admin;
+            threads.spawn(move || {
+                let (_, answer) = request(admin, "GET", "/api/v1/doctor", &headers);
+                answered.send(json_of(&answer))
+            });
+        }
+        let second = answers.recv().expect("an answer");
+        // The first look ends.
+        std::fs::write(&config, "").expect("a write");
+        let first = answers.recv().expect("an answer");
+        let detail = trouble(&second, "files")["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains("another look is under way"), "{second:#}");
+        let has = |body: &Value, name: &str| {
+            body["checks"].as_array().is_some_and(|all| all.iter().any(|check| check["name"] == name))
+        };
+        assert!(has(&second, "threads") && !has(&second, "clock"), "{second:#}");
+        assert!(has(&first, "threads") && has(&first, "clock"), "{first:#}");
+    });
+}
