@@ -94,6 +94,15 @@ impl Budget {
         self.held.load(Ordering::Relaxed) + unreported() + bytes as i64 > self.most.load(Ordering::Relaxed)
     }
 
+    /// True if less than a quarter of the limit is left.
+    ///
+    /// What the broker reads back of its own accord pauses here. So clients that read slowly leave
+    /// room for what others publish.
+    pub fn is_nearly_exceeded(&self) -> bool {
+        let most = self.most.load(Ordering::Relaxed);
+        self.held.load(Ordering::Relaxed) + unreported() > most - most / 4
+    }
+
     /// Returns the limit in bytes.
     pub fn most(&self) -> u64 {
         u64::try_from(self.most.load(Ordering::Relaxed)).unwrap_or(0)
@@ -233,6 +242,18 @@ mod tests {
         drop(first);
         assert!(!budget.is_exceeded());
         drop(second);
+        assert_eq!(budget.settle(), 0);
+    }
+
+    #[test]
+    fn a_budget_is_nearly_exceeded_when_less_than_a_quarter_is_left() {
+        take_delta();
+        let budget = Budget::new(100);
+        let first = Charge::new(75);
+        assert!(!budget.is_nearly_exceeded());
+        let second = Charge::new(1);
+        assert!(budget.is_nearly_exceeded() && !budget.is_exceeded());
+        drop((first, second));
         assert_eq!(budget.settle(), 0);
     }
 

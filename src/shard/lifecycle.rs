@@ -266,7 +266,7 @@ impl Lifecycle<'_> {
             let Some(session_entry) = self.core.sessions.get_mut(id) else { continue };
             session_entry.session.sender.backlog.page_waited_for();
             self.core.fetch(id);
-            if self.core.durability.is_reading() && self.core.shared.budget.is_exceeded() {
+            if self.core.durability.is_reading() && self.core.shared.budget.is_nearly_exceeded() {
                 return;
             }
         }

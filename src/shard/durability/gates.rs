@@ -286,7 +286,8 @@ impl Durability {
     }
 
     /// Requests the next page of a session's queue, if the queue needs one. While the memory budget
-    /// is exceeded, one page is read at a time, and only for a client that has nothing in flight.
+    /// is nearly exceeded, one page is read at a time, and only for a client that has nothing in
+    /// flight.
     pub(crate) fn fetch(
         &mut self,
         id: SessionId,
@@ -298,16 +299,15 @@ impl Durability {
         if !sender.backlog.wants_page() {
             return;
         }
-        if stored.pages_requested > 0 && budget.is_exceeded() {
-            // While the budget is exceeded, one page is read at a time, which bounds the memory of
-            // the pages. The session waits in a queue. So a returning client, whose
-            // acknowledgements make room, surely gets its page.
+        if stored.pages_requested > 0 && budget.is_nearly_exceeded() {
+            // Which bounds the memory of the pages. The session waits in a queue. So a returning
+            // client, whose acknowledgements make room, surely gets its page.
             if sender.backlog.wait_for_page() {
                 stored.to_fetch.push_back(id);
             }
             return;
         }
-        if sender.in_flight() > 0 && budget.is_exceeded() {
+        if sender.in_flight() > 0 && budget.is_nearly_exceeded() {
             // The client has to acknowledge first, and `fetch` is called again then. Otherwise a
             // client that reads but never acknowledges would bring page after page into memory.
             return;
