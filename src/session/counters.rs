@@ -5,7 +5,8 @@ use crate::session::objectives::Objectives;
 use crate::session::outbound::stall::StallCause;
 use crate::session::packet_counts::{PacketCounts, PublishCounts, RedeliveryCounts};
 use crate::session::packet_notes::AuditedAcks;
-use crate::session::slow_deliveries::SlowDeliveries;
+use crate::session::slow_deliveries::{AckedDelivery, SlowDeliveries};
+use crate::time::Instant;
 use crate::time::histogram::Histogram;
 
 /// Overdue acknowledgements by cause.
@@ -89,6 +90,23 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Notes that the receiver has a message: its PUBACK or PUBREC came without an error.
+    ///
+    /// Nearly each delivery is quick, and counts for no objective. It costs two comparisons.
+    #[inline]
+    pub fn delivered(&mut self, now: Instant, delivery: &AckedDelivery<'_>) {
+        if delivery.mark.is_none() && delivery.is_quick(now) {
+            return;
+        }
+        self.note_delivered(now, delivery);
+    }
+
+    #[inline(never)]
+    fn note_delivered(&mut self, now: Instant, delivery: &AckedDelivery<'_>) {
+        self.objectives.acknowledged(now, delivery.mark);
+        self.slow.acknowledged(now, delivery);
+    }
+
     /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Counters) {
         // Without `..`: a new count that is not added does not compile.

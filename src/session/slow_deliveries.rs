@@ -49,6 +49,13 @@ pub struct AckedDelivery<'a> {
 }
 
 impl AckedDelivery<'_> {
+    /// Returns true if the first transmission was so short ago that a delivery which began with it
+    /// is not slow.
+    #[inline]
+    pub(super) fn is_quick(&self, now: Instant) -> bool {
+        now.millis_since(self.first_sent) <= SLOW_MS
+    }
+
     /// Returns the duration of the delivery in milliseconds.
     #[inline]
     fn took_ms(&self, now: Instant) -> u64 {

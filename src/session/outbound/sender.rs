@@ -207,8 +207,7 @@ impl Sender {
             counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
         } else {
             let Delivery { message, mark, .. } = &finished.delivery;
-            counters.objectives.acknowledged(now, *mark);
-            counters.slow.acknowledged(now, &AckedDelivery { receiver, message, first_sent, mark: *mark });
+            counters.delivered(now, &AckedDelivery { receiver, message, first_sent, mark: *mark });
         }
         true
     }
@@ -241,8 +240,7 @@ impl Sender {
         if let Received::Release { mark, message } = &received {
             let (mark, first_sent, audit) = (*mark, release.transmission.first_sent, message.audit());
             counters.pubrec_time.add(now.millis_since(first_sent));
-            counters.objectives.acknowledged(now, mark);
-            counters.slow.acknowledged(now, &AckedDelivery { receiver, message, first_sent, mark });
+            counters.delivered(now, &AckedDelivery { receiver, message, first_sent, mark });
             if audit.is_some() {
                 let (kind, packet_id) = (AckKind::Pubrec, id);
                 counters.audited.push(AuditedAck { audit, kind, packet_id, reason });
