@@ -1,7 +1,8 @@
 //! The TLS connection of a client, on rustls's unbuffered API (0.23).
 //!
 //! rustls keeps no buffer here. Records are decrypted in the caller's read buffer and encrypted
-//! into the caller's write buffer, so an idle connection takes about 2.3 KiB instead of 6.2 KiB.
+//! into the caller's write buffer, which saves 4 KiB for each connection. An idle one takes 3.7 KiB
+//! more than without TLS: 2.5 KiB of rustls, and 1.2 KiB of aws-lc for the keys.
 //!
 //! Versions and cipher suites are in the configuration ([`rustls::ServerConfig`]). rustls itself
 //! ends a connection with too many empty records, warnings, key updates or renegotiations.
