@@ -31,6 +31,10 @@ const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The bytes of version 2 up to its length: signature, command, family, length.
 const V2_FIXED: usize = 16;
 
+/// Section 2.2: the byte with the version, 2, and the command LOCAL. The receiver must accept such a
+/// header and ignore the rest of it.
+const V2_LOCAL: u8 = 0x20;
+
 /// Section 2.2.3: the type of the checksum.
 const TYPE_CRC32C: u8 = 0x03;
 
@@ -141,6 +145,9 @@ pub fn read(bytes: &[u8], rules: ProxyRules) -> Result<Option<Proxied>, ProxyErr
         _ => return Err(ProxyError::Version(version)),
     }
     let Some(header) = end.and_then(|end| bytes.get(..end)) else { return Ok(None) };
+    if version == 2 && header.get(12) == Some(&V2_LOCAL) {
+        return Ok(Some(Proxied { used: header.len(), source: None, is_local: true, tls: None }));
+    }
     let config = ParseConfig { include_tlvs: true, allow_v1: version == 1, allow_v2: version == 2 };
     let (parsed, used) =
         ProxyHeader::parse(header, config).map_err(|_| ProxyError::Invalid("it cannot be read"))?;
@@ -159,11 +166,6 @@ pub fn read(bytes: &[u8], rules: ProxyRules) -> Result<Option<Proxied>, ProxyErr
         }
     };
     let tls = check_fields(header, &parsed)?;
-    // Section 2.2: command 0 is LOCAL.
-    let is_local = version == 2 && header.get(12).is_some_and(|command| command & 0x0F == 0);
-    if is_local {
-        return Ok(Some(Proxied { used, source: None, is_local: true, tls: None }));
-    }
     if rules.require_tls && tls.is_none() {
         return Err(ProxyError::NoTls);
     }

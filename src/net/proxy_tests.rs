@@ -114,6 +114,10 @@ fn abuse_is_refused_and_no_address_is_taken() {
     let mut local = two.clone();
     local[12] = 0x20;
     assert_eq!(source(&local), Ok(None));
+    // What else a LOCAL header says is ignored, whatever it is.
+    local[13..].fill(0xFF);
+    local[14..16].copy_from_slice(&[0, 12]);
+    assert_eq!(source(&local), Ok(None));
     // A wrong checksum, and a changed byte under a right one.
     let mut summed = v2(Some(pair()), &[Tlv::Crc32c(0), Tlv::UniqueId(b"id"[..].into())]);
     assert!(source(&summed).is_ok());
