@@ -234,7 +234,7 @@ impl AuthPolicy {
         if self.methods == [AuthMethod::Certificate] {
             return ConnectRefusal::unexplained(
                 ReasonCode::BAD_USER_NAME_OR_PASSWORD,
-                "the client's certificate has no user name",
+                "the client's certificate has no usable user name",
             );
         }
         let what = if self.methods.is_empty() {

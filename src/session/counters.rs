@@ -90,19 +90,10 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Notes that the receiver has a message: its PUBACK or PUBREC came without an error.
-    ///
-    /// Nearly each delivery is quick, and counts for no objective. It costs two comparisons.
-    #[inline]
-    pub fn delivered(&mut self, now: Instant, delivery: &AckedDelivery<'_>) {
-        if delivery.mark.is_none() && delivery.is_quick(now) {
-            return;
-        }
-        self.note_delivered(now, delivery);
-    }
-
+    /// Notes that the receiver has a message: its PUBACK or PUBREC came without an error. Need not
+    /// be called for an [`AckedDelivery::is_usual`] one, so that nearly each costs two comparisons.
     #[inline(never)]
-    fn note_delivered(&mut self, now: Instant, delivery: &AckedDelivery<'_>) {
+    pub fn note_delivered(&mut self, now: Instant, delivery: &AckedDelivery<'_>) {
         self.objectives.acknowledged(now, delivery.mark);
         self.slow.acknowledged(now, delivery);
     }

@@ -49,11 +49,11 @@ pub struct AckedDelivery<'a> {
 }
 
 impl AckedDelivery<'_> {
-    /// Returns true if the first transmission was so short ago that a delivery which began with it
-    /// is not slow.
+    /// Returns true for a delivery that neither is slow nor counts for an objective: one without a
+    /// mark that was acknowledged so many milliseconds after its first transmission.
     #[inline]
-    pub(super) fn is_quick(&self, now: Instant) -> bool {
-        now.millis_since(self.first_sent) <= SLOW_MS
+    pub fn is_usual(mark: DeliveryMark, took_ms: u64) -> bool {
+        mark.is_none() && took_ms <= SLOW_MS
     }
 
     /// Returns the duration of the delivery in milliseconds.

@@ -199,15 +199,16 @@ impl Sender {
             counters.audited.push(AuditedAck { audit, kind: AckKind::Puback, packet_id: id, reason });
         }
         let first_sent = finished.transmission.first_sent;
-        counters.puback_time.add(now.millis_since(first_sent));
+        let took_ms = now.millis_since(first_sent);
+        counters.puback_time.add(took_ms);
         if let Some(entry) = finished.delivery.stored.as_mut().filter(|_| !reason.is_error()) {
             entry.done();
         }
         if reason.is_error() {
             counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
-        } else {
+        } else if !AckedDelivery::is_usual(finished.delivery.mark, took_ms) {
             let Delivery { message, mark, .. } = &finished.delivery;
-            counters.delivered(now, &AckedDelivery { receiver, message, first_sent, mark: *mark });
+            counters.note_delivered(now, &AckedDelivery { receiver, message, first_sent, mark: *mark });
         }
         true
     }
@@ -239,8 +240,11 @@ impl Sender {
         let Some(release) = window.release_mut(id) else { return true };
         if let Received::Release { mark, message } = &received {
             let (mark, first_sent, audit) = (*mark, release.transmission.first_sent, message.audit());
-            counters.pubrec_time.add(now.millis_since(first_sent));
-            counters.delivered(now, &AckedDelivery { receiver, message, first_sent, mark });
+            let took_ms = now.millis_since(first_sent);
+            counters.pubrec_time.add(took_ms);
+            if !AckedDelivery::is_usual(mark, took_ms) {
+                counters.note_delivered(now, &AckedDelivery { receiver, message, first_sent, mark });
+            }
             if audit.is_some() {
                 let (kind, packet_id) = (AckKind::Pubrec, id);
                 counters.audited.push(AuditedAck { audit, kind, packet_id, reason });
