@@ -31,8 +31,8 @@
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
 //! `time < mqtt < access < persistence < session < routing < expiry (queue) < shard < clock <
-//! config < auth < store < net < expiry (actor) < broker < finding < admin < health < doctor <
-//! import < load < main`
+//! scheduling < config < auth < store < net < expiry (actor) < broker < finding < admin < health <
+//! doctor < import < load < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
 //! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard
@@ -84,6 +84,7 @@ pub mod mqtt;
 pub mod net;
 pub mod persistence;
 pub mod routing;
+pub mod scheduling;
 pub mod service;
 pub mod session;
 pub mod shard;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 26] = [
+const ORDER: [(&str, bool); 27] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -21,6 +21,7 @@ const ORDER: [(&str, bool); 26] = [
     ("expiry", true),
     ("shard", true),
     ("clock", false),
+    ("scheduling", false),
     ("config", false),
     ("log", false),
     ("service", false),

@@ -57,6 +57,7 @@ use crate::broker::bind::{self, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::config::Admin;
+use crate::scheduling;
 use access::{PeerUser, TokenFile};
 use actix_web::body::MessageBody;
 use actix_web::dev::{Server, ServerHandle, ServiceRequest, ServiceResponse};
@@ -189,6 +190,7 @@ impl AdminServer {
         let (started, handles) = std::sync::mpsc::channel();
         let shared = state.clone();
         let thread = std::thread::Builder::new().name("homing-admin".into()).spawn(move || {
+            scheduling::yield_to_traffic();
             let system = actix_rt::System::new();
             system.block_on(async move {
                 let collected = shared.clone();

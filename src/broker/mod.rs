@@ -52,7 +52,6 @@
 //! | `listener_places`, `live_listeners` | numbers of the listeners; what reloads open and close |
 //! | `listener_files`, `rule_files` | files of the broker and of single listeners; ACL files |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
-//! | `priority` | the priority of the threads for handshakes and logins |
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
 //! | [`message`] | the messages between actors |
@@ -82,7 +81,6 @@ mod logins;
 pub mod message;
 pub mod observer;
 mod open_listener;
-mod priority;
 pub mod question;
 mod rate_limit;
 pub mod reload;

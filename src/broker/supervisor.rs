@@ -31,6 +31,7 @@ use crate::mqtt::charge::Budget;
 use crate::mqtt::retained_message::RetainedMessage;
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::ShardId;
+use crate::scheduling;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, ShardSettings, SharedState};
@@ -259,6 +260,7 @@ enum Driver {
 /// Starts a thread with an event loop of its own.
 fn arbiter(driver: Driver) -> io::Result<Arbiter> {
     Arbiter::try_with_tokio_rt(move || {
+        scheduling::wake_soon();
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         match driver {
             Driver::Sockets => runtime.enable_io(),

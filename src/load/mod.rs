@@ -49,6 +49,7 @@ mod withhold;
 
 pub use args::{LoadArguments, one_line};
 
+use crate::scheduling;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use tokio::runtime;
@@ -74,6 +75,8 @@ pub fn run(arguments: &LoadArguments) -> ExitCode {
 }
 
 fn perform(arguments: &LoadArguments) -> Result<report::Report, Trouble> {
+    // Otherwise the times would be those of this thread wherever others want the core.
+    scheduling::wake_soon();
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, scenario::perform(&arguments.scenario))
 }

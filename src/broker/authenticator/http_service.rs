@@ -12,10 +12,10 @@ use super::queue::{AuthJob, QUEUED_BYTES};
 use crate::auth::http::answer::{AnswerError, HttpAnswer, read_answer};
 use crate::auth::http::breaker::CircuitBreaker;
 use crate::auth::http::request::HttpClient;
-use crate::broker::priority;
 use crate::broker::rate_limit::{Rate, RateLimiter};
 use crate::clock;
 use crate::net::tls::config_error::TlsConfigError;
+use crate::scheduling;
 use crate::shard::authentication::AuthDecision;
 use crate::time::Instant;
 use arc_swap::ArcSwap;
@@ -183,7 +183,7 @@ impl HttpService {
     }
 
     fn run(self: &Arc<HttpService>, runtime: &Runtime, inner: &Arc<Inner>) {
-        priority::yield_to_traffic();
+        scheduling::yield_to_traffic();
         runtime.block_on(async {
             let mut tasks = JoinSet::new();
             loop {

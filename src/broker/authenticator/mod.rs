@@ -42,8 +42,8 @@ use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::cache::{CacheBounds, CacheSecret, LoginCache};
 use crate::auth::guessing::Guessing;
 use crate::auth::http::answer::HttpAnswer;
-use crate::broker::priority;
 use crate::clock;
+use crate::scheduling;
 use crate::session::authentication::{AuthMethod, EnhancedMethod};
 use crate::shard::authentication::{AuthDecision, AuthRequest, ExchangeStart};
 use crate::time::Instant;
@@ -222,7 +222,7 @@ impl Inner {
 
     /// Decides requests until the authenticator stops.
     fn work(&self) {
-        priority::yield_to_traffic();
+        scheduling::yield_to_traffic();
         loop {
             let mut queue = self.lock();
             let queued = loop {

@@ -2,7 +2,7 @@
 //! shard.
 //!
 //! Handshakes are hostile, slow or costly work before MQTT. Their own threads have a lower priority
-//! ([`priority`]), so that established traffic wins a core. A plain listener needs none of this:
+//! ([`scheduling`]), so that established traffic wins a core. A plain listener needs none of this:
 //! its sockets go to a shard at once. The threads start only if some listener needs them.
 //!
 //! One clock runs from the accept to the end of CONNECT (`network.connect_timeout`). No stage
@@ -24,10 +24,10 @@ use super::connect_limits::{AddressLimit, LiveLimits};
 use super::connection::{DetachedTransport, Incoming, PeerAddress};
 use super::events::EventLog;
 use super::message::Adopt;
-use super::priority;
 use super::statistics::BrokerStatistics;
 use crate::clock;
 use crate::net::tls::identity::NoIdentity;
+use crate::scheduling;
 use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
 use crate::time::Instant;
 use actix::Recipient;
@@ -99,7 +99,7 @@ impl Handshakes {
             let parts = parts.clone();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
             std::thread::Builder::new().name(format!("homing-handshake-{number}")).spawn(move || {
-                priority::yield_to_traffic();
+                scheduling::yield_to_traffic();
                 let thread = HandshakeThread { parts, next: Cell::new(number) };
                 LocalSet::new().block_on(&runtime, Rc::new(thread).run(sockets));
             })?;
