@@ -23,7 +23,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 /// Time for one page. A page that is not full by then is short, and `next` continues.
-pub(super) const PAGE: Duration = Duration::from_millis(50);
+pub(super) const PAGE: Duration = Duration::from_millis(250);
 
 /// Sessions in a page at most.
 const MOST: usize = 1_000;
