@@ -63,6 +63,22 @@ impl Administered {
         request(self.admin, method, path, &headers)
     }
 
+    /// Asks for a listing as a viewer. `path` has a parameter, and `field` has the rows of an answer.
+    /// Returns the rows of each page.
+    pub fn pages(&self, path: &str, field: &str) -> Vec<Vec<Value>> {
+        let (mut pages, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let (status, answer) = self.ask("GET", &format!("{path}{cursor}"), &self.viewer);
+            assert_eq!(status, 200, "{answer}");
+            let body = json_of(&answer);
+            pages.push(body[field].as_array().expect("rows").clone());
+            match body["next"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return pages,
+            }
+        }
+    }
+
     /// Makes another token, of this scope. The broker reads it within a second.
     pub fn token(&self, scope: &str) -> String {
         token(&self.directory.path().join("tokens"), scope)
@@ -234,18 +250,9 @@ fn a_listing_in_pages_has_each_client_once() {
     let ids: Vec<String> = (0..25).map(|n| format!("client-{n:02}")).collect();
     let _clients: Vec<_> =
         ids.iter().map(|id| RawClient::connect(broker.mqtt, &Connect::new(Version::V311, id))).collect();
-    let (mut seen, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let path = format!("/api/v1/clients?limit=4&prefix=client-{cursor}");
-        let (status, answer) = broker.ask("GET", &path, &broker.viewer);
-        assert_eq!(status, 200, "{answer}");
-        seen.extend(answer.split(r#""client_id":""#).skip(1).map(|rest| rest[..9].to_owned()));
-        match answer.split(r#""next":""#).nth(1) {
-            Some(rest) => cursor = format!("&cursor={}", rest.split('"').next().expect("the end")),
-            None => break,
-        }
-    }
-    seen.sort();
+    let rows = broker.pages("/api/v1/clients?limit=4&prefix=client-", "clients").concat();
+    let mut seen: Vec<&str> = rows.iter().map(|row| row["client_id"].as_str().expect("text")).collect();
+    seen.sort_unstable();
     assert_eq!(seen, ids);
     let foreign = broker.ask("GET", "/api/v1/clients?cursor=AAAAAAAAAAAA", &broker.viewer);
     assert_eq!(foreign.0, 400, "{}", foreign.1);
@@ -412,18 +419,9 @@ fn every_field_of_a_client_can_be_asked_for_and_another_is_refused_with_the_name
     let broker = Administered::start();
     let _client = broker.stuck_client("pump-7");
     let rows = |query: &str| {
-        let mut cursor = String::new();
-        loop {
-            let path = format!("/api/v1/clients?prefix=pump&limit=1000{query}{cursor}");
-            let (status, answer) = broker.ask("GET", &path, &broker.viewer);
-            assert_eq!(status, 200, "{answer}");
-            let page = json_of(&answer);
-            if let Some(row) = page["clients"][0].as_object() {
-                return row.keys().cloned().collect::<Vec<_>>();
-            }
-            // A page that took too long is short.
-            cursor = format!("&cursor={}", page["next"].as_str().expect("a row, or another page"));
-        }
+        // A page that took too long is short, so the row may be on the next one.
+        let pages = broker.pages(&format!("/api/v1/clients?prefix=pump&limit=1000{query}"), "clients");
+        pages.concat()[0].as_object().expect("a row").keys().cloned().collect::<Vec<_>>()
     };
     let (status, answer) = broker.ask("GET", "/api/v1/clients?fields=client_id,no_such", &broker.viewer);
     assert_eq!(status, 400, "{answer}");

@@ -1,6 +1,6 @@
 //! The messages of one client: why each waits, and what an operator does with it.
 
-use crate::api::{Administered, json_of};
+use crate::api::Administered;
 use crate::support::packet::Kind;
 use crate::support::property::Property;
 use crate::support::{Connect, Message, RawClient, Version, until};
@@ -59,18 +59,8 @@ fn a_page_of_messages_begins_behind_the_one_before_it() {
     let client = subscriber(&broker, Version::V311, 1);
     client.disconnect();
     publish(&broker, &["1", "2", "3", "4", "5"], 1);
-    let (mut seen, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let path = format!("/api/v1/clients/pump/queue?limit=2{cursor}");
-        let (status, answer) = broker.ask("GET", &path, &broker.viewer);
-        assert_eq!(status, 200, "{answer}");
-        let body = json_of(&answer);
-        seen.extend(body["messages"].as_array().expect("rows").iter().map(|row| word(row, "mid").to_owned()));
-        match body["next"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => break,
-        }
-    }
+    let rows = broker.pages("/api/v1/clients/pump/queue?limit=2", "messages").concat();
+    let mut seen: Vec<&str> = rows.iter().map(|row| word(row, "mid")).collect();
     assert_eq!(seen.len(), 5);
     seen.sort_unstable();
     seen.dedup();

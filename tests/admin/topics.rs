@@ -1,6 +1,6 @@
 //! Subscriptions and retained messages, as an operator sees them.
 
-use crate::api::{Administered, json_of};
+use crate::api::Administered;
 use crate::http::request;
 use crate::pages::{get, log_in};
 use crate::support::{Connect, Message, RawClient, Version};
@@ -59,22 +59,10 @@ fn the_shared_groups_are_listed_once_over_their_pages() {
     let groups: Vec<String> = (0..25).map(|n| format!("$share/g{n:02}/jobs/#")).collect();
     client.subscribe(&groups.iter().map(|group| (group.as_str(), 1)).collect::<Vec<_>>());
     client.unsubscribe(&[&groups[7]]);
-    let (mut seen, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let path = format!("/api/v1/shared-groups?limit=4{cursor}");
-        let (status, answer) = broker.ask("GET", &path, &broker.viewer);
-        assert_eq!(status, 200, "{answer}");
-        let body = json_of(&answer);
-        for row in body["shared_groups"].as_array().expect("rows") {
-            assert_eq!(row["members"], 1, "{row}");
-            seen.push(row["filter"].as_str().expect("text").to_owned());
-        }
-        match body["next"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => break,
-        }
-    }
-    seen.sort();
+    let rows = broker.pages("/api/v1/shared-groups?limit=4", "shared_groups").concat();
+    assert!(rows.iter().all(|row| row["members"] == 1), "{rows:?}");
+    let mut seen: Vec<&str> = rows.iter().map(|row| row["filter"].as_str().expect("text")).collect();
+    seen.sort_unstable();
     let left: Vec<String> = groups.into_iter().filter(|group| !group.contains("g07")).collect();
     assert_eq!(seen, left);
     assert_eq!(ctl(&broker, &["shared-groups"]).lines().count(), 1 + left.len());
