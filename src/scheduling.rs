@@ -2,8 +2,8 @@
 //!
 //! Two kinds of threads compete while a core is short: those that move messages, which work for
 //! microseconds and sleep, and those that let clients in or answer operators, which compute for
-//! milliseconds. Both settings below are requests. A kernel that refuses one, or does not know it, leaves the
-//! thread as an equal of the others.
+//! milliseconds. Both settings below are requests. A kernel that refuses one, or does not know it,
+//! leaves the thread as an equal of the others.
 
 use std::mem::size_of;
 use std::time::Duration;

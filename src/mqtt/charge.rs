@@ -96,11 +96,10 @@ impl Budget {
 
     /// True if less than a quarter of the limit is left.
     ///
-    /// What the broker reads back of its own accord pauses here. So clients that read slowly leave
-    /// room for what others publish.
+    /// From here on, stored queues are read back in small portions. So clients that read slowly
+    /// leave room for what others publish.
     pub fn is_nearly_exceeded(&self) -> bool {
-        let most = self.most.load(Ordering::Relaxed);
-        self.held.load(Ordering::Relaxed) + unreported() > most - most / 4
+        self.is_exceeded_with(self.most() as usize / 4)
     }
 
     /// Returns the limit in bytes.

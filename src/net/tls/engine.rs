@@ -14,7 +14,7 @@ use std::num::NonZeroU16;
 
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError};
-use rustls::{HandshakeKind, ProtocolVersion, ServerConfig, SupportedCipherSuite};
+use rustls::{HandshakeKind, ProtocolVersion, SupportedCipherSuite};
 
 use crate::net::layers::{LayerError, OpenedWire};
 pub use handshake::{Progress, TlsHandshake};
@@ -311,12 +311,6 @@ fn encode(encoder: &mut EncodeTlsData<'_, rustls::server::ServerConnectionData>,
             out.truncate(start);
         }
     }
-}
-
-/// Returns the plain bytes of a record. rustls counts the 5 bytes of the header too.
-fn record_size(config: &ServerConfig) -> NonZeroU16 {
-    let size = config.max_fragment_size.map_or(RECORD_MAX, |size| size.saturating_sub(5)).min(RECORD_MAX);
-    u16::try_from(size).ok().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN)
 }
 
 impl fmt::Debug for Tls {

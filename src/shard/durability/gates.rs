@@ -300,8 +300,8 @@ impl Durability {
             return;
         }
         if stored.pages_requested > 0 && budget.is_nearly_exceeded() {
-            // Which bounds the memory of the pages. The session waits in a queue. So a returning
-            // client, whose acknowledgements make room, surely gets its page.
+            // One page at a time bounds the memory of the pages. The session waits in a queue. So a
+            // returning client, whose acknowledgements make room, surely gets its page.
             if sender.backlog.wait_for_page() {
                 stored.to_fetch.push_back(id);
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{PeerIncompatible, ServerConfig};
 
-use super::{Tls, drive, record_size};
+use super::{RECORD_MAX, Tls, drive};
 use crate::net::layers::{FirstBytes, LayerError};
 
 /// Most bytes of an incomplete flight that the caller keeps during a handshake: a client's
@@ -149,6 +149,12 @@ impl TlsHandshake {
         }
         Some(Tls::new(self.connection, self.record_size, self.peer_closed))
     }
+}
+
+/// Returns the plain bytes of a record. rustls counts the 5 bytes of the header too.
+fn record_size(config: &ServerConfig) -> NonZeroU16 {
+    let size = config.max_fragment_size.map_or(RECORD_MAX, |size| size.saturating_sub(5)).min(RECORD_MAX);
+    u16::try_from(size).ok().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN)
 }
 
 /// Returns the version in a ClientHello at the front of these bytes; `None` if there is none.
