@@ -7,11 +7,13 @@ mod program;
 
 use clap::{Parser, Subcommand};
 #[cfg(feature = "admin")]
+use homing::admin::credentials::token_command::TokenArguments;
+#[cfg(feature = "admin")]
+use homing::admin::credentials::user_command::UserArguments;
+#[cfg(feature = "admin")]
 use homing::admin::ctl::CtlArguments;
 #[cfg(feature = "admin")]
 use homing::admin::ctl::trace::TraceArguments;
-#[cfg(feature = "admin")]
-use homing::admin::token_command::TokenArguments;
 use homing::auth::passwd::PasswdArguments;
 use homing::health::command::HealthArguments;
 #[cfg(feature = "load")]
@@ -48,7 +50,8 @@ Examples:
   homing health                              check a running broker; exit code 0 or 1
   homing passwd FILE USER                    set the password of a user
   homing ctl clients --stuck 10s             who has not acknowledged a message for 10 s, and why
-  homing admin-token FILE NAME               make a token for the HTTP interface
+  homing admin-user FILE NAME                add a user of the HTTP interface and its pages
+  homing admin-token FILE NAME               make a token for a program that uses it
   homing import mosquitto.conf > my.toml     translate a configuration of mosquitto
 
 Configuration, a later layer wins: built-in defaults; one file,
@@ -81,6 +84,9 @@ enum Command {
     /// Make a token for the HTTP interface, and print it
     #[cfg(feature = "admin")]
     AdminToken(TokenArguments),
+    /// Add a user of the HTTP interface, or change the password
+    #[cfg(feature = "admin")]
+    AdminUser(UserArguments),
     #[cfg(feature = "load")]
     Load(Box<LoadArguments>),
     /// Print the script that completes the arguments in a shell
@@ -130,6 +136,8 @@ fn main() -> ExitCode {
         Some(Command::Import(arguments)) => import(&arguments),
         #[cfg(feature = "admin")]
         Some(Command::AdminToken(arguments)) => program::commands::make_token(&arguments),
+        #[cfg(feature = "admin")]
+        Some(Command::AdminUser(arguments)) => program::commands::change_user(&arguments),
         #[cfg(feature = "load")]
         Some(Command::Load(arguments)) => {
             program::serve::raise_descriptor_limit();

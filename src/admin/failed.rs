@@ -4,6 +4,7 @@ use super::access::Scope;
 use super::problem::problem_answer;
 use super::problem_kind::ProblemKind;
 use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, ResponseError};
 use std::fmt;
 
@@ -16,6 +17,12 @@ pub(super) enum Failed {
     Cursor,
     /// Nothing proves who asks.
     Unauthorized,
+    /// The user, password, token or code of a login is not known.
+    UnknownCredentials,
+    /// Too many logins of this address failed.
+    TooManyLogins,
+    /// The request has the cookie of a login, and another site may have sent it.
+    ForeignRequest,
     /// The caller's scope is too small; this one is needed.
     Forbidden(Scope),
     /// Nobody may see payloads.
@@ -61,7 +68,18 @@ impl Failed {
             }
             Failed::Unauthorized => (
                 ProblemKind::Unauthorized,
-                "send Authorization: Bearer TOKEN, or use the Unix socket; `homing admin-token` makes a token",
+                "send Authorization: Bearer TOKEN, log in, or use the Unix socket; `homing admin-token` makes a token, `homing admin-user` a user",
+            ),
+            Failed::UnknownCredentials => {
+                (ProblemKind::UnknownCredentials, "the user is not known, or the password is another one")
+            }
+            Failed::TooManyLogins => (
+                ProblemKind::TooManyLogins,
+                "too many logins from this address failed; try again in 5 minutes",
+            ),
+            Failed::ForeignRequest => (
+                ProblemKind::ForeignRequest,
+                "a request that changes something needs X-CSRF-Token with the text `csrf` of /api/v1/me, and must come from a page of this site",
             ),
             Failed::PayloadsHidden => (
                 ProblemKind::Forbidden,
@@ -110,6 +128,10 @@ impl ResponseError for Failed {
 
     fn error_response(&self) -> HttpResponse {
         let (kind, detail) = self.parts();
-        problem_answer(kind, &detail)
+        let mut answer = problem_answer(kind, &detail);
+        if kind == ProblemKind::TooManyLogins {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("300"));
+        }
+        answer
     }
 }

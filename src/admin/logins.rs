@@ -122,7 +122,7 @@ mod tests {
     use crate::admin::access::Scope;
 
     fn caller() -> Caller {
-        Caller { name: "ann".to_owned(), scope: Scope::Viewer, token: None }
+        Caller { name: "ann".to_owned(), scope: Scope::Viewer, credential: None }
     }
 
     #[test]

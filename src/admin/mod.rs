@@ -8,14 +8,16 @@
 //!
 //! | file | concern |
 //! |---|---|
-//! | [`access`] | the tokens, the scopes and the callers |
+//! | [`access`] | the scopes and the callers |
+//! | [`credentials`] | the file of tokens and users, and the commands that change it |
 //! | `names`, `segment` | sessions, messages and client identifiers in URLs |
 //! | `problem`, `failed` | error answers (RFC 9457) |
 //! | `unread_body` | the refusal of a request whose body may never end |
-//! | `audit`, `logins`, `listing` | the actions of operators, the logins, a page of sessions |
+//! | `audit`, `logins`, `listing` | the actions of operators, the logins of browsers, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
 //! | `state` | the state of the interface, and its view of the broker |
+//! | `cookies`, `browser_login`, `login_attempt` | the cookies, the login of a request, and how one begins |
 //! | `request` | the caller and the parameters of a request |
 //! | `payloads` | who sees payloads, and how much of them |
 //! | [`checkup`] | what a running broker finds out about itself |
@@ -23,16 +25,20 @@
 //! | `timeline::collector` | the task that fills the timeline |
 //! | `event_stream` | the answer of a stream of server-sent events |
 //! | `pages`, `routes` | the pages for people, and the answers for programs |
-//! | [`ctl`], [`token_command`] | `homing ctl` and `homing admin-token` |
+//! | [`ctl`] | `homing ctl` |
 
 pub mod access;
 mod audit;
+mod browser_login;
 pub mod checkup;
 mod commands;
+mod cookies;
+pub mod credentials;
 pub mod ctl;
 mod event_stream;
 mod failed;
 mod listing;
+mod login_attempt;
 mod logins;
 pub mod metrics;
 mod names;
@@ -46,7 +52,6 @@ mod routes;
 mod segment;
 mod state;
 mod timeline;
-pub mod token_command;
 mod traces;
 mod unread_body;
 mod wheel;
@@ -58,7 +63,7 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::config::Admin;
 use crate::scheduling;
-use access::{PeerUser, TokenFile};
+use access::PeerUser;
 use actix_web::body::MessageBody;
 use actix_web::dev::{Server, ServerHandle, ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
@@ -70,6 +75,7 @@ use actix_web::http::header::{
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, PayloadConfig, route};
 use actix_web::{App, Error, HttpServer, ResponseError};
+use credentials::file::CredentialFile;
 use failed::Failed;
 use pages::entry::PageReader;
 use pages::page;
@@ -147,9 +153,9 @@ pub enum AdminError {
         "admin.addresses: {0} can be reached from other machines without encryption; use a loopback address, or set admin.allow_plain_http = true if a proxy or a private network protects it"
     )]
     Plain(SocketAddr),
-    /// The file of tokens cannot be used.
-    #[error("admin.tokens_file: {0}")]
-    Tokens(FileError),
+    /// The file of credentials cannot be used.
+    #[error("admin.credentials: {0}")]
+    Credentials(FileError),
     /// The Unix socket cannot be bound.
     #[error("admin.socket: {0}")]
     Socket(StartError),
@@ -163,13 +169,14 @@ impl AdminServer {
     /// Unix socket; `None` for none. Returns `None` if there is neither.
     ///
     /// # Errors
-    /// An address or the socket cannot be bound or must not be used, the file of tokens has a
+    /// An address or the socket cannot be bound or must not be used, the file of credentials has a
     /// mistake, or the system refuses a thread.
     pub fn start(options: &Admin, socket: Option<&Path>) -> Result<Option<AdminServer>, AdminError> {
         if options.addresses.is_empty() && socket.is_none() {
             return Ok(None);
         }
-        let tokens = TokenFile::load(options.tokens_path()).map_err(AdminError::Tokens)?;
+        let credentials =
+            CredentialFile::load(options.credentials_path()).map_err(AdminError::Credentials)?;
         let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
         for &address in &options.addresses {
             if !(options.allow_plain_http || address.ip().is_loopback()) {
@@ -185,7 +192,7 @@ impl AdminServer {
         let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
         let unix = socket.map(|path| bind::unix(path, permissions, BACKLOG)).transpose();
         let (unix, file) = unix.map_err(AdminError::Socket)?.unzip();
-        let state = AdminState::new(addresses.clone(), options.hosts.clone(), tokens, options.payloads);
+        let state = AdminState::new(addresses.clone(), options.hosts.clone(), credentials, options.payloads);
         let state = Data::new(state);
         let (started, handles) = std::sync::mpsc::channel();
         let shared = state.clone();

@@ -48,13 +48,20 @@ problem_kinds! {
         for a part of the path that cannot be, 413 for a body of more than 64 KiB.";
     Unauthorized: UNAUTHORIZED, "unauthorized",
         "Nothing proves who asks. Send a token of `homing admin-token` as `Authorization: Bearer \
-        TOKEN`, or use the Unix socket.";
+        TOKEN`, log in as a user of `homing admin-user`, or use the Unix socket.";
+    UnknownCredentials: UNAUTHORIZED, "unknown-credentials",
+        "The user of a login is not known, or the password is another one. `admin.credentials` names \
+        the file of users.";
     Forbidden: FORBIDDEN, "forbidden",
-        "The scope of the token is too small, and `detail` names the scope that the request needs; or \
+        "The scope of the caller is too small, and `detail` names the scope that the request needs; or \
         the configuration forbids the request to everybody, and `detail` names the key.";
     ForeignHost: FORBIDDEN, "foreign-host",
         "The Host header must name a loopback address, an address of the interface, or a name in \
         `admin.hosts`. So a page of another site cannot reach the interface through a browser.";
+    ForeignRequest: FORBIDDEN, "foreign-request",
+        "The request has the cookie of a login and changes something, or is a login itself. It must \
+        come from a page of this site, and with a cookie it needs the header `X-CSRF-Token`: the text \
+        `csrf` of `/api/v1/login` and `/api/v1/me`. So no other site can act through a browser.";
     NotFound: NOT_FOUND, "not-found",
         "There is no such path, or no such kind of error. `/api/v1/docs` has all paths.";
     NoSuchClient: NOT_FOUND, "no-such-client",
@@ -92,6 +99,9 @@ problem_kinds! {
     ConfigInvalid: UNPROCESSABLE_ENTITY, "config-invalid",
         "The configuration or one of its files has mistakes, so nothing is changed. `mistakes` has \
         all of them.";
+    TooManyLogins: TOO_MANY_REQUESTS, "too-many-logins",
+        "Five logins of the address failed within a minute. Passwords of this address are refused for \
+        five minutes. Valid tokens are admitted.";
     Busy: SERVICE_UNAVAILABLE, "busy",
         "Too many ask at once, or a thread of the broker did not answer in time. Ask again later.";
     NoRoom: SERVICE_UNAVAILABLE, "no-room",

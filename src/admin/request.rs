@@ -4,11 +4,12 @@
 //! handler that needs the caller takes an [`Asker`], and no handler can forget the scope.
 
 use super::access::{Caller, PeerUser, Scope};
+use super::browser_login::{login_of, may_use};
 use super::failed::Failed;
-use super::state::AdminState;
+use super::state::State;
 use actix_web::HttpRequest;
 use actix_web::http::header::AUTHORIZATION;
-use actix_web::web::{Data, QueryConfig, ReqData};
+use actix_web::web::{QueryConfig, ReqData};
 use std::borrow::Borrow;
 use std::fmt::{Display, LowerHex};
 
@@ -26,9 +27,9 @@ pub(super) fn query_config() -> QueryConfig {
 /// Returns the caller, who must have this scope.
 ///
 /// # Errors
-/// Nothing proves who asks, or the scope is too small.
+/// Nothing proves who asks, another site may have sent the request, or the scope is too small.
 pub(super) fn caller(request: &HttpRequest, needed: Scope) -> Result<Caller, Failed> {
-    let caller = known(request).ok_or(Failed::Unauthorized)?;
+    let caller = known(request)?;
     permit(&caller, needed)?;
     Ok(caller)
 }
@@ -41,19 +42,22 @@ pub(super) fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
     if caller.scope < needed { Err(Failed::Forbidden(needed)) } else { Ok(()) }
 }
 
-/// Returns true if a caller is still admitted. A caller does not outlive its token. A user of the
-/// Unix socket has no token.
-pub(super) fn still_admits(state: &AdminState, caller: &Caller) -> bool {
-    caller.is_of_socket() || state.tokens().has(caller)
-}
-
-fn known(request: &HttpRequest) -> Option<Caller> {
+/// Returns the caller that the Unix socket, a token or the login of a browser proves.
+///
+/// # Errors
+/// Nothing proves who asks, or another site may have sent the request.
+fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if let Some(user) = request.conn_data::<PeerUser>() {
-        return Some(user.caller());
+        return Ok(user.caller());
     }
-    let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
-    let token = header.strip_prefix("Bearer ")?;
-    request.app_data::<Data<AdminState>>()?.tokens().caller(token)
+    let state = request.app_data::<State>().ok_or(Failed::Unauthorized)?;
+    if let Some(header) = request.headers().get(AUTHORIZATION) {
+        let token = header.to_str().ok().and_then(|header| header.strip_prefix("Bearer "));
+        let caller = token.and_then(|token| state.credentials().caller_of_token(token));
+        return caller.ok_or(Failed::Unauthorized);
+    }
+    let login = login_of(request, state).ok_or(Failed::Unauthorized)?;
+    if may_use(request, &login) { Ok(login.caller) } else { Err(Failed::ForeignRequest) }
 }
 
 /// Reads the query string.

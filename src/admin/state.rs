@@ -1,7 +1,9 @@
 //! The state of the HTTP interface, and its view of the broker.
 
-use super::access::{TokenFile, Tokens};
+use super::access::Caller;
 use super::audit::AuditLog;
+use super::credentials::Credentials;
+use super::credentials::file::CredentialFile;
 use super::failed::Failed;
 use super::listing::StuckSearch;
 use super::logins::PageLogins;
@@ -36,7 +38,7 @@ pub(super) struct AdminState {
     bound: Vec<SocketAddr>,
     /// The names of the interface (`admin.hosts`).
     hosts: Vec<String>,
-    tokens: TokenFile,
+    credentials: CredentialFile,
     payloads: PayloadViews,
     logins: PageLogins,
     audit: AuditLog,
@@ -54,10 +56,10 @@ pub(super) struct AdminState {
     turns: Vec<Semaphore>,
     /// One permit for each caller that waits for a turn, or has one.
     waiting: Semaphore,
-    /// One permit for a search of all sessions.
-    search: Semaphore,
-    /// One permit for each caller that waits for a search, or does one.
-    searching: Semaphore,
+    /// Searches of all sessions.
+    searches: OneAtATime,
+    /// Checks of passwords.
+    passwords: OneAtATime,
     /// The failed logins of the pages by address.
     failures: Mutex<Guessing>,
 }
@@ -77,6 +79,9 @@ const WAITING: usize = 32;
 /// Callers that may wait for a search of all sessions, or do one, at once.
 const SEARCHES: usize = 8;
 
+/// Passwords that may wait for their check, or be checked, at once.
+const PASSWORDS: usize = 8;
+
 /// Failed logins of an address in a minute of which the last one and further ones are refused.
 const FAILURES: u32 = 5;
 
@@ -92,18 +97,39 @@ pub(super) enum LoginFailure {
     Blocked,
 }
 
-/// The turn of one caller: to ask a shard, or to search all sessions. Another caller has its turn
+/// The turn of one caller: to ask a shard, to search all sessions, or to have a password checked. Another caller has its turn
 /// when the value is dropped.
 pub(super) struct Turn<'a> {
     _permit: SemaphorePermit<'a>,
     _place: SemaphorePermit<'a>,
 }
 
+/// Something that one caller does at a time, while few others wait.
+struct OneAtATime {
+    turn: Semaphore,
+    /// One permit for each caller that waits for its turn, or has it.
+    places: Semaphore,
+}
+
+impl OneAtATime {
+    fn new(places: usize) -> OneAtATime {
+        OneAtATime { turn: Semaphore::new(1), places: Semaphore::new(places) }
+    }
+
+    /// Waits for the turn. Returns `None` if too many wait already. A caller that goes while it
+    /// waits drops its place.
+    async fn turn(&self) -> Option<Turn<'_>> {
+        let place = self.places.try_acquire().ok()?;
+        let permit = self.turn.acquire().await.ok()?;
+        Some(Turn { _permit: permit, _place: place })
+    }
+}
+
 impl AdminState {
     pub(super) fn new(
         bound: Vec<SocketAddr>,
         hosts: Vec<String>,
-        tokens: TokenFile,
+        credentials: CredentialFile,
         payloads: PayloadViews,
     ) -> AdminState {
         let turns = (0..SHARDS).map(|_| Semaphore::new(1)).collect();
@@ -113,7 +139,7 @@ impl AdminState {
             examining: Arc::new(Semaphore::new(1)),
             bound,
             hosts,
-            tokens,
+            credentials,
             payloads,
             logins: PageLogins::default(),
             audit: AuditLog::default(),
@@ -127,15 +153,21 @@ impl AdminState {
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
-            search: Semaphore::new(1),
-            searching: Semaphore::new(SEARCHES),
+            searches: OneAtATime::new(SEARCHES),
+            passwords: OneAtATime::new(PASSWORDS),
             failures: Mutex::new(Guessing::new(FAILURES)),
         }
     }
 
-    /// Returns the tokens, as the file has them now. Costs a `stat`.
-    pub(super) fn tokens(&self) -> Arc<Tokens> {
-        self.tokens.now()
+    /// Returns the credentials, as the file has them now. Costs a `stat`.
+    pub(super) fn credentials(&self) -> Arc<Credentials> {
+        self.credentials.now()
+    }
+
+    /// Returns true if a caller is still admitted. A caller does not outlive its credential. A user
+    /// of the Unix socket has none.
+    pub(super) fn still_admits(&self, caller: &Caller) -> bool {
+        caller.is_of_socket() || self.credentials().has(caller)
     }
 
     /// Returns true if nobody may see the payload of a message.
@@ -215,9 +247,12 @@ impl AdminState {
     /// Waits for the turn to search all sessions. One search at a time, because each asks the
     /// shards a thousand questions for a million sessions. Returns `None` if too many wait already.
     pub(super) async fn search(&self) -> Option<Turn<'_>> {
-        let place = self.searching.try_acquire().ok()?;
-        let permit = self.search.acquire().await.ok()?;
-        Some(Turn { _permit: permit, _place: place })
+        self.searches.turn().await
+    }
+
+    /// Waits for the turn to check a password. Returns `None` if too many wait already.
+    pub(super) async fn password_turn(&self) -> Option<Turn<'_>> {
+        self.passwords.turn().await
     }
 
     /// Returns the place of an examination; `None` while another one is under way.
@@ -228,6 +263,11 @@ impl AdminState {
     /// Examines the machine and the files of the broker. Blocks for as long as its disks take.
     pub(super) fn examine(&self) -> Vec<Finding> {
         self.examination.get().map(|examine| examine()).unwrap_or_default()
+    }
+
+    /// Returns true if passwords of this address are refused now.
+    pub(super) fn is_login_blocked(&self, now: Instant, address: IpAddr) -> bool {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_blocked(now, address)
     }
 
     /// Counts a failed login of an address.
@@ -292,7 +332,8 @@ mod tests {
 
     #[test]
     fn a_caller_that_goes_while_it_waits_for_a_turn_leaves_its_place() {
-        let state = AdminState::new(Vec::new(), Vec::new(), TokenFile::default(), PayloadViews::Operator);
+        let state =
+            AdminState::new(Vec::new(), Vec::new(), CredentialFile::default(), PayloadViews::Operator);
         let mut cx = Context::from_waker(Waker::noop());
         let Poll::Ready(Some(first)) = pin!(state.turn(0)).poll(&mut cx) else { panic!("the first turn") };
         for n in 0..=WAITING {
@@ -308,7 +349,8 @@ mod tests {
 
     #[test]
     fn eight_callers_wait_for_a_search_and_a_ninth_is_refused() {
-        let state = AdminState::new(Vec::new(), Vec::new(), TokenFile::default(), PayloadViews::Operator);
+        let state =
+            AdminState::new(Vec::new(), Vec::new(), CredentialFile::default(), PayloadViews::Operator);
         let mut cx = Context::from_waker(Waker::noop());
         let Poll::Ready(Some(first)) = pin!(state.search()).poll(&mut cx) else { panic!("the first search") };
         let mut waiting: Vec<_> = (1..SEARCHES).map(|_| Box::pin(state.search())).collect();
@@ -323,7 +365,7 @@ mod tests {
         let state = AdminState::new(
             vec![SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 11_883))],
             vec!["Broker.example.org".to_owned()],
-            TokenFile::default(),
+            CredentialFile::default(),
             PayloadViews::Operator,
         );
         for own in [
@@ -345,7 +387,7 @@ mod tests {
         let everywhere = AdminState::new(
             vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 11_883))],
             Vec::new(),
-            TokenFile::default(),
+            CredentialFile::default(),
             PayloadViews::Operator,
         );
         assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));

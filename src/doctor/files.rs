@@ -1,7 +1,7 @@
 //! The files that the configuration names.
 
 #[cfg(feature = "admin")]
-use crate::admin::access::Tokens;
+use crate::admin::credentials::Credentials;
 use crate::auth::http::headers::HttpHeaders;
 use crate::auth::jwt::keys::TokenKeys;
 use crate::auth::password::file::PasswordFile;
@@ -43,9 +43,12 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         findings.push(read("bans", &path, ban_file::load(&path).map(|_| "valid".to_owned())));
     }
     #[cfg(feature = "admin")]
-    if let Some(path) = config.admin.tokens_path() {
-        let tokens = Tokens::load(&path).map(|_| "valid".to_owned());
-        findings.extend(read_secret("admin tokens", &path, tokens));
+    if let Some(path) = config.admin.credentials_path() {
+        let credentials = Credentials::load(&path).map(|file| {
+            let (tokens, users) = file.counts();
+            format!("{tokens} tokens, {users} users")
+        });
+        findings.extend(read_secret("admin credentials", &path, credentials));
     }
     findings.extend(certificates(&listeners));
     findings

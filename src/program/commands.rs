@@ -3,7 +3,9 @@
 use super::output::{REFUSED, complain, failed, say};
 use clap::Args;
 #[cfg(feature = "admin")]
-use homing::admin::token_command::{self, TokenArguments};
+use homing::admin::credentials::token_command::{self, TokenArguments};
+#[cfg(feature = "admin")]
+use homing::admin::credentials::user_command::{self, UserArguments};
 use homing::auth::passwd::{self, PasswdArguments, PasswdError};
 use homing::config::Config;
 use homing::health;
@@ -49,6 +51,18 @@ pub(crate) fn make_token(arguments: &TokenArguments) -> ExitCode {
     match token_command::run(arguments) {
         Ok(token) => {
             say(&token.unwrap_or_else(|| "deleted".to_owned()));
+            ExitCode::SUCCESS
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Adds, changes or deletes a user of the HTTP interface.
+#[cfg(feature = "admin")]
+pub(crate) fn change_user(arguments: &UserArguments) -> ExitCode {
+    match user_command::run(arguments) {
+        Ok(line) => {
+            say(&line);
             ExitCode::SUCCESS
         }
         Err(error) => failed(&error),

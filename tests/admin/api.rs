@@ -30,7 +30,7 @@ impl Administered {
     /// its sessions, unless they say `--ephemeral`.
     pub fn start_with(arguments: &[&str]) -> Administered {
         let directory = tempfile::tempdir().expect("a directory");
-        let tokens = directory.path().join("tokens");
+        let tokens = directory.path().join("credentials");
         let (viewer, operator) = (token(&tokens, "viewer"), token(&tokens, "operator"));
         let (broker, mqtt, admin) = serve_in(&directory, arguments);
         Administered { broker, mqtt, admin, directory, viewer, operator }
@@ -81,7 +81,23 @@ impl Administered {
 
     /// Makes another token, of this scope. The broker reads it within a second.
     pub fn token(&self, scope: &str) -> String {
-        token(&self.directory.path().join("tokens"), scope)
+        token(&self.credentials(), scope)
+    }
+
+    /// Returns the file of tokens and users.
+    pub fn credentials(&self) -> PathBuf {
+        self.directory.path().join("credentials")
+    }
+
+    /// Adds a user of this scope, with the password "sesame", or gives it this scope. The broker
+    /// reads the file again at the next request.
+    pub fn add_user(&self, name: &str, scope: &str) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.arg("admin-user").arg(self.credentials());
+        command.args([name, "--scope", scope, "--stdin"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().expect("it runs");
+        child.stdin.take().expect("a pipe").write_all(b"sesame\n").expect("it reads");
+        assert!(child.wait().expect("it ends").success());
     }
 
     /// Runs `homing ctl` on the Unix socket. Returns its exit code and both outputs.
@@ -142,7 +158,7 @@ fn serve_in(directory: &tempfile::TempDir, arguments: &[&str]) -> (Process, Sock
         command.arg("--data-dir").arg(path.join("data"));
     }
     command.args(["--set", "admin.addresses=127.0.0.1:0"]);
-    command.arg("--set").arg(format!("admin.tokens_file={}", path.join("tokens").display()));
+    command.arg("--set").arg(format!("admin.credentials={}", path.join("credentials").display()));
     command.arg("--set").arg(format!("admin.socket={}", path.join("s").display()));
     crate::http::serve_with(&mut command)
 }
@@ -217,7 +233,7 @@ fn every_path_but_health_needs_a_token_of_its_scope() {
             }
         }
     }
-    assert_eq!(open, ["/healthz", "/readyz", "/metrics"]);
+    assert_eq!(open, ["/healthz", "/readyz", "/metrics", "/api/v1/login"]);
 }
 
 #[test]
@@ -381,7 +397,7 @@ fn a_token_that_leaves_the_file_is_refused_at_once() {
     let broker = Administered::start();
     assert_eq!(broker.ask("GET", "/api/v1/overview", &broker.viewer).0, 200);
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-    let file = broker.directory.path().join("tokens");
+    let file = broker.directory.path().join("credentials");
     let output = command.arg("admin-token").arg(file).args(["viewer", "--delete"]).output().expect("it runs");
     assert!(output.status.success(), "{output:?}");
     assert_eq!(broker.ask("GET", "/api/v1/overview", &broker.viewer).0, 401);

@@ -28,7 +28,7 @@ fn a_broker_says_what_it_looked_at_and_what_to_do_about_a_trouble() {
     for name in ["broker", "threads", "held memory", "drops", "restart", "limits", "log", "deadlines"] {
         assert!(all.iter().any(|check| check["name"] == name), "{name}: {body:#}");
     }
-    for name in ["configuration", "descriptors", "backlog", "memory", "clock", "admin tokens"] {
+    for name in ["configuration", "descriptors", "backlog", "memory", "clock", "admin credentials"] {
         assert!(all.iter().any(|check| check["name"] == name), "{name}: {body:#}");
     }
     assert_eq!(trouble(&body, "store")["result"], "warn", "it has no store");

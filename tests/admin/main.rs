@@ -11,6 +11,7 @@ mod hostile_readers;
 mod http;
 mod listeners;
 mod live;
+mod logins;
 mod messages;
 mod metrics;
 mod mosquitto;

@@ -268,6 +268,11 @@ fn act(api: &mut Described) {
     api.expect(204, "DELETE", "/api/v1/retained", "/api/v1/retained?topic=lamps/1");
     act_on_letters(api);
     api.expect(200, "POST", "/api/v1/login/code", "/api/v1/login/code");
+    api.broker.add_user("ann", "operator");
+    let login = json!({ "user": "ann", "password": "sesame" }).to_string();
+    assert_eq!(api.ask("POST", "/api/v1/login", "/api/v1/login", &login).0, 200);
+    assert_eq!(api.ask("POST", "/api/v1/login", "/api/v1/login", "{}").0, 400);
+    api.expect(204, "POST", "/api/v1/logout", "/api/v1/logout");
     api.expect(200, "POST", "/api/v1/config/reload", "/api/v1/config/reload?dry_run=true");
     let level = json!({ "level": "debug", "for": "1m" }).to_string();
     let (status, _) = api.ask("PUT", "/api/v1/log/level", "/api/v1/log/level", &level);

@@ -10,11 +10,11 @@ const path = require('node:path')
 const PATIENCE = 15_000
 
 class Broker {
-  // Makes a folder with a token for each scope.
+  // Makes a folder with a token for each scope, and with the user ann.
   constructor(homing) {
     this.homing = homing
     this.folder = fs.mkdtempSync(path.join(os.tmpdir(), 'homing-dashboard-'))
-    const file = path.join(this.folder, 'tokens')
+    const file = path.join(this.folder, 'credentials')
     fs.writeFileSync(file, '')
     this.tokens = {}
     for (const scope of ['viewer', 'operator', 'admin']) {
@@ -23,6 +23,9 @@ class Broker {
       if (!token) throw new Error(`no token: ${made.stdout}${made.stderr}`)
       this.tokens[scope] = token[0]
     }
+    this.password = 'a word of ann'
+    const user = spawnSync(homing, ['admin-user', file, 'ann', '--scope', 'operator', '--stdin'], { input: this.password, encoding: 'utf8' })
+    if (user.status !== 0) throw new Error(`no user: ${user.stdout}${user.stderr}`)
     this.configuration = path.join(this.folder, 'homing.toml')
     this.admin = '127.0.0.1:0'
     this.mqtt = '127.0.0.1:0'
@@ -38,7 +41,7 @@ class Broker {
       `path = "${path.join(this.folder, 'data')}"`,
       '[admin]',
       `addresses = ["${this.addresses.admin}"]`,
-      `tokens_file = "${path.join(this.folder, 'tokens')}"`,
+      `credentials = "${path.join(this.folder, 'credentials')}"`,
       ...this.settings,
       ...more,
     ]

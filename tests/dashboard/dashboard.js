@@ -55,7 +55,7 @@ async function logIn(run, opened, scope = 'operator') {
   const page = await opened.newPage()
   await page.goto(`${run.broker.url}/login`)
   await page.getByLabel('Token').fill(run.broker.tokens[scope])
-  await page.getByRole('button', { name: 'Log in' }).click()
+  await page.getByRole('button', { name: 'Log in with the token' }).click()
   await page.getByRole('heading', { name: 'Overview' }).waitFor()
   return page
 }
@@ -76,8 +76,19 @@ async function loginAndLogout(run) {
   await page.goto(`${run.broker.url}/clients`)
   assert.match(page.url(), /\/login$/)
   await page.getByLabel('Token').fill('hmg_wrong')
-  await page.getByRole('button', { name: 'Log in' }).click()
+  await page.getByRole('button', { name: 'Log in with the token' }).click()
   await page.getByRole('alert').getByText('not known').waitFor()
+  await page.getByLabel('User').fill('ann')
+  await page.getByLabel('Password').fill('wrong')
+  await page.getByRole('button', { name: 'Log in', exact: true }).click()
+  await page.getByRole('alert').getByText('password is wrong').waitFor()
+  await page.getByLabel('User').fill('ann')
+  await page.getByLabel('Password').fill(run.broker.password)
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+  await page.getByText('ann (operator)').waitFor()
+  await page.getByRole('button', { name: 'Log out' }).click()
+  await page.getByRole('heading', { name: 'Log in' }).waitFor()
   const link = run.broker.ctl('dashboard').trim()
   await page.goto(link)
   await page.getByRole('heading', { name: 'Overview' }).waitFor()
@@ -443,7 +454,7 @@ async function restart(run) {
     await run.broker.start()
     await page.locator('#banner').getByRole('link', { name: 'Log in again' }).click()
     await page.getByLabel('Token').fill(run.broker.tokens.operator)
-    await page.getByRole('button', { name: 'Log in' }).click()
+    await page.getByRole('button', { name: 'Log in with the token' }).click()
     await page.getByRole('heading', { name: 'Overview' }).waitFor()
     await page.waitForFunction(() => performance.getEntriesByType('resource').length > 0)
     assert.ok(!(await page.locator('#banner').isVisible()))
@@ -466,7 +477,7 @@ async function pictures(run) {
 }
 
 const CASES = [
-  ['1 a login by token and by code, a used code, a logout', loginAndLogout],
+  ['1 a login by password and by code, a wrong token and password, a used code, a logout', loginAndLogout],
   ['2 a viewer sees no action and gets 403', viewerSeesNoAction],
   ['3 a deaf client: its cause, and its timeline to the acknowledgement', deafClient],
   ['4 the wheel, its page and the metrics have the same total', wheelIsExact],

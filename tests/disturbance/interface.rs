@@ -44,9 +44,10 @@ struct Viewer {
 impl Operated {
     fn serve() -> Operated {
         let directory = tempfile::tempdir().expect("a folder");
-        let tokens = directory.path().join("tokens");
+        let credentials = directory.path().join("credentials");
         let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-        let made = command.arg("admin-token").arg(&tokens).args(["viewer", "--scope", "viewer"]).output();
+        let made =
+            command.arg("admin-token").arg(&credentials).args(["viewer", "--scope", "viewer"]).output();
         let token = String::from_utf8(made.expect("it runs").stdout).expect("text");
         let mut command = homing_serve();
         command.args([
@@ -58,7 +59,7 @@ impl Operated {
             "--set",
         ]);
         let (mut process, mqtt) =
-            Process::serve(command.arg(format!("admin.tokens_file={}", tokens.display())));
+            Process::serve(command.arg(format!("admin.credentials={}", credentials.display())));
         let line = process.line("administration").expect("the address of the interface");
         let address = line.split("http://").nth(1).and_then(|rest| rest.split(": ").next());
         let admin = address.and_then(|address| address.parse().ok()).expect("an address");

@@ -1,6 +1,5 @@
 //! The list of clients, one client, and the actions on it.
 
-use super::cookies::see;
 use super::entry::{ActionForm, login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
@@ -8,6 +7,7 @@ use super::timeline::TimelineDrawing;
 use super::views::{ClientView, MessageRow, bytes, count, long, sentence, shown, until, view_of};
 use crate::admin::access::Scope;
 use crate::admin::commands::{carry_out, message_action, redeliver_by};
+use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions, reference_of};
 use crate::admin::queries::target::ClientTarget;

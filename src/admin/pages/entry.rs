@@ -1,15 +1,14 @@
 //! The rules by which a request belongs to a login.
 
-use super::cookies::{LOGIN_COOKIE, cookie_of};
 use super::page::NoPage;
 use crate::admin::access::{Caller, Scope};
+use crate::admin::browser_login::{self, is_of_own_page, login_of_cookie};
+use crate::admin::cookies::login_cookie_of;
 use crate::admin::failed::Failed;
 use crate::admin::logins::LoggedIn;
-use crate::admin::request::{caller, still_admits};
+use crate::admin::request::caller;
 use crate::admin::state::{AdminState, State};
-use crate::clock;
 use actix_web::HttpRequest;
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use serde::Deserialize;
 
 /// The form of an action: every form has the text of its login.
@@ -30,18 +29,12 @@ pub(super) struct ActionForm {
     pub(super) note: String,
 }
 
-/// Returns the login of a cookie; `None` if there is none or it has ended.
-pub(super) fn login_of_cookie(state: &AdminState, cookie: &str) -> Option<LoggedIn> {
-    state.logins().find(clock::now(), cookie).filter(|login| still_admits(state, &login.caller))
-}
-
 /// Returns the login of a request.
 ///
 /// # Errors
 /// There is none.
 pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
-    let cookie = cookie_of(request, LOGIN_COOKIE).ok_or(NoPage::NoLogin)?;
-    login_of_cookie(state, cookie).ok_or(NoPage::NoLogin)
+    browser_login::login_of(request, state).ok_or(NoPage::NoLogin)
 }
 
 /// The proof of one who may look: by a browser or by a tool.
@@ -59,7 +52,7 @@ impl PageReader {
     /// # Errors
     /// Nothing proves who asks.
     pub(crate) fn of(request: &HttpRequest) -> Result<PageReader, Failed> {
-        let cookie = cookie_of(request, LOGIN_COOKIE);
+        let cookie = login_cookie_of(request);
         let state = request.app_data::<State>();
         match cookie.zip(state).filter(|(cookie, state)| login_of_cookie(state, cookie).is_some()) {
             Some((cookie, _)) => Ok(PageReader::Login(cookie.to_owned())),
@@ -71,7 +64,7 @@ impl PageReader {
     pub(super) fn may_still_read(&self, state: &AdminState) -> bool {
         match self {
             PageReader::Login(cookie) => login_of_cookie(state, cookie).is_some(),
-            PageReader::Caller(caller) => still_admits(state, caller),
+            PageReader::Caller(caller) => state.still_admits(caller),
         }
     }
 }
@@ -86,12 +79,5 @@ pub(super) fn login_of_form(
     csrf: &str,
 ) -> Result<LoggedIn, NoPage> {
     let login = login_of(request, state)?;
-    let same = verify_slices_are_equal(login.csrf.as_bytes(), csrf.as_bytes());
-    if is_own_site(request) && same.is_ok() { Ok(login) } else { Err(NoPage::ForeignForm) }
-}
-
-/// Returns true if no other site sent the request. A browser says where a form was, and another
-/// site cannot forge that. Tools that are no browser say nothing.
-pub(super) fn is_own_site(request: &HttpRequest) -> bool {
-    request.headers().get("sec-fetch-site").is_none_or(|site| site == "same-origin")
+    if is_of_own_page(request, &login, csrf) { Ok(login) } else { Err(NoPage::ForeignForm) }
 }

@@ -1,9 +1,9 @@
 //! The frame of every page: places, the state of the broker, and its worst problem.
 
 use super::assets::{ICON, SCRIPT, STYLE};
-use super::cookies::{THEME_COOKIE, cookie_of};
 use super::views::{count, in_sentence, seconds, view_of};
 use crate::admin::access::{Caller, Scope};
+use crate::admin::cookies::theme_cookie_of;
 use crate::admin::listing::Listed;
 use crate::admin::logins::LoggedIn;
 use crate::admin::queries::sessions::{ListParameters, list_sessions};
@@ -187,7 +187,7 @@ impl PageFrame {
 
 /// Returns the colours that the cookie of a request asks for.
 pub(super) fn theme_of(request: &HttpRequest) -> Theme {
-    cookie_of(request, THEME_COOKIE).map_or(Theme::System, Theme::of)
+    theme_cookie_of(request).map_or(Theme::System, Theme::of)
 }
 
 impl Status {

@@ -1,12 +1,12 @@
 //! The pages of the stored dead letters, and the actions on them.
 
-use super::cookies::see;
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
 use super::views::{bytes, link_of, long, shown};
 use crate::admin::access::Scope;
 use crate::admin::commands::{command_on_letter, republish_to};
+use crate::admin::cookies::see;
 use crate::admin::names::letter_name;
 use crate::admin::payloads::{PayloadPermit, PayloadView, ShownBytes};
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};

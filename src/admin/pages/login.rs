@@ -1,31 +1,35 @@
-//! The login page: a token of `homing admin-token`, or a code of `homing ctl dashboard`, begins a
-//! login.
+//! The login page: a user with a password, a token of `homing admin-token`, or a code of `homing ctl
+//! dashboard` begins a login.
 
-use super::cookies::{LOGIN_COOKIE, cookie_of, see, see_with_cookie};
-use super::entry::{ActionForm, is_own_site, login_of, login_of_form};
+use super::entry::{ActionForm, login_of, login_of_form};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
 use crate::admin::access::Caller;
-use crate::admin::request::still_admits;
-use crate::admin::state::{LoginFailure, State};
+use crate::admin::browser_login::is_own_site;
+use crate::admin::cookies::{ended_login_cookie, login_cookie, login_cookie_of, see_with_cookie};
+use crate::admin::failed::Failed;
+use crate::admin::login_attempt;
+use crate::admin::state::State;
 use crate::clock;
-use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderValue, RETRY_AFTER};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
 use askama::Template;
 use serde::Deserialize;
-use tracing::{info, warn};
+use zeroize::Zeroizing;
 
 #[derive(Template)]
 #[template(path = "login.html", config = "src/admin/askama.toml")]
 struct LoginPage {
     frame: PageFrame,
-    failed: Option<&'static str>,
+    failed: Option<String>,
 }
 
+/// The forms of the login page: a user with a password, or a token.
 #[derive(Deserialize)]
-pub(super) struct LoginForm {
-    token: String,
+#[serde(untagged)]
+pub(super) enum LoginForm {
+    Password { user: String, password: String },
+    Token { token: String },
 }
 
 #[derive(Deserialize)]
@@ -38,10 +42,26 @@ pub(super) async fn page(request: HttpRequest) -> HttpResponse {
 }
 
 pub(super) async fn log_in(request: HttpRequest, state: State, form: web::Form<LoginForm>) -> HttpResponse {
-    let Some(caller) = state.tokens().caller(form.token.trim()) else {
-        return refuse(&request, &state, "This token is not known.");
-    };
-    begin(&state, caller)
+    // No other page may log a browser in.
+    if !is_own_site(&request) {
+        return refused(&request, &Failed::ForeignRequest, "This form is not of this site.");
+    }
+    match form.into_inner() {
+        LoginForm::Password { user, password } => {
+            let password = Zeroizing::new(password);
+            match login_attempt::by_password(&request, &state, user, password).await {
+                Ok(caller) => begin(&request, &state, caller),
+                Err(failed) => refused(&request, &failed, "The user is not known, or the password is wrong."),
+            }
+        }
+        LoginForm::Token { token } => match state.credentials().caller_of_token(token.trim()) {
+            Some(caller) => begin(&request, &state, caller),
+            None => {
+                let failed = login_attempt::failed(&request, &state, "an unknown token");
+                refused(&request, &failed, "This token is not known.")
+            }
+        },
+    }
 }
 
 /// Begins a login by a one-time code of `homing ctl dashboard`.
@@ -52,43 +72,36 @@ pub(super) async fn log_in_by_code(
 ) -> HttpResponse {
     // No other page may log a browser in.
     let caller = state.logins().redeem(clock::now(), form.code.trim());
-    let caller = caller.filter(|caller| is_own_site(&request) && still_admits(&state, caller));
+    let caller = caller.filter(|caller| is_own_site(&request) && state.still_admits(caller));
     let Some(caller) = caller else {
-        return refuse(&request, &state, "This code is not known. It is valid once, and for 60 s.");
+        let failed = login_attempt::failed(&request, &state, "an unknown code");
+        return refused(&request, &failed, "This code is not known. It is valid once, and for 60 s.");
     };
-    begin(&state, caller)
+    begin(&request, &state, caller)
 }
 
-/// Returns the login page after a failed login. After too many failures of an address the answer is
-/// 429. The first of these answers has a line in the log, and the others have none. A valid token
-/// or code is still admitted: both are 256 random bits, so that nobody guesses one, and a flood
-/// locks no operator out.
-fn refuse(request: &HttpRequest, state: &State, why: &'static str) -> HttpResponse {
-    // Users of the Unix socket have no address, and are known.
-    let address = request.peer_addr().map(|address| address.ip());
-    let failure = address.map_or(LoginFailure::Counted, |address| state.login_failed(clock::now(), address));
-    let address = address.map(|address| address.to_string()).unwrap_or_default();
-    let what = match failure {
-        LoginFailure::Counted => "a login with an unknown token or code",
-        LoginFailure::BeginsBlock => {
-            "too many logins with an unknown token or code; further ones of this address are refused for 5 minutes and not logged"
+/// Returns the login page after a failed login. `unknown` is its text if what the form has is not
+/// known.
+fn refused(request: &HttpRequest, failed: &Failed, unknown: &str) -> HttpResponse {
+    let text = match failed {
+        Failed::UnknownCredentials | Failed::ForeignRequest => unknown.to_owned(),
+        Failed::TooManyLogins => {
+            "Too many logins from this address failed. Try again in 5 minutes.".to_owned()
         }
-        LoginFailure::Blocked => return too_many(request),
+        _ => "The broker is busy. Try again.".to_owned(),
     };
-    warn!(target: "homing::audit", event = "audit.login_refused", address, "{what}");
-    if failure == LoginFailure::BeginsBlock { too_many(request) } else { login_form(request, Some(why)) }
-}
-
-/// Returns the login page with 429.
-fn too_many(request: &HttpRequest) -> HttpResponse {
-    let mut answer = login_form(request, Some("Too many logins from this address failed."));
-    *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("300"));
+    let mut answer = login_form(request, Some(text));
+    if !matches!(failed, Failed::UnknownCredentials) {
+        *answer.status_mut() = failed.status_code();
+    }
+    if matches!(failed, Failed::TooManyLogins) {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("300"));
+    }
     answer
 }
 
 /// Returns the login page, which says why a login failed.
-fn login_form(request: &HttpRequest, failed: Option<&'static str>) -> HttpResponse {
+fn login_form(request: &HttpRequest, failed: Option<String>) -> HttpResponse {
     render(&LoginPage { frame: PageFrame::plain(theme_of(request)), failed })
 }
 
@@ -100,18 +113,19 @@ pub(super) async fn state_of_login(request: HttpRequest, state: State) -> HttpRe
     }
 }
 
-fn begin(state: &State, caller: Caller) -> HttpResponse {
-    info!(target: "homing::audit", event = "audit.login", who = %caller.name, scope = %caller.scope, "a login");
-    match state.logins().begin(clock::now(), caller) {
-        Some(cookie) => see_with_cookie("/", &format!("{LOGIN_COOKIE}={cookie}; Path=/")),
-        None => HttpResponse::InternalServerError().finish(),
-    }
+/// Begins a login, and leads to the first page.
+fn begin(request: &HttpRequest, state: &State, caller: Caller) -> HttpResponse {
+    let cookie = match login_attempt::begin(state, caller) {
+        Ok(cookie) => cookie,
+        Err(failed) => return refused(request, &failed, ""),
+    };
+    see_with_cookie("/", &login_cookie(&cookie))
 }
 
 pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> PageResult {
     login_of_form(&request, &state, &form.csrf)?;
-    if let Some(cookie) = cookie_of(&request, LOGIN_COOKIE) {
+    if let Some(cookie) = login_cookie_of(&request) {
         state.logins().end(clock::now(), cookie);
     }
-    Ok(see("/login"))
+    Ok(see_with_cookie("/login", &ended_login_cookie()))
 }

@@ -5,7 +5,7 @@
 //!
 //! | file | concern |
 //! |---|---|
-//! | `assets`, `cookies`, `views` | the files that the pages load, the cookies, and the texts |
+//! | `assets`, `views` | the files that the pages load, and the texts |
 //! | `frame`, `page` | the frame of every page, and the page of an error |
 //! | `entry` | the rules by which a request belongs to a login |
 //! | `timeline`, `subscribers` | parts of pages, too |
@@ -13,7 +13,6 @@
 
 mod assets;
 mod clients;
-mod cookies;
 pub(super) mod docs;
 pub(super) mod entry;
 mod frame;

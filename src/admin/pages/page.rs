@@ -1,8 +1,8 @@
 //! A page, or the reason why there is none.
 
-use super::cookies::see;
 use super::entry::login_of;
 use super::frame::{PageFrame, Theme};
+use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::problem::problem_answer;
 use crate::admin::problem_kind::ProblemKind;

@@ -1,9 +1,9 @@
 //! The switch of the colours.
 
-use super::cookies::{THEME_COOKIE, see_with_cookie};
 use super::entry::login_of_form;
 use super::frame::Theme;
 use super::page::PageResult;
+use crate::admin::cookies::{see_with_cookie, theme_cookie};
 use crate::admin::state::State;
 use actix_web::{HttpRequest, web};
 use serde::Deserialize;
@@ -28,5 +28,5 @@ pub(super) async fn change_theme(
     // A path of this interface. A browser takes two slashes, and a backslash, for another host.
     let is_path = form.back.starts_with('/') && !form.back[1..].starts_with(['/', '\\']);
     let back = if is_path { &form.back } else { "/" };
-    Ok(see_with_cookie(back, &format!("{THEME_COOKIE}={theme}; Path=/; Max-Age=31536000")))
+    Ok(see_with_cookie(back, &theme_cookie(theme)))
 }

@@ -1,6 +1,5 @@
 //! The page of topics: who gets a message, and what is retained.
 
-use super::cookies::see;
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
@@ -8,6 +7,7 @@ use super::subscribers::SubscriberList;
 use super::views::{LONG, bytes, shown, until};
 use crate::admin::access::Scope;
 use crate::admin::commands::delete_retained;
+use crate::admin::cookies::see;
 use crate::admin::queries::by_filter::subscribers;
 use crate::admin::queries::retained::find_retained;
 use crate::admin::queries::whereabouts::receivers;

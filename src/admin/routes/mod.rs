@@ -12,7 +12,7 @@ mod expiry;
 mod health;
 mod json_answer;
 mod log_level;
-mod login_code;
+mod login;
 mod me;
 mod messages;
 mod metrics;
@@ -56,11 +56,10 @@ struct ApiRoute {
 enum Admission {
     /// Everybody. The handler may still ask for a token.
     Everybody,
-    /// A caller with this scope at least: by a token, or by the Unix socket. The handler finds the
-    /// caller as an `Asker`.
+    /// A caller with this scope at least: by a token, by the Unix socket, or by the login of a
+    /// browser. The handler finds the caller as an `Asker`.
     Scope(Scope),
-    /// A viewer by a token, by the Unix socket, or by a login of the pages. The handler finds it as
-    /// a `PageReader`.
+    /// A viewer, as above. The handler finds it as a `PageReader`, which knows when the login ends.
     Reader,
 }
 
@@ -115,7 +114,9 @@ const ROUTES: &[ApiRoute] = &[
     post("/api/v1/config/reload", ADMIN, |to| to.to(config::reload)),
     get("/api/v1/log/level", VIEWER, |to| to.to(log_level::level)),
     put("/api/v1/log/level", ADMIN, |to| to.to(log_level::set)),
-    post("/api/v1/login/code", VIEWER, |to| to.to(login_code::code)),
+    post("/api/v1/login", EVERYBODY, |to| to.to(login::log_in)),
+    post("/api/v1/login/code", VIEWER, |to| to.to(login::code)),
+    post("/api/v1/logout", VIEWER, |to| to.to(login::log_out)),
     get("/api/v1/expiry", VIEWER, |to| to.to(expiry::expiry)),
     get("/api/v1/traces", OPERATOR, |to| to.to(traces::list)),
     post("/api/v1/traces", OPERATOR, |to| to.to(traces::begin)),

@@ -3,7 +3,7 @@
 use crate::admin::access::Caller;
 use crate::admin::event_stream::{event, event_stream};
 use crate::admin::failed::Failed;
-use crate::admin::request::{Asker, still_admits};
+use crate::admin::request::Asker;
 use crate::admin::state::{AdminState, State};
 use actix_web::web::{Bytes, Path};
 use actix_web::{HttpRequest, HttpResponse};
@@ -56,7 +56,7 @@ async fn write(
     (number, mut after): (u64, u64),
     to: &Sender<Bytes>,
 ) -> Result<(), Gone> {
-    while still_admits(state, caller) {
+    while state.still_admits(caller) {
         let page = tokio::select! {
             () = to.closed() => return Err(Gone),
             page = state.traces().watch(number, (after, STEPS), SILENCE) => page,

@@ -194,29 +194,38 @@ impl PasswdArguments {
 
     /// Hashes a password with a random salt.
     fn hash(&self, password: &str) -> Result<PasswordHash, PasswdError> {
-        let password = password.as_bytes();
+        let bytes = password.as_bytes();
         match self.hash_choice() {
-            HashChoice::Argon2id => Argon2Hash::create(password, random::<SALT>()?.as_slice())
-                .map(PasswordHash::Argon2)
-                .map_err(|_| PasswdError::Password("argon2 cannot hash this password")),
+            HashChoice::Argon2id => hash_for_people(password),
             HashChoice::Pbkdf2 => {
                 let iterations = self.iterations.unwrap_or(PBKDF2_ITERATIONS);
                 let salt = random::<PBKDF2_SALT>()?;
-                Ok(PasswordHash::Pbkdf2(Pbkdf2Hash::create(password, iterations, salt.as_slice())))
+                Ok(PasswordHash::Pbkdf2(Pbkdf2Hash::create(bytes, iterations, salt.as_slice())))
             }
             HashChoice::Scram if !password.is_ascii() => Err(PasswdError::Password(
                 "scram needs a password of ASCII characters, because clients change others before they hash them; \
                  take another password, or -H argon2id",
             )),
             HashChoice::Scram => {
-                Ok(PasswordHash::Scram(ScramHash::create(password, random::<SALT>()?.as_slice())))
+                Ok(PasswordHash::Scram(ScramHash::create(bytes, random::<SALT>()?.as_slice())))
             }
         }
     }
 }
 
+/// Returns the hash of a password that a person chose: slow to guess, with a random salt. Takes 20
+/// ms.
+///
+/// # Errors
+/// The system has no randomness.
+pub fn hash_for_people(password: &str) -> Result<PasswordHash, PasswdError> {
+    Argon2Hash::create(password.as_bytes(), random::<SALT>()?.as_slice())
+        .map(PasswordHash::Argon2)
+        .map_err(|_| PasswdError::Password("argon2 cannot hash this password"))
+}
+
 /// Returns true for a name that means the same user when the file is read again.
-fn is_user_name(user: &str) -> bool {
+pub fn is_user_name(user: &str) -> bool {
     let is_allowed = |c: char| c != ':' && !c.is_control();
     !user.is_empty() && user.trim() == user && !user.starts_with('#') && user.chars().all(is_allowed)
 }

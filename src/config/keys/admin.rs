@@ -34,10 +34,12 @@ section! {
         socket: String = String::new(),
             ValueType::Path.or("auto", "in the runtime or data directory"),
             why: "No token is needed where the kernel knows who asks.";
-        /// The file of tokens, as `homing admin-token` writes it. A request has a token as
-        /// `Authorization: Bearer TOKEN`. Without the file only /healthz, /readyz, and on this
-        /// machine /metrics, are answered over TCP.
-        tokens_file: String = String::new(),
+        /// The file of those who may use the interface over TCP: tokens for programs, as `homing
+        /// admin-token` writes them, and users with passwords for people, as `homing admin-user`
+        /// writes them. A program sends `Authorization: Bearer TOKEN`. The file is read again when
+        /// it changes. Without the file only /healthz, /readyz, and on this machine /metrics, are
+        /// answered over TCP.
+        credentials: String = String::new(),
             ValueType::Path.or("off", "no file");
         /// Names by which browsers and tools reach the interface over TCP, such as
         /// "broker.example.com", without a port. Loopback and the addresses of the interface need
@@ -61,9 +63,9 @@ section! {
 }
 
 impl Admin {
-    /// Returns the path of the file of tokens; `None` without one.
-    pub fn tokens_path(&self) -> Option<PathBuf> {
-        path_of(&self.tokens_file)
+    /// Returns the path of the file of credentials; `None` without one.
+    pub fn credentials_path(&self) -> Option<PathBuf> {
+        path_of(&self.credentials)
     }
 
     /// Returns the path of the Unix socket; `None` for none. `runtime` is systemd's

@@ -59,7 +59,7 @@ fn complete(operation: &mut Value, method: &str, least: Option<Scope>) {
         // Nobody proves who asks, and the broker starts or has too much to do.
         Some(_) => {
             refusals.extend(["401", "503"]);
-            json!([{ "token": [] }])
+            json!([{ "token": [] }, { "login": [] }])
         }
         None => json!([]),
     };

@@ -1,0 +1,70 @@
+//! /api/v1/login, /api/v1/login/code and /api/v1/logout: logins of browsers.
+
+use super::json_answer::JsonAnswer;
+use crate::admin::browser_login::{is_own_site, login_of_cookie};
+use crate::admin::cookies::{ended_login_cookie, login_cookie, login_cookie_of};
+use crate::admin::failed::Failed;
+use crate::admin::login_attempt;
+use crate::admin::request::Asker;
+use crate::admin::state::State;
+use crate::clock;
+use actix_web::http::header::SET_COOKIE;
+use actix_web::web::Json;
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+use serde_json::json;
+use tracing::info;
+use zeroize::Zeroizing;
+
+/// The body of /api/v1/login.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PasswordLogin {
+    user: String,
+    password: String,
+}
+
+/// Begins a login with the name and the password of a user. Returns the cookie of the login, and
+/// the text that a request with the cookie needs if it changes something.
+pub(crate) async fn log_in(
+    request: HttpRequest,
+    state: State,
+    body: web::Bytes,
+) -> Result<HttpResponse, Failed> {
+    // Another site could log a browser in as somebody else.
+    if !is_own_site(&request) {
+        return Err(Failed::ForeignRequest);
+    }
+    let body = Zeroizing::new(body.to_vec());
+    let given: PasswordLogin = serde_json::from_slice(&body).map_err(|error| {
+        Failed::Parameter(format!(r#"the body must be {{"user": NAME, "password": TEXT}}: {error}"#))
+    })?;
+    let password = Zeroizing::new(given.password);
+    let caller = login_attempt::by_password(&request, &state, given.user, password).await?;
+    let cookie = login_attempt::begin(&state, caller)?;
+    let login = login_of_cookie(&state, &cookie).ok_or(Failed::UnknownCredentials)?;
+    let body = json!({
+        "name": login.caller.name,
+        "scope": login.caller.scope.name(),
+        "csrf": login.csrf,
+    });
+    Ok(HttpResponse::Ok().insert_header((SET_COOKIE, login_cookie(&cookie))).json(body))
+}
+
+/// Ends the login that the request belongs to. A token stays valid.
+pub(crate) async fn log_out(request: HttpRequest, state: State) -> HttpResponse {
+    if let Some(cookie) = login_cookie_of(&request) {
+        state.logins().end(clock::now(), cookie);
+    }
+    HttpResponse::NoContent().insert_header((SET_COOKIE, ended_login_cookie())).finish()
+}
+
+/// Returns a code that begins one login within a minute, with the scope of the caller, and the
+/// addresses of the pages.
+pub(crate) async fn code(caller: Asker, state: State) -> JsonAnswer {
+    let caller = caller.into_inner();
+    info!(target: "homing::audit", event = "audit.login_code", who = %caller.name, scope = %caller.scope, "a one-time code for a login");
+    let code = state.logins().code_for(clock::now(), caller).ok_or(Failed::Busy)?;
+    let urls: Vec<_> = state.addresses().iter().map(|address| format!("http://{address}/")).collect();
+    Ok(Json(json!({ "code": code, "expires_in": 60, "urls": urls })))
+}

@@ -1,0 +1,143 @@
+//! Logins of users with passwords, by the page and by the interface for programs.
+
+use crate::api::{Administered, json_of};
+use crate::http::{LOCAL, request, request_with_body};
+use crate::pages::{cookie_of, get, post};
+use crate::support::until;
+use serde_json::{Value, json};
+use std::process::Command;
+
+/// Logs in by the interface for programs. Returns the status and the whole answer.
+fn log_in(broker: &Administered, user: &str, password: &str) -> (u16, String) {
+    let body = json!({ "user": user, "password": password }).to_string();
+    request_with_body(broker.admin, "POST", "/api/v1/login", LOCAL, &body)
+}
+
+/// Sends a request for programs with a cookie and further headers.
+fn ask(broker: &Administered, method: &str, path: &str, cookie: &str, headers: &str) -> (u16, String) {
+    let headers = format!("{LOCAL}Cookie: {cookie}\r\nContent-Length: 0\r\n{headers}");
+    request(broker.admin, method, path, &headers)
+}
+
+#[test]
+fn a_user_logs_in_with_a_password_on_the_page() {
+    let broker = Administered::start();
+    broker.add_user("ann", "operator");
+    for form in ["user=ann&password=wrong", "user=bob&password=sesame", "user=&password="] {
+        let (status, answer) = post(&broker, "/login", "", form);
+        assert!(status == 200 && answer.contains("not known") && !answer.contains("set-cookie"), "{answer}");
+    }
+    let (status, answer) = post(&broker, "/login", "", "user=ann&password=sesame");
+    assert_eq!(status, 303, "{answer}");
+    let (_, page) = get(&broker, "/", &cookie_of(&answer));
+    assert!(page.contains("ann (operator)"), "{page}");
+}
+
+#[test]
+fn a_login_by_the_interface_acts_with_its_cookie_and_the_text_that_no_other_site_knows() {
+    let broker = Administered::start();
+    broker.add_user("ann", "operator");
+    let mut client = broker.stuck_client("pump");
+    let (status, answer) = log_in(&broker, "ann", "sesame");
+    assert_eq!(status, 200, "{answer}");
+    let (cookie, login) = (cookie_of(&answer), json_of(&answer));
+    assert_eq!((&login["name"], &login["scope"]), (&json!("ann"), &json!("operator")));
+    let (status, answer) = ask(&broker, "GET", "/api/v1/me", &cookie, "");
+    assert_eq!((status, json_of(&answer)), (200, login.clone()));
+    let csrf = format!("X-CSRF-Token: {}\r\n", login["csrf"].as_str().expect("text"));
+    let path = "/api/v1/clients/pump/disconnect";
+    let foreign = format!("{csrf}Sec-Fetch-Site: cross-site\r\n");
+    for headers in ["", "X-CSRF-Token: guessed\r\n", &foreign] {
+        let (status, answer) = ask(&broker, "POST", path, &cookie, headers);
+        assert!(status == 403 && answer.contains("/api/problems/foreign-request"), "{headers}: {answer}");
+    }
+    client.settle();
+    assert_eq!(ask(&broker, "POST", path, &cookie, &csrf).0, 204);
+    client.expect_disconnected(0x98);
+    assert_eq!(ask(&broker, "POST", "/api/v1/config/reload", &cookie, &csrf).0, 403, "an operator");
+    let (status, answer) = ask(&broker, "POST", "/api/v1/logout", &cookie, &csrf);
+    assert!(status == 204 && answer.contains("Max-Age=0"), "{answer}");
+    assert_eq!(ask(&broker, "GET", "/api/v1/me", &cookie, "").0, 401);
+}
+
+#[test]
+fn another_site_cannot_log_a_browser_in() {
+    let broker = Administered::start();
+    broker.add_user("ann", "viewer");
+    let headers = format!("{LOCAL}Sec-Fetch-Site: cross-site\r\n");
+    let body = json!({ "user": "ann", "password": "sesame" }).to_string();
+    let (status, answer) = request_with_body(broker.admin, "POST", "/api/v1/login", &headers, &body);
+    assert!(status == 403 && !answer.contains("set-cookie"), "{answer}");
+    let headers = format!("{headers}Content-Type: application/x-www-form-urlencoded\r\n");
+    let form = format!("token={}", broker.viewer);
+    let (status, answer) = request_with_body(broker.admin, "POST", "/login", &headers, &form);
+    assert!(status == 403 && !answer.contains("set-cookie"), "{answer}");
+}
+
+#[test]
+fn after_five_wrong_passwords_an_address_is_refused_with_the_right_one_too() {
+    let mut broker = Administered::start();
+    broker.add_user("ann", "admin");
+    for _ in 0..4 {
+        assert_eq!(log_in(&broker, "ann", "guess").0, 401);
+    }
+    let (status, answer) = log_in(&broker, "ann", "guess");
+    assert!(status == 429 && answer.contains("retry-after: 300"), "{answer}");
+    assert_eq!(log_in(&broker, "ann", "sesame").0, 429);
+    // A token cannot be guessed, so a flood of passwords locks no tool out.
+    assert_eq!(broker.ask("GET", "/api/v1/me", &broker.viewer).0, 200);
+    let refusals = broker.lines_until("further ones of this address are refused");
+    let refusals = refusals.iter().filter(|line| line.contains("audit.login_refused"));
+    assert_eq!(refusals.count(), 5);
+}
+
+#[test]
+fn a_login_ends_when_its_user_leaves_the_file_or_has_another_password() {
+    let broker = Administered::start();
+    broker.add_user("ann", "viewer");
+    let login = || cookie_of(&log_in(&broker, "ann", "sesame").1);
+    let is_known = |cookie: &str| ask(&broker, "GET", "/api/v1/me", cookie, "").0 == 200;
+    let before = login();
+    assert!(is_known(&before));
+    // The same password with another salt is another credential.
+    broker.add_user("ann", "viewer");
+    until("the end of the login", || (!is_known(&before)).then_some(()));
+    let after = login();
+    assert!(is_known(&after));
+    let file = broker.credentials();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    let output = command.arg("admin-user").arg(&file).args(["ann", "--delete"]).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    until("the end of the login", || (!is_known(&after)).then_some(()));
+    assert_eq!(log_in(&broker, "ann", "sesame").0, 401);
+}
+
+#[test]
+fn a_user_that_cannot_be_stored_is_refused_and_the_file_stays() {
+    let broker = Administered::start();
+    let file = broker.credentials();
+    let before = std::fs::read_to_string(&file).expect("it exists");
+    for (arguments, part) in [
+        (["a:b", "--delete"], "colon"),
+        (["nobody", "--delete"], "does not stand there"),
+        (["ann", "--scope=root"], "viewer, operator or admin"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        let output = command.arg("admin-user").arg(&file).args(arguments).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && text.contains(part), "{arguments:?}: {text}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).expect("it exists"), before);
+}
+
+#[test]
+fn a_login_that_cannot_be_read_names_what_would_be_right() {
+    let broker = Administered::start();
+    for body in ["", "[]", r#"{"user":"ann"}"#, r#"{"user":"ann","password":"x","more":1}"#] {
+        let (status, answer) = request_with_body(broker.admin, "POST", "/api/v1/login", LOCAL, body);
+        let detail = json_of(&answer)["detail"].clone();
+        let names_it = |text: &str| text.contains("user") && text.contains("password");
+        assert!(status == 400 && detail.as_str().is_some_and(names_it), "{answer}");
+        assert_ne!(detail, Value::Null);
+    }
+}
