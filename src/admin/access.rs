@@ -4,7 +4,9 @@
 //! own user may do everything there, others may look. All others prove themselves by the file of
 //! [credentials](super::credentials).
 
+use actix_web::{HttpMessage, HttpRequest};
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// SHA-256 of what stands for a credential in its file.
@@ -48,6 +50,27 @@ impl fmt::Display for Scope {
     }
 }
 
+/// The number of a request since the start, in its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestNumber(pub(super) u64);
+
+/// Where a request came from, for the audit log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The address at the other end of the connection; `None` on the Unix socket.
+    pub(super) address: Option<IpAddr>,
+    /// The number of the request since the start. The answer has it as `X-Request-Id`.
+    pub(super) request: u64,
+}
+
+impl Origin {
+    /// Returns the origin of a request.
+    pub(super) fn of(request: &HttpRequest) -> Origin {
+        let number = request.extensions().get::<RequestNumber>().map_or(0, |number| number.0);
+        Origin { address: request.peer_addr().map(|address| address.ip()), request: number }
+    }
+}
+
 /// A caller that has proven itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
@@ -57,9 +80,16 @@ pub struct Caller {
     pub scope: Scope,
     /// The credential that the caller has shown; `None` on the Unix socket.
     pub(super) credential: Option<Fingerprint>,
+    /// The request by which the caller asks.
+    pub(super) origin: Origin,
 }
 
 impl Caller {
+    /// Returns the caller as the one of this request.
+    pub(super) fn of_request(self, request: &HttpRequest) -> Caller {
+        Caller { origin: Origin::of(request), ..self }
+    }
+
     /// Returns true if the caller came by the Unix socket.
     pub(super) fn is_of_socket(&self) -> bool {
         self.credential.is_none()
@@ -75,6 +105,6 @@ impl PeerUser {
     pub(super) fn caller(self) -> Caller {
         let own = rustix::process::geteuid().as_raw();
         let scope = if self.0 == 0 || self.0 == own { Scope::Admin } else { Scope::Viewer };
-        Caller { name: format!("uid:{}", self.0), scope, credential: None }
+        Caller { name: format!("uid:{}", self.0), scope, credential: None, origin: Origin::default() }
     }
 }

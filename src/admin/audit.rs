@@ -45,6 +45,10 @@ pub(super) struct AuditEntry {
     pub(super) who: String,
     /// The word of the caller's scope.
     pub(super) scope: &'static str,
+    /// The address of the caller, or "unix socket".
+    pub(super) source: String,
+    /// The number of the request since the start: `X-Request-Id` of its answer.
+    pub(super) request: u64,
     /// The name of the action.
     pub(super) action: &'static str,
     /// The client, topic or other thing that the action is about.
@@ -70,7 +74,12 @@ impl AuditLog {
         let AuditedAction { action: name, target, arguments, result } = action;
         let (target, arguments) = (shortened(target), shortened(arguments));
         let (who, scope) = (&caller.name, caller.scope);
-        info!(target: "homing::audit", event = "audit.action", who = %who, scope = %scope, action = %name, on = ?target, ?arguments, %result, "an operator acted");
+        let source = caller.origin.address.map_or_else(|| "unix socket".to_owned(), |ip| ip.to_string());
+        let request = caller.origin.request;
+        info!(
+            target: "homing::audit", event = "audit.action", who = who.as_str(), scope = %scope, source, request,
+            action = name, on = target.as_str(), arguments = arguments.as_str(), %result, "an operator acted"
+        );
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.next += 1;
         let entry = AuditEntry {
@@ -78,6 +87,8 @@ impl AuditLog {
             unix_ms: clock::unix_millis(),
             who: who.clone(),
             scope: scope.name(),
+            source,
+            request,
             action: name,
             target,
             arguments,
@@ -103,12 +114,13 @@ fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::access::Scope;
+    use crate::admin::access::{Origin, Scope};
 
     #[test]
     fn the_newest_action_comes_first_and_the_oldest_goes() {
         let audit = AuditLog::default();
-        let caller = Caller { name: "me".to_owned(), scope: Scope::Operator, token: None };
+        let origin = Origin { address: None, request: 7 };
+        let caller = Caller { name: "me".to_owned(), scope: Scope::Operator, credential: None, origin };
         for n in 0..=KEPT {
             let (arguments, result) = (String::new(), "done".to_owned());
             audit.note(&caller, &AuditedAction { action: "skip", target: &n.to_string(), arguments, result });
@@ -117,5 +129,6 @@ mod tests {
         assert_eq!(last.len(), KEPT);
         assert_eq!((last[0].target.as_str(), last[0].n), ("1000", 1_001));
         assert_eq!(last[KEPT - 1].target, "1");
+        assert_eq!((last[0].source.as_str(), last[0].request), ("unix socket", 7));
     }
 }

@@ -18,7 +18,8 @@ pub(super) fn login_of_cookie(state: &AdminState, cookie: &str) -> Option<Logged
 
 /// Returns the login of a request; `None` if there is none or it has ended.
 pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Option<LoggedIn> {
-    login_of_cookie(state, login_cookie_of(request)?)
+    let login = login_of_cookie(state, login_cookie_of(request)?)?;
+    Some(LoggedIn { caller: login.caller.of_request(request), ..login })
 }
 
 /// Returns true if no other site sent the request. A browser says where a request comes from, and

@@ -5,19 +5,28 @@
 //! the password of a blocked address is not even looked at.
 
 use super::access::Caller;
+use super::audit::{AuditedAction, arguments};
 use super::failed::Failed;
 use super::state::{LoginFailure, State};
 use crate::clock;
 use actix_web::{HttpRequest, web};
-use tracing::{info, warn};
+use tracing::warn;
 use zeroize::Zeroizing;
 
-/// Begins a login. Returns the value of its cookie.
+/// Begins a login of the caller of a request. `by` is what the caller has shown. Returns the value of
+/// its cookie.
 ///
 /// # Errors
 /// The system has no randomness.
-pub(super) fn begin(state: &State, caller: Caller) -> Result<String, Failed> {
-    info!(target: "homing::audit", event = "audit.login", who = %caller.name, scope = %caller.scope, "a login");
+pub(super) fn begin(
+    request: &HttpRequest,
+    state: &State,
+    caller: Caller,
+    by: &'static str,
+) -> Result<String, Failed> {
+    let caller = caller.of_request(request);
+    let (arguments, result) = (arguments(&[Some(("by", by.to_owned()))]), "done".to_owned());
+    state.audit().note(&caller, &AuditedAction { action: "login", target: "", arguments, result });
     state.logins().begin(clock::now(), caller).ok_or(Failed::Busy)
 }
 

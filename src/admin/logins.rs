@@ -119,10 +119,10 @@ impl PageLogins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::access::Scope;
+    use crate::admin::access::{Origin, Scope};
 
     fn caller() -> Caller {
-        Caller { name: "ann".to_owned(), scope: Scope::Viewer, credential: None }
+        Caller { name: "ann".to_owned(), scope: Scope::Viewer, credential: None, origin: Origin::default() }
     }
 
     #[test]

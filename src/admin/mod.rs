@@ -63,7 +63,7 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::config::Admin;
 use crate::scheduling;
-use access::PeerUser;
+use access::{PeerUser, RequestNumber};
 use actix_web::body::MessageBody;
 use actix_web::dev::{Server, ServerHandle, ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
@@ -74,7 +74,7 @@ use actix_web::http::header::{
 };
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, PayloadConfig, route};
-use actix_web::{App, Error, HttpServer, ResponseError};
+use actix_web::{App, Error, HttpMessage, HttpServer, ResponseError};
 use credentials::file::CredentialFile;
 use failed::Failed;
 use pages::entry::PageReader;
@@ -131,6 +131,9 @@ const HEADERS: [(HeaderName, &str); 4] = [
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
 ];
+
+/// The header of an answer that has the number of its request. The audit log has the number, too.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The running interface. Dropping the value stops it.
 pub struct AdminServer {
@@ -308,6 +311,8 @@ async fn guard(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let number = request.app_data::<Data<AdminState>>().map_or(0, |state| state.next_request());
+    request.extensions_mut().insert(RequestNumber(number));
     // No name is resolved to a Unix socket.
     let is_unix = request.conn_data::<PeerUser>().is_some();
     let own = is_unix
@@ -323,26 +328,27 @@ async fn guard(
         // Keeps no copy of the request, because the router needs the only one.
         match tokio::time::timeout(time, answered(request, next)).await {
             Ok(response) => response?,
-            Err(_) => return Err(late()),
+            Err(_) => return Err(late(number)),
         }
     } else {
         let detail = "the Host header names neither loopback, nor an address of this interface, nor a name in admin.hosts";
         request.into_response(problem_answer(ProblemKind::ForeignHost, detail))
     };
-    add_headers(response.headers_mut());
+    add_headers(response.headers_mut(), number);
     Ok(response)
 }
 
 /// Returns the answer to a request that was not complete in time. It is an error, because the
 /// request is gone.
-fn late() -> Error {
+fn late(number: u64) -> Error {
     let mut response = Failed::Late.error_response();
-    add_headers(response.headers_mut());
+    add_headers(response.headers_mut(), number);
     InternalError::from_response(Failed::Late, response).into()
 }
 
-/// Adds the headers of every answer.
-fn add_headers(headers: &mut HeaderMap) {
+/// Adds the headers of every answer: those that are fixed, and the number of the request.
+fn add_headers(headers: &mut HeaderMap, number: u64) {
+    headers.insert(REQUEST_ID, HeaderValue::from(number));
     for (name, value) in HEADERS {
         // The files of the pages are the only answers that may be stored.
         if !headers.contains_key(&name) {
@@ -397,7 +403,7 @@ mod tests {
 
     #[test]
     fn the_answer_to_a_late_request_has_the_headers_of_every_answer() {
-        let error = late();
+        let error = late(7);
         assert_eq!(error.as_response_error().status_code(), StatusCode::REQUEST_TIMEOUT);
         let answer = error.error_response();
         assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);

@@ -48,13 +48,13 @@ pub(super) fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
 /// Nothing proves who asks, or another site may have sent the request.
 fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if let Some(user) = request.conn_data::<PeerUser>() {
-        return Ok(user.caller());
+        return Ok(user.caller().of_request(request));
     }
     let state = request.app_data::<State>().ok_or(Failed::Unauthorized)?;
     if let Some(header) = request.headers().get(AUTHORIZATION) {
         let token = header.to_str().ok().and_then(|header| header.strip_prefix("Bearer "));
         let caller = token.and_then(|token| state.credentials().caller_of_token(token));
-        return caller.ok_or(Failed::Unauthorized);
+        return caller.map(|caller| caller.of_request(request)).ok_or(Failed::Unauthorized);
     }
     let login = login_of(request, state).ok_or(Failed::Unauthorized)?;
     if may_use(request, &login) { Ok(login.caller) } else { Err(Failed::ForeignRequest) }

@@ -20,6 +20,7 @@ use crate::finding::Finding;
 use crate::time::Instant;
 use actix_web::web::Data;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
@@ -47,6 +48,8 @@ pub(super) struct AdminState {
     stuck: StuckSearch,
     wheel: LastWheel,
     requests: RequestCounts,
+    /// The number of the last request.
+    last_request: AtomicU64,
     timeline: Timeline,
     /// One permit for each live stream that may be open.
     streams: Arc<Semaphore>,
@@ -148,6 +151,7 @@ impl AdminState {
             stuck: StuckSearch::default(),
             wheel: LastWheel::default(),
             requests: RequestCounts::default(),
+            last_request: AtomicU64::new(0),
             timeline: Timeline::default(),
             streams: Arc::new(Semaphore::new(STREAMS)),
             has_started: Notify::new(),
@@ -173,6 +177,11 @@ impl AdminState {
     /// Returns true if nobody may see the payload of a message.
     pub(super) fn hides_payloads(&self) -> bool {
         self.payloads == PayloadViews::Never
+    }
+
+    /// Returns the number of a new request.
+    pub(super) fn next_request(&self) -> u64 {
+        self.last_request.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Returns the counts of requests.

@@ -52,8 +52,16 @@ fn a_login_by_the_interface_acts_with_its_cookie_and_the_text_that_no_other_site
         assert!(status == 403 && answer.contains("/api/problems/foreign-request"), "{headers}: {answer}");
     }
     client.settle();
-    assert_eq!(ask(&broker, "POST", path, &cookie, &csrf).0, 204);
+    let (status, answer) = ask(&broker, "POST", path, &cookie, &csrf);
+    assert_eq!(status, 204);
     client.expect_disconnected(0x98);
+    let (_, id) = answer.split_once("x-request-id: ").expect("each answer has it");
+    let id: u64 = id.lines().next().and_then(|line| line.parse().ok()).expect("a number");
+    let audit = json_of(&broker.ask("GET", "/api/v1/audit", &broker.token("admin")).1);
+    let noted = |n: usize, name: &str| audit["actions"][n][name].clone();
+    assert_eq!(["action", "who", "source"].map(|name| noted(0, name)), ["disconnect", "ann", "127.0.0.1"]);
+    assert_eq!(noted(0, "request"), id);
+    assert_eq!(["action", "who", "arguments"].map(|name| noted(1, name)), ["login", "ann", "by=password"]);
     assert_eq!(ask(&broker, "POST", "/api/v1/config/reload", &cookie, &csrf).0, 403, "an operator");
     let (status, answer) = ask(&broker, "POST", "/api/v1/logout", &cookie, &csrf);
     assert!(status == 204 && answer.contains("Max-Age=0"), "{answer}");

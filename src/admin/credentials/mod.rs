@@ -13,7 +13,7 @@ pub(super) mod file;
 pub mod token_command;
 pub mod user_command;
 
-use super::access::{Caller, Fingerprint, Scope};
+use super::access::{Caller, Fingerprint, Origin, Scope};
 use crate::auth::file_error::{FileError, LineErrors, entries};
 use crate::auth::password::hash::{HashKind, PasswordHash};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -82,7 +82,11 @@ impl Credentials {
     /// Returns true if the credential of this caller still stands in the file, with its name and
     /// scope.
     pub(super) fn has(&self, caller: &Caller) -> bool {
-        self.0.iter().any(|known| known.caller() == *caller)
+        let Caller { name, scope, credential, .. } = caller;
+        let is_it = |known: &Credential| {
+            *credential == Some(known.fingerprint) && known.name == *name && known.scope == *scope
+        };
+        self.0.iter().any(is_it)
     }
 
     /// Returns the caller that has this token. Looks at all credentials, so that the time says
@@ -149,7 +153,12 @@ impl Credential {
     }
 
     fn caller(&self) -> Caller {
-        Caller { name: self.name.clone(), scope: self.scope, credential: Some(self.fingerprint) }
+        Caller {
+            name: self.name.clone(),
+            scope: self.scope,
+            credential: Some(self.fingerprint),
+            origin: Origin::default(),
+        }
     }
 }
 

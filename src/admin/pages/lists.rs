@@ -118,8 +118,15 @@ pub(super) async fn slow(request: HttpRequest, state: State) -> PageResult {
     }))
 }
 
-const AUDIT: [PageColumn; 6] =
-    [text("time"), text("who"), text("action"), text("target"), text("arguments"), text("result")];
+const AUDIT: [PageColumn; 7] = [
+    text("time"),
+    text("who"),
+    text("from"),
+    text("action"),
+    text("target"),
+    text("arguments"),
+    text("result"),
+];
 
 /// Returns a name of the interface as words.
 fn plain(name: &str) -> String {
@@ -131,9 +138,9 @@ pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     permit(&login.caller, Scope::Admin)?;
     let rows = state.audit().last(ACTIONS).into_iter().map(|entry| {
-        let AuditEntry { unix_ms, who, scope, action, target, arguments, result, .. } = entry;
+        let AuditEntry { unix_ms, who, scope, source, action, target, arguments, result, .. } = entry;
         let who = format!("{who} ({scope})");
-        vec![clock_time(unix_ms), who, plain(action), target, arguments, plain(&result)]
+        vec![clock_time(unix_ms), who, source, plain(action), target, arguments, plain(&result)]
     });
     Ok(render(&ListPage {
         frame: PageFrame::of(&request, &state, &login, "/audit").await,

@@ -50,12 +50,12 @@ pub(super) async fn log_in(request: HttpRequest, state: State, form: web::Form<L
         LoginForm::Password { user, password } => {
             let password = Zeroizing::new(password);
             match login_attempt::by_password(&request, &state, user, password).await {
-                Ok(caller) => begin(&request, &state, caller),
+                Ok(caller) => begin(&request, &state, caller, "password"),
                 Err(failed) => refused(&request, &failed, "The user is not known, or the password is wrong."),
             }
         }
         LoginForm::Token { token } => match state.credentials().caller_of_token(token.trim()) {
-            Some(caller) => begin(&request, &state, caller),
+            Some(caller) => begin(&request, &state, caller, "token"),
             None => {
                 let failed = login_attempt::failed(&request, &state, "an unknown token");
                 refused(&request, &failed, "This token is not known.")
@@ -77,7 +77,7 @@ pub(super) async fn log_in_by_code(
         let failed = login_attempt::failed(&request, &state, "an unknown code");
         return refused(&request, &failed, "This code is not known. It is valid once, and for 60 s.");
     };
-    begin(&request, &state, caller)
+    begin(&request, &state, caller, "code")
 }
 
 /// Returns the login page after a failed login. `unknown` is its text if what the form has is not
@@ -114,8 +114,8 @@ pub(super) async fn state_of_login(request: HttpRequest, state: State) -> HttpRe
 }
 
 /// Begins a login, and leads to the first page.
-fn begin(request: &HttpRequest, state: &State, caller: Caller) -> HttpResponse {
-    let cookie = match login_attempt::begin(state, caller) {
+fn begin(request: &HttpRequest, state: &State, caller: Caller, by: &'static str) -> HttpResponse {
+    let cookie = match login_attempt::begin(request, state, caller, by) {
         Ok(cookie) => cookie,
         Err(failed) => return refused(request, &failed, ""),
     };

@@ -1,6 +1,7 @@
 //! /api/v1/login, /api/v1/login/code and /api/v1/logout: logins of browsers.
 
 use super::json_answer::JsonAnswer;
+use crate::admin::audit::AuditedAction;
 use crate::admin::browser_login::{is_own_site, login_of_cookie};
 use crate::admin::cookies::{ended_login_cookie, login_cookie, login_cookie_of};
 use crate::admin::failed::Failed;
@@ -13,7 +14,6 @@ use actix_web::web::Json;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 use serde_json::json;
-use tracing::info;
 use zeroize::Zeroizing;
 
 /// The body of /api/v1/login.
@@ -41,7 +41,7 @@ pub(crate) async fn log_in(
     })?;
     let password = Zeroizing::new(given.password);
     let caller = login_attempt::by_password(&request, &state, given.user, password).await?;
-    let cookie = login_attempt::begin(&state, caller)?;
+    let cookie = login_attempt::begin(&request, &state, caller, "password")?;
     let login = login_of_cookie(&state, &cookie).ok_or(Failed::UnknownCredentials)?;
     let body = json!({
         "name": login.caller.name,
@@ -63,7 +63,8 @@ pub(crate) async fn log_out(request: HttpRequest, state: State) -> HttpResponse 
 /// addresses of the pages.
 pub(crate) async fn code(caller: Asker, state: State) -> JsonAnswer {
     let caller = caller.into_inner();
-    info!(target: "homing::audit", event = "audit.login_code", who = %caller.name, scope = %caller.scope, "a one-time code for a login");
+    let (arguments, result) = (String::new(), "done".to_owned());
+    state.audit().note(&caller, &AuditedAction { action: "login_code", target: "", arguments, result });
     let code = state.logins().code_for(clock::now(), caller).ok_or(Failed::Busy)?;
     let urls: Vec<_> = state.addresses().iter().map(|address| format!("http://{address}/")).collect();
     Ok(Json(json!({ "code": code, "expires_in": 60, "urls": urls })))

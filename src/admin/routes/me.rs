@@ -12,7 +12,7 @@ use serde_json::json;
 /// if they change something.
 pub(crate) async fn me(request: HttpRequest, caller: Asker, state: State) -> JsonAnswer {
     let mut answer = json!({ "name": caller.name, "scope": caller.scope.name() });
-    if let Some(login) = login_of(&request, &state).filter(|login| login.caller == *caller.clone()) {
+    if let Some(login) = login_of(&request, &state).filter(|login| login.caller == *caller) {
         answer["csrf"] = login.csrf.into();
     }
     Ok(Json(answer))
