@@ -22,9 +22,9 @@ use program::commands::{ImportArguments, change_passwords, check_health, import}
 use program::data::{StoreQuery, inspect_store};
 use program::examination::{examine, examine_refused};
 use program::manual::{self, CompletedShell};
-use program::output::{printed, refuse, say};
+use program::output::{complain, printed, refuse, say};
 use program::serve::{running_address, serve};
-use program::settings::{Settings, check_config, read_configuration};
+use program::settings::{Settings, check_config, read_configuration, read_without_file};
 use std::process::ExitCode;
 
 /// Thousands of connections hold messages of many sizes. jemalloc returns free memory to the system
@@ -119,12 +119,27 @@ enum BrokerCommand {
     },
 }
 
+impl BrokerCommand {
+    /// Returns true if the command only asks a broker that runs already.
+    fn asks_running_broker(&self) -> bool {
+        match self {
+            #[cfg(feature = "admin")]
+            BrokerCommand::Ctl(_) | BrokerCommand::Trace(_) => true,
+            BrokerCommand::Health(_) => true,
+            BrokerCommand::Serve
+            | BrokerCommand::CheckConfig
+            | BrokerCommand::Doctor
+            | BrokerCommand::Store { .. } => false,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let Arguments { command, settings } = match Arguments::try_parse() {
         // A load test is often one line of a script, so its refusal is one line, too.
         #[cfg(feature = "load")]
         Err(error) if error.use_stderr() && std::env::args().nth(1).is_some_and(|first| first == "load") => {
-            program::output::complain(&format!("load: {}", load::one_line(&error)));
+            complain(&format!("load: {}", load::one_line(&error)));
             return ExitCode::from(program::output::REFUSED);
         }
         parsed => parsed.unwrap_or_else(|error| error.exit()),
@@ -155,6 +170,15 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
     let loaded = match read_configuration(settings) {
         Ok(loaded) => loaded,
         Err(refusal) if matches!(command, BrokerCommand::Doctor) => return examine_refused(&refusal),
+        // The broker runs with the file as it was. It must be reached also while the file is
+        // broken: to see what it does, and for `ctl reload`, so that the broker itself refuses.
+        Err(refusal) if command.asks_running_broker() => match read_without_file(settings) {
+            Ok(loaded) => {
+                complain(&format!("the configuration file has a mistake and is left out: {refusal}"));
+                loaded
+            }
+            Err(_) => return refuse(&refusal),
+        },
         Err(refusal) => return refuse(&refusal),
     };
     match command {

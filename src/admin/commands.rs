@@ -164,15 +164,13 @@ pub(super) async fn reload(
     let (state, caller) = (state.clone(), caller.clone());
     complete(async move {
         let result = state.running()?.reload(mode).await.map_err(|_| Failed::Busy)?;
-        let outcome = if result.is_ok() { "done" } else { ProblemKind::ConfigInvalid.facts().slug };
-        let dry_run = (mode == ReloadMode::Check).then(|| ("dry_run", "true".to_owned()));
-        let action = AuditedAction {
-            action: "reload",
-            target: "configuration",
-            arguments: arguments(&[dry_run]),
-            result: outcome.to_owned(),
-        };
-        state.audit().note(&caller, &action);
+        // A check changes nothing. `homing doctor` makes one each time.
+        if mode == ReloadMode::Apply {
+            let outcome = if result.is_ok() { "done" } else { ProblemKind::ConfigInvalid.facts().slug };
+            let (target, result) = ("configuration", outcome.to_owned());
+            let action = AuditedAction { action: "reload", target, arguments: String::new(), result };
+            state.audit().note(&caller, &action);
+        }
         Ok(result)
     })
     .await?

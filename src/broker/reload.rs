@@ -148,10 +148,16 @@ impl Reload {
     }
 
     async fn read_again(&mut self, mode: ReloadMode) -> Result<Reloaded, Vec<String>> {
-        let ReadAgain { loaded, config, files, plan } = match self.read_all() {
-            Ok(read) => read,
-            Err(mistakes) => return Err(self.refused(mistakes)),
-        };
+        let result = self.read_and_apply(mode).await;
+        // A check changes nothing, so its mistakes are for the caller alone.
+        if let (Err(mistakes), ReloadMode::Apply) = (&result, mode) {
+            self.refused(mistakes);
+        }
+        result
+    }
+
+    async fn read_and_apply(&mut self, mode: ReloadMode) -> Result<Reloaded, Vec<String>> {
+        let ReadAgain { loaded, config, files, plan } = self.read_all()?;
         let mut reloaded = Reloaded { mode, ..Reloaded::default() };
         if let Some(loaded) = &loaded {
             reloaded.changes = loaded.changes_from(&self.config);
@@ -159,15 +165,9 @@ impl Reload {
             reloaded.shadowed.clone_from(&loaded.shadowed);
         }
         if mode == ReloadMode::Check {
-            return match live_listeners::check_new(&plan) {
-                Ok(()) => Ok(reloaded),
-                Err(mistakes) => Err(self.refused(mistakes)),
-            };
+            return live_listeners::check_new(&plan).map(|()| reloaded);
         }
-        let (files, listeners) = match self.make_ready(&config, files, plan) {
-            Ok(ready) => ready,
-            Err(mistakes) => return Err(self.refused(mistakes)),
-        };
+        let (files, listeners) = self.make_ready(&config, files, plan)?;
         reloaded.files = self.files.put_in_force(files, self.listeners.entrances());
         self.put_in_force(config, listeners.places()).await;
         if let Some(loaded) = &loaded {
@@ -223,13 +223,12 @@ impl Reload {
         Ok((files, listeners))
     }
 
-    /// Counts and logs a reload that is refused. Returns the mistakes.
-    fn refused(&self, mistakes: Vec<String>) -> Vec<String> {
+    /// Counts and logs a reload that is refused.
+    fn refused(&self, mistakes: &[String]) {
         self.files.statistics.config.refused();
-        for mistake in &mistakes {
+        for mistake in mistakes {
             warn!(event = "config.reload_refused", "nothing is changed, because of a mistake: {mistake}");
         }
-        mistakes
     }
 
     /// Returns `loaded` if it does not contradict the values that hold until a restart.

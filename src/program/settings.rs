@@ -48,6 +48,20 @@ pub(crate) fn read_configuration(settings: &Settings) -> Result<Loaded, Refusal>
         Some(path) => Sources::new().file(path),
         None => Sources::new().first_file_of(&DEFAULT_FILES),
     };
+    with_upper_layers(sources, settings).load()
+}
+
+/// Reads all layers of the configuration but the file: what a command knows of a running broker
+/// whose file has a mistake by now.
+///
+/// # Errors
+/// All problems of these layers, each with its source.
+pub(crate) fn read_without_file(settings: &Settings) -> Result<Loaded, Refusal> {
+    with_upper_layers(Sources::new(), settings).load()
+}
+
+/// Adds the layers above the file: the environment and the flags.
+fn with_upper_layers(sources: Sources, settings: &Settings) -> Sources {
     let mut sources = sources.environment(std::env::vars_os());
     for text in &settings.set {
         sources = sources.assignment(text);
@@ -67,7 +81,7 @@ pub(crate) fn read_configuration(settings: &Settings) -> Result<Loaded, Refusal>
     if let Some(format) = &settings.log_format {
         sources = sources.flag("--log-format", "log.format", format);
     }
-    sources.load()
+    sources
 }
 
 /// Returns the sources of the configuration, lowest layer first. A file without a single key is

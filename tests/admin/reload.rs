@@ -124,6 +124,9 @@ fn a_file_with_mistakes_changes_nothing_and_every_mistake_is_named() {
     let mut broker = Configured::start("");
     let mut client = broker.connect(Version::V5, "c");
     broker.write("[redelivery]\ninterval = \"5s\"\nintervall = 3\n[limits]\nqueue_messages = 0\n");
+    // A check is no reload, so no alert may fire for it.
+    assert_eq!(broker.ctl(&["reload", "--dry-run"]).0, Some(2));
+    assert_eq!(broker.metric("homing_config_reloads_total{result=\"refused\"}"), "0");
     let (code, text) = broker.ctl(&["reload"]);
     assert_eq!(code, Some(2), "{text}");
     for words in
@@ -139,6 +142,27 @@ fn a_file_with_mistakes_changes_nothing_and_every_mistake_is_named() {
     broker.write("");
     assert_eq!(broker.ctl(&["reload"]), (Some(0), "nothing changed".to_owned()));
     client.settle();
+}
+
+/// The unit of systemd reloads by `homing ctl reload`, which finds the file of the broker first.
+#[test]
+fn a_command_reaches_the_broker_while_its_file_has_a_mistake() {
+    let broker = Configured::start("");
+    broker.write("[redelivery]\nintervall = 3\n");
+    let homing = |command: &str, arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_homing"));
+        program.arg(command).arg("--config").arg(broker.file()).args(arguments);
+        let output = program.output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let socket = broker.directory.path().join("s").display().to_string();
+    let (code, text) = homing("ctl", &["--socket", &socket, "status"]);
+    assert!(code == Some(0) && text.contains("unknown key redelivery.intervall"), "{text}");
+    let named = format!("admin.socket={socket}");
+    assert_eq!(homing("ctl", &["--set", &named, "reload"]).0, Some(2));
+    assert_eq!(broker.metric("homing_config_reloads_total{result=\"refused\"}"), "1");
+    assert_eq!(homing("health", &["--address", &broker.mqtt.to_string()]).0, Some(0));
+    assert_eq!(homing("check-config", &[]).0, Some(2));
 }
 
 #[test]
