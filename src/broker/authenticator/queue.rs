@@ -1,6 +1,8 @@
 //! The logins that wait for a thread, and what their checks cost.
 //!
-//! A login enters only if all work before it and its own fit into `auth.timeout`.
+//! A login enters only if all work before it and its own fit into `auth.timeout`. One login of each
+//! kind of check enters even if its own work alone does not fit. Its check is the only measurement
+//! that can lower an average which a busy machine has raised.
 
 use super::checks::{ChainPlace, CheckCost};
 use super::decided::{Decided, Proof};
@@ -40,14 +42,20 @@ pub(super) struct QueuedJob {
     pub(super) place: ChainPlace,
     /// The time that its checks will take.
     expected: Duration,
+    kinds: CheckKinds,
 }
 
 /// The part of the queue's bounds that one login takes until its checks are done.
 #[derive(Clone, Copy)]
 pub(super) struct QueueShare {
     expected: Duration,
+    kinds: CheckKinds,
     bytes: usize,
 }
+
+/// The kinds of check that a login needs, by [`CheckCost::place`].
+#[derive(Clone, Copy, Debug)]
+struct CheckKinds([bool; CheckCost::KINDS]);
 
 /// The logins that wait for a thread.
 #[derive(Default)]
@@ -55,6 +63,8 @@ pub(super) struct AuthQueue {
     jobs: VecDeque<QueuedJob>,
     /// The time that the jobs will take on one thread.
     pending: Duration,
+    /// For each kind of check, the logins that need it and are not decided.
+    pending_kinds: [usize; CheckCost::KINDS],
     bytes: usize,
     averages: Averages,
     stopping: bool,
@@ -79,7 +89,22 @@ impl AuthJob {
 impl QueuedJob {
     /// Returns its part of the bounds.
     pub(super) fn share(&self) -> QueueShare {
-        QueueShare { expected: self.expected, bytes: self.job.bytes }
+        QueueShare { expected: self.expected, kinds: self.kinds, bytes: self.job.bytes }
+    }
+}
+
+impl CheckKinds {
+    fn of(costs: &[CheckCost]) -> CheckKinds {
+        let mut kinds = [false; CheckCost::KINDS];
+        for cost in costs {
+            kinds[cost.place()] = true;
+        }
+        CheckKinds(kinds)
+    }
+
+    /// Returns the number of pending logins of each kind that is needed, to change it.
+    fn counts(self, pending: &mut [usize; CheckCost::KINDS]) -> impl Iterator<Item = &mut usize> {
+        pending.iter_mut().zip(self.0).filter_map(|(count, is_needed)| is_needed.then_some(count))
     }
 }
 
@@ -87,7 +112,8 @@ impl AuthQueue {
     /// Puts a login at the end, whose checks cost so much. `workers` threads share the work.
     ///
     /// # Errors
-    /// The login, if it would not be decided within `timeout`, or takes too many bytes.
+    /// The login, if the work before it takes longer than `timeout`, if its own work does not fit
+    /// into the rest and others of its kind are pending, or if it takes too many bytes.
     pub(super) fn push(
         &mut self,
         job: Box<AuthJob>,
@@ -97,12 +123,22 @@ impl AuthQueue {
         workers: u32,
     ) -> Result<(), Box<AuthJob>> {
         let expected: Duration = costs.iter().map(|cost| self.averages.expected(*cost)).sum();
-        if self.pending / workers + expected > timeout || self.bytes + job.bytes > QUEUED_BYTES {
+        let kinds = CheckKinds::of(costs);
+        let wait = self.pending / workers;
+        // A refused login is not measured. So an average above the timeout would refuse its kind
+        // until a restart, long after the load that raised the average is gone. One login of the
+        // kind at a time is checked nevertheless, and measures. An average that decays with time
+        // would need a clock and a rate, and would admit a burst of logins that are too slow. At
+        // most one login of each kind exceeds the bound, so the queue stays bounded in time.
+        let measures = wait <= timeout && kinds.counts(&mut self.pending_kinds).any(|count| *count == 0);
+        let fits = wait + expected <= timeout || measures;
+        if !fits || self.bytes + job.bytes > QUEUED_BYTES {
             return Err(job);
         }
         self.pending += expected;
         self.bytes += job.bytes;
-        self.jobs.push_back(QueuedJob { job, place, expected });
+        kinds.counts(&mut self.pending_kinds).for_each(|count| *count += 1);
+        self.jobs.push_back(QueuedJob { job, place, expected, kinds });
         Ok(())
     }
 
@@ -115,6 +151,7 @@ impl AuthQueue {
     pub(super) fn done(&mut self, share: QueueShare, took: &[(CheckCost, Duration)]) {
         self.pending = self.pending.saturating_sub(share.expected);
         self.bytes -= share.bytes;
+        share.kinds.counts(&mut self.pending_kinds).for_each(|count| *count -= 1);
         for (cost, took) in took {
             self.averages.add(*cost, *took);
         }
@@ -146,7 +183,7 @@ impl Averages {
     fn add(&mut self, cost: CheckCost, took: Duration) {
         let factor = took.as_secs_f64() / cost.estimate().as_secs_f64();
         let average = &mut self.0[cost.place()];
-        // A thread that was not scheduled for a while must not stop all logins.
+        // A thread that was not scheduled for a while must not raise the average for long.
         *average += (factor.clamp(0.01, 100.0) - *average) / SMOOTHING;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::auth::password::PasswordFile;
-use crate::auth::password::hash::PasswordHash;
+use crate::auth::password::hash::{HashCost, HashKind, PasswordHash};
 use crate::auth::password::pbkdf2::Pbkdf2Hash;
 use actix::{Actor, Context, Handler, System};
 use std::path::Path;
@@ -139,5 +139,38 @@ fn a_login_that_the_http_service_ignores_and_the_next_method_denies_counts_once(
         client.ask(clock::now(), AuthRequest::of_test("ann", b"right", &waits), far);
         let decision = decisions.recv().await.unwrap();
         assert!(matches!(decision, AuthDecision::Allow(_)), "two failures are no three: {decision:?}");
+    });
+}
+
+#[test]
+fn logins_that_a_busy_machine_made_too_slow_enter_again_when_it_is_idle() {
+    System::new().block_on(async {
+        let (sender, _decisions) = unbounded_channel();
+        let reply = Decisions(sender).start().recipient();
+        let (waits, due) = (Arc::new(()), clock::now());
+        let cost = CheckCost::Hash(HashCost { kind: HashKind::Argon2, estimated_us: 40_000 });
+        let mut queue = AuthQueue::default();
+        let enters = |queue: &mut AuthQueue| {
+            let request = AuthRequest::of_test("ann", b"right", &waits);
+            let job = AuthJob { request, bytes: 8, due, peer: None, address: None, reply: reply.clone() };
+            queue.push(Box::new(job), ChainPlace::START, &[cost], Duration::from_millis(250), 1).is_ok()
+        };
+        let decided = |queue: &mut AuthQueue, took: Duration| {
+            let share = queue.pop().expect("a login").share();
+            queue.done(share, &[(cost, took)]);
+        };
+        for _ in 0..50 {
+            assert!(enters(&mut queue), "nothing is pending");
+            decided(&mut queue, Duration::from_secs(4));
+        }
+        assert!(enters(&mut queue) && !enters(&mut queue), "one login at a time measures");
+        decided(&mut queue, Duration::from_secs(4));
+        // The load has ended: each login of the idle machine lowers the average.
+        let mut logins = 0;
+        while !(enters(&mut queue) && enters(&mut queue)) {
+            decided(&mut queue, Duration::from_millis(40));
+            logins += 1;
+            assert!(logins < 50, "logins are refused for ever");
+        }
     });
 }
