@@ -202,6 +202,19 @@ fn a_client_whose_proxy_does_not_name_it_is_not_taken_for_one_of_this_machine() 
 }
 
 #[test]
+fn a_client_behind_a_proxy_of_this_machine_is_not_taken_for_one_of_it() {
+    // Anonymous clients may enter from loopback alone, and no proxy is trusted.
+    let broker = kit::start(vec![listener()]);
+    let address = broker.addresses()[0];
+    for (header, code) in [("X-Forwarded-For", 5), ("Forwarded", 5), ("x-real-ip", 5), ("Via", 0)] {
+        let socket = upgrade_with(kit::dial(address), address, "/mqtt", &[(header, "127.0.0.1")]);
+        let mut stream = Stream::new(socket.expect("an upgrade"));
+        stream.write_all(CONNECT).expect("open");
+        assert_eq!(kit::read(&mut stream, 4), [0x20, 2, 0, code], "{header}");
+    }
+}
+
+#[test]
 fn mqtt_on_a_websocket_port_closes_the_connection() {
     let broker = kit::start(vec![listener()]);
     let mut socket: TcpStream = kit::dial(broker.addresses()[0]);

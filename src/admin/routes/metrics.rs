@@ -6,6 +6,7 @@ use crate::admin::metrics::{render, text::CONTENT_TYPE};
 use crate::admin::request::caller;
 use crate::admin::state::AdminState;
 use crate::broker::connection::is_loopback;
+use crate::net::websocket::upgrade::FORWARDING_HEADERS;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
@@ -21,7 +22,7 @@ pub(crate) async fn metrics(request: HttpRequest, state: Data<AdminState>) -> Re
 /// Returns true if the client is on this machine. A proxy on this machine speaks for others, so a
 /// request that a proxy passed on never is.
 fn is_local(request: &HttpRequest) -> bool {
-    let passed_on = ["forwarded", "x-forwarded-for"].iter().any(|name| request.headers().contains_key(*name));
+    let passed_on = FORWARDING_HEADERS.iter().any(|name| request.headers().contains_key(*name));
     let local = request.peer_addr().is_some_and(|peer| is_loopback(peer.ip()));
     local && !passed_on
 }

@@ -21,6 +21,9 @@ pub const REQUEST_MAX: usize = 8 * 1024;
 /// Most headers of a request.
 pub const HEADERS_MAX: usize = 64;
 
+/// The headers by which a proxy says that it passes a request on for somebody else.
+pub const FORWARDING_HEADERS: [&str; 3] = ["X-Forwarded-For", "Forwarded", "X-Real-IP"];
+
 /// RFC 6455 1.3: the constant that the key is hashed with.
 const ACCEPT_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -59,14 +62,16 @@ pub struct Upgraded {
     pub client: ForwardedClient,
 }
 
-/// The client of a request, as a trusted proxy names it in `X-Forwarded-For`.
+/// The client of a request, as a trusted proxy names it in `X-Forwarded-For`. Without trusted
+/// proxies, one of [`FORWARDING_HEADERS`] still shows that the peer is not the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedClient {
-    /// The peer is the client: it is no trusted proxy, or forwards for nobody.
+    /// The peer is the client: it forwards for nobody.
     Peer,
     /// The client has this address.
     Address(IpAddr),
-    /// The proxy forwards a client whose address it does not know, or does not tell.
+    /// The peer forwards a client whose address it does not know, does not tell, or tells without
+    /// being trusted.
     Unknown,
 }
 
@@ -214,11 +219,7 @@ fn parse(
     check_request_line(request.method, request.path, request.version, rules)?;
     let key = headers.check_websocket()?;
     headers.check_host_and_origin(rules)?;
-    let upgraded = Upgraded {
-        used,
-        subprotocol: headers.subprotocol()?,
-        client: forwarding.map_or(ForwardedClient::Peer, |trusted| headers.forwarded_for(trusted)),
-    };
+    let upgraded = Upgraded { used, subprotocol: headers.subprotocol()?, client: headers.client(forwarding) };
     Ok(Some((upgraded, accept(key))))
 }
 
@@ -333,6 +334,17 @@ impl<'b> Headers<'_, 'b> {
             })
             // [MQTT-6.0.0-3]: the client must offer it.
             .ok_or(UpgradeError::BadRequest("Sec-WebSocket-Protocol does not offer mqtt"))
+    }
+
+    /// Returns the client of the request. `X-Forwarded-For` of a trusted proxy names it. A proxy that
+    /// says in another header, or without being trusted, that it forwards, hides it.
+    fn client(&self, forwarding: Option<&TrustedProxies>) -> ForwardedClient {
+        let named = forwarding.map_or(ForwardedClient::Peer, |trusted| self.forwarded_for(trusted));
+        let is_forwarded = || FORWARDING_HEADERS.iter().any(|name| self.values(name).next().is_some());
+        match named {
+            ForwardedClient::Peer if is_forwarded() => ForwardedClient::Unknown,
+            named => named,
+        }
     }
 
     /// Returns the last address in `X-Forwarded-For` that is no trusted proxy, or the first address

@@ -201,7 +201,8 @@ fn the_last_untrusted_hop_is_the_client() {
             expected.map_or(ForwardedClient::Peer, address),
             "{header}"
         );
-        assert_eq!(client(&text, None), ForwardedClient::Peer, "the peer is not a trusted proxy");
+        let stranger = expected.map_or(ForwardedClient::Peer, |_| ForwardedClient::Unknown);
+        assert_eq!(client(&text, None), stranger, "the peer is not a trusted proxy");
     }
 }
 
@@ -211,7 +212,7 @@ fn a_client_whose_proxy_does_not_name_it_is_unknown() {
     for hops in ["unknown", "192.0.2.7, unknown", "unix:", "", "unknown, 10.1.1.1"] {
         let text = request(&[("Host:", &format!("X-Forwarded-For: {hops}\r\nHost:"))]);
         assert_eq!(client(&text, Some(&trusted)), ForwardedClient::Unknown, "{hops}");
-        assert_eq!(client(&text, None), ForwardedClient::Peer, "{hops}");
+        assert_eq!(client(&text, None), ForwardedClient::Unknown, "{hops}");
     }
 }
 
@@ -269,5 +270,22 @@ proptest! {
         let mut out = Vec::new();
         let _ = upgrade(&text, &rules(), None, &mut out);
         let _ = upgrade(&bytes, &rules(), None, &mut out);
+    }
+}
+
+#[test]
+fn a_peer_that_passes_a_request_on_is_not_the_client() {
+    let trusted = TrustedProxies::new(vec!["192.0.2.0/24".parse().unwrap()]);
+    let named = ForwardedClient::Address("198.51.100.7".parse().unwrap());
+    for (header, by_stranger, by_trusted) in [
+        ("X-Forwarded-For: 198.51.100.7", ForwardedClient::Unknown, named),
+        ("x-real-ip: 198.51.100.7", ForwardedClient::Unknown, ForwardedClient::Unknown),
+        ("Forwarded: for=198.51.100.7", ForwardedClient::Unknown, ForwardedClient::Unknown),
+        ("Via: 1.1 somebody", ForwardedClient::Peer, ForwardedClient::Peer),
+    ] {
+        let text = request(&[("Upgrade:", &format!("{header}\r\nUpgrade:"))]);
+        for (forwarding, expected) in [(None, by_stranger), (Some(&trusted), by_trusted)] {
+            assert_eq!(client(&text, forwarding), expected, "{header}");
+        }
     }
 }
