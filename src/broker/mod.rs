@@ -107,7 +107,7 @@ use listener_places::ListenerPlaces;
 use live_listeners::FirstSockets;
 pub use live_listeners::ListenerNews;
 use observer::Observer;
-pub use open_listener::{ListenerDirectory, OpenListener};
+pub use open_listener::{EntranceRisk, ListenerDirectory, OpenListener};
 use reload::{ConfigReader, ListenerWatcher, ReloadMode};
 pub use signals::Signals;
 use signals::{Request, Requests};

@@ -64,8 +64,36 @@ impl OpenListener {
     }
 }
 
+/// A property of a listener that others can reach, about which the operator is warned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntranceRisk {
+    /// Nothing is authenticated, and everybody may enter.
+    OpenToAll,
+    /// Nobody can enter.
+    ClosedToAll,
+    /// Passwords and messages cross the network in the clear.
+    Unencrypted,
+    /// Clients without a user name may enter beside authenticated ones.
+    AnonymousToo,
+}
+
 /// Who may connect.
 impl OpenListener {
+    /// Returns the gravest risk of the listener; `None` if it has none, or no other machine reaches
+    /// it. Behind a PROXY header the proxy is taken to have done the TLS.
+    pub fn risk(&self) -> Option<EntranceRisk> {
+        if self.address.is_local() {
+            return None;
+        }
+        match (self.verifies(), self.admits_anonymous()) {
+            (false, true) => Some(EntranceRisk::OpenToAll),
+            (false, false) => Some(EntranceRisk::ClosedToAll),
+            (true, _) if !self.has_tls && !self.has_proxy => Some(EntranceRisk::Unencrypted),
+            (true, true) => Some(EntranceRisk::AnonymousToo),
+            (true, false) => None,
+        }
+    }
+
     /// Returns true if some method lets clients in by this listener.
     pub fn verifies(&self) -> bool {
         self.has_passwords() || self.has_tokens() || self.has_service() || self.has_certificates()
@@ -185,5 +213,31 @@ mod tests {
         let without_tls = Listener { proxy_tls: Some(false), ..proxied };
         assert_eq!(entrants(without_tls, &[]), (false, false, false));
         assert_eq!(entrants(Listener::default(), &[]), (false, false, false));
+    }
+
+    #[test]
+    fn a_listener_that_others_reach_needs_logins_and_encryption() {
+        let risk = |listener: Listener, address: &str, method: Option<&str>, anonymous| {
+            let mut config = Config::default();
+            config.auth.methods = method.iter().map(|&method| method.to_owned()).collect();
+            config.auth.anonymous = anonymous;
+            let address = ListenerAddress::Ip(address.parse().expect("an address"));
+            OpenListener::of(&config, &listener, address).risk()
+        };
+        let (here, far) = ("127.0.0.1:1", "192.0.2.1:1");
+        let plain = Listener::default();
+        let proxied = Listener { proxy_protocol: Some("v2".to_owned()), ..Listener::default() };
+        let (never, always) = (AnonymousClients::Never, AnonymousClients::Always);
+        for (listener, address, method, anonymous, expected) in [
+            (&plain, here, Some("password"), always, None),
+            (&plain, far, None, always, Some(EntranceRisk::OpenToAll)),
+            (&plain, far, None, never, Some(EntranceRisk::ClosedToAll)),
+            (&plain, far, Some("password"), never, Some(EntranceRisk::Unencrypted)),
+            (&proxied, far, Some("password"), never, None),
+            (&proxied, far, Some("password"), always, Some(EntranceRisk::AnonymousToo)),
+        ] {
+            let found = risk(listener.clone(), address, method, anonymous);
+            assert_eq!(found, expected, "{address} {method:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The ports, and who may connect there.
 
-use crate::broker::OpenListener;
+use crate::broker::{EntranceRisk, OpenListener};
 use crate::config::{Config, Listener, ListenerAddress};
 use crate::finding::Finding;
 use std::net::TcpListener;
@@ -56,22 +56,22 @@ fn entrance(config: &Config, listener: &Listener, address: ListenerAddress) -> O
     }
     let open = OpenListener::of(config, listener, address);
     let label = open.label();
-    Some(match (open.verifies(), open.admits_anonymous()) {
-        (false, true) => {
+    Some(match open.risk() {
+        Some(EntranceRisk::OpenToAll) => {
             Finding::warn("login", format!("{label}: every client that reaches it may publish and subscribe"))
                 .advise("Set auth.password_file and auth.anonymous = \"never\"")
         }
-        (false, false) => Finding::warn("login", format!("{label}: nobody can connect"))
+        Some(EntranceRisk::ClosedToAll) => Finding::warn("login", format!("{label}: nobody can connect"))
             .advise("Set auth.password_file (`homing passwd` makes one)"),
-        (true, _) if !open.has_tls && !open.has_proxy => {
+        Some(EntranceRisk::Unencrypted) => {
             Finding::warn("login", format!("{label}: passwords and messages can be read on the way"))
                 .advise("Use a listener with TLS")
         }
-        (true, true) => {
+        Some(EntranceRisk::AnonymousToo) => {
             Finding::warn("login", format!("{label}: clients without a user name may enter, too"))
                 .advise("Set auth.anonymous = \"never\"")
         }
-        (true, false) => Finding::ok("login", format!("{label}: only clients that are authenticated")),
+        None => Finding::ok("login", format!("{label}: only clients that are authenticated")),
     })
 }
 

@@ -1,6 +1,6 @@
 //! The message of the start: where the broker listens, and who may connect there.
 
-use homing::broker::{Broker, ListenerNews, OpenListener};
+use homing::broker::{Broker, EntranceRisk, ListenerNews, OpenListener};
 use homing::health;
 use homing::net::tls::settings::ClientCertificates;
 
@@ -54,17 +54,23 @@ pub(crate) fn log_listeners(news: &ListenerNews) {
     warn_of_entrances(&news.changed);
 }
 
-/// Writes a warning for each listener that others can reach and that lets nobody in, or everybody.
+/// Writes a warning for each listener that others can reach and that lets nobody in, or everybody, or
+/// carries passwords in the clear.
 pub(crate) fn warn_of_entrances(listeners: &[OpenListener]) {
-    for listener in listeners.iter().filter(|listener| !listener.address.is_local()) {
+    for listener in listeners {
         let address = &listener.address;
-        if listener.verifies() {
-            continue;
-        }
-        if listener.admits_anonymous() {
-            tracing::warn!(event = "listener.open_to_all", %address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
-        } else {
-            tracing::warn!(event = "listener.closed_to_all", %address, "nobody can connect by this listener: set auth.password_file (`homing passwd` makes one), or auth.anonymous = \"always\" to let everybody in");
+        match listener.risk() {
+            Some(EntranceRisk::OpenToAll) => {
+                tracing::warn!(event = "listener.open_to_all", %address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
+            }
+            Some(EntranceRisk::ClosedToAll) => {
+                tracing::warn!(event = "listener.closed_to_all", %address, "nobody can connect by this listener: set auth.password_file (`homing passwd` makes one), or auth.anonymous = \"always\" to let everybody in");
+            }
+            Some(EntranceRisk::Unencrypted) => {
+                tracing::warn!(event = "listener.unencrypted", %address, "passwords and messages can be read on the way to this listener: give it TLS (listeners.tls), or put a proxy with TLS in front of a listener on loopback");
+            }
+            // The banner says who may connect.
+            Some(EntranceRisk::AnonymousToo) | None => {}
         }
     }
 }
