@@ -14,6 +14,9 @@ pub enum Reach {
     /// The listener is bound to loopback or to a Unix socket, and the peer is local. With PROXY
     /// protocol, the peer is the one that the header names.
     Local,
+    /// A trusted proxy: the address of its client is not known. Failed logins do not count then,
+    /// because they would block everybody behind the proxy.
+    Proxy,
     /// Anything else.
     #[default]
     Network,

@@ -147,7 +147,13 @@ fn reauthenticate(
         let client_id = &session_entry.session.client_id;
         let authentication = Authentication::begin(now, settings.connect_timeout);
         let data = auth.data.unwrap_or_default();
-        let request = authentication.exchange_request(id, connection.listener, client_id, method, data);
+        let request = authentication.exchange_request(
+            id,
+            (connection.listener, connection.reach),
+            client_id,
+            method,
+            data,
+        );
         effects.auth_requests.push(request);
         connection.begin_reauthentication(authentication);
         connections.register_read_idle(id, effects);

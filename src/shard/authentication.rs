@@ -6,7 +6,7 @@
 
 use crate::access::grant::Grant;
 use crate::mqtt::packet::{Connect, ReasonCode};
-use crate::session::authentication::{AuthMethod, EnhancedMethod};
+use crate::session::authentication::{AuthMethod, EnhancedMethod, Reach};
 use crate::session::connect::ConnectRefusal;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::slots::ConnectionId;
@@ -28,6 +28,8 @@ pub struct AuthRequest {
     pub methods: Box<[AuthMethod]>,
     /// The client identifier; empty if the client let the broker choose one.
     pub client_id: Box<str>,
+    /// The reach of the connection.
+    pub reach: Reach,
     /// The user name that the client sent.
     pub user_name: Option<Box<str>>,
     /// The password that the client sent.
@@ -105,6 +107,7 @@ impl AuthRequest {
             listener: ListenerNumber::default(),
             methods: [AuthMethod::Password].into(),
             client_id: "client".into(),
+            reach: Reach::Network,
             user_name: Some(user.into()),
             password: Some(Secret::copy_of(password)),
             exchange: None,
@@ -230,7 +233,7 @@ impl Authentication {
     pub(crate) fn exchange_request(
         &self,
         connection: ConnectionId,
-        listener: ListenerNumber,
+        (listener, reach): (ListenerNumber, Reach),
         client_id: &str,
         method: EnhancedMethod,
         data: &[u8],
@@ -240,6 +243,7 @@ impl Authentication {
             listener,
             methods: Box::default(),
             client_id: client_id.into(),
+            reach,
             user_name: None,
             password: None,
             exchange: Some(ExchangeStart { method, data: data.into() }),
@@ -251,7 +255,7 @@ impl Authentication {
     pub(crate) fn request(
         &self,
         connection: ConnectionId,
-        listener: ListenerNumber,
+        (listener, reach): (ListenerNumber, Reach),
         methods: Box<[AuthMethod]>,
         connect: &Connect<'_>,
     ) -> AuthRequest {
@@ -260,6 +264,7 @@ impl Authentication {
             listener,
             methods,
             client_id: connect.client_id.into(),
+            reach,
             user_name: connect.user_name.map(Into::into),
             password: connect.password.map(Secret::copy_of),
             exchange: None,

@@ -226,16 +226,16 @@ impl<'a> ConnectRequest<'a> {
             }
             entry @ (FirstDecision::Asks | FirstDecision::Exchanges(_)) => {
                 let authentication = Authentication::begin(now, settings.auth_timeout);
-                let listener = connection.listener;
+                let from = (connection.listener, connection.reach);
                 effects.auth_requests.push(match entry {
                     FirstDecision::Exchanges(method) => {
                         let data = connect.properties.authentication_data.unwrap_or_default();
-                        authentication.exchange_request(id, listener, connect.client_id, method, data)
+                        authentication.exchange_request(id, from, connect.client_id, method, data)
                     }
                     _ => authentication.request(
                         id,
-                        listener,
-                        settings.auth_of(listener).asked_methods(connect),
+                        from,
+                        settings.auth_of(connection.listener).asked_methods(connect),
                         connect,
                     ),
                 });

@@ -44,7 +44,7 @@ use crate::auth::guessing::Guessing;
 use crate::auth::http::answer::HttpAnswer;
 use crate::clock;
 use crate::scheduling;
-use crate::session::authentication::{AuthMethod, EnhancedMethod};
+use crate::session::authentication::{AuthMethod, EnhancedMethod, Reach};
 use crate::shard::authentication::{AuthDecision, AuthRequest, ExchangeStart};
 use crate::time::Instant;
 use actix::Recipient;
@@ -316,11 +316,14 @@ impl AuthClient {
     }
 
     /// Asks about a CONNECT from an address. The decision comes as a [`Decided`] in every case.
-    /// Failures from this machine do not count: `peer` is then `None` or a loopback address.
+    /// Failures from this machine do not count: `peer` is then `None` or a loopback address. Those
+    /// of a client whose address only its proxy knows do not count either, because the block of the
+    /// proxy would be one of all its clients.
     pub(crate) fn ask(&self, now: Instant, request: AuthRequest, peer: Option<IpAddr>) {
         let AuthClientParts { inner, reply } = &self.parts;
         let connection = request.connection;
-        let address = peer.filter(|address| !address.to_canonical().is_loopback());
+        let counts = request.reach != Reach::Proxy;
+        let address = peer.filter(|address| counts && !address.to_canonical().is_loopback());
         if inner.is_blocked(now, address) {
             // Before the cache and the hash: a right password must not show itself by another
             // answer.

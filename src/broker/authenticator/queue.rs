@@ -29,7 +29,8 @@ pub(super) struct AuthJob {
     pub(super) due: Instant,
     /// The client's address; `None` for a Unix socket.
     pub(super) peer: Option<IpAddr>,
-    /// The address whose failures count; `None` for a client on this machine.
+    /// The address whose failures count; `None` for a client on this machine, and for one whose
+    /// address only its proxy knows.
     pub(super) address: Option<IpAddr>,
     /// The shard that waits.
     pub(super) reply: Recipient<Decided>,

@@ -71,6 +71,30 @@ fn an_address_with_too_many_failures_is_blocked_and_others_are_not() {
 }
 
 #[test]
+fn a_proxy_that_does_not_name_its_clients_is_never_blocked() {
+    System::new().block_on(async {
+        let (sender, mut decisions) = unbounded_channel();
+        let reply = Decisions(sender).start().recipient();
+        let (_authenticator, client) = guarded(Duration::ZERO, reply);
+        let (waits, proxy) = (Arc::new(()), "192.0.2.1".parse().ok());
+        let mut login = async |password: &[u8], reach| {
+            let mut request = AuthRequest::of_test("ann", password, &waits);
+            request.reach = reach;
+            client.ask(clock::now(), request, proxy);
+            decisions.recv().await.unwrap()
+        };
+        for _ in 0..10 {
+            assert!(matches!(login(b"wrong", Reach::Proxy).await, AuthDecision::Deny(_)));
+        }
+        assert!(matches!(login(b"right", Reach::Proxy).await, AuthDecision::Allow(_)));
+        for _ in 0..3 {
+            assert!(matches!(login(b"wrong", Reach::Network).await, AuthDecision::Deny(_)));
+        }
+        assert!(matches!(login(b"right", Reach::Network).await, AuthDecision::Blocked));
+    });
+}
+
+#[test]
 fn guesses_that_are_sent_at_once_are_not_all_tried() {
     System::new().block_on(async {
         let (sender, mut decisions) = unbounded_channel();

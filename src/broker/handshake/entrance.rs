@@ -79,9 +79,23 @@ impl Entrance {
         self.trusted.as_ref().filter(|_| self.trusts(address))
     }
 
-    /// Returns the reach of a client at this listener.
+    /// Returns the reach of a peer at this listener.
     pub(crate) fn reach(&self, peer: &PeerAddress) -> Reach {
         if self.is_local && peer.is_local() { Reach::Local } else { Reach::Network }
+    }
+
+    /// Returns the reach of a client that may have come through a proxy. `client` is its address, or
+    /// that of the proxy if the client's is unknown.
+    pub(crate) fn reach_through(&self, client: &PeerAddress, is_of_unknown_source: bool) -> Reach {
+        // A client of unknown address may come from anywhere, though its proxy is local.
+        if !is_of_unknown_source && self.reach(client) == Reach::Local {
+            return Reach::Local;
+        }
+        let address = client.socket_address().map(|address| address.ip());
+        match (&self.trusted, address) {
+            (Some(trusted), Some(address)) if trusted.contains(address) => Reach::Proxy,
+            _ => Reach::Network,
+        }
     }
 }
 
@@ -184,4 +198,38 @@ pub(crate) fn client_certificates(tls: &ListenerTls) -> ClientCertificates {
 
 fn path(text: Option<&str>) -> PathBuf {
     PathBuf::from(text.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the reach of a client through a proxy, by a listener that trusts these proxies.
+    fn reach(listener: &str, trusted: Option<&str>, client: &str, is_unknown: bool) -> Reach {
+        let number = ListenerNumber(0);
+        let listener = Listener {
+            trusted_proxies: trusted.map(|network| vec![network.to_owned()]),
+            ..Listener::plain(listener.parse().unwrap())
+        };
+        let entrance = Entrance::new(number, "door", &listener, None);
+        entrance.reach_through(&PeerAddress::ip(number, client.parse().unwrap()), is_unknown)
+    }
+
+    #[test]
+    fn a_trusted_proxy_that_does_not_name_its_client_is_a_proxy_and_never_local() {
+        let (local, open) = ("127.0.0.1:1", "192.0.2.1:1");
+        for (listener, trusted, client, is_unknown, expected) in [
+            (open, Some("10.0.0.0/8"), "10.0.0.1:1", true, Reach::Proxy),
+            (open, Some("10.0.0.0/8"), "10.0.0.1:1", false, Reach::Proxy),
+            (open, Some("10.0.0.0/8"), "192.0.2.7:1", false, Reach::Network),
+            (open, None, "10.0.0.1:1", true, Reach::Network),
+            (local, None, "127.0.0.1:1", false, Reach::Local),
+            (local, None, "127.0.0.1:1", true, Reach::Network),
+            (local, Some("127.0.0.1"), "127.0.0.1:1", false, Reach::Local),
+            (local, Some("127.0.0.1"), "127.0.0.1:1", true, Reach::Proxy),
+        ] {
+            let reach = reach(listener, trusted, client, is_unknown);
+            assert_eq!(reach, expected, "{listener} {trusted:?} {client} {is_unknown}");
+        }
+    }
 }

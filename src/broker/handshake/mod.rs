@@ -28,7 +28,7 @@ use super::statistics::BrokerStatistics;
 use crate::clock;
 use crate::net::tls::identity::NoIdentity;
 use crate::scheduling;
-use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
+use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::time::Instant;
 use actix::Recipient;
 use entrance::Entrance;
@@ -189,8 +189,7 @@ impl HandshakeThread {
             return;
         }
         let peer = source.map_or(peer, |source| PeerAddress::ip(entrance.number, source));
-        // A client of unknown address may come from anywhere, though its proxy is local.
-        arrival.reach = if is_of_unknown_source { Reach::Network } else { entrance.reach(&peer) };
+        arrival.reach = entrance.reach_through(&peer, is_of_unknown_source);
         arrival.certificate_user = match certificate_user {
             Ok(name) => Some(name.into_boxed_str()),
             Err(NoIdentity::NoCertificate) => None,
