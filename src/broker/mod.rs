@@ -59,7 +59,7 @@
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | [`sys`], `sys_load`, `dump` | the counters of `$SYS`, its averages; the text of SIGUSR1 |
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
-//! | `statistics`, [`listener_counts`] | counters that the threads share |
+//! | `statistics`, [`listener_counts`], [`handshake_counts`] | counters that the threads share |
 
 mod authenticator;
 pub mod bind;
@@ -71,6 +71,7 @@ pub mod events;
 #[cfg(test)]
 mod fixture;
 mod handshake;
+pub mod handshake_counts;
 mod listener;
 pub mod listener_counts;
 mod listener_files;

@@ -2,6 +2,7 @@
 //! each shard.
 
 use crate::broker::events::moments::MomentFeed;
+use crate::broker::handshake_counts::HandshakeCounts;
 use crate::broker::listener_counts::ListenerCounts;
 use crate::clock;
 use crate::expiry::statistics::ExpiryStatistics;
@@ -38,6 +39,7 @@ pub struct BrokerStatistics {
     store: OnceLock<Arc<WriterStatistics>>,
     /// Sockets that were closed for `limits.connects_per_address`.
     refused_addresses: AtomicU64,
+    handshakes: HandshakeCounts,
     stopping: AtomicBool,
     /// Events that the rates did not admit.
     suppressed_events: AtomicU64,
@@ -155,6 +157,7 @@ impl BrokerStatistics {
             store: OnceLock::new(),
             config: ReloadStatistics::default(),
             refused_addresses: AtomicU64::new(0),
+            handshakes: HandshakeCounts::default(),
             stopping: AtomicBool::new(false),
             suppressed_events: AtomicU64::new(0),
             expired_sessions: AtomicU64::new(0),
@@ -267,6 +270,11 @@ impl BrokerStatistics {
     /// start.
     pub fn refused_addresses(&self) -> u64 {
         self.refused_addresses.load(Ordering::Relaxed)
+    }
+
+    /// Returns the counts of connections that were refused in their handshakes.
+    pub fn handshakes_refused(&self) -> &HandshakeCounts {
+        &self.handshakes
     }
 
     /// Counts one event that the rates did not admit.

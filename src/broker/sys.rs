@@ -162,6 +162,7 @@ fn broker_figures(
         figure("clients/refused/ban", counters.banned_connects),
         figure("bans/flapping", counters.flapping_bans),
         figure("clients/refused/address", statistics.refused_addresses()),
+        figure("clients/refused/handshake", statistics.handshakes_refused().total()),
         figure("clients/paused", counters.rate_pauses),
         figure("sessions/adopted", counters.adopted_sessions),
         figure("bytes/received", statistics.received_bytes()),

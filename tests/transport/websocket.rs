@@ -24,7 +24,7 @@ fn upgrade<S: Read + Write>(
 }
 
 /// The same, with these headers in the request.
-fn upgrade_with<S: Read + Write>(
+pub fn upgrade_with<S: Read + Write>(
     stream: S,
     address: SocketAddr,
     path: &str,
@@ -44,13 +44,13 @@ fn upgrade_with<S: Read + Write>(
 }
 
 /// MQTT bytes through a WebSocket: a message for each write.
-struct Stream<S> {
+pub struct Stream<S> {
     socket: WebSocket<S>,
     received: Vec<u8>,
 }
 
 impl<S: Read + Write> Stream<S> {
-    fn new(socket: WebSocket<S>) -> Stream<S> {
+    pub fn new(socket: WebSocket<S>) -> Stream<S> {
         Stream { socket, received: Vec::new() }
     }
 }
@@ -208,6 +208,28 @@ fn a_client_behind_a_proxy_of_this_machine_is_not_taken_for_one_of_it() {
     let address = broker.addresses()[0];
     for (header, code) in [("X-Forwarded-For", 5), ("Forwarded", 5), ("x-real-ip", 5), ("Via", 0)] {
         let socket = upgrade_with(kit::dial(address), address, "/mqtt", &[(header, "127.0.0.1")]);
+        let mut stream = Stream::new(socket.expect("an upgrade"));
+        stream.write_all(CONNECT).expect("open");
+        assert_eq!(kit::read(&mut stream, 4), [0x20, 2, 0, code], "{header}");
+    }
+}
+
+#[test]
+fn a_client_that_a_proxy_header_names_cannot_name_another_address() {
+    let proxied = Listener {
+        proxy_protocol: Some("v1".into()),
+        trusted_proxies: Some(vec!["127.0.0.1".into()]),
+        ..listener()
+    };
+    // Anonymous clients may enter from loopback alone.
+    let broker = kit::start(vec![proxied]);
+    let address = broker.addresses()[0];
+    let proxy = "PROXY TCP4 127.0.0.1 127.0.0.1 4567 1883\r\n";
+    let client = "PROXY TCP4 192.0.2.1 192.0.2.2 4567 1883\r\n";
+    for (header, code) in [(client, 5), ("PROXY UNKNOWN\r\n", 5), (proxy, 0)] {
+        let mut socket = kit::dial(address);
+        socket.write_all(header.as_bytes()).expect("open");
+        let socket = upgrade_with(socket, address, "/mqtt", &[("X-Forwarded-For", "127.0.0.1")]);
         let mut stream = Stream::new(socket.expect("an upgrade"));
         stream.write_all(CONNECT).expect("open");
         assert_eq!(kit::read(&mut stream, 4), [0x20, 2, 0, code], "{header}");

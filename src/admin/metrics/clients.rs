@@ -2,6 +2,7 @@
 
 use super::text::Kind::{Counter, Gauge};
 use super::text::MetricsText;
+use crate::broker::handshake_counts::HandshakeEnd;
 use crate::broker::observer::Observer;
 use crate::shard::ShardSnapshot;
 use crate::shard::connection::Pause;
@@ -31,6 +32,9 @@ fn connections(text: &mut MetricsText, observer: &Observer, total: &ShardSnapsho
     ];
     let help = "Refused connects whose cause is a limit, an owner or a ban.";
     text.by(Counter, "connects_refused_total", "cause", help, refused);
+    let handshakes = HandshakeEnd::ALL.map(|end| (end.name(), statistics.handshakes_refused().of(end)));
+    let help = "Connections refused before CONNECT, in their PROXY header, TLS or WebSocket upgrade.";
+    text.by(Counter, "handshakes_refused_total", "cause", help, handshakes);
     text.by(Counter, "disconnects_total", "cause", "Connections that ended.", clients.disconnects());
     let logins = LoginResult::ALL.map(|result| (result.name(), clients.logins(result)));
     let help = "Decisions about the credentials of a CONNECT.";

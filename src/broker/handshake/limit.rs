@@ -4,10 +4,9 @@ use crate::clock;
 use crate::time::Instant;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 /// Sockets that one host may have in its handshakes, even if the limit is reached.
 const FAIR: usize = 8;
@@ -41,8 +40,19 @@ struct Table {
 struct WaitingSocket {
     number: u64,
     since: Instant,
-    /// `None` until its task runs.
-    task: Option<AbortHandle>,
+    eviction: Eviction,
+}
+
+/// The call to a socket to make room. The handshake thread waits for it beside the handshakes, so
+/// that the end of the socket is counted and logged. An abort of its task would do neither.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Eviction(Arc<Notify>);
+
+impl Eviction {
+    /// Waits until the socket has to make room. A call before is not lost.
+    pub(crate) async fn comes(&self) {
+        self.0.notified().await;
+    }
 }
 
 /// A host: an IPv4 address, or the first half of an IPv6 address, because a host has all addresses
@@ -83,7 +93,7 @@ impl HandshakeLimit {
     }
 
     /// Waits until there is room for a socket. If there is none, one of the present sockets is
-    /// aborted:
+    /// evicted:
     ///
     /// 1. the oldest one of the host with the most, if that host has more than [`FAIR`];
     /// 2. else the oldest one of the /48 with the most, if that has more than [`FAIR_SITE`];
@@ -98,8 +108,8 @@ impl HandshakeLimit {
                 if table.count < self.most {
                     return;
                 }
-                // The aborted task gives its place back.
-                table.abort_one(clock::now())
+                // The evicted socket gives its place back.
+                table.evict_one(clock::now())
             };
             // The time is over when the oldest socket may go.
             let _ = tokio::time::timeout(wait, left).await;
@@ -107,24 +117,19 @@ impl HandshakeLimit {
     }
 
     /// Adds a socket. The limit may be exceeded by the sockets that were accepted at once.
-    pub(crate) fn enter(&self, host: Host) -> Ticket {
+    pub(crate) fn enter(&self, host: Host) -> (Ticket, Eviction) {
         self.enter_at(clock::now(), host)
     }
 
-    fn enter_at(&self, now: Instant, host: Host) -> Ticket {
+    fn enter_at(&self, now: Instant, host: Host) -> (Ticket, Eviction) {
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
         table.count += 1;
-        table.hosts.entry(host).or_default().push_back(WaitingSocket { number, since: now, task: None });
-        Ticket { host, number }
-    }
-
-    /// Sets the task of a socket, which an abort ends.
-    pub(crate) fn set_task(&self, ticket: Ticket, task: AbortHandle) {
-        if let Some(place) = self.table().find(ticket) {
-            place.task = Some(task);
-        }
+        let eviction = Eviction::default();
+        let socket = WaitingSocket { number, since: now, eviction: eviction.clone() };
+        table.hosts.entry(host).or_default().push_back(socket);
+        (Ticket { host, number }, eviction)
     }
 
     /// Removes a socket whose handshakes are done, or that is closed.
@@ -144,22 +149,17 @@ impl HandshakeLimit {
 }
 
 impl Table {
-    fn find(&mut self, ticket: Ticket) -> Option<&mut WaitingSocket> {
-        self.hosts.get_mut(&ticket.host)?.iter_mut().find(|place| place.number == ticket.number)
-    }
-
-    /// Aborts one socket, as [`HandshakeLimit::room`] says. Returns the time after which another
+    /// Evicts one socket, as [`HandshakeLimit::room`] says. Returns the time after which another
     /// one may go. Costs a look at each host, which are as many as the limit at most.
-    fn abort_one(&self, now: Instant) -> Duration {
+    fn evict_one(&self, now: Instant) -> Duration {
         let unfair = self.oldest_of_largest_host().or_else(|| self.oldest_of_largest_site());
         let oldest = self.hosts.values().filter_map(VecDeque::front).min_by_key(|place| place.number);
         let old = oldest.filter(|place| now.since(place.since) >= GRACE);
-        if let Some(task) = unfair.or(old).and_then(|place| place.task.as_ref()) {
-            task.abort();
-            // The place is free when the task has ended, which it reports.
+        if let Some(socket) = unfair.or(old) {
+            socket.eviction.0.notify_one();
+            // The place is free when its task has ended, which it reports.
             return GRACE;
         }
-        // A socket whose task does not run yet cannot be aborted.
         let age = oldest.map_or(Duration::ZERO, |place| now.since(place.since));
         GRACE.saturating_sub(age).max(Duration::from_millis(10))
     }
@@ -186,8 +186,6 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::pending;
-    use std::sync::Arc;
     use tokio::task::{JoinHandle, LocalSet};
 
     fn host(last: u8) -> Host {
@@ -206,14 +204,12 @@ mod tests {
                 self.0.leave(self.1);
             }
         }
-        let ticket = limit.enter_at(now, host);
+        let (ticket, eviction) = limit.enter_at(now, host);
         let leave = Leave(Arc::clone(limit), ticket);
-        let task = tokio::task::spawn_local(async move {
+        tokio::task::spawn_local(async move {
             let _leave = leave;
-            pending::<()>().await;
-        });
-        limit.set_task(ticket, task.abort_handle());
-        task
+            eviction.comes().await;
+        })
     }
 
     fn run(test: impl Future<Output = ()>) {
@@ -270,10 +266,10 @@ mod tests {
         run(async {
             let (limit, now) = (Arc::new(HandshakeLimit::new(16)), clock::now());
             let sockets: Vec<_> = (0..16).map(|n| enter_at(&limit, now, host(n))).collect();
-            let left = limit.table().abort_one(now + GRACE / 2);
+            let left = limit.table().evict_one(now + GRACE / 2);
             tokio::task::yield_now().await;
             assert!(left == GRACE / 2 && !sockets[0].is_finished(), "it is young");
-            limit.table().abort_one(now + GRACE);
+            limit.table().evict_one(now + GRACE);
             limit.room().await;
             assert!(sockets[0].is_finished() && !sockets[1].is_finished(), "the first that came");
         });

@@ -12,17 +12,22 @@
 //! |---|---|
 //! | [`entrance`] | settings and counters of one listener |
 //! | `limit` | the limit on sockets in their handshakes |
+//! | `progress` | how far the handshakes of one socket have come |
+//! | `refusal` | the reasons why a socket is closed |
 //! | `reload` | the TLS of all listeners, read again while the broker runs |
 //! | `stages` | the handshakes of one socket |
 
 pub(crate) mod entrance;
 pub(crate) mod limit;
+mod progress;
+mod refusal;
 pub(crate) mod reload;
 mod stages;
 
 use super::connect_limits::{AddressLimit, LiveLimits};
 use super::connection::{DetachedTransport, Incoming, PeerAddress};
 use super::events::EventLog;
+use super::handshake_counts::HandshakeEnd;
 use super::message::Adopt;
 use super::statistics::BrokerStatistics;
 use crate::clock;
@@ -32,15 +37,17 @@ use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::time::Instant;
 use actix::Recipient;
 use entrance::Entrance;
-use limit::{HandshakeLimit, Host, Ticket};
-use stages::{Done, HandshakeRefusal};
+use limit::{Eviction, HandshakeLimit, Host, Ticket};
+use progress::Progress;
+use refusal::HandshakeRefusal;
+use stages::Done;
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 /// A socket that was accepted and needs handshakes.
 #[derive(Debug)]
@@ -117,8 +124,10 @@ impl Handshakes {
     /// broker stops, the socket is closed.
     pub(crate) fn send(&self, turn: usize, socket: NewSocket) {
         let host = Host::of(socket.peer.socket_address().map(|address| address.ip()));
+        let (ticket, eviction) = self.limit.enter(host);
         let place = HandshakePlace {
-            ticket: self.limit.enter(host),
+            ticket,
+            eviction,
             limit: Arc::clone(&self.limit),
             statistics: Arc::clone(&self.statistics),
             listener: socket.entrance.number,
@@ -138,10 +147,12 @@ struct HandshakeThread {
 }
 
 /// A socket's place in the broker's counters. Gives the place back when it is dropped: after an
-/// error, a timeout or an abort.
+/// error, a timeout or an eviction.
 struct HandshakePlace {
     limit: Arc<HandshakeLimit>,
     ticket: Ticket,
+    /// Comes when the socket has to make room.
+    eviction: Eviction,
     statistics: Arc<BrokerStatistics>,
     listener: ListenerNumber,
     /// True once the shard counts the connection.
@@ -161,9 +172,7 @@ impl HandshakeThread {
     /// Runs the handshakes of each socket in a task of its own, until the acceptors are gone.
     async fn run(self: Rc<HandshakeThread>, mut sockets: UnboundedReceiver<CountedSocket>) {
         while let Some(CountedSocket { socket, place }) = sockets.recv().await {
-            let (limit, ticket) = (Arc::clone(&place.limit), place.ticket);
-            let task = tokio::task::spawn_local(Rc::clone(&self).handshakes(socket, place));
-            limit.set_task(ticket, task.abort_handle());
+            tokio::task::spawn_local(Rc::clone(&self).handshakes(socket, place));
         }
     }
 
@@ -171,15 +180,21 @@ impl HandshakeThread {
     async fn handshakes(self: Rc<HandshakeThread>, socket: NewSocket, mut place: HandshakePlace) {
         let NewSocket { entrance, transport, peer, accepted, mut arrival } = socket;
         let left = self.parts.limits.connect_timeout().saturating_sub(clock::now().since(accepted));
-        let result = tokio::time::timeout(left, stages::run(&entrance, transport, &peer)).await;
-        let Done { transport, unread, source, is_of_unknown_source, certificate_user } = match result {
-            Ok(Ok(done)) => done,
-            Ok(Err(refused)) => return self.log_refused(&entrance, &peer, &refused),
-            Err(_) => {
-                debug!(event = "handshake.late", listener = %entrance.name, address = %peer, "the handshake was not done within network.connect_timeout");
-                return;
+        let progress = Progress::default();
+        let stages = tokio::time::timeout(left, stages::run(&entrance, transport, &peer, &progress));
+        let result = tokio::select! {
+            biased;
+            () = place.eviction.comes() => {
+                return self.log_ended(HandshakeEnd::Evicted, &entrance, &peer, &progress);
             }
+            result = stages => result,
         };
+        let Done { transport, unread, certificate_user } = match result {
+            Ok(Ok(done)) => done,
+            Ok(Err(refused)) => return self.log_refused(&entrance, &peer, &progress, &refused),
+            Err(_) => return self.log_ended(HandshakeEnd::Timeout, &entrance, &peer, &progress),
+        };
+        let source = progress.source();
         if let (Some(limit), Some(source)) = (&self.parts.addresses, source)
             && !limit.admits(clock::now(), source.ip())
         {
@@ -188,8 +203,8 @@ impl HandshakeThread {
             }
             return;
         }
-        let peer = source.map_or(peer, |source| PeerAddress::ip(entrance.number, source));
-        arrival.reach = entrance.reach_through(&peer, is_of_unknown_source);
+        let peer = client_address(&entrance, &peer, &progress);
+        arrival.reach = entrance.reach_through(&peer, progress.is_of_unknown_source());
         arrival.certificate_user = match certificate_user {
             Ok(name) => Some(name.into_boxed_str()),
             Err(NoIdentity::NoCertificate) => None,
@@ -208,12 +223,46 @@ impl HandshakeThread {
         }
     }
 
-    fn log_refused(&self, entrance: &Entrance, peer: &PeerAddress, why: &HandshakeRefusal) {
-        let listener = &*entrance.name;
-        if why.is_quiet() {
-            debug!(event = "handshake.closed", listener, address = %peer, %why, "connection closed before CONNECT");
-        } else if self.parts.log.admits(clock::now()) {
-            warn!(event = "handshake.refused", listener, address = %peer, %why, "connection refused before CONNECT");
+    /// Counts and logs the end of a socket whose time is over, or that has to make room.
+    fn log_ended(&self, end: HandshakeEnd, entrance: &Entrance, peer: &PeerAddress, progress: &Progress) {
+        self.parts.statistics.handshakes_refused().count(end);
+        if !self.parts.log.admits(clock::now()) {
+            return;
+        }
+        let (listener, stage) = (&*entrance.name, progress.stage());
+        let address = client_address(entrance, peer, progress);
+        match end {
+            HandshakeEnd::Evicted => {
+                warn!(event = "handshake.evicted", listener, %address, %stage, "connection closed before CONNECT, because limits.handshakes is reached and other connections wait");
+            }
+            _ => {
+                info!(event = "handshake.late", listener, %address, %stage, "connection closed before CONNECT, because the handshake was not done within network.connect_timeout");
+            }
         }
     }
+
+    /// Counts and logs the end of a socket whose handshakes have failed.
+    fn log_refused(
+        &self,
+        entrance: &Entrance,
+        peer: &PeerAddress,
+        progress: &Progress,
+        why: &HandshakeRefusal,
+    ) {
+        let listener = &*entrance.name;
+        let address = client_address(entrance, peer, progress);
+        let Some(end) = why.end() else {
+            debug!(event = "handshake.closed", listener, %address, %why, "connection closed before CONNECT");
+            return;
+        };
+        self.parts.statistics.handshakes_refused().count(end);
+        if self.parts.log.admits(clock::now()) {
+            warn!(event = "handshake.refused", listener, %address, %why, "connection refused before CONNECT");
+        }
+    }
+}
+
+/// Returns the address for the log: the one that a trusted proxy has named, else that of the peer.
+fn client_address(entrance: &Entrance, peer: &PeerAddress, progress: &Progress) -> PeerAddress {
+    progress.source().map_or_else(|| peer.clone(), |source| PeerAddress::ip(entrance.number, source))
 }

@@ -1,56 +1,23 @@
 //! The handshakes of one socket, in their order: PROXY header, TLS, WebSocket upgrade.
 
 use super::entrance::Entrance;
+use super::progress::{Progress, Stage};
+use super::refusal::HandshakeRefusal;
 use crate::broker::connection::{DetachedTransport, PeerAddress, SocketRead, Transport, Wrapped};
 use crate::clock;
 use crate::net::layers::{LayerError, Layers};
-use crate::net::proxy::{self, Proxied, ProxyError, ProxyRules, TrustedProxies};
+use crate::net::proxy::{self, Proxied, ProxyRules, TrustedProxies};
 use crate::net::tls::config::{AdmittedClient, TlsServer};
 use crate::net::tls::identity::NoIdentity;
-use crate::net::tls::verify::ChainError;
 use crate::net::websocket::frame::Ws;
-use crate::net::websocket::upgrade::{ForwardedClient, UpgradeError, UpgradeRules, Upgraded, upgrade};
+use crate::net::websocket::upgrade::{ForwardedClient, UpgradeRules, Upgraded, upgrade};
 use arc_swap::ArcSwap;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use thiserror::Error;
 
 /// Bytes that are read at once. Small, because the peer is not known yet.
 const READ_SIZE: usize = 4096;
-
-/// The reason why a socket is closed in its handshakes, for the log.
-#[derive(Debug, Error)]
-pub(super) enum HandshakeRefusal {
-    /// The peer closed the connection. Port scans and health checks do so.
-    #[error("closed by the peer")]
-    Closed,
-    /// The socket failed.
-    #[error("{0}")]
-    Socket(#[from] io::Error),
-    /// The bytes are not what the listener expects.
-    #[error("{0}")]
-    Layer(#[from] LayerError),
-    /// The peer is no trusted proxy.
-    #[error("the peer is not in trusted_proxies")]
-    Untrusted,
-    /// The PROXY header is missing or refused.
-    #[error(transparent)]
-    Proxy(#[from] ProxyError),
-    /// The WebSocket upgrade is refused.
-    #[error(transparent)]
-    Upgrade(#[from] UpgradeError),
-    /// The client's certificate is not valid any more.
-    #[error(transparent)]
-    Chain(#[from] ChainError),
-}
-
-impl HandshakeRefusal {
-    /// Returns true for an end that is not worth more than a debug line: the peer just left.
-    pub(super) fn is_quiet(&self) -> bool {
-        matches!(self, HandshakeRefusal::Closed | HandshakeRefusal::Socket(_))
-    }
-}
 
 /// A socket whose handshakes are done.
 #[derive(Debug)]
@@ -59,10 +26,6 @@ pub(super) struct Done {
     pub(super) transport: DetachedTransport,
     /// MQTT bytes that came with the end of the handshakes.
     pub(super) unread: Vec<u8>,
-    /// The address that a trusted proxy named; `None` if the peer is the client.
-    pub(super) source: Option<SocketAddr>,
-    /// True if a proxy forwards a client whose address it does not know.
-    pub(super) is_of_unknown_source: bool,
     /// The user name in the client's certificate, or the reason why there is none.
     pub(super) certificate_user: Result<String, NoIdentity>,
 }
@@ -74,7 +37,8 @@ struct Stream {
     wire: Vec<u8>,
 }
 
-/// Runs all handshakes of a socket. The caller bounds the time.
+/// Runs all handshakes of a socket. The caller bounds the time, and reads in `progress` where it
+/// ended.
 ///
 /// # Errors
 /// The reason why the socket is to be closed. An alert or a reply for the peer was sent.
@@ -82,25 +46,30 @@ pub(super) async fn run(
     entrance: &Entrance,
     transport: DetachedTransport,
     peer: &PeerAddress,
+    progress: &Progress,
 ) -> Result<Done, HandshakeRefusal> {
     let mut stream = Stream { transport: Transport::new(transport)?, wire: Vec::new() };
     let address = peer.socket_address().map(|address| address.ip());
     let (mut plain, mut tls) = (Vec::new(), None);
     let mut certificate_user = Err(NoIdentity::NoCertificate);
-    let (mut source, mut is_of_unknown_source) = (None, false);
     if let Some(rules) = entrance.proxy {
+        progress.begin(Stage::Proxy);
         if !entrance.trusts(address) {
             return Err(HandshakeRefusal::Untrusted);
         }
         let proxied = stream.proxy(rules).await?;
-        source = proxied.source;
-        is_of_unknown_source = source.is_none() && !proxied.is_local;
+        match proxied.source {
+            Some(source) => progress.set_source(source),
+            None if proxied.is_local => {}
+            None => progress.set_unknown_source(),
+        }
         // Without the demand for TLS, the operator does not rely on what the header says of it.
         if let Some(tls) = proxied.tls.filter(|_| rules.require_tls) {
             certificate_user = tls.user;
         }
     }
     if let Some(server) = &entrance.tls {
+        progress.begin(Stage::Tls);
         let admitted = stream.tls(server, &mut plain).await?;
         certificate_user = better_name(admitted.user, certificate_user);
         tls = Some(admitted.tls);
@@ -108,22 +77,26 @@ pub(super) async fn run(
     if tls.is_none() && entrance.websocket.is_none() {
         let unread = stream.wire;
         let transport = stream.transport.detach();
-        return Ok(Done { transport, unread, source, is_of_unknown_source, certificate_user });
+        return Ok(Done { transport, unread, certificate_user });
     }
     let mut layers = Layers::new(tls, None);
     if let Some(rules) = &entrance.websocket {
-        let forwarding = entrance.forwarding(address);
+        progress.begin(Stage::Upgrade);
+        // Behind a PROXY header, the client that it names has sent the request. A header of its own
+        // would forge another address.
+        let sender = progress.source().map_or(address, |source| Some(source.ip()));
+        let forwarding = entrance.forwarding(sender).filter(|_| !progress.is_of_unknown_source());
         let (upgraded, ws) = stream.websocket(rules, forwarding, &mut layers, &mut plain).await?;
         match upgraded.client {
             ForwardedClient::Peer => {}
-            ForwardedClient::Address(ip) => source = Some(SocketAddr::new(ip, 0)),
-            ForwardedClient::Unknown => is_of_unknown_source = true,
+            ForwardedClient::Address(ip) => progress.set_source(SocketAddr::new(ip, 0)),
+            ForwardedClient::Unknown => progress.set_unknown_source(),
         }
         layers = layers.with_websocket(ws);
     }
     let tail = stream.open(&mut layers, &mut plain).await?;
     let transport = stream.transport.detach().wrap(Wrapped::new(layers, tail));
-    Ok(Done { transport, unread: plain, source, is_of_unknown_source, certificate_user })
+    Ok(Done { transport, unread: plain, certificate_user })
 }
 
 /// Returns the name by the TLS of this listener, else the name by that of its proxy. Without

@@ -1,0 +1,71 @@
+//! How far the handshakes of one socket have come.
+
+use std::cell::Cell;
+use std::fmt;
+use std::net::SocketAddr;
+
+/// How far the handshakes of one socket have come. A timeout and an eviction end the stages
+/// wherever they are, and the log line then needs what was known so far.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    stage: Cell<Stage>,
+    source: Cell<Option<SocketAddr>>,
+    is_of_unknown_source: Cell<bool>,
+}
+
+/// The stage of a socket, for the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The handshake thread has not come to the socket yet.
+    #[default]
+    Waiting,
+    /// The PROXY header is read.
+    Proxy,
+    /// The TLS handshake runs.
+    Tls,
+    /// The HTTP request of a WebSocket is read.
+    Upgrade,
+}
+
+impl Progress {
+    /// Begins a stage.
+    pub(super) fn begin(&self, stage: Stage) {
+        self.stage.set(stage);
+    }
+
+    /// Returns the stage that has begun last.
+    pub(super) fn stage(&self) -> Stage {
+        self.stage.get()
+    }
+
+    /// Notes the address that a trusted proxy names.
+    pub(super) fn set_source(&self, source: SocketAddr) {
+        self.source.set(Some(source));
+    }
+
+    /// Notes that a proxy forwards a client whose address it does not know, or does not tell.
+    pub(super) fn set_unknown_source(&self) {
+        self.is_of_unknown_source.set(true);
+    }
+
+    /// Returns the address that a trusted proxy has named; `None` if the peer is the client.
+    pub(super) fn source(&self) -> Option<SocketAddr> {
+        self.source.get()
+    }
+
+    /// Returns true if a proxy forwards a client whose address it does not know.
+    pub(super) fn is_of_unknown_source(&self) -> bool {
+        self.is_of_unknown_source.get()
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Waiting => "waiting for its thread",
+            Stage::Proxy => "PROXY header",
+            Stage::Tls => "TLS",
+            Stage::Upgrade => "WebSocket upgrade",
+        })
+    }
+}
