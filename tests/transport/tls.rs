@@ -300,6 +300,33 @@ fn a_partial_record_ends_the_connection_of_a_client_without_keep_alive() {
 }
 
 #[test]
+fn a_partial_record_that_came_while_connect_waited_for_its_password_ends_the_connection() {
+    let pki = Pki::new();
+    pki.write("passwd", &password_file(&[("ann", "secret")]));
+    let broker = kit::start_with(vec![listener(pki.tls())], |config| {
+        config.network.write_timeout = Duration::from_secs(1);
+        config.auth.password_file = pki.text_path("passwd");
+    });
+    // Some of these sessions live in the other shard.
+    for client_id in ["a", "b", "c", "d"] {
+        let mut client =
+            kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
+        while client.conn.is_handshaking() {
+            client.conn.complete_io(&mut client.sock).expect("a handshake");
+        }
+        client.conn.writer().write_all(&kit::login(client_id, "ann", "secret")).expect("room");
+        let mut wire = Vec::new();
+        while client.conn.wants_write() {
+            client.conn.write_tls(&mut wire).expect("room");
+        }
+        wire.extend_from_slice(&[0x17, 3, 3, 0x10, 0, 1, 2, 3]);
+        client.sock.write_all(&wire).expect("open");
+        assert_eq!(kit::read(&mut client, 4), CONNACK);
+        assert!(kit::is_closed(&mut client), "{client_id}");
+    }
+}
+
+#[test]
 fn renewed_files_are_used_without_a_signal_and_broken_ones_change_nothing() {
     let pki = Pki::new();
     let broker = kit::start(vec![listener(pki.tls())]);
