@@ -12,6 +12,7 @@ mod http_service;
 mod kit;
 mod listeners;
 mod proxy;
+mod recipes;
 mod refusals;
 mod reload;
 mod terms;
