@@ -191,7 +191,7 @@ impl fmt::Display for OpenListener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::AnonymousClients;
+    use crate::config::{AnonymousClients, ListenerTls};
 
     /// Returns who may enter by a listener: by certificate, by any method, and without a name.
     fn entrants(listener: Listener, methods: &[&str]) -> (bool, bool, bool) {
@@ -239,5 +239,19 @@ mod tests {
             let found = risk(listener.clone(), address, method, anonymous);
             assert_eq!(found, expected, "{address} {method:?}");
         }
+    }
+
+    #[test]
+    fn a_certificate_that_names_nobody_lets_nobody_in() {
+        let of_user = |certificate_user: &str| {
+            let tls = ListenerTls {
+                client_certificates: Some("required".to_owned()),
+                certificate_user: Some(certificate_user.to_owned()),
+                ..ListenerTls::default()
+            };
+            entrants(Listener { tls: Some(tls), ..Listener::default() }, &[])
+        };
+        assert_eq!(of_user("cn"), (true, true, false));
+        assert_eq!(of_user("none"), (false, false, false));
     }
 }

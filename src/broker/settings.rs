@@ -177,10 +177,13 @@ fn verifies_names(config: &Config, places: &ListenerPlaces) -> bool {
 }
 
 /// Returns true if the clients of a listener may have a verified certificate with their name: the
-/// listener asks for one, or its proxy did the TLS and names the certificate's user.
+/// listener asks for one and takes its name, or its proxy did the TLS and names the certificate's
+/// user.
 pub(super) fn certificates_have_names(listener: &Listener) -> bool {
-    let asks = listener.tls.as_ref().is_some_and(|tls| client_certificates(tls) != ClientCertificates::Off);
-    asks || listener.proxy_tls == Some(true)
+    let names = listener.tls.as_ref().is_some_and(|tls| {
+        client_certificates(tls) != ClientCertificates::Off && tls.certificate_user.as_deref() != Some("none")
+    });
+    names || listener.proxy_tls == Some(true)
 }
 
 /// Returns true if unverified user names count: all listeners that admit clients with such names

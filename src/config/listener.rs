@@ -144,12 +144,13 @@ fields! {
         crl_check: String, ValueType::OneOf(&["leaf", "chain"]).only();
         /// False to accept a client's certificate before and after its dates.
         certificate_dates: bool, ValueType::Boolean.only();
-        /// The part of the client's certificate that is the user name; "cn" by default.
-        certificate_user: String, ValueType::OneOf(&["cn", "san_dns", "san_uri", "san_email", "subject"]).only();
+        /// The part of the client's certificate that is the user name; "cn" by default. With
+        /// "none" a certificate names nobody.
+        certificate_user: String, ValueType::OneOf(&["cn", "san_dns", "san_uri", "san_email", "subject", "none"]).only();
         /// The lowest version: "1.2" (the default) or "1.3".
         minimum: String, ValueType::OneOf(&["1.2", "1.3"]).only();
-        /// The application protocols (ALPN); ["mqtt"] by default. An empty list turns the check
-        /// off.
+        /// The application protocols (ALPN); by default ["mqtt"], and ["http/1.1"] with WebSocket.
+        /// An empty list turns the check off.
         alpn: Vec<String>, ValueType::Checked(are_texts, "a list of protocol names: [\"mqtt\"]").only();
         /// The key exchange groups, best first.
         groups: Vec<String>, ValueType::SomeOf(&["X25519MLKEM768", "SecP256r1MLKEM768", "X25519", "P-256", "P-384"]).only();

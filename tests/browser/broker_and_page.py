@@ -42,7 +42,7 @@ def listeners(folder, page_port):
     certificate, key = Authority(folder, "authority").issue("broker", "ecdsa", "DNS:localhost,IP:127.0.0.1")
     websocket = 'address = "127.0.0.1:0"\nprotocol = "websocket"\n'
     origins = f'origins = ["http://127.0.0.1:{page_port}"]\n'
-    tls = f'[listeners.tls]\ncertificates = [{{ certificate = "{certificate}", key = "{key}" }}]\nalpn = ["http/1.1"]\n'
+    tls = f'[listeners.tls]\ncertificates = [{{ certificate = "{certificate}", key = "{key}" }}]\n'
     return {"ws": websocket + origins, "wss": websocket + origins + tls, "same-host": websocket}
 
 

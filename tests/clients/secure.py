@@ -52,7 +52,7 @@ class Place:
                 "tls": tcp + tls,
                 "mtls": tcp + 'client_id = "%u-*"\n' + tls + mutual,
                 "ws": tcp + websocket,
-                "wss": tcp + websocket + tls + 'alpn = ["http/1.1"]\n',
+                "wss": tcp + websocket + tls,
                 "proxy-v1": behind + 'proxy_protocol = "v1"\n',
                 "proxy-tls": behind + 'proxy_protocol = "v2"\nproxy_tls = true\n',
                 "proxy-user": behind + 'proxy_protocol = "v2"\nproxy_tls = true\nclient_id = "%u-*"\n',

@@ -1,8 +1,9 @@
 //! TLS: versions, certificates, SNI, ALPN, client certificates, and bytes that are no TLS.
 
 use crate::kit::{self, CONNACK, CONNECT, Pki};
-use crate::support::{self, Connect, V311, Will, password_file};
-use homing::config::{Listener, ListenerTls};
+use crate::support::{self, Connect, V5, V311, Will, password_file};
+use homing::broker::Broker;
+use homing::config::{AnonymousClients, Listener, ListenerTls};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{ErrorKind, Read, Write};
@@ -67,6 +68,44 @@ fn a_client_certificate_is_required_and_must_be_of_the_authority() {
         let sent = stream.write_all(CONNECT).and_then(|()| stream.read_exact(&mut [0; 4]));
         assert_eq!(sent.is_ok(), accepted, "{sent:?}");
     }
+}
+
+#[test]
+fn a_certificate_that_is_not_to_name_its_client_is_required_and_leaves_the_user_to_connect() {
+    let pki = Pki::new();
+    let tls = ListenerTls { certificate_user: Some("none".into()), ..pki.mutual_tls() };
+    let start = |anonymous, rules: &str| {
+        pki.write("acl", rules);
+        kit::start_with(vec![listener(tls.clone())], |config| {
+            config.auth.anonymous = anonymous;
+            config.acl.file = pki.text_path("acl");
+        })
+    };
+    let pump = pki.client("pump-7");
+    let dial = |broker: &Broker, identity| {
+        kit::tls_client(pki.client_config(identity), "localhost", kit::dial(broker.addresses()[0]))
+    };
+    // Without a method nobody but an anonymous client may enter, and the certificate is no method.
+    let broker = start(AnonymousClients::Never, "topic readwrite #\n");
+    let mut stream = dial(&broker, Some(&pump));
+    stream.write_all(CONNECT).expect("open");
+    assert_eq!(kit::read(&mut stream, 4), [0x20, 2, 0, 5]);
+    drop(broker);
+    // The rules are those of the name in CONNECT, not those of the name in the certificate.
+    let broker = start(AnonymousClients::Always, "user ann\ntopic write t\nuser pump-7\ntopic deny t\n");
+    let mut stream = dial(&broker, Some(&pump));
+    stream.write_all(&Connect::new(V5, "c").user_name("ann").encode()).expect("open");
+    let (first, connack) = kit::packet(&mut stream);
+    assert_eq!((first, connack[1]), (0x20, 0));
+    // A PUBLISH to "t" at QoS 1 without properties.
+    stream.write_all(&[0x32, 6, 0, 1, b't', 0, 2, 0]).expect("open");
+    let (first, puback) = kit::packet(&mut stream);
+    assert_eq!(first, 0x40);
+    // 0x10: no subscriber. Another code would be that of a refusal.
+    assert!(matches!(puback.get(2), None | Some(0 | 0x10)), "{puback:?}");
+    let mut stream = dial(&broker, None);
+    let sent = stream.write_all(CONNECT).and_then(|()| stream.read_exact(&mut [0; 4]));
+    assert!(sent.is_err(), "a certificate is required");
 }
 
 #[test]

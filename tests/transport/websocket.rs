@@ -94,14 +94,30 @@ fn packets_of_every_size_cross_a_websocket() {
 #[test]
 fn packets_of_every_size_cross_a_websocket_over_tls() {
     let pki = Pki::new();
-    let tls = homing::config::ListenerTls { alpn: Some(vec!["http/1.1".into()]), ..pki.tls() };
-    let broker = kit::start(vec![Listener { tls: Some(tls), ..listener() }]);
+    let broker = kit::start(vec![Listener { tls: Some(pki.tls()), ..listener() }]);
     let address = broker.addresses()[0];
-    let mut config = pki.client_config(None);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let stream = kit::tls_client(config, "localhost", kit::dial(address));
+    let stream = kit::tls_client(pki.client_config(None), "localhost", kit::dial(address));
     let socket = upgrade(stream, address, "/mqtt", None).expect("an upgrade");
     kit::exchange(&mut Stream::new(socket), 1_000_000);
+}
+
+#[test]
+fn a_websocket_over_tls_admits_what_browsers_offer_and_refuses_other_protocols() {
+    let pki = Pki::new();
+    let broker = kit::start(vec![Listener { tls: Some(pki.tls()), ..listener() }]);
+    let address = broker.addresses()[0];
+    for (offered, accepted) in [(&["http/1.1"][..], true), (&["h2", "http/1.1"], true), (&["mqtt"], false)] {
+        let mut config = pki.client_config(None);
+        config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let stream = kit::tls_client(config, "localhost", kit::dial(address));
+        match upgrade(stream, address, "/mqtt", None) {
+            Ok(socket) => {
+                assert!(accepted, "{offered:?}");
+                kit::connect(&mut Stream::new(socket));
+            }
+            Err(error) => assert!(!accepted, "{offered:?}: {error}"),
+        }
+    }
 }
 
 #[test]

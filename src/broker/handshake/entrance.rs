@@ -143,20 +143,21 @@ pub(crate) fn listener_name(place: usize, listener: &Listener) -> Box<str> {
 pub(crate) fn all_tls_settings(listeners: &[Listener]) -> Vec<(String, TlsSettings)> {
     let with_tls = listeners.iter().enumerate();
     let settings = |(number, listener): (usize, &Listener)| {
-        Some((listener_name(number, listener).into(), tls_settings(listener.tls.as_ref()?)))
+        Some((listener_name(number, listener).into(), tls_settings(listener)?))
     };
     with_tls.filter_map(settings).collect()
 }
 
-/// Returns the settings of a TLS table that passed the checks.
-pub(crate) fn tls_settings(tls: &ListenerTls) -> TlsSettings {
+/// Returns the TLS settings of a listener that passed the checks; `None` without TLS.
+pub(crate) fn tls_settings(listener: &Listener) -> Option<TlsSettings> {
+    let tls = listener.tls.as_ref()?;
     let pairs = tls.certificates.iter().flatten();
     let files = pairs.map(|pair| CertificateFiles {
         certificate: path(pair.certificate.as_deref()),
         key: path(pair.key.as_deref()),
     });
     let defaults = TlsSettings::new(files.collect());
-    TlsSettings {
+    Some(TlsSettings {
         minimum: match tls.minimum.as_deref() {
             Some("1.3") => MinimumVersion::Tls13,
             _ => MinimumVersion::Tls12,
@@ -165,7 +166,7 @@ pub(crate) fn tls_settings(tls: &ListenerTls) -> TlsSettings {
             Some(names) => names.iter().filter_map(|name| Group::named(name)).collect(),
             None => defaults.groups,
         },
-        alpn: tls.alpn.clone().unwrap_or(defaults.alpn),
+        alpn: tls.alpn.clone().unwrap_or_else(|| vec![default_alpn(listener).to_owned()]),
         record_size: tls.record_size.map_or(defaults.record_size, |size| size.as_usize()),
         tickets: tls.tickets.unwrap_or(defaults.tickets),
         client_certificates: client_certificates(tls),
@@ -181,9 +182,19 @@ pub(crate) fn tls_settings(tls: &ListenerTls) -> TlsSettings {
             Some("san_uri") => CertificateUser::SanUri,
             Some("san_email") => CertificateUser::SanEmail,
             Some("subject") => CertificateUser::Subject,
+            Some("none") => CertificateUser::None,
             _ => CertificateUser::Cn,
         },
         certificates: defaults.certificates,
+    })
+}
+
+/// Returns the application protocol of a listener. A browser that opens a WebSocket offers
+/// "http/1.1" and nothing else, because the upgrade is a request of HTTP (RFC 6455, section 4.1).
+fn default_alpn(listener: &Listener) -> &'static str {
+    match listener.protocol.as_deref() {
+        Some("websocket") => "http/1.1",
+        _ => "mqtt",
     }
 }
 

@@ -207,7 +207,7 @@ impl HandshakeThread {
         arrival.reach = entrance.reach_through(&peer, progress.is_of_unknown_source());
         arrival.certificate_user = match certificate_user {
             Ok(name) => Some(name.into_boxed_str()),
-            Err(NoIdentity::NoCertificate) => None,
+            Err(NoIdentity::NoCertificate | NoIdentity::NotWanted) => None,
             Err(why) => {
                 debug!(event = "handshake.no_user", listener = %entrance.name, address = %peer, %why, "the client's certificate gives no user name");
                 None

@@ -155,7 +155,7 @@ fn with_tls(places: &ListenerPlaces, moves: &[ListenerMove]) -> Vec<TlsListener>
         Some(TlsListener {
             number: number.0,
             name: place.name.to_string(),
-            settings: tls_settings(place.listener.tls.as_ref()?),
+            settings: tls_settings(&place.listener)?,
             heir_of: predecessor(number),
             is_closed: !place.is_open(),
         })

@@ -68,10 +68,13 @@ section! {
     /// "required" it must have one. A certificate has to be issued by an authority in the file
     /// `client_ca`, and must not stand in a revocation list of `crl`; `crl_check` is "leaf" or
     /// "chain". `certificate_user` selects the user name: "cn", "san_dns", "san_uri", "san_email"
-    /// or "subject". With `certificate_dates = false` the dates of clients' certificates are not
-    /// checked. `alpn` has the application protocols ("mqtt"), and an empty list turns the check
-    /// off. `groups` has the key exchange groups, `record_size` the longest record ("16 KiB"), and
-    /// `tickets = false` stops clients from resuming sessions. docs/security.md has a recipe.
+    /// or "subject". With "none" the certificate lets the client connect but names nobody, so the
+    /// user name and password of the client count. With `certificate_dates = false` the dates of
+    /// clients' certificates are not checked. `alpn` has the application protocols: "mqtt" by
+    /// default, and "http/1.1" with WebSocket, which is what browsers offer. A client that offers
+    /// only others is refused; an empty list turns the check off. `groups` has the key exchange
+    /// groups, `record_size` the longest record ("16 KiB"), and `tickets = false` stops clients
+    /// from resuming sessions. docs/security.md has a recipe.
     [[listeners]] Listener, ValueType::Tables("listeners", listener_checks::problems).only(),
     reload: NewConnections,
     example: "[[listeners]]\n\

@@ -55,6 +55,9 @@ pub enum NoIdentity {
     /// The client sent no certificate.
     #[error("the client sent no certificate")]
     NoCertificate,
+    /// The operator does not want names of certificates.
+    #[error("names in certificates do not count (tls.certificate_user = \"none\")")]
+    NotWanted,
     /// The certificate has no name of the kind that is configured.
     #[error("the certificate has no name of the configured kind (tls.certificate_user)")]
     Missing,
@@ -81,6 +84,7 @@ pub fn user_name(certificate: &CertificateDer<'_>, kind: CertificateUser) -> Res
     let certificate = Certificate::from_der(certificate).map_err(|_| NoIdentity::Unreadable)?;
     let certificate = certificate.tbs_certificate();
     match kind {
+        CertificateUser::None => Err(NoIdentity::NotWanted),
         CertificateUser::Cn => common_name(certificate.subject()),
         CertificateUser::Subject => subject(certificate.subject()),
         CertificateUser::SanDns | CertificateUser::SanUri | CertificateUser::SanEmail => {

@@ -123,6 +123,8 @@ pub enum CertificateUser {
     SanEmail,
     /// The whole subject as text (RFC 2253), in the form that OpenSSL and mosquitto write.
     Subject,
+    /// No part. The certificate is verified, but it names nobody.
+    None,
 }
 
 impl TlsSettings {
