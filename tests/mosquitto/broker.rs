@@ -1,4 +1,4 @@
-//! A mosquitto of a test's own, on a free port of 127.0.0.1.
+//! A mosquitto of a test's own, on free ports of 127.0.0.1.
 
 use crate::support::process::Process;
 use std::fs;
@@ -9,8 +9,11 @@ use std::process::Command;
 /// A running mosquitto. It is killed when dropped.
 pub struct Mosquitto {
     _process: Process,
+    /// The address of the first listener.
     pub address: SocketAddr,
-    /// The whole configuration, with the listener.
+    /// The addresses of all listeners.
+    pub addresses: Vec<SocketAddr>,
+    /// The whole configuration, with the listeners.
     pub configuration: String,
 }
 
@@ -24,18 +27,33 @@ pub fn command(program: &str) -> Command {
 impl Mosquitto {
     /// Starts mosquitto with these lines of configuration and a listener.
     pub fn start(directory: &Path, configuration: &str) -> Mosquitto {
-        // Another program may take the port between the two calls; then mosquitto does not run.
+        Mosquitto::start_listeners(directory, &[""], configuration)
+    }
+
+    /// Starts mosquitto with a listener for each of these texts, which has the options in it, and
+    /// with these lines of configuration.
+    pub fn start_listeners(directory: &Path, listeners: &[&str], configuration: &str) -> Mosquitto {
+        // Another program may take a port between the two calls; then mosquitto does not run.
         for _ in 0..10 {
-            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-            let address = free.local_addr().expect("an address");
+            let free: Vec<TcpListener> = listeners
+                .iter()
+                .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"))
+                .collect();
+            let addresses: Vec<SocketAddr> =
+                free.iter().map(|free| free.local_addr().expect("an address")).collect();
             drop(free);
             let file = directory.join("mosquitto.conf");
             // As root it would become a user that cannot read the directory of a test.
-            let text = format!("user root\nlistener {} 127.0.0.1\n{configuration}", address.port());
+            let mut text = "user root\n".to_owned();
+            for (address, options) in addresses.iter().zip(listeners) {
+                text += &format!("listener {} 127.0.0.1\n{options}", address.port());
+            }
+            text += configuration;
             fs::write(&file, &text).expect("a file in a directory of the test");
             let mut process = Process::spawn(command("mosquitto").arg("-c").arg(&file));
             if process.line(" running").is_some() {
-                return Mosquitto { _process: process, address, configuration: text };
+                let address = addresses[0];
+                return Mosquitto { _process: process, address, addresses, configuration: text };
             }
         }
         panic!("mosquitto does not run; tests/run installs it");

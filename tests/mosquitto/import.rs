@@ -21,24 +21,36 @@ const CREDENTIALS: [Credentials; 6] = [
     (Some("eve"), Some("secret")),
 ];
 
-/// Imports the configuration of a mosquitto, and runs Homing with it on a free port.
-fn homing(directory: &Path, mosquitto: &Mosquitto) -> (Process, SocketAddr) {
+/// Imports the configuration of a mosquitto, and runs Homing with it on free ports. Returns the
+/// addresses of the listeners in their order.
+pub fn homing(directory: &Path, mosquitto: &Mosquitto) -> (Process, Vec<SocketAddr>) {
     let file = directory.join("imported.conf");
     fs::write(&file, &mosquitto.configuration).expect("a file");
     let mut import = Command::new(env!("CARGO_BIN_EXE_homing"));
     let output = import.arg("import").arg(&file).output().expect("the binary was built");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let toml = String::from_utf8(output.stdout).expect("text");
-    let taken = format!(":{}\"", mosquitto.address.port());
-    assert!(toml.contains(&taken), "{toml}");
+    let mut toml = String::from_utf8(output.stdout).expect("text");
+    for address in &mosquitto.addresses {
+        let taken = format!(":{}\"", address.port());
+        assert!(toml.contains(&taken), "{toml}");
+        toml = toml.replace(&taken, ":0\"");
+    }
     let file = directory.join("homing.toml");
-    fs::write(&file, toml.replace(&taken, ":0\"")).expect("a file");
-    Process::serve(Command::new(env!("CARGO_BIN_EXE_homing")).arg("serve").arg("--config").arg(&file))
+    fs::write(&file, toml).expect("a file");
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_homing"));
+    serve.env("HOMING_ADMIN__ADDRESSES", "off").arg("serve").arg("--config").arg(&file);
+    let (mut process, first) = Process::serve(&mut serve);
+    let mut addresses = vec![first];
+    for _ in 1..mosquitto.addresses.len() {
+        addresses.push(process.address().expect("it listens"));
+    }
+    (process, addresses)
 }
 
 /// The bytes of the answer that count: the code of CONNACK, and its properties if it refuses.
 fn answer(address: SocketAddr, version: Version, (user, password): Credentials) -> (u8, usize) {
-    let mut connect = Connect::new(version, "client");
+    // Homing gives a session to its user alone, and the one before may not have ended yet.
+    let mut connect = Connect::new(version, user.unwrap_or("nobody"));
     if let Some(user) = user {
         connect = connect.user_name(user);
     }
@@ -73,11 +85,11 @@ fn an_imported_configuration_lets_the_same_clients_in() {
         "per_listener_settings true\nallow_anonymous true\n".to_owned(),
     ] {
         let mosquitto = Mosquitto::start(directory.path(), &configuration);
-        let (_process, address) = homing(directory.path(), &mosquitto);
+        let (_process, addresses) = homing(directory.path(), &mosquitto);
         for credentials in CREDENTIALS {
             for version in [V311, V5] {
                 let theirs = answer(mosquitto.address, version, credentials);
-                let ours = answer(address, version, credentials);
+                let ours = answer(addresses[0], version, credentials);
                 assert_eq!(ours, theirs, "{configuration}{version:?} {credentials:?}");
                 *if ours.0 == 0 { &mut accepted } else { &mut refused } += 1;
             }

@@ -79,8 +79,9 @@ fn users_limits_and_tls_are_translated() {
         "durability = \"none\"",
         "[[listeners]]\naddress = \"127.0.0.1:1883\"\nmount_point = \"tenant/\"\nconnections = 100\n",
         "address = \"0.0.0.0:8883\"\n[listeners.tls]\ncertificates = [{ certificate = \"/etc/server.pem\", key = \
-         \"/etc/server.key\" }]\nclient_certificates = \"required\"\nclient_ca = \"/etc/ca.pem\"\ncrl = \
-         [\"/etc/ca.crl\"]\nminimum = \"1.3\"\ncertificate_dates = false\n",
+         \"/etc/server.key\" }]\n# mosquitto does not check the protocols that clients offer (ALPN).\nalpn = []\n\
+         client_certificates = \"required\"\nclient_ca = \"/etc/ca.pem\"\ncrl = [\"/etc/ca.crl\"]\nminimum = \
+         \"1.3\"\ncertificate_user = \"none\"\ncertificate_dates = false\n",
     ] {
         assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
     }
@@ -119,6 +120,13 @@ fn certificates_can_be_the_user_names() {
     let outcome = import(text, &[]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     for needed in ["methods = [\"certificate\"]", "certificate_user = \"cn\"", "address = \"[::]:8883\""] {
+        assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
+    }
+    // mosquitto looks neither at passwords nor at allow_anonymous then.
+    let text = format!("allow_anonymous true\npassword_file passwd\n{text}use_subject_as_username false\n");
+    let outcome = import(&text, &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for needed in ["anonymous = \"never\"\nmethods = [\"certificate\"]\n", "certificate_user = \"cn\""] {
         assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
     }
     let missing = import("listener 8883\nuse_identity_as_username true\n", &[]);

@@ -85,6 +85,10 @@ fn write_listener(text: &mut String, listener: &ListenerSettings) {
     write_line(text, format_args!("[listeners.tls]"));
     let (certificate, key) = (quoted(certificate), quoted(key));
     write_line(text, format_args!("certificates = [{{ certificate = {certificate}, key = {key} }}]"));
+    write_line(
+        text,
+        format_args!("# mosquitto does not check the protocols that clients offer (ALPN).\nalpn = []"),
+    );
     if listener.needs_certificate {
         write_line(text, format_args!("client_certificates = \"required\""));
     }

@@ -14,9 +14,25 @@ pub(super) struct ConfListener {
     pub(super) is_ipv6: bool,
     pub(super) settings: ListenerSettings,
     pub(super) ca_file: Option<String>,
+    /// True if the common name of the client's certificate is its user name.
+    pub(super) uses_identity: bool,
+    /// True if the subject of the client's certificate is its user name.
+    pub(super) uses_subject: bool,
     /// True if an option of the default listener was given.
     pub(super) is_used: bool,
     pub(super) entrance: EntranceSettings,
+}
+
+impl ConfListener {
+    /// Returns the part of the client's certificate that is its user name; `None` if the user name
+    /// is that of CONNECT. The common name wins in mosquitto.
+    pub(super) fn certificate_user(&self) -> Option<&'static str> {
+        match (self.uses_identity, self.uses_subject) {
+            (true, _) => Some("cn"),
+            (false, true) => Some("subject"),
+            (false, false) => None,
+        }
+    }
 }
 
 /// The addresses of a listener without an address: as in mosquitto 2, where a configuration without

@@ -16,21 +16,26 @@ struct TranslatedEntrance {
 }
 
 impl TranslatedEntrance {
-    fn new(
-        settings: &EntranceSettings,
-        has_certificate_user: bool,
-        reach: DefaultReach,
-    ) -> TranslatedEntrance {
+    /// Returns the entrance of a listener where names come from CONNECT.
+    fn by_name(settings: &EntranceSettings, reach: DefaultReach) -> TranslatedEntrance {
         // mosquitto 2 lets anonymous clients in only where it listens on loopback by default.
         let anonymous = settings.anonymous.or((reach == DefaultReach::All).then_some(false));
-        let certificate = has_certificate_user.then_some("certificate");
         TranslatedEntrance {
             anonymous: anonymous.map(|all| if all { "always" } else { "never" }),
-            methods: certificate
-                .into_iter()
-                .chain(settings.password_file.as_ref().map(|_| "password"))
-                .collect(),
+            methods: settings.password_file.iter().map(|_| "password").collect(),
             password_file: settings.password_file.clone(),
+            acl_file: settings.acl_file.clone(),
+        }
+    }
+
+    /// Returns the entrance of a listener where names come from certificates. mosquitto looks
+    /// neither at `allow_anonymous` nor at a password there: it refuses a client whose certificate
+    /// has no name.
+    fn by_certificate(settings: &EntranceSettings) -> TranslatedEntrance {
+        TranslatedEntrance {
+            anonymous: Some("never"),
+            methods: vec!["certificate"],
+            password_file: None,
             acl_file: settings.acl_file.clone(),
         }
     }
@@ -61,12 +66,14 @@ impl Translator {
         let settings: Vec<EntranceSettings> =
             listeners.iter().map(|listener| self.entrance_of(listener)).collect();
         let settings = if settings.is_empty() { vec![self.entrance.clone()] } else { settings };
-        let by_certificate = |at: usize| {
-            listeners.get(at).is_some_and(|listener| listener.settings.certificate_user.is_some())
-        };
+        let by_certificate =
+            |at: usize| listeners.get(at).is_some_and(|listener| listener.certificate_user().is_some());
         let mut entrances: Vec<TranslatedEntrance> = (0..)
             .zip(&settings)
-            .map(|(at, settings)| TranslatedEntrance::new(settings, by_certificate(at), reach))
+            .map(|(at, settings)| match by_certificate(at) {
+                true => TranslatedEntrance::by_certificate(settings),
+                false => TranslatedEntrance::by_name(settings, reach),
+            })
             .collect();
         let has_acl = entrances.iter().any(|entrance| entrance.acl_file.is_some());
         self.common_password_file(&mut entrances);

@@ -64,8 +64,8 @@ impl Translator {
             "keyfile" => settings.key = Some(text(line)?),
             "crlfile" => settings.crl = Some(text(line)?),
             "require_certificate" => settings.needs_certificate = boolean(line)?,
-            "use_identity_as_username" => settings.certificate_user = boolean(line)?.then_some("cn"),
-            "use_subject_as_username" => settings.certificate_user = boolean(line)?.then_some("subject"),
+            "use_identity_as_username" => listener.uses_identity = boolean(line)?,
+            "use_subject_as_username" => listener.uses_subject = boolean(line)?,
             "disable_client_cert_date_checks" => settings.ignores_dates = boolean(line)?,
             "tls_version" => match line.value.as_str() {
                 "tlsv1.3" => settings.minimum = Some("1.3"),
@@ -114,6 +114,7 @@ impl Translator {
         reach: DefaultReach,
     ) -> Option<ListenerSettings> {
         let (address, is_local) = self.address(&listener, reach)?;
+        let certificate_user = listener.certificate_user();
         let ConfListener { place, mut settings, ca_file, .. } = listener;
         settings.address = address;
         if settings.proxy.is_some() && !is_local {
@@ -132,7 +133,9 @@ impl Translator {
                 self.notes.push(Note::loss(place.clone(), "require_certificate needs a cafile"));
             }
             settings.client_ca = ca_file;
-        } else if settings.certificate_user.is_some() {
+            // Without one of the two options, mosquitto takes no name from a certificate.
+            settings.certificate_user = Some(certificate_user.unwrap_or("none"));
+        } else if certificate_user.is_some() {
             self.notes.push(Note::loss(place, "use_identity_as_username needs require_certificate true"));
         } else {
             // mosquitto asks for no certificate then, so neither file has an effect.

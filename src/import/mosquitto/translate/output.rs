@@ -53,7 +53,7 @@ pub struct ListenerSettings {
     pub crl: Option<String>,
     /// The lowest version of TLS.
     pub minimum: Option<&'static str>,
-    /// The part of the certificate that is the user name.
+    /// The part of the certificate that is the user name; `None` if clients are not asked for one.
     pub certificate_user: Option<&'static str>,
     /// False if the dates of client certificates do not count.
     pub ignores_dates: bool,
