@@ -95,7 +95,11 @@ fn lost_protection_ends_the_import() {
         ("connection cloud\naddress example.org\n", "Homing has no bridges yet"),
         ("listener 9001\nprotocol http_api\n", "mosquitto.conf:2: protocol: "),
         ("listener 1883\nmount_point a\n", "mosquitto.conf:2: mount_point: must be the beginning of topics"),
-        ("clientid_prefixes secure-\n", "mosquitto.conf:1: clientid_prefixes: "),
+        (
+            "clientid_prefixes sec*re-\n",
+            "mosquitto.conf:1: clientid_prefixes: must be a text without * and %",
+        ),
+        ("clientid_prefixes %u-\n", "mosquitto.conf:1: clientid_prefixes: must be a text without * and %"),
         ("listener 0 localhost\n", "needs the path of a Unix socket"),
         ("listener 1883 eth0.local\n", "is not an IP address"),
         ("allow_anonymus true\n", "mosquitto has no such option"),
@@ -179,6 +183,52 @@ fn users_and_permissions_of_each_listener_are_translated() {
         "{}",
         outcome.stdout
     );
+}
+
+#[test]
+fn client_identifiers_stay_restricted_at_every_listener() {
+    let text = "listener 1883 127.0.0.1\nlistener 1884 127.0.0.1\nclientid_prefixes secure-\n";
+    let outcome = import(text, &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout.matches("\nclient_id = \"secure-*\"\n").count(), 2, "{}", outcome.stdout);
+    let note = "differs: mosquitto.conf:3: clientid_prefixes: Homing answers 0x85";
+    assert!(outcome.stderr.contains(note), "{}", outcome.stderr);
+    // Without a listener mosquitto is for this machine alone.
+    let outcome = import("clientid_prefixes secure-\n", &[]);
+    let listener = "[[listeners]]\naddress = \"127.0.0.1:1883\"\nclient_id = \"secure-*\"\n";
+    assert!(outcome.code == Some(0) && outcome.stdout.contains(listener), "{}", outcome.stdout);
+}
+
+#[test]
+fn a_broker_that_retains_nothing_still_retains_nothing() {
+    let outcome = import("retain_available false\n", &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("[limits]\nsession_expiry"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("retained_messages = \"off\"\n"), "{}", outcome.stdout);
+    let note = "differs: mosquitto.conf:1: retain_available: mosquitto disconnects";
+    assert!(outcome.stderr.contains(note), "{}", outcome.stderr);
+    for text in ["retain_available true\n", "retain_available false\nretain_available true\n"] {
+        let outcome = import(text, &[]);
+        assert!(!outcome.stdout.contains("retained_messages"), "{}", outcome.stdout);
+        assert!(!outcome.stderr.contains("retain_available"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn options_of_mosquitto_2_1_are_known() {
+    let text = "listener 1883 127.0.0.1\nlistener_auto_id_prefix pre-\nmax_topic_alias_broker 15\nmaximum_qos 1\n\
+                persistent_client_expiration 30s\n";
+    let outcome = import(text, &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("session_expiry = \"30s\"\n"), "{}", outcome.stdout);
+    for needed in [
+        "differs: mosquitto.conf:2: listener_auto_id_prefix: client identifiers that Homing makes begin with homing-",
+        "differs: mosquitto.conf:3: max_topic_alias_broker: Homing sends no topic aliases",
+        "differs: mosquitto.conf:4: maximum_qos: Homing accepts every QoS",
+        "mosquitto 2.0 has no limit, and 2.1 refuses packets above 2,000,000 B",
+    ] {
+        assert!(outcome.stderr.contains(needed), "{needed} is missing:\n{}", outcome.stderr);
+    }
 }
 
 #[test]

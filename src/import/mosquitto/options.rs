@@ -18,6 +18,8 @@ const PLUGIN: Fate = Fate::Lost("Homing loads no plugins");
 const PSK: Fate =
     Fate::Lost("Homing has no TLS with pre-shared keys; give the clients certificates or passwords");
 const ENGINE: Fate = Fate::Lost("Homing reads keys from PEM files only");
+const AUTO_ID: &str = "client identifiers that Homing makes begin with homing-";
+const EVERY_QOS: &str = "Homing accepts every QoS";
 
 /// Options of a bridge, which stand below `connection`.
 const BRIDGES: &[&str] = &[
@@ -49,7 +51,7 @@ const BRIDGES: &[&str] = &[
 ];
 
 /// Options whose meaning is written as keys of Homing.
-const TRANSLATED: [&str; 43] = [
+const TRANSLATED: [&str; 46] = [
     "listener",
     "port",
     "bind_address",
@@ -71,6 +73,7 @@ const TRANSLATED: [&str; 43] = [
     "enable_proxy_protocol",
     "proxy_protocol_v2_require_tls",
     "accept_protocol_versions",
+    "clientid_prefixes",
     "mount_point",
     "allow_anonymous",
     "listener_allow_anonymous",
@@ -90,7 +93,9 @@ const TRANSLATED: [&str; 43] = [
     "retry_interval",
     "sys_interval",
     "persistence",
+    "retained_persistence",
     "persistence_location",
+    "retain_available",
     "log_type",
     "log_dest",
 ];
@@ -116,7 +121,7 @@ const NEEDLESS: [&str; 16] = [
 ];
 
 /// Options that Homing does not have, and what Homing does.
-const DIFFERENT: [(&str, &str); 14] = [
+const DIFFERENT: [(&str, &str); 16] = [
     ("user", "Homing does not change its user; start it as that user, for example by systemd's User="),
     ("pid_file", "Homing writes no such file; systemd and containers need none"),
     ("ciphers", "Homing chooses from the cipher suites of TLS 1.2 with forward secrecy and of TLS 1.3"),
@@ -124,21 +129,22 @@ const DIFFERENT: [(&str, &str); 14] = [
         "ciphers_tls1.3",
         "Homing chooses from the cipher suites of TLS 1.2 with forward secrecy and of TLS 1.3",
     ),
-    ("auto_id_prefix", "client identifiers that Homing makes begin with homing-"),
+    ("auto_id_prefix", AUTO_ID),
+    ("listener_auto_id_prefix", AUTO_ID),
     ("allow_zero_length_clientid", "Homing gives a client without identifier one"),
     ("queue_qos0_messages", "Homing does not queue QoS 0 messages for clients that are away"),
     ("upgrade_outgoing_qos", "Homing sends with the lower of the two QoS, as the standard demands"),
-    ("max_qos", "Homing accepts every QoS"),
+    ("max_qos", EVERY_QOS),
+    ("maximum_qos", EVERY_QOS),
+    ("max_topic_alias_broker", "Homing sends no topic aliases"),
     ("max_inflight_bytes", "Homing bounds messages in flight by number (limits.in_flight)"),
-    ("retain_available", "Homing keeps retained messages (limits.retained_messages, limits.retained_bytes)"),
     ("retain_expiry_interval", "Homing keeps retained messages until their own expiry"),
     ("http_dir", "Homing serves no files"),
     ("enable_control_api", "Homing has no such interface"),
 ];
 
 /// Options whose loss would let clients do more, or cut clients off, and the reason.
-const MISSING: [(&str, &str); 4] = [
-    ("clientid_prefixes", "Homing does not restrict client identifiers yet"),
+const MISSING: [(&str, &str); 3] = [
     (
         "use_username_as_clientid",
         "Homing does not take the client identifier from the user name; clients could take over the sessions of others",
@@ -187,10 +193,36 @@ mod tests {
 
     #[test]
     fn what_protects_is_never_dropped_in_silence() {
-        for name in ["psk_file", "clientid_prefixes", "plugin", "auth_opt_db", "bridge_cafile"] {
+        for name in ["psk_file", "use_username_as_clientid", "plugin", "auth_opt_db", "bridge_cafile"] {
             assert!(matches!(fate(name), Some(Fate::Lost(_))), "{name}");
         }
         assert_eq!(fate("no_such_option"), None);
         assert_eq!(fate("password_file"), Some(Fate::Translated));
+    }
+
+    #[test]
+    fn the_options_that_are_new_in_mosquitto_2_1_are_known() {
+        for name in [
+            "accept_protocol_versions",
+            "disable_client_cert_date_checks",
+            "enable_control_api",
+            "enable_proxy_protocol",
+            "global_max_clients",
+            "global_max_connections",
+            "global_plugin",
+            "listener_allow_anonymous",
+            "listener_auto_id_prefix",
+            "max_qos",
+            "max_topic_alias_broker",
+            "maximum_qos",
+            "packet_buffer_size",
+            "plugin_load",
+            "plugin_use",
+            "proxy_protocol_v2_require_tls",
+            "retain_expiry_interval",
+            "retained_persistence",
+        ] {
+            assert!(fate(name).is_some(), "{name}");
+        }
     }
 }

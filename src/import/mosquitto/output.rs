@@ -59,6 +59,9 @@ fn write_listener(text: &mut String, listener: &ListenerSettings) {
     if !listener.versions.is_empty() {
         write_line(text, format_args!("versions = {}", quoted_list(&listener.versions)));
     }
+    if let Some(rule) = &listener.client_id {
+        write_line(text, format_args!("client_id = {}", quoted(rule)));
+    }
     if let Some(mount_point) = &listener.mount_point {
         write_line(text, format_args!("mount_point = {}", quoted(mount_point)));
     }

@@ -41,12 +41,15 @@ pub(super) fn quoted_seconds(seconds: u32) -> String {
     quoted(&format!("{seconds}s"))
 }
 
-/// Reads mosquitto's `14d`: hours, days, weeks, months and years.
+/// Reads mosquitto's `14d`: seconds, hours, days, weeks, months and years.
 pub(super) fn expiration(text: &str) -> Result<String, RefusedValue> {
     const MOST_HOURS: u64 = 49_710 * 24;
-    let allowed = || format!("{text:?} must be a number with h, d, w, m or y");
+    const MOST_SECONDS: u32 = 49_710 * 24 * 3_600;
+    let allowed = || format!("{text:?} must be a number with s, h, d, w, m or y");
     let unit = text.chars().next_back().ok_or_else(allowed)?;
+    let count = &text[..text.len() - unit.len_utf8()];
     let hours = match unit {
+        's' => return Ok(quoted_seconds(number::<u32>(count)?.min(MOST_SECONDS))),
         'h' => 1,
         'd' => 24,
         'w' => 7 * 24,
@@ -54,7 +57,7 @@ pub(super) fn expiration(text: &str) -> Result<String, RefusedValue> {
         'y' => 365 * 24,
         _ => return Err(allowed()),
     };
-    let count: u64 = number(&text[..text.len() - unit.len_utf8()])?;
+    let count: u64 = number(count)?;
     Ok(quoted(&format!("{}h", count.saturating_mul(hours).min(MOST_HOURS))))
 }
 
@@ -75,11 +78,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expirations_are_hours() {
+    fn expirations_are_seconds_or_hours() {
         assert_eq!(expiration("14d").unwrap(), "\"336h\"");
         assert_eq!(expiration("1m").unwrap(), "\"720h\"");
         assert_eq!(expiration("200y").unwrap(), "\"1193040h\"");
-        for text in ["", "d", "14", "1s", "-1d", "1é"] {
+        assert_eq!(expiration("30s").unwrap(), "\"30s\"");
+        assert_eq!(expiration("4294967295s").unwrap(), "\"4294944000s\"");
+        for text in ["", "d", "14", "s", "1.5s", "-1d", "1é"] {
             assert!(expiration(text).is_err(), "{text}");
         }
     }

@@ -16,6 +16,8 @@ pub(super) struct BrokerOptions {
     location: Option<String>,
     has_expiry: bool,
     has_packet_size: bool,
+    /// The place of `retain_available false`, if this is its last value.
+    retains_nothing: Option<String>,
     /// The most verbose `log_type`.
     level: Option<&'static str>,
 }
@@ -85,7 +87,8 @@ impl BrokerOptions {
             "check_retain_source" => {
                 keys.push(("acl.check_retain_source", boolean(line)?.to_string()));
             }
-            "persistence" => self.persistence = boolean(line)?,
+            "retain_available" => self.retains_nothing = (!boolean(line)?).then(|| place_of(line)),
+            "persistence" | "retained_persistence" => self.persistence = boolean(line)?,
             "persistence_location" => self.location = Some(text(line)?),
             "log_type" => self.log_type(&line.value),
             "log_dest" if line.value == "stderr" => {}
@@ -134,8 +137,13 @@ impl BrokerOptions {
             keys.push(("limits.session_expiry", quoted(FOREVER)));
         }
         if !self.has_packet_size {
-            let text = "max_packet_size is not set: mosquitto has no limit, Homing refuses packets above limits.packet_size, 2 MiB";
+            let text = "max_packet_size is not set: mosquitto 2.0 has no limit, and 2.1 refuses packets above 2,000,000 B; Homing refuses packets above limits.packet_size, 2 MiB";
             notes.push(Note::differs(None, text));
+        }
+        if self.retains_nothing.is_some() {
+            keys.push(("limits.retained_messages", quoted("off")));
+            let text = "mosquitto disconnects a client that sets Retain; Homing retains nothing, and delivers the message";
+            notes.push(Note::differs(self.retains_nothing.take(), text));
         }
         if let Some(level) = self.level {
             keys.push(("log.level", quoted(level)));

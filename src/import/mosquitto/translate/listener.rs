@@ -5,6 +5,7 @@ use super::conf_listener::{ConfListener, DefaultReach};
 use super::output::{ListenerSettings, Note, place_of};
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{RefusedValue, boolean, number, text};
+use crate::session::client_id_rule::ClientIdRule;
 use crate::session::mount_point::MountPoint;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -80,6 +81,21 @@ impl Translator {
         Ok(())
     }
 
+    /// Translates the beginning of the client identifiers, which holds for all listeners.
+    pub(super) fn client_id_prefix(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
+        let prefix = text(line)?;
+        let rule = format!("{prefix}*");
+        // Both characters would mean something else in Homing's rule.
+        if prefix.contains(['*', '%']) || rule.parse::<ClientIdRule>().is_err() {
+            return Err("must be a text without * and %, of at most 255 bytes".to_owned());
+        }
+        let text = "Homing answers 0x85 to other client identifiers (3.x: 2), where mosquitto answers 0x87 (3.x: 5), and lets a \
+                    client without one in, with an identifier of its own making";
+        self.notes.push(Note::differs(Some(place_of(line)), text));
+        self.client_id = Some(rule);
+        Ok(())
+    }
+
     /// Returns the address of a listener for Homing, and true if only this machine can reach it.
     fn address(&mut self, listener: &ConfListener, reach: DefaultReach) -> Option<(String, bool)> {
         if let Some(path) = &listener.path {
@@ -117,6 +133,7 @@ impl Translator {
         let certificate_user = listener.certificate_user();
         let ConfListener { place, mut settings, ca_file, .. } = listener;
         settings.address = address;
+        settings.client_id = self.client_id.clone();
         if settings.proxy.is_some() && !is_local {
             let text =
                 "mosquitto believes the PROXY header of every address; put your proxies into trusted_proxies";

@@ -31,6 +31,8 @@ struct Translator {
     default: ConfListener,
     listeners: Vec<ConfListener>,
     broker: BrokerOptions,
+    /// The form of the client identifiers at every listener.
+    client_id: Option<String>,
     /// The keys of the broker.
     keys: Keys,
     notes: Vec<Note>,
@@ -66,6 +68,7 @@ impl Translator {
     fn option(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
         match line.name.as_str() {
             "listener" => self.listener(line),
+            "clientid_prefixes" => self.client_id_prefix(line),
             "allow_anonymous" | "listener_allow_anonymous" | "password_file" | "acl_file" => {
                 self.entrance(line)
             }
@@ -81,7 +84,9 @@ impl Translator {
         let is_local_only = !has_listeners && self.default.port.is_none() && self.default.host.is_none();
         let reach = if is_local_only { DefaultReach::ThisMachine } else { DefaultReach::All };
         let mut listeners = std::mem::take(&mut self.listeners);
-        let default = std::mem::take(&mut self.default);
+        let mut default = std::mem::take(&mut self.default);
+        // The rule is a key of a listener, so the default one has to stand in the result.
+        default.is_used |= is_local_only && self.client_id.is_some();
         if default.port.is_some() || default.host.is_some() || (is_local_only && default.is_used) {
             listeners.insert(0, default);
         } else if default.is_used {

@@ -35,6 +35,8 @@ pub struct ListenerSettings {
     pub password_file: Option<String>,
     /// The versions of MQTT that clients may speak; all if empty.
     pub versions: Vec<&'static str>,
+    /// The form of the client identifiers; `None` if all may connect.
+    pub client_id: Option<String>,
     /// The prefix of the clients' topics; `None` without one.
     pub mount_point: Option<String>,
     /// The word for anonymous clients; `None` if that of all listeners holds.
