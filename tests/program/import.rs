@@ -92,6 +92,21 @@ fn lost_protection_ends_the_import() {
     for (text, needed) in [
         ("psk_file /etc/psk\n", "LOST: mosquitto.conf:1: psk_file: "),
         ("plugin /usr/lib/mosquitto_dynamic_security.so\n", "Homing loads no plugins"),
+        ("plugin_load a /usr/lib/mosquitto_dynamic_security.so\n", "Homing loads no plugins"),
+        (
+            "plugin x.so\nplugin_opt_config_file a\n",
+            "mosquitto.conf:2: plugin_opt_config_file: Homing loads no plugins",
+        ),
+        ("plugin_opt_acl_file a\n", "stands behind no plugin"),
+        ("plugin mosquitto_acl_file.so\nplugin_opt_acl a\n", "plugin_opt_acl: Homing has no such option"),
+        ("plugin mosquitto_acl_file.so\n", "mosquitto.conf:1: plugin: needs plugin_opt_acl_file"),
+        ("listener 1883\nplugin_use a\n", "no plugin_load has this name"),
+        ("acl_file a\nplugin mosquitto_acl_file.so\nplugin_opt_acl_file b\n", "mosquitto asks a and b"),
+        (
+            "password_file a\nplugin_load p mosquitto_password_file.so\nplugin_opt_password_file b\nlistener 1883\n\
+             plugin_use p\n",
+            "mosquitto asks b and a there",
+        ),
         ("connection cloud\naddress example.org\n", "Homing has no bridges yet"),
         ("listener 9001\nprotocol http_api\n", "mosquitto.conf:2: protocol: "),
         ("listener 1883\nmount_point a\n", "mosquitto.conf:2: mount_point: must be the beginning of topics"),
@@ -183,6 +198,47 @@ fn users_and_permissions_of_each_listener_are_translated() {
         "{}",
         outcome.stdout
     );
+}
+
+#[test]
+fn plugins_whose_work_homing_does_are_translated() {
+    // mosquitto 2.1 has these in place of password_file, acl_file and persistence.
+    let text = "plugin /usr/lib/mosquitto_password_file.so\nplugin_opt_password_file /etc/passwd file\n\
+                plugin /usr/lib/mosquitto_acl_file.so\nplugin_opt_acl_file /etc/acl\n\
+                global_plugin /usr/lib/mosquitto_persist_sqlite.so\n\
+                plugin_opt_db_file /var/lib/mosquitto/mosquitto.sqlite3\nplugin_opt_sync full\nlistener 1883 127.0.0.1\n";
+    let outcome = import(text, &[]);
+    assert_eq!((outcome.code, outcome.stderr.contains("LOST")), (Some(0), false), "{}", outcome.stderr);
+    for needed in [
+        "password_file = \"/etc/passwd file\"\nanonymous = \"never\"\nmethods = [\"password\"]\n",
+        "[acl]\nfile = \"/etc/acl\"\non_denied_subscribe = \"filter\"\n",
+        "[store]\npath = \"/var/lib/mosquitto/homing\"\n",
+    ] {
+        assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
+    }
+    assert!(outcome.stderr.contains("mosquitto_persist_sqlite, are not carried over"), "{}", outcome.stderr);
+    // One plugin at some listeners, another at one, and one that nobody uses.
+    let text = "plugin_load acl mosquitto_acl_file.so\nplugin_opt_acl_file a\nplugin_load users mosquitto_password_file.so\n\
+                plugin_load unused mosquitto_acl_file.so\nlistener 1883 127.0.0.1\nplugin_use acl\n\
+                listener_allow_anonymous true\nlistener 1884 127.0.0.1\nplugin_use acl\nplugin_use users\n\
+                plugin_opt_password_file b\nlistener 1885 127.0.0.1\nlistener_allow_anonymous true\n";
+    let outcome = import(text, &[]);
+    assert_eq!((outcome.code, outcome.stderr.contains("LOST")), (Some(0), false), "{}", outcome.stderr);
+    for needed in [
+        "[auth]\npassword_file = \"b\"\n",
+        "address = \"127.0.0.1:1883\"\nauth = []\nanonymous = \"always\"\nacl_file = \"a\"\n",
+        "address = \"127.0.0.1:1884\"\nauth = [\"password\"]\nanonymous = \"never\"\nacl_file = \"a\"\n",
+        "address = \"127.0.0.1:1885\"\nauth = []\nanonymous = \"always\"\n",
+    ] {
+        assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
+    }
+    // With per_listener_settings a plugin is for its listener alone.
+    let text = "per_listener_settings true\nlistener 1883 127.0.0.1\nplugin mosquitto_password_file.so\n\
+                plugin_opt_password_file a\nlistener 1884 127.0.0.1\nallow_anonymous true\n";
+    let outcome = import(text, &[]);
+    for needed in ["auth = [\"password\"]\nanonymous = \"never\"\n", "auth = []\nanonymous = \"always\"\n"] {
+        assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
+    }
 }
 
 #[test]

@@ -53,7 +53,9 @@ mod tests {
         listener_allow_anonymous true\npassword_file e\nacl_file f\nmax_inflight_messages 1\nmax_keepalive 2\n\
         max_packet_size 3000\nmessage_size_limit 3000\nmax_queued_messages 4\nmax_queued_bytes 5000\n\
         max_topic_alias 6\nmemory_limit 700000000\npersistent_client_expiration 1d\nretry_interval 8\n\
-        sys_interval 9\ncheck_retain_source false\nretain_available false\nclientid_prefixes dev-\nretained_persistence true\npersistence true\npersistence_location /x\nlog_type all\nlog_dest stderr\n";
+        sys_interval 9\ncheck_retain_source false\nretain_available false\nclientid_prefixes dev-\nretained_persistence true\n\
+        plugin /x/mosquitto_acl_file.so\nglobal_plugin /x/mosquitto_persist_sqlite.so\nplugin_load a /x/mosquitto_password_file.so\n\
+        plugin_use a\nauth_plugin /x/mosquitto_acl_file.so\nauth_plugin_deny_special_chars true\nplugin_opt_acl_file f\npersistence true\npersistence_location /x\nlog_type all\nlog_dest stderr\n";
 
     #[test]
     fn every_option_that_counts_as_translated_is_translated() {

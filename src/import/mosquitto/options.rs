@@ -14,7 +14,6 @@ pub enum Fate {
 }
 
 const BRIDGE: Fate = Fate::Lost("Homing has no bridges yet, so nothing would be forwarded");
-const PLUGIN: Fate = Fate::Lost("Homing loads no plugins");
 const PSK: Fate =
     Fate::Lost("Homing has no TLS with pre-shared keys; give the clients certificates or passwords");
 const ENGINE: Fate = Fate::Lost("Homing reads keys from PEM files only");
@@ -51,7 +50,7 @@ const BRIDGES: &[&str] = &[
 ];
 
 /// Options whose meaning is written as keys of Homing.
-const TRANSLATED: [&str; 46] = [
+const TRANSLATED: [&str; 52] = [
     "listener",
     "port",
     "bind_address",
@@ -98,7 +97,16 @@ const TRANSLATED: [&str; 46] = [
     "retain_available",
     "log_type",
     "log_dest",
+    "plugin",
+    "global_plugin",
+    "plugin_load",
+    "plugin_use",
+    "auth_plugin",
+    "auth_plugin_deny_special_chars",
 ];
+
+/// The beginnings of the names of options that a plugin has.
+const OF_PLUGINS: [&str; 2] = ["plugin_opt_", "auth_opt_"];
 
 /// Options that Homing does not need.
 const NEEDLESS: [&str; 16] = [
@@ -155,7 +163,7 @@ const MISSING: [(&str, &str); 3] = [
 
 /// Returns the fate of an option, or `None` if mosquitto has no such option.
 pub fn fate(name: &str) -> Option<Fate> {
-    if TRANSLATED.contains(&name) {
+    if TRANSLATED.contains(&name) || OF_PLUGINS.iter().any(|beginning| name.starts_with(beginning)) {
         return Some(Fate::Translated);
     }
     if NEEDLESS.contains(&name) {
@@ -175,13 +183,6 @@ fn unsupported(name: &str) -> Option<Fate> {
     match name {
         "psk_file" | "psk_hint" => Some(PSK),
         "tls_engine" | "tls_engine_kpass_sha1" | "tls_keyform" => Some(ENGINE),
-        "plugin"
-        | "plugin_load"
-        | "plugin_use"
-        | "global_plugin"
-        | "auth_plugin"
-        | "auth_plugin_deny_special_chars" => Some(PLUGIN),
-        name if name.starts_with("plugin_opt_") || name.starts_with("auth_opt_") => Some(PLUGIN),
         name if name.starts_with("bridge_") || BRIDGES.contains(&name) => Some(BRIDGE),
         _ => None,
     }
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_protects_is_never_dropped_in_silence() {
-        for name in ["psk_file", "use_username_as_clientid", "plugin", "auth_opt_db", "bridge_cafile"] {
+        for name in ["psk_file", "use_username_as_clientid", "tls_engine", "bridge_cafile"] {
             assert!(matches!(fate(name), Some(Fate::Lost(_))), "{name}");
         }
         assert_eq!(fate("no_such_option"), None);

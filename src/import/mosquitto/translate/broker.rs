@@ -5,6 +5,7 @@ use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{
     RefusedValue, boolean, bounded, bytes, expiration, number, quoted, quoted_seconds, text,
 };
+use std::path::Path;
 
 /// mosquitto's sessions never expire unless told. This is the longest that Homing takes.
 const FOREVER: &str = "49710d";
@@ -103,6 +104,15 @@ impl BrokerOptions {
         Ok(Taken::Here)
     }
 
+    /// Stores what mosquitto's plugin stores, in a directory beside its database.
+    pub(super) fn persist_beside(&mut self, database: Option<&str>) {
+        self.persistence = true;
+        let directory = database.and_then(|file| Path::new(file).parent()?.to_str());
+        if let Some(directory) = directory.filter(|directory| !directory.is_empty()) {
+            self.location = Some(directory.to_owned());
+        }
+    }
+
     fn log_type(&mut self, value: &str) {
         const LEVELS: [&str; 5] = ["off", "error", "warn", "info", "debug"];
         let level = match value {
@@ -130,7 +140,8 @@ impl BrokerOptions {
             (false, _) => keys.push(("store.durability", quoted("none"))),
         }
         if self.persistence {
-            let text = "persistence: the sessions and retained messages of mosquitto.db are not carried over";
+            let text = "persistence: the sessions and retained messages of mosquitto.db, or of the database of \
+                        mosquitto_persist_sqlite, are not carried over";
             notes.push(Note::differs(None, text));
         }
         if !self.has_expiry {

@@ -2,6 +2,7 @@
 
 use super::Translator;
 use super::conf_listener::{ConfListener, DefaultReach, EntranceSettings};
+use super::output::Note;
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{RefusedValue, boolean, quoted, quoted_list, text};
 
@@ -103,13 +104,23 @@ impl Translator {
         self.keys.extend(acl_file.map(|file| ("acl.file", quoted(&file))));
     }
 
-    /// Returns the options that hold for a listener.
-    fn entrance_of(&self, listener: &ConfListener) -> EntranceSettings {
-        if self.is_per_listener {
-            return listener.entrance.clone();
+    /// Returns the options that hold for a listener: its own and those of all listeners. Besides
+    /// `allow_anonymous`, a listener has both only by plugins.
+    fn entrance_of(&mut self, listener: &ConfListener) -> EntranceSettings {
+        let (own, all) = (listener.entrance.clone(), self.entrance.clone());
+        for files in [(&own.password_file, &all.password_file), (&own.acl_file, &all.acl_file)] {
+            if let (Some(own), Some(all)) = files
+                && own != all
+            {
+                let text = format!("mosquitto asks {own} and {all} there, and Homing takes one of them");
+                self.notes.push(Note::loss(listener.place.clone(), &text));
+            }
         }
-        let anonymous = listener.entrance.anonymous.or(self.entrance.anonymous);
-        EntranceSettings { anonymous, ..self.entrance.clone() }
+        EntranceSettings {
+            anonymous: own.anonymous.or(all.anonymous),
+            password_file: own.password_file.or(all.password_file),
+            acl_file: own.acl_file.or(all.acl_file),
+        }
     }
 
     /// If all listeners with a password file have the same one, writes it as a key of the broker.

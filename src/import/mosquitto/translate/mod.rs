@@ -6,6 +6,7 @@
 //! - `listener`: the options of one listener.
 //! - `entrance`: users and permissions, for all listeners or for each.
 //! - `broker`: all other options.
+//! - `plugins`: plugins whose work Homing does.
 //! - `conf_listener`: the options of a listener as mosquitto has them.
 //! - `output`: the translated settings, and the notes.
 
@@ -14,6 +15,7 @@ mod conf_listener;
 mod entrance;
 mod listener;
 mod output;
+mod plugins;
 
 use super::conf::ConfLine;
 use super::options::{Fate, fate};
@@ -21,6 +23,7 @@ use super::value::RefusedValue;
 use broker::{BrokerOptions, Taken};
 use conf_listener::{ConfListener, DefaultReach, EntranceSettings};
 use output::{Keys, place_of};
+use plugins::Plugins;
 
 pub use output::{ListenerSettings, Note, TranslatedSettings, Translation};
 
@@ -31,6 +34,7 @@ struct Translator {
     default: ConfListener,
     listeners: Vec<ConfListener>,
     broker: BrokerOptions,
+    plugins: Plugins,
     /// The form of the client identifiers at every listener.
     client_id: Option<String>,
     /// The keys of the broker.
@@ -72,6 +76,7 @@ impl Translator {
             "allow_anonymous" | "listener_allow_anonymous" | "password_file" | "acl_file" => {
                 self.entrance(line)
             }
+            name if name.contains("plugin") || name.starts_with("auth_opt_") => self.plugin(line),
             _ => match self.broker.take(line, &mut self.keys, &mut self.notes)? {
                 Taken::Here => Ok(()),
                 Taken::Not => self.of_listener(line),
@@ -80,6 +85,7 @@ impl Translator {
     }
 
     fn finish(mut self) -> Translation {
+        self.plugin_files();
         let has_listeners = !self.listeners.is_empty();
         let is_local_only = !has_listeners && self.default.port.is_none() && self.default.host.is_none();
         let reach = if is_local_only { DefaultReach::ThisMachine } else { DefaultReach::All };
