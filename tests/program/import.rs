@@ -289,7 +289,7 @@ fn options_of_mosquitto_2_1_are_known() {
 
 #[test]
 fn websockets_proxies_and_unix_sockets_are_translated() {
-    let text = "listener 9001 127.0.0.1\nprotocol websockets\nlistener 9002 127.0.0.1\nprotocol websockets\n\
+    let text = "allow_anonymous true\nlistener 9001 127.0.0.1\nprotocol websockets\nlistener 9002 127.0.0.1\nprotocol websockets\n\
                 websockets_origin https://app.example.com\nlistener 1884 0.0.0.0\nenable_proxy_protocol 2\n\
                 proxy_protocol_v2_require_tls true\nlistener 1885 127.0.0.1\nenable_proxy_protocol 1\n\
                 listener 0 /run/mosquitto/mosquitto.sock\n";
@@ -305,10 +305,17 @@ fn websockets_proxies_and_unix_sockets_are_translated() {
         assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
     }
     assert!(
-        outcome.stderr.contains("mosquitto.conf:6: listener: mosquitto believes the PROXY header"),
+        outcome.stderr.contains("mosquitto.conf:7: listener: mosquitto believes the PROXY header"),
         "{}",
         outcome.stderr
     );
+    // The name in a PROXY header would give the client the rights of that user.
+    let text = "listener 1884 127.0.0.1\nallow_anonymous true\nacl_file a\nenable_proxy_protocol 2\n\
+                proxy_protocol_v2_require_tls true\n";
+    let outcome = import(text, &[]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains("only with use_identity_as_username"), "{}", outcome.stderr);
+    assert_eq!(import(&format!("{text}password_file b\n"), &[]).code, Some(0));
 }
 
 #[test]

@@ -76,6 +76,9 @@ impl Translator {
                 false => TranslatedEntrance::by_name(settings, reach),
             })
             .collect();
+        for (listener, entrance) in listeners.iter().zip(&entrances) {
+            self.note_names_of_proxy(listener, entrance);
+        }
         let has_acl = entrances.iter().any(|entrance| entrance.acl_file.is_some());
         self.common_password_file(&mut entrances);
         if entrances.windows(2).any(|pair| pair[0] != pair[1]) {
@@ -91,6 +94,18 @@ impl Translator {
         if has_acl {
             // mosquitto grants every filter, and delivers what the client may read.
             self.keys.push(("acl.on_denied_subscribe", quoted("filter")));
+        }
+    }
+
+    /// Notes that Homing takes the name of a certificate from a PROXY header, if that may let other
+    /// clients in, or give them other rights. With a password file the name does not count.
+    fn note_names_of_proxy(&mut self, listener: &ConfListener, entrance: &TranslatedEntrance) {
+        let takes_names = listener.settings.proxy.is_some() && listener.settings.proxy_tls;
+        let protects = entrance.acl_file.is_some() || entrance.anonymous == Some("never");
+        if takes_names && entrance.methods.is_empty() && protects {
+            let text = "with proxy_tls Homing takes the common name in the PROXY header as the user name; mosquitto does so \
+                        only with use_identity_as_username";
+            self.notes.push(Note::loss(listener.place.clone(), text));
         }
     }
 
