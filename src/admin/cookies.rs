@@ -1,5 +1,6 @@
 //! The cookies of the pages.
 
+use super::https::Scheme;
 use actix_web::http::header::{COOKIE, LOCATION, SET_COOKIE};
 use actix_web::{HttpRequest, HttpResponse};
 
@@ -26,18 +27,18 @@ pub(super) fn theme_cookie_of(request: &HttpRequest) -> Option<&str> {
 }
 
 /// Returns the cookie of the colours as a header has it. The browser keeps it for a year.
-pub(super) fn theme_cookie(value: &str) -> String {
-    guarded(&format!("{THEME_COOKIE}={value}; Path=/; Max-Age=31536000"))
+pub(super) fn theme_cookie(scheme: Scheme, value: &str) -> String {
+    guarded(scheme, &format!("{THEME_COOKIE}={value}; Path=/; Max-Age=31536000"))
 }
 
 /// Returns the cookie of a login as a header has it. `value` is the value of the cookie.
-pub(super) fn login_cookie(value: &str) -> String {
-    guarded(&format!("{LOGIN_COOKIE}={value}; Path=/"))
+pub(super) fn login_cookie(scheme: Scheme, value: &str) -> String {
+    guarded(scheme, &format!("{LOGIN_COOKIE}={value}; Path=/"))
 }
 
 /// Returns the header that takes the cookie of a login out of the browser.
-pub(super) fn ended_login_cookie() -> String {
-    guarded(&format!("{LOGIN_COOKIE}=; Path=/; Max-Age=0"))
+pub(super) fn ended_login_cookie(scheme: Scheme) -> String {
+    guarded(scheme, &format!("{LOGIN_COOKIE}=; Path=/; Max-Age=0"))
 }
 
 /// Returns an answer that leads to another page.
@@ -55,7 +56,12 @@ pub(super) fn see_with_cookie(path: &str, cookie: &str) -> HttpResponse {
     answer
 }
 
-/// Returns a cookie that no script can read, and that another site cannot send.
-fn guarded(cookie: &str) -> String {
-    format!("{cookie}; HttpOnly; SameSite=Strict")
+/// Returns a cookie that no script can read, and that another site cannot send. A cookie of HTTPS
+/// is not sent over plain HTTP.
+fn guarded(scheme: Scheme, cookie: &str) -> String {
+    let secure = match scheme {
+        Scheme::Http => "",
+        Scheme::Https => "; Secure",
+    };
+    format!("{cookie}; HttpOnly; SameSite=Strict{secure}")
 }

@@ -12,6 +12,7 @@
 //! | [`credentials`] | the file of tokens and users, and the commands that change it |
 //! | `names`, `segment` | sessions, messages and client identifiers in URLs |
 //! | `problem`, `failed` | error answers (RFC 9457) |
+//! | `https` | the scheme and the certificate of the addresses |
 //! | `unread_body` | the refusal of a request whose body may never end |
 //! | `audit`, `logins`, `listing` | the actions of operators, the logins of browsers, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
@@ -37,6 +38,7 @@ pub mod credentials;
 pub mod ctl;
 mod event_stream;
 mod failed;
+pub(crate) mod https;
 mod listing;
 mod login_attempt;
 mod logins;
@@ -62,6 +64,8 @@ use crate::broker::bind::{self, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::config::Admin;
+use crate::net::tls::config_error::TlsConfigError;
+use crate::net::tls::live::LiveTls;
 use crate::scheduling;
 use access::{PeerUser, RequestNumber};
 use actix_web::body::MessageBody;
@@ -77,17 +81,20 @@ use actix_web::web::{Data, PayloadConfig, route};
 use actix_web::{App, Error, HttpMessage, HttpServer, ResponseError};
 use credentials::file::CredentialFile;
 use failed::Failed;
+use https::Scheme;
 use pages::entry::PageReader;
 use pages::page;
 use problem::{problem_answer, problem_body, respond};
 use problem_kind::ProblemKind;
 pub use routes::api_paths;
+use rustls::ServerConfig;
 use state::AdminState;
 pub use state::Examination;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -96,7 +103,7 @@ use std::time::Duration;
 const CONNECTIONS: usize = 256;
 
 /// Time for the head of a request. A thousand clients that send one byte a second hold all places
-/// for 1,000 / 256 times as long: 12 s.
+/// for 1,000 / 256 times as long: 12 s. A TLS handshake before it may take as long again.
 const HEAD: Duration = Duration::from_secs(3);
 
 /// Time for which sent bytes may stay unacknowledged. A client that stops reading is closed then,
@@ -137,8 +144,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The running interface. Dropping the value stops it.
 pub struct AdminServer {
-    addresses: Vec<SocketAddr>,
     state: Data<AdminState>,
+    /// `None` for plain HTTP.
+    tls: Option<Arc<LiveTls>>,
     handles: Vec<ServerHandle>,
     thread: Option<JoinHandle<()>>,
     /// Removes the file of the Unix socket.
@@ -153,9 +161,12 @@ pub enum AdminError {
     Bind(SocketAddr, StartError),
     /// An address is for everybody, and nothing is encrypted.
     #[error(
-        "admin.addresses: {0} can be reached from other machines without encryption; use a loopback address, or set admin.allow_plain_http = true if a proxy or a private network protects it"
+        "admin.addresses: {0} can be reached from other machines without encryption; set admin.certificate and admin.key for HTTPS, or admin.allow_plain_http = true if a proxy or a private network protects it, or use a loopback address"
     )]
     Plain(SocketAddr),
+    /// The certificate or its key cannot be used.
+    #[error("admin.certificate, admin.key: {0}")]
+    Certificate(TlsConfigError),
     /// The file of credentials cannot be used.
     #[error("admin.credentials: {0}")]
     Credentials(FileError),
@@ -172,39 +183,30 @@ impl AdminServer {
     /// Unix socket; `None` for none. Returns `None` if there is neither.
     ///
     /// # Errors
-    /// An address or the socket cannot be bound or must not be used, the file of credentials has a
-    /// mistake, or the system refuses a thread.
+    /// An address or the socket cannot be bound or must not be used, the certificate cannot be
+    /// used, the file of credentials has a mistake, or the system refuses a thread.
     pub fn start(options: &Admin, socket: Option<&Path>) -> Result<Option<AdminServer>, AdminError> {
         if options.addresses.is_empty() && socket.is_none() {
             return Ok(None);
         }
         let credentials =
             CredentialFile::load(options.credentials_path()).map_err(AdminError::Credentials)?;
-        let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
-        for &address in &options.addresses {
-            if !(options.allow_plain_http || address.ip().is_loopback()) {
-                return Err(AdminError::Plain(address));
-            }
-            let (socket, bound) =
-                bind::tcp(address, BACKLOG).map_err(|error| AdminError::Bind(address, error))?;
-            // Accepted sockets inherit it.
-            socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(UNREAD))?;
-            addresses.push(bound);
-            sockets.push(socket);
-        }
+        let tls = https::load(options).map_err(AdminError::Certificate)?;
+        let scheme = if tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let (sockets, addresses) = bind_addresses(options, scheme)?;
         let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
         let unix = socket.map(|path| bind::unix(path, permissions, BACKLOG)).transpose();
         let (unix, file) = unix.map_err(AdminError::Socket)?.unzip();
-        let state = AdminState::new(addresses.clone(), options.hosts.clone(), credentials, options.payloads);
+        let state = AdminState::new(scheme, addresses, options.hosts.clone(), credentials, options.payloads);
         let state = Data::new(state);
         let (started, handles) = std::sync::mpsc::channel();
-        let shared = state.clone();
+        let (shared, acceptor) = (state.clone(), tls.as_ref().map(LiveTls::acceptor_config));
         let thread = std::thread::Builder::new().name("homing-admin".into()).spawn(move || {
             scheduling::yield_to_traffic();
             let system = actix_rt::System::new();
             system.block_on(async move {
                 let collected = shared.clone();
-                match serve(sockets, unix, shared) {
+                match serve((sockets, acceptor), unix, shared) {
                     Ok(servers) => {
                         let _ = started.send(Ok(servers.iter().map(Server::handle).collect::<Vec<_>>()));
                         actix_rt::spawn(timeline::collector::collect(collected));
@@ -220,12 +222,18 @@ impl AdminServer {
         })?;
         let died = || io::Error::other("its thread ended");
         let handles = handles.recv().map_err(|_| died())??;
-        Ok(Some(AdminServer { addresses, state, handles, thread: Some(thread), file }))
+        Ok(Some(AdminServer { state, tls, handles, thread: Some(thread), file }))
     }
 
-    /// Returns the addresses. A port 0 is replaced by the port that the system chose.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// Returns the URLs of the addresses, without a slash at the end. A port 0 is replaced by the
+    /// port that the system chose.
+    pub fn urls(&self) -> impl Iterator<Item = String> {
+        self.state.urls()
+    }
+
+    /// Returns the TLS of the addresses, whose files the broker reads again; `None` for plain HTTP.
+    pub fn tls(&self) -> Option<Arc<LiveTls>> {
+        self.tls.clone()
     }
 
     /// Returns true if programs on this machine reach the interface by a Unix socket.
@@ -252,8 +260,38 @@ impl Drop for AdminServer {
     }
 }
 
+/// Binds the addresses. Returns their sockets, and the addresses with the ports that the system
+/// chose.
+///
+/// # Errors
+/// An address cannot be bound, or must not be plain HTTP.
+fn bind_addresses(
+    options: &Admin,
+    scheme: Scheme,
+) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), AdminError> {
+    let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
+    for &address in &options.addresses {
+        let may_be_plain = options.allow_plain_http || address.ip().is_loopback();
+        if scheme == Scheme::Http && !may_be_plain {
+            return Err(AdminError::Plain(address));
+        }
+        let (socket, bound) =
+            bind::tcp(address, BACKLOG).map_err(|error| AdminError::Bind(address, error))?;
+        // Accepted sockets inherit it.
+        socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(UNREAD))?;
+        sockets.push(socket);
+        addresses.push(bound);
+    }
+    Ok((sockets, addresses))
+}
+
+/// Starts the servers: one for the TCP sockets, with TLS if they have a configuration of TLS, and
+/// one for the Unix socket.
+///
+/// # Errors
+/// The system refuses a socket.
 fn serve(
-    sockets: Vec<TcpListener>,
+    (sockets, tls): (Vec<TcpListener>, Option<ServerConfig>),
     unix: Option<UnixListener>,
     state: Data<AdminState>,
 ) -> io::Result<Vec<Server>> {
@@ -266,6 +304,7 @@ fn serve(
                 .worker_max_blocking_threads(2)
                 .max_connections(CONNECTIONS)
                 .client_request_timeout(HEAD)
+                .tls_handshake_timeout(HEAD)
                 .keep_alive(KeepAlive::Disabled)
                 .disable_signals()
                 .shutdown_timeout(1)
@@ -287,7 +326,10 @@ fn serve(
     if !sockets.is_empty() {
         let mut server = limited!(app.clone());
         for socket in sockets {
-            server = server.listen(socket)?;
+            server = match &tls {
+                Some(config) => server.listen_rustls_0_23(socket, config.clone())?,
+                None => server.listen(socket)?,
+            };
         }
         servers.push(server.run());
     }

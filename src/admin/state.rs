@@ -5,6 +5,7 @@ use super::audit::AuditLog;
 use super::credentials::Credentials;
 use super::credentials::file::CredentialFile;
 use super::failed::Failed;
+use super::https::Scheme;
 use super::listing::StuckSearch;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
@@ -37,6 +38,7 @@ pub(super) struct AdminState {
     examining: Arc<Semaphore>,
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<SocketAddr>,
+    scheme: Scheme,
     /// The names of the interface (`admin.hosts`).
     hosts: Vec<String>,
     credentials: CredentialFile,
@@ -130,6 +132,7 @@ impl OneAtATime {
 
 impl AdminState {
     pub(super) fn new(
+        scheme: Scheme,
         bound: Vec<SocketAddr>,
         hosts: Vec<String>,
         credentials: CredentialFile,
@@ -141,6 +144,7 @@ impl AdminState {
             examination: OnceLock::new(),
             examining: Arc::new(Semaphore::new(1)),
             bound,
+            scheme,
             hosts,
             credentials,
             payloads,
@@ -192,6 +196,17 @@ impl AdminState {
     /// Returns the addresses of the interface.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.bound
+    }
+
+    /// Returns the scheme of all addresses of the interface.
+    pub(super) fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// Returns the URLs of the interface, without a slash at the end.
+    pub(super) fn urls(&self) -> impl Iterator<Item = String> {
+        let scheme = self.scheme.name();
+        self.bound.iter().map(move |address| format!("{scheme}://{address}"))
     }
 
     /// Returns the logins of the pages.
@@ -341,8 +356,13 @@ mod tests {
 
     #[test]
     fn a_caller_that_goes_while_it_waits_for_a_turn_leaves_its_place() {
-        let state =
-            AdminState::new(Vec::new(), Vec::new(), CredentialFile::default(), PayloadViews::Operator);
+        let state = AdminState::new(
+            Scheme::Http,
+            Vec::new(),
+            Vec::new(),
+            CredentialFile::default(),
+            PayloadViews::Operator,
+        );
         let mut cx = Context::from_waker(Waker::noop());
         let Poll::Ready(Some(first)) = pin!(state.turn(0)).poll(&mut cx) else { panic!("the first turn") };
         for n in 0..=WAITING {
@@ -358,8 +378,13 @@ mod tests {
 
     #[test]
     fn eight_callers_wait_for_a_search_and_a_ninth_is_refused() {
-        let state =
-            AdminState::new(Vec::new(), Vec::new(), CredentialFile::default(), PayloadViews::Operator);
+        let state = AdminState::new(
+            Scheme::Http,
+            Vec::new(),
+            Vec::new(),
+            CredentialFile::default(),
+            PayloadViews::Operator,
+        );
         let mut cx = Context::from_waker(Waker::noop());
         let Poll::Ready(Some(first)) = pin!(state.search()).poll(&mut cx) else { panic!("the first search") };
         let mut waiting: Vec<_> = (1..SEARCHES).map(|_| Box::pin(state.search())).collect();
@@ -372,6 +397,7 @@ mod tests {
     #[test]
     fn a_host_is_loopback_or_an_address_of_the_interface_and_never_a_foreign_name() {
         let state = AdminState::new(
+            Scheme::Http,
             vec![SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 11_883))],
             vec!["Broker.example.org".to_owned()],
             CredentialFile::default(),
@@ -394,6 +420,7 @@ mod tests {
             assert!(!state.is_own_host(foreign), "{foreign}");
         }
         let everywhere = AdminState::new(
+            Scheme::Http,
             vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 11_883))],
             Vec::new(),
             CredentialFile::default(),

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The watched files, with what was last seen of each.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FileWatch {
     seen: Vec<(PathBuf, Option<FileStamp>)>,
 }
@@ -36,6 +36,11 @@ impl FileWatch {
             *seen = now;
         }
         changed
+    }
+
+    /// Watches the files of another watch, too.
+    pub fn join(&mut self, other: FileWatch) {
+        self.seen.extend(other.seen);
     }
 
     /// Reports a change at the next look, because what was read is not in force.

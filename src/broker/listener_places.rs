@@ -15,6 +15,7 @@
 
 use super::handshake::entrance::listener_name;
 use crate::config::{Listener, holds_at_once, predecessors};
+use crate::net::tls::reload::INTERFACE;
 use crate::shard::arrival::ListenerNumber;
 
 /// Every listener that a broker has or had, by number.
@@ -163,7 +164,8 @@ impl ListenerPlaces {
     }
 
     fn push(&mut self, place: Box<ListenerPlace>) -> Result<ListenerNumber, NoNumberLeft> {
-        let number = u16::try_from(self.places.len()).map_err(|_| NoNumberLeft)?;
+        let next = u16::try_from(self.places.len()).ok();
+        let number = next.filter(|number| *number != INTERFACE).ok_or(NoNumberLeft)?;
         self.places.push(Some(place));
         Ok(ListenerNumber(number))
     }
@@ -303,9 +305,10 @@ mod tests {
 
     #[test]
     fn a_number_is_never_used_again_and_after_the_last_one_a_change_is_refused() {
-        let mut places = ListenerPlaces { places: vec![None; usize::from(u16::MAX) - 1] };
+        let last = INTERFACE - 1;
+        let mut places = ListenerPlaces { places: vec![None; usize::from(last) - 1] };
         let sets = [vec![named(1)], vec![named(2)]];
-        for (turn, number) in [(0, u16::MAX - 1), (1, u16::MAX)] {
+        for (turn, number) in [(0, last - 1), (1, last)] {
             let plan = places.plan(&sets[turn], |_| false).unwrap();
             assert_eq!(plan.moves[0], ListenerMove::Open(N(number)));
             places = plan.places;

@@ -16,6 +16,7 @@ use crate::auth::password::decoy_secret::DecoySecret;
 use crate::clock;
 use crate::config::Config;
 use crate::net::tls::config::TlsServer;
+use crate::net::tls::live::LiveTls;
 use crate::shard::arrival::ListenerNumber;
 use actix::{Addr, Handler, Message};
 use std::path::PathBuf;
@@ -120,6 +121,12 @@ impl LiveFiles {
             what.push(format!("{} bans are in force", bans.len()));
         }
         what
+    }
+
+    /// Reads the certificate of the HTTP interface again with those of the listeners.
+    pub(super) fn include(&mut self, interface: Arc<LiveTls>) {
+        self.tls.include(interface);
+        self.statistics.set_tls_days(self.tls.days_left(clock::unix_millis()));
     }
 
     /// Reads the files of TLS again if one of them changed, all of them or none. Reports what

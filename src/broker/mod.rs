@@ -99,6 +99,7 @@ mod sys_load;
 use crate::config::{Config, KeySources, ListenerAddress};
 use crate::log::stderr;
 use crate::mqtt::keyed;
+use crate::net::tls::live::LiveTls;
 use crate::service;
 use crate::store::{Store, StoreError};
 pub(crate) use connect_limits::OTHER_DESCRIPTORS;
@@ -116,6 +117,7 @@ pub use start_error::StartError;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use supervisor::Supervisor;
 use tokio::sync::{mpsc, oneshot};
@@ -244,6 +246,18 @@ impl Broker {
         if let Some(requests) = &self.requests {
             // A broker that stops changes no listeners.
             let _ = requests.blocking_send(Request::Watch(watcher));
+        }
+    }
+
+    /// Reads the certificate of the HTTP interface again whenever those of the listeners are read
+    /// again: all of them, or none.
+    ///
+    /// # Panics
+    /// If called from within an async runtime.
+    pub fn renew_also(&self, interface: Arc<LiveTls>) {
+        if let Some(requests) = &self.requests {
+            // A broker that stops reads nothing again.
+            let _ = requests.blocking_send(Request::Include(interface));
         }
     }
 

@@ -4,9 +4,11 @@
 use super::reload::{ConfigReader, ListenerWatcher, ReloadMode, Reloaded};
 use crate::config::{KeyInForce, KeySources};
 use crate::log::stderr;
+use crate::net::tls::live::LiveTls;
 use std::future::pending;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -27,6 +29,8 @@ pub(super) enum Request {
     ReadBy(ConfigReader, KeySources),
     /// Who is told what a reload did with the listeners.
     Watch(ListenerWatcher),
+    /// The TLS of the HTTP interface, whose files are read again with those of the listeners.
+    Include(Arc<LiveTls>),
     /// Reads the files of TLS again if one of them changed.
     CheckTls(oneshot::Sender<()>),
 }

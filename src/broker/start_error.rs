@@ -23,8 +23,9 @@ pub enum StartError {
         /// The name of the listener.
         listener: Box<str>,
     },
-    /// Files or settings of the TLS of some listeners cannot be used. The text names each listener.
-    #[error("{0} ([listeners.tls])")]
+    /// Files or settings of the TLS of some listeners cannot be used. The text names each listener
+    /// with its key of the configuration.
+    #[error("{0}")]
     Tls(String),
     /// The system refuses a thread or an event loop.
     #[error("cannot start a thread or its event loop: {0} (runtime.threads sets how many there are)")]

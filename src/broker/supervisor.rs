@@ -194,6 +194,7 @@ impl Supervisor {
                     (self.reload.reader, self.reload.sources) = (Some(reader), sources);
                 }
                 Some(Request::Watch(watcher)) => self.reload.tell = Some(watcher),
+                Some(Request::Include(interface)) => self.reload.files.include(interface),
                 Some(Request::Configuration(reply)) => drop(reply.send(self.reload.in_force())),
                 Some(Request::CheckTls(reply)) => {
                     self.reload.check_tls_files();

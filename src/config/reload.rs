@@ -173,6 +173,8 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
                 // Without a maximum, "false" is a contradiction.
                 "keep_alive.allow_never" => sources.assignment("keep_alive.maximum=1h"),
                 // An authority without a service that has TLS is one, too.
+                "admin.certificate" => sources.assignment("admin.key=key.pem"),
+                "admin.key" => sources.assignment("admin.certificate=server.pem"),
                 "auth.http_ca" => sources.assignment("auth.http_url=https://login.example/mqtt"),
                 _ => sources,
             };

@@ -249,6 +249,16 @@ fn auth_rules(config: &Config) -> [PairRule; 8] {
     ]
 }
 
+/// Returns the rule about the two files of HTTPS.
+fn https_rule(config: &Config) -> PairRule {
+    let (certificate, key) = ("admin.certificate", "admin.key");
+    let is_broken = config.admin.certificate.is_empty() != config.admin.key.is_empty();
+    match config.admin.key.is_empty() {
+        true => (is_broken, (certificate, key), "HTTPS needs both files: admin.key is missing"),
+        false => (is_broken, (key, certificate), "HTTPS needs both files: admin.certificate is missing"),
+    }
+}
+
 /// Returns the pairs of values that are each allowed but do not go together. `setting` returns a
 /// value with its source, and `listeners` is the list with its source, if there is one.
 pub(super) fn contradictions(
@@ -278,7 +288,8 @@ pub(super) fn contradictions(
             "the broker-wide memory must hold one packet at least",
         ),
     ];
-    let broken = rules.into_iter().chain(auth_rules(config)).filter(|(is_broken, ..)| *is_broken);
+    let rules = rules.into_iter().chain(auth_rules(config)).chain([https_rule(config)]);
+    let broken = rules.filter(|(is_broken, ..)| *is_broken);
     let found = broken.filter_map(|(_, (one, other), rule)| {
         let keys = Box::new((setting(one)?, setting(other)?));
         Some(Problem::Contradiction { keys, rule })

@@ -1,7 +1,7 @@
 //! The files that the configuration names.
 
 #[cfg(feature = "admin")]
-use crate::admin::credentials::Credentials;
+use crate::admin::{credentials::Credentials, https};
 use crate::auth::http::headers::HttpHeaders;
 use crate::auth::jwt::keys::TokenKeys;
 use crate::auth::password::file::PasswordFile;
@@ -11,6 +11,7 @@ use crate::clock::unix_millis;
 use crate::config::{Config, Listener};
 use crate::finding::Finding;
 use crate::net::tls::config::TlsServer;
+use crate::net::tls::settings::TlsSettings;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs;
@@ -50,7 +51,13 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         });
         findings.extend(read_secret("admin credentials", &path, credentials));
     }
-    findings.extend(certificates(&listeners));
+    for (listener, settings) in all_tls_settings(&listeners) {
+        findings.extend(certificates(&listener, &settings));
+    }
+    #[cfg(feature = "admin")]
+    if let Some(settings) = https::settings(&config.admin) {
+        findings.extend(certificates("admin.certificate", &settings));
+    }
     findings
 }
 
@@ -90,35 +97,30 @@ fn secret(subject: &'static str, path: &Path) -> Option<Finding> {
     })
 }
 
-fn certificates(listeners: &[Listener]) -> Vec<Finding> {
+/// Returns the findings about the certificates of one listener.
+fn certificates(listener: &str, settings: &TlsSettings) -> Vec<Finding> {
     let unix_ms = unix_millis();
-    let mut findings = Vec::new();
-    for (listener, settings) in all_tls_settings(listeners) {
-        findings.extend(settings.certificates.iter().filter_map(|files| secret("tls key", &files.key)));
-        let server = match TlsServer::load(&settings) {
-            Ok(server) => server,
-            Err(error) => {
-                findings.push(Finding::fail("tls", format!("{listener}: {error}")));
-                continue;
-            }
-        };
-        let days = server.certificate_days_left(unix_ms).unwrap_or(u64::MAX);
-        findings.push(match days {
-            0 => Finding::fail(
-                "tls",
-                format!("{listener}: a certificate has ended, or ends today: clients refuse it"),
-            )
-            .advise("Renew it"),
-            1..=DAYS_LEFT => Finding::warn("tls", format!("{listener}: a certificate ends in {days} days"))
-                .advise("Renew it; the broker reads it within a minute"),
-            _ => Finding::ok("tls", format!("{listener}: the first certificate ends in {days} days")),
-        });
-        findings.extend(
-            server
-                .warnings(unix_ms)
-                .into_iter()
-                .map(|text| Finding::warn("tls", format!("{listener}: {text}"))),
-        );
-    }
+    let keys = settings.certificates.iter().filter_map(|files| secret("tls key", &files.key));
+    let mut findings: Vec<Finding> = keys.collect();
+    let server = match TlsServer::load(settings) {
+        Ok(server) => server,
+        Err(error) => {
+            findings.push(Finding::fail("tls", format!("{listener}: {error}")));
+            return findings;
+        }
+    };
+    let days = server.certificate_days_left(unix_ms).unwrap_or(u64::MAX);
+    findings.push(match days {
+        0 => Finding::fail(
+            "tls",
+            format!("{listener}: a certificate has ended, or ends today: clients refuse it"),
+        )
+        .advise("Renew it"),
+        1..=DAYS_LEFT => Finding::warn("tls", format!("{listener}: a certificate ends in {days} days"))
+            .advise("Renew it; the broker reads it within a minute"),
+        _ => Finding::ok("tls", format!("{listener}: the first certificate ends in {days} days")),
+    });
+    let warnings = server.warnings(unix_ms).into_iter();
+    findings.extend(warnings.map(|text| Finding::warn("tls", format!("{listener}: {text}"))));
     findings
 }

@@ -68,8 +68,10 @@ impl AdminPart {
         let AdminPart::Started(Some(server)) = self else { return None };
         let settings = settings.clone();
         server.started(broker.observer(), Box::new(move || examine_own(&settings, &store)));
-        let addresses: Vec<String> =
-            server.addresses().iter().map(|address| format!("http://{address}")).collect();
+        if let Some(tls) = server.tls() {
+            broker.renew_also(tls);
+        }
+        let addresses: Vec<String> = server.urls().collect();
         let pages = match server.has_socket() {
             true => "\n  pages           homing ctl dashboard prints a link that logs a browser in",
             false => "",

@@ -17,7 +17,7 @@ fn serve() -> (Process, SocketAddr, SocketAddr) {
 pub fn serve_with(command: &mut Command) -> (Process, SocketAddr, SocketAddr) {
     let (mut process, mqtt) = Process::serve(command);
     let line = process.line("administration").expect("the address of the interface");
-    let address = line.split("http://").nth(1).and_then(|rest| rest.split(": ").next());
+    let address = line.split("://").nth(1).and_then(|rest| rest.split(": ").next());
     let admin = address.and_then(|address| address.parse().ok()).expect("an address");
     (process, mqtt, admin)
 }
@@ -47,7 +47,7 @@ pub fn request_with_body(
 
 /// Sends a request. Returns the status and the whole answer; the head alone of a stream of events,
 /// which has no end.
-fn answer_to(socket: &mut TcpStream, request: &str) -> (u16, String) {
+pub fn answer_to(socket: &mut (impl Read + Write), request: &str) -> (u16, String) {
     socket.write_all(request.as_bytes()).expect("it reads");
     let (mut lines, mut answer) = (BufReader::new(socket), String::new());
     while !answer.ends_with("\r\n\r\n") && lines.read_line(&mut answer).expect("text") > 0 {}

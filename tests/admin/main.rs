@@ -1,5 +1,8 @@
 //! The HTTP interface of the running program, as operators and their tools use it.
 
+#[path = "../transport/kit.rs"]
+#[expect(dead_code, reason = "other tests use the rest of the kit")]
+mod kit;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -9,6 +12,7 @@ mod dead_letters;
 mod hostile;
 mod hostile_readers;
 mod http;
+mod https;
 mod listeners;
 mod live;
 mod logins;

@@ -190,3 +190,9 @@ fn a_certificate_that_is_missing() {
     assert_eq!((code, lines.len()), (Some(1), 1), "{lines:#?}");
     assert!(lines[0].starts_with("fail  tls "), "{lines:#?}");
 }
+
+#[test]
+fn a_certificate_of_the_http_interface_that_is_missing() {
+    let https = Examination::new("https").set("admin.certificate=cert.pem").set("admin.key=key.pem");
+    https.finds(1, "fail  tls            admin.certificate: cert.pem");
+}

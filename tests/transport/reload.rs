@@ -4,6 +4,8 @@ use crate::kit::{self, Pki};
 use crate::support::password_file;
 use homing::broker::Broker;
 use homing::config::{AnonymousClients, Config, KeySources, Listener, ListenerAddress, Sources};
+use homing::net::tls::live::LiveTls;
+use homing::net::tls::settings::{CertificateFiles, TlsSettings};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -254,4 +256,29 @@ fn clients_of_a_listener_without_a_name_keep_its_rules_when_another_takes_its_pl
         broker.reload(vec![listener]).expect("a right listener");
         assert_eq!(subscribe(&mut client), REFUSED);
     }
+}
+
+#[test]
+fn the_certificate_of_the_http_interface_is_renewed_with_those_of_the_listeners() {
+    let pki = Pki::new();
+    pki.server("interface", &["localhost"]);
+    let files = CertificateFiles { certificate: pki.path("interface.pem"), key: pki.path("interface.key") };
+    let interface = LiveTls::load(&TlsSettings::new(vec![files])).expect("a certificate");
+    let serial = || interface.newest().certificates()[0].serial.clone();
+    let broker = kit::start(vec![Listener { tls: Some(pki.tls()), ..kit::listener() }]);
+    // Before the broker knows the interface, which starts first.
+    let first = serial();
+    pki.server("interface", &["localhost"]);
+    broker.renew_also(Arc::clone(&interface));
+    broker.check_tls_files();
+    let second = serial();
+    assert_ne!(second, first);
+    // One broken file of a listener, and the interface keeps its certificate, too.
+    pki.server("interface", &["localhost"]);
+    pki.write("server.pem", "no certificate");
+    broker.check_tls_files();
+    assert_eq!(serial(), second);
+    pki.server("server", &["localhost"]);
+    broker.check_tls_files();
+    assert_ne!(serial(), second);
 }

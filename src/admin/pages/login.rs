@@ -119,7 +119,7 @@ fn begin(request: &HttpRequest, state: &State, caller: Caller, by: &'static str)
         Ok(cookie) => cookie,
         Err(failed) => return refused(request, &failed, ""),
     };
-    see_with_cookie("/", &login_cookie(&cookie))
+    see_with_cookie("/", &login_cookie(state.scheme(), &cookie))
 }
 
 pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> PageResult {
@@ -127,5 +127,5 @@ pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<
     if let Some(cookie) = login_cookie_of(&request) {
         state.logins().end(clock::now(), cookie);
     }
-    Ok(see_with_cookie("/login", &ended_login_cookie()))
+    Ok(see_with_cookie("/login", &ended_login_cookie(state.scheme())))
 }

@@ -28,5 +28,5 @@ pub(super) async fn change_theme(
     // A path of this interface. A browser takes two slashes, and a backslash, for another host.
     let is_path = form.back.starts_with('/') && !form.back[1..].starts_with(['/', '\\']);
     let back = if is_path { &form.back } else { "/" };
-    Ok(see_with_cookie(back, &theme_cookie(theme)))
+    Ok(see_with_cookie(back, &theme_cookie(state.scheme(), theme)))
 }

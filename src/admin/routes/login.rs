@@ -48,7 +48,7 @@ pub(crate) async fn log_in(
         "scope": login.caller.scope.name(),
         "csrf": login.csrf,
     });
-    Ok(HttpResponse::Ok().insert_header((SET_COOKIE, login_cookie(&cookie))).json(body))
+    Ok(HttpResponse::Ok().insert_header((SET_COOKIE, login_cookie(state.scheme(), &cookie))).json(body))
 }
 
 /// Ends the login that the request belongs to. A token stays valid.
@@ -56,7 +56,7 @@ pub(crate) async fn log_out(request: HttpRequest, state: State) -> HttpResponse 
     if let Some(cookie) = login_cookie_of(&request) {
         state.logins().end(clock::now(), cookie);
     }
-    HttpResponse::NoContent().insert_header((SET_COOKIE, ended_login_cookie())).finish()
+    HttpResponse::NoContent().insert_header((SET_COOKIE, ended_login_cookie(state.scheme()))).finish()
 }
 
 /// Returns a code that begins one login within a minute, with the scope of the caller, and the
@@ -66,6 +66,6 @@ pub(crate) async fn code(caller: Asker, state: State) -> JsonAnswer {
     let (arguments, result) = (String::new(), "done".to_owned());
     state.audit().note(&caller, &AuditedAction { action: "login_code", target: "", arguments, result });
     let code = state.logins().code_for(clock::now(), caller).ok_or(Failed::Busy)?;
-    let urls: Vec<_> = state.addresses().iter().map(|address| format!("http://{address}/")).collect();
+    let urls: Vec<_> = state.urls().map(|url| url + "/").collect();
     Ok(Json(json!({ "code": code, "expires_in": 60, "urls": urls })))
 }

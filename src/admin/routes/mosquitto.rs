@@ -2,6 +2,7 @@
 //! `http_api`, for tools that know it.
 
 use super::json_answer::JsonAnswer;
+use crate::admin::https::Scheme;
 use crate::admin::queries::retained::find_retained;
 use crate::admin::state::State;
 use crate::broker::OpenListener;
@@ -26,7 +27,7 @@ pub(crate) async fn listeners(state: State) -> JsonAnswer {
     let observer = state.running()?;
     let open = observer.listeners().open();
     let of_mqtt = open.iter().map(|listener| mqtt_listener(observer.statistics(), listener));
-    let of_admin = state.addresses().iter().map(|address| admin_listener(*address));
+    let of_admin = state.addresses().iter().map(|address| admin_listener(*address, state.scheme()));
     Ok(Json(json!({ "listeners": of_mqtt.chain(of_admin).collect::<Vec<_>>() })))
 }
 
@@ -49,11 +50,11 @@ fn mqtt_listener(statistics: &BrokerStatistics, listener: &OpenListener) -> Valu
     row
 }
 
-fn admin_listener(address: SocketAddr) -> Value {
+fn admin_listener(address: SocketAddr, scheme: Scheme) -> Value {
     json!({
         "port": address.port(),
         "protocol": "httpapi",
-        "tls": false,
+        "tls": scheme == Scheme::Https,
         "mtls": false,
         "allow_anonymous": false,
         "name": null,

@@ -1,4 +1,5 @@
-//! The TLS of all listeners, read at the start and again while the broker runs.
+//! The TLS of all listeners and of the HTTP interface, read at the start and again while the broker
+//! runs.
 
 use super::entrance::{Entrance, tls_settings};
 use crate::auth::file_watch::FileWatch;
@@ -6,14 +7,18 @@ use crate::broker::listener_places::{ListenerMove, ListenerPlace, ListenerPlaces
 use crate::broker::statistics::TlsDaysLeft;
 use crate::clock;
 use crate::net::tls::config::TlsServer;
-use crate::net::tls::reload::{self, ListenerTlsError, TlsChange, TlsListener, TlsSet};
+use crate::net::tls::live::LiveTls;
+use crate::net::tls::reload::{self, INTERFACE, ListenerTlsError, TlsChange, TlsListener, TlsSet};
 use crate::shard::arrival::ListenerNumber;
 use std::sync::Arc;
 use tracing::warn;
 
-/// The TLS of all listeners with the settings to read their files again.
+/// The TLS of all listeners with the settings to read their files again. The HTTP interface is one
+/// of them, with the number [`INTERFACE`].
 #[derive(Debug)]
 pub(crate) struct TlsReload {
+    /// `None` if the HTTP interface has no TLS.
+    interface: Option<Arc<LiveTls>>,
     listeners: Vec<TlsListener>,
     set: TlsSet,
     watch: FileWatch,
@@ -45,9 +50,20 @@ impl TlsReload {
         // Before the files are read, so that a change during the read is seen.
         let watch = reload::watch(&listeners);
         let set = TlsSet::load(&listeners).map_err(in_one_line)?;
-        let mut reload = TlsReload { listeners, set, watch, warned_ms: 0 };
+        let mut reload = TlsReload { interface: None, listeners, set, watch, warned_ms: 0 };
         reload.warn(clock::unix_millis());
         Ok(reload)
+    }
+
+    /// Includes the HTTP interface from now on. Logs a certificate that ended.
+    pub(crate) fn include(&mut self, interface: Arc<LiveTls>) {
+        let (listener, mut own) = (of_interface(&interface), TlsSet::default());
+        own.add(listener.clone(), interface.newest());
+        warn_of(&own, clock::unix_millis());
+        self.set.add(listener.clone(), interface.newest());
+        self.listeners.push(listener);
+        self.watch.join(interface.watch());
+        self.interface = Some(interface);
     }
 
     /// Returns the TLS of a listener; `None` if it has none.
@@ -62,7 +78,8 @@ impl TlsReload {
     /// # Errors
     /// Each listener whose files cannot be used, with the file and the problem.
     pub(crate) fn read_again(&self, plan: &ListenerPlan) -> Result<NewTls, String> {
-        let listeners = with_tls(&plan.places, &plan.moves);
+        let mut listeners = with_tls(&plan.places, &plan.moves);
+        listeners.extend(self.interface.as_deref().map(of_interface));
         let watch = reload::watch(&listeners);
         let (set, changes) = self.set.reload(&listeners).map_err(in_one_line)?;
         Ok(NewTls { set, changes, listeners: Some((listeners, watch)) })
@@ -100,9 +117,7 @@ impl TlsReload {
 
     fn warn(&mut self, unix_ms: u64) {
         self.warned_ms = unix_ms;
-        for line in self.set.warnings(unix_ms) {
-            warn!(event = "tls.ends_soon", "{line}");
-        }
+        warn_of(&self.set, unix_ms);
     }
 
     /// Puts new TLS in force for the handshakes of all listeners. Returns the entrances whose
@@ -117,6 +132,9 @@ impl TlsReload {
             (self.listeners, self.watch) = (listeners, watch);
         }
         self.warn(clock::unix_millis());
+        if let (Some(interface), Some(server)) = (&self.interface, self.set.get(INTERFACE)) {
+            interface.put_in_force(Arc::clone(server));
+        }
         let mut to_check = Vec::new();
         for entrance in entrances {
             let (Some(slot), Some(server)) = (&entrance.tls, self.set.get(entrance.number.0)) else {
@@ -130,7 +148,7 @@ impl TlsReload {
         to_check
     }
 
-    /// Returns true if no listener has TLS.
+    /// Returns true if neither a listener nor the HTTP interface has TLS.
     pub(crate) fn is_empty(&self) -> bool {
         self.listeners.is_empty()
     }
@@ -163,6 +181,27 @@ fn with_tls(places: &ListenerPlaces, moves: &[ListenerMove]) -> Vec<TlsListener>
     places.iter().filter_map(listener).collect()
 }
 
+/// Returns the HTTP interface as one of the listeners.
+fn of_interface(interface: &LiveTls) -> TlsListener {
+    TlsListener {
+        number: INTERFACE,
+        name: "of the HTTP interface".to_owned(),
+        settings: interface.newest().settings().clone(),
+        heir_of: None,
+        is_closed: false,
+    }
+}
+
+fn warn_of(set: &TlsSet, unix_ms: u64) {
+    for line in set.warnings(unix_ms) {
+        warn!(event = "tls.ends_soon", "{line}");
+    }
+}
+
 fn in_one_line(errors: Vec<ListenerTlsError>) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    let with_key = |error: &ListenerTlsError| match error.number {
+        INTERFACE => format!("{error} (admin.certificate, admin.key)"),
+        _ => format!("{error} ([listeners.tls])"),
+    };
+    errors.iter().map(with_key).collect::<Vec<_>>().join("; ")
 }

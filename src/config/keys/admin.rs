@@ -34,6 +34,14 @@ section! {
         socket: String = String::new(),
             ValueType::Path.or("auto", "in the runtime or data directory"),
             why: "No token is needed where the kernel knows who asks.";
+        /// The certificate of the interface for HTTPS: a PEM file with the chain, the certificate of
+        /// the server first. With it every address speaks TLS 1.2 and 1.3, and plain HTTP is
+        /// refused. The file is read again like those of the listeners.
+        certificate: String = String::new(),
+            ValueType::Path.or("off", "plain HTTP");
+        /// The private key of `admin.certificate`: a PEM file that is not encrypted.
+        key: String = String::new(),
+            ValueType::Path.or("off", "plain HTTP");
         /// The file of those who may use the interface over TCP: tokens for programs, as `homing
         /// admin-token` writes them, and users with passwords for people, as `homing admin-user`
         /// writes them. A program sends `Authorization: Bearer TOKEN`. The file is read again when
@@ -54,9 +62,10 @@ section! {
         payloads: PayloadViews = PayloadViews::Operator,
             ValueType::OneOf(PayloadViews::WORDS).only(),
             why: "A dead letter or a stuck message is often understood by its content alone.";
-        /// True if an address beyond loopback may be plain HTTP. Without it the broker does not
-        /// start with such an address, because tokens and figures would cross the network
-        /// unencrypted. Set it where a proxy or a private network protects the port.
+        /// True if an address beyond loopback may be plain HTTP. Without it, and without
+        /// `admin.certificate`, the broker does not start with such an address, because tokens and
+        /// figures would cross the network unencrypted. Set it where a proxy or a private network
+        /// protects the port.
         allow_plain_http: bool = false,
             ValueType::Boolean.only();
     }
@@ -66,6 +75,11 @@ impl Admin {
     /// Returns the path of the file of credentials; `None` without one.
     pub fn credentials_path(&self) -> Option<PathBuf> {
         path_of(&self.credentials)
+    }
+
+    /// Returns the paths of the certificate and of its key; `None` without HTTPS.
+    pub fn certificate_paths(&self) -> Option<(PathBuf, PathBuf)> {
+        path_of(&self.certificate).zip(path_of(&self.key))
     }
 
     /// Returns the path of the Unix socket; `None` for none. `runtime` is systemd's

@@ -202,6 +202,11 @@ impl TlsServer {
         certificates.chain(self.lists.iter().filter_map(|facts| facts.warning(unix_ms))).collect()
     }
 
+    /// Returns the configuration for rustls.
+    pub(super) fn config(&self) -> &ServerConfig {
+        &self.config
+    }
+
     pub(super) fn digests(&self) -> &Digests {
         &self.digests
     }

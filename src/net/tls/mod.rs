@@ -10,6 +10,7 @@
 //! | [`verify`] | the chain of a client, in the handshake and after it |
 //! | [`identity`] | the user name in a client's certificate |
 //! | [`reload`] | the TLS of all listeners, all new or nothing |
+//! | [`live`] | certificates that change under an acceptor that stays |
 //! | [`engine`] | one connection: handshake, records, alerts |
 //! | [`client`] | the client side, for the commands that connect to a broker |
 //!
@@ -23,6 +24,7 @@ pub mod config_error;
 pub mod engine;
 pub mod facts;
 pub mod identity;
+pub mod live;
 pub mod pem;
 pub mod reload;
 pub mod resolver;

@@ -16,6 +16,9 @@ use super::config_error::TlsConfigError;
 use super::facts::date;
 use super::settings::TlsSettings;
 
+/// The number of the HTTP interface for operators. No listener has it.
+pub const INTERFACE: u16 = u16::MAX;
+
 /// One listener with TLS, as a reload reads it.
 #[derive(Clone, Debug)]
 pub struct TlsListener {
@@ -43,6 +46,8 @@ pub struct TlsSet {
 #[derive(Debug, Error)]
 #[error("listener {listener}: {error}")]
 pub struct ListenerTlsError {
+    /// The number of the listener.
+    pub number: u16,
     /// The name of the listener.
     pub listener: String,
     /// The problem.
@@ -104,7 +109,8 @@ impl TlsSet {
                 },
                 (Err(_), Some(kept)) if listener.is_closed => Arc::clone(kept),
                 (Err(error), _) => {
-                    errors.push(ListenerTlsError { listener: listener.name.clone(), error });
+                    let (number, listener) = (listener.number, listener.name.clone());
+                    errors.push(ListenerTlsError { number, listener, error });
                     continue;
                 }
             };
@@ -114,6 +120,11 @@ impl TlsSet {
             true => Ok((TlsSet { listeners: new }, changes)),
             false => Err(errors),
         }
+    }
+
+    /// Adds a listener that was loaded elsewhere.
+    pub fn add(&mut self, listener: TlsListener, server: Arc<TlsServer>) {
+        self.listeners.push((listener, server));
     }
 
     /// Returns the TLS of the listener with this number, if it has TLS.
@@ -189,7 +200,11 @@ fn change(listener: &TlsListener, old: &TlsServer, new: &TlsServer) -> Option<Tl
 /// Returns the watch over the files of these settings. Call this before the files are read, so that
 /// a change during the read is seen.
 pub fn watch(listeners: &[TlsListener]) -> FileWatch {
-    FileWatch::new(listeners.iter().flat_map(|TlsListener { settings, .. }| {
+    watch_of(listeners.iter().map(|listener| &listener.settings))
+}
+
+pub(super) fn watch_of<'a>(all: impl IntoIterator<Item = &'a TlsSettings>) -> FileWatch {
+    FileWatch::new(all.into_iter().flat_map(|settings| {
         let pairs = settings.certificates.iter().flat_map(|files| [&files.certificate, &files.key]);
         pairs.chain(&settings.client_ca).chain(&settings.crl)
     }))
