@@ -1,7 +1,7 @@
 //! What a running broker reports of itself.
 
 use crate::admin::checkup::SelfReport;
-use crate::admin::ctl::{self, CtlError};
+use crate::admin::ctl::{self, CtlError, Endpoint};
 use crate::finding::Finding;
 use serde_json::Value;
 use std::path::Path;
@@ -12,8 +12,9 @@ pub(super) fn findings(socket: Option<&Path>, is_in_use: bool) -> Vec<Finding> {
     let Some(socket) = socket else {
         return vec![Finding::ok("broker", "not asked: admin.socket is off")];
     };
-    match ctl::overview(socket) {
-        Ok(overview) => described(&overview, ctl::pending_restart(socket)),
+    let broker = Endpoint::of_socket(socket);
+    match ctl::overview(&broker) {
+        Ok(overview) => described(&overview, ctl::pending_restart(&broker)),
         Err(CtlError::NotReachable { .. }) if !is_in_use => vec![Finding::ok("broker", "none runs here")],
         Err(error) => {
             vec![Finding::fail("broker", format!("it has the data directory, and does not answer: {error}"))]

@@ -30,6 +30,9 @@ The Unix socket of the packaged service, which \fBhoming ctl\fR asks.
 .B HOMING_CONFIG
 The configuration file.
 .TP
+.B HOMING_TOKEN_FILE
+The file with the token that \fBhoming ctl \-\-url\fR and \fBhoming trace \-\-url\fR send.
+.TP
 .BR HOMING_ SECTION __ KEY
 One key of the configuration, for example HOMING_LOG__LEVEL. It wins over the file.
 .SH SIGNALS

@@ -23,6 +23,7 @@ mod openapi;
 mod pages;
 mod payloads;
 mod reload;
+mod remote;
 mod schema;
 mod slow;
 mod topics;

@@ -3,6 +3,7 @@
 
 mod cli;
 mod config;
+mod ctl;
 mod doctor;
 mod import;
 mod passwd;

@@ -1,5 +1,6 @@
 //! `homing ctl dead-letters`: stored dead letters.
 
+use super::endpoint::Endpoint;
 use super::error::CtlError;
 use super::http::request;
 use super::listings::{pages, text};
@@ -7,7 +8,6 @@ use super::text::{Print, flat, left, right, table};
 use crate::admin::segment::segment;
 use clap::Subcommand;
 use serde_json::Value;
-use std::path::Path;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum DeadLettersCommand {
@@ -59,24 +59,24 @@ pub(super) enum DeadLettersCommand {
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.
-pub(super) fn run(command: &DeadLettersCommand, socket: &Path, print: Print) -> Result<String, CtlError> {
+pub(super) fn run(command: &DeadLettersCommand, broker: &Endpoint, print: Print) -> Result<String, CtlError> {
     match command {
         DeadLettersCommand::List { cause, receiver, topic, limit } => {
             let parameters = [("cause", cause), ("receiver", receiver), ("topic", topic)];
             let path = format!("/api/v1/dead-letters?{}", query(&parameters));
-            Ok(print.rows(pages(socket, &path, "dead_letters", (*limit, 256))?, letters_table))
+            Ok(print.rows(pages(broker, &path, "dead_letters", (*limit, 256))?, letters_table))
         }
         DeadLettersCommand::Show { id, payload } => {
             let payload = if *payload { "?payload=true" } else { "" };
-            Ok(print.answer(&request(socket, "GET", &letter_path(id, payload))?, flat))
+            Ok(print.answer(&request(broker, "GET", &letter_path(id, payload))?, flat))
         }
         DeadLettersCommand::Republish { id, to, note } => {
             let parameters = query(&[("to", &Some(to.clone())), ("note", note)]);
-            request(socket, "POST", &letter_path(id, &format!("/republish?{parameters}")))?;
+            request(broker, "POST", &letter_path(id, &format!("/republish?{parameters}")))?;
             Ok("the message is published again".to_owned())
         }
         DeadLettersCommand::Delete { id, note } => {
-            request(socket, "DELETE", &letter_path(id, &format!("?{}", query(&[("note", note)]))))?;
+            request(broker, "DELETE", &letter_path(id, &format!("?{}", query(&[("note", note)]))))?;
             Ok("the dead letter is deleted".to_owned())
         }
     }

@@ -1,18 +1,19 @@
 //! The reasons why a command of `homing ctl` has no result.
 
 use std::io;
-use std::path::PathBuf;
 
 /// The reasons why a command has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CtlError {
     /// Nobody answers.
-    #[error("{}: {cause}; does the broker run, with this admin.socket?", .socket.display())]
+    #[error("{endpoint}: {cause}; {advice}")]
     NotReachable {
-        /// The Unix socket.
-        socket: PathBuf,
-        /// The system's answer.
+        /// The Unix socket or the URL.
+        endpoint: String,
+        /// The answer of the system or of TLS.
         cause: io::Error,
+        /// What to do.
+        advice: &'static str,
     },
     /// The broker refused.
     #[error("{0}")]

@@ -1,15 +1,10 @@
-//! One request through the Unix socket of the broker.
+//! One request to the broker.
 
+use super::endpoint::Endpoint;
 use super::error::CtlError;
 use crate::admin::segment::segment;
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
-
-/// Time for one answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+use std::io::{self, Read, Write};
 
 /// The largest answer, in bytes.
 const ANSWER: u64 = 16 << 20;
@@ -26,16 +21,16 @@ pub(super) fn client_path(id: &str, rest: &str) -> String {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub(super) fn request(socket: &Path, method: &str, path: &str) -> Result<Value, CtlError> {
-    done(send(socket, method, path, "")?)
+pub(super) fn request(broker: &Endpoint, method: &str, path: &str) -> Result<Value, CtlError> {
+    done(send(broker, method, path, "")?)
 }
 
 /// Returns the totals of a running broker: `GET /api/v1/overview`.
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.
-pub(crate) fn overview(socket: &Path) -> Result<Value, CtlError> {
-    request(socket, "GET", "/api/v1/overview")
+pub(crate) fn overview(broker: &Endpoint) -> Result<Value, CtlError> {
+    request(broker, "GET", "/api/v1/overview")
 }
 
 /// Returns the body of an answer.
@@ -54,21 +49,27 @@ pub(super) fn done((status, body): (u16, Value)) -> Result<Value, CtlError> {
 ///
 /// # Errors
 /// Nobody answers, or the answer cannot be read.
-pub(super) fn send(socket: &Path, method: &str, path: &str, body: &str) -> Result<(u16, Value), CtlError> {
-    let length = body.len();
+pub(super) fn send(
+    broker: &Endpoint,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Result<(u16, Value), CtlError> {
+    let (headers, length) = (broker.headers(), body.len());
     let exchange = || {
-        let mut stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        let mut stream = broker.open()?;
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}"
         );
-        stream.write_all(head.as_bytes())?;
+        stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         stream.take(ANSWER).read_to_end(&mut answer)?;
-        Ok(answer)
+        match answer.starts_with(b"HTTP/") {
+            true => Ok(answer),
+            false => Err(io::Error::other("what answers there does not speak HTTP")),
+        }
     };
-    let answer = exchange().map_err(|cause| CtlError::NotReachable { socket: socket.to_owned(), cause })?;
+    let answer = exchange().map_err(|cause| broker.not_reachable(cause))?;
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let unreadable = |what: &str| CtlError::Answer(what.to_owned());

@@ -1,5 +1,6 @@
 //! The listings of `homing ctl`, over as many pages as they take.
 
+use super::endpoint::Endpoint;
 use super::error::CtlError;
 use super::http::request;
 use super::text::{TextColumn, items, left, right, safe, table};
@@ -7,24 +8,23 @@ use crate::admin::payloads::MOST;
 use crate::admin::segment::segment;
 use crate::time::duration;
 use serde_json::Value;
-use std::path::Path;
 use std::time::Duration;
 
 /// Returns up to `limit` clients, over as many pages as it takes.
 pub(super) fn clients(
-    socket: &Path,
+    broker: &Endpoint,
     (prefix, state, stuck): (&str, &str, Option<&str>),
     limit: usize,
 ) -> Result<Vec<Value>, CtlError> {
     let stuck = stuck.map(|age| format!("&min_unacked_age={}", segment(age))).unwrap_or_default();
     let filter = format!("state={}&prefix={}{stuck}", segment(state), segment(prefix));
-    pages(socket, &format!("/api/v1/clients?{filter}"), "clients", (limit, 1_000))
+    pages(broker, &format!("/api/v1/clients?{filter}"), "clients", (limit, 1_000))
 }
 
 /// Returns up to `limit` rows of a listing, over as many pages of `page` rows as it takes. `path`
 /// has the query string of the filter. `field` has the rows.
 pub(super) fn pages(
-    socket: &Path,
+    broker: &Endpoint,
     path: &str,
     field: &str,
     (limit, page): (usize, usize),
@@ -32,7 +32,7 @@ pub(super) fn pages(
     let (mut rows, mut cursor) = (Vec::new(), String::new());
     while rows.len() < limit {
         let most = (limit - rows.len()).min(page);
-        let body = request(socket, "GET", &format!("{path}&limit={most}{cursor}"))?;
+        let body = request(broker, "GET", &format!("{path}&limit={most}{cursor}"))?;
         rows.extend(items(&body, field).iter().cloned());
         match body["next"].as_str() {
             Some(next) => cursor = format!("&cursor={}", segment(next)),

@@ -1,5 +1,6 @@
 //! The listings of the messages of one client.
 
+use super::endpoint::Endpoint;
 use super::error::CtlError;
 use super::http::client_path;
 use super::listings::{pages, payload, payload_column, seconds, text};
@@ -7,7 +8,6 @@ use super::text::{Print, left, right, table};
 use crate::admin::payloads::MOST;
 use clap::Args;
 use serde_json::Value;
-use std::path::Path;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct MessageFlags {
@@ -25,11 +25,16 @@ pub(super) struct MessageFlags {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub(super) fn run(flags: &MessageFlags, part: &str, socket: &Path, print: Print) -> Result<String, CtlError> {
+pub(super) fn run(
+    flags: &MessageFlags,
+    part: &str,
+    broker: &Endpoint,
+    print: Print,
+) -> Result<String, CtlError> {
     // Fewer messages with payloads come in one answer.
     let (query, page) = if flags.payload { ("payload=true", MOST) } else { ("", 256) };
     let path = client_path(&flags.id, &format!("/{part}?{query}"));
-    Ok(print.rows(pages(socket, &path, "messages", (flags.limit, page))?, messages_table))
+    Ok(print.rows(pages(broker, &path, "messages", (flags.limit, page))?, messages_table))
 }
 
 /// Returns unfinished messages as a table.

@@ -1,6 +1,7 @@
-//! `homing ctl`: asks a running broker through its Unix socket, and acts on clients.
+//! `homing ctl`: asks a running broker through its Unix socket or a URL, and acts on clients.
 
 mod dead_letters;
+mod endpoint;
 mod error;
 mod http;
 mod listings;
@@ -17,22 +18,22 @@ pub(crate) use settings::pending_restart;
 use super::segment::segment;
 use clap::{Args, Subcommand};
 use dead_letters::DeadLettersCommand;
+pub use endpoint::{Endpoint, EndpointArguments, EndpointDefaults};
 pub use error::CtlError;
 use http::{client_path, request};
 use listings::{clients, clients_table};
 use messages::MessageFlags;
 use serde_json::Value;
 use settings::SettingsCommand;
-use std::path::{Path, PathBuf};
 use text::{Print, flat, pretty};
 use topics::TopicsCommand;
 
 /// Flags of `homing ctl`.
 #[derive(Args, Clone, Debug)]
 pub struct CtlArguments {
-    /// The Unix socket of the broker [default: admin.socket of the configuration]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// The broker that is asked.
+    #[command(flatten)]
+    pub endpoint: EndpointArguments,
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
@@ -142,51 +143,51 @@ enum CtlCommand {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> {
+pub fn run(arguments: &CtlArguments, broker: &Endpoint) -> Result<String, CtlError> {
     let print = if arguments.json { Print::Json } else { Print::Text };
-    let get = |path: &str| request(socket, "GET", path);
+    let get = |path: &str| request(broker, "GET", path);
     Ok(match &arguments.command {
-        CtlCommand::Status => print.answer(&overview(socket)?, flat),
+        CtlCommand::Status => print.answer(&overview(broker)?, flat),
         CtlCommand::Listeners => print.answer(&get("/api/v1/listeners")?, listings::listeners_table),
         CtlCommand::Clients { prefix, state, stuck, limit } => {
-            print.rows(clients(socket, (prefix, state, stuck.as_deref()), *limit)?, clients_table)
+            print.rows(clients(broker, (prefix, state, stuck.as_deref()), *limit)?, clients_table)
         }
         CtlCommand::Top { by, limit } => {
             let path = format!("/api/v1/clients/top?by={}&limit={limit}", segment(by));
             print.answer(&get(&path)?, listings::top_table)
         }
         CtlCommand::Client { id } => print.answer(&get(&client_path(id, ""))?, flat),
-        CtlCommand::Inflight(flags) => return messages::run(flags, "inflight", socket, print),
-        CtlCommand::Queue(flags) => return messages::run(flags, "queue", socket, print),
+        CtlCommand::Inflight(flags) => return messages::run(flags, "inflight", broker, print),
+        CtlCommand::Queue(flags) => return messages::run(flags, "queue", broker, print),
         CtlCommand::Redeliver { id, by } => {
             let path = client_path(id, &format!("/redeliver?by={}", segment(by)));
-            print.answer(&request(socket, "POST", &path)?, redelivered)
+            print.answer(&request(broker, "POST", &path)?, redelivered)
         }
         CtlCommand::Skip { id, message, note } => {
-            on_message(socket, id, message, "skip", note.as_deref())?;
+            on_message(broker, id, message, "skip", note.as_deref())?;
             "the message was dropped".to_owned()
         }
         CtlCommand::Park { id, message, note } => {
-            on_message(socket, id, message, "park", note.as_deref())?;
+            on_message(broker, id, message, "park", note.as_deref())?;
             "the message is a dead letter now".to_owned()
         }
         CtlCommand::Audit { limit } => {
             print.answer(&get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)
         }
-        CtlCommand::DeadLetters(command) => return dead_letters::run(command, socket, print),
-        CtlCommand::Dashboard => return dashboard(socket, print),
+        CtlCommand::DeadLetters(command) => return dead_letters::run(command, broker, print),
+        CtlCommand::Dashboard => return dashboard(broker, print),
         CtlCommand::Wheel => print.answer(&get("/api/v1/expiry")?, wheel::text),
         CtlCommand::Slo => print.answer(&get("/api/v1/slo")?, listings::objectives_table),
         CtlCommand::Disconnect { id } => {
-            request(socket, "POST", &client_path(id, "/disconnect"))?;
+            request(broker, "POST", &client_path(id, "/disconnect"))?;
             "disconnected".to_owned()
         }
         CtlCommand::End { id } => {
-            request(socket, "DELETE", &client_path(id, ""))?;
+            request(broker, "DELETE", &client_path(id, ""))?;
             "the session has ended".to_owned()
         }
-        CtlCommand::Topics(command) => return topics::run(command, socket, print),
-        CtlCommand::Settings(command) => return settings::run(command, socket, print),
+        CtlCommand::Topics(command) => return topics::run(command, broker, print),
+        CtlCommand::Settings(command) => return settings::run(command, broker, print),
     })
 }
 
@@ -199,24 +200,26 @@ fn redelivered(body: &Value) -> String {
 }
 
 /// Asks for a code, and returns the link that logs a browser in.
-fn dashboard(socket: &Path, print: Print) -> Result<String, CtlError> {
-    let body = request(socket, "POST", "/api/v1/login/code")?;
+fn dashboard(broker: &Endpoint, print: Print) -> Result<String, CtlError> {
+    let body = request(broker, "POST", "/api/v1/login/code")?;
     if print == Print::Json {
         return Ok(pretty(&body));
     }
     let none = || CtlError::Refused("admin.addresses is off, so there are no pages".to_owned());
-    let url = body["urls"].get(0).and_then(Value::as_str).ok_or_else(none)?;
+    let of_broker = || body["urls"].get(0).and_then(Value::as_str).map(str::to_owned);
+    // A browser reaches the broker by the URL that this command has used.
+    let url = broker.url().or_else(of_broker).ok_or_else(none)?;
     Ok(format!("{url}login#code={}", body["code"].as_str().unwrap_or_default()))
 }
 
 /// Acts on one message of a client.
 fn on_message(
-    socket: &Path,
+    broker: &Endpoint,
     id: &str,
     message: &str,
     verb: &str,
     note: Option<&str>,
 ) -> Result<Value, CtlError> {
     let note = note.map(|note| format!("?note={}", segment(note))).unwrap_or_default();
-    request(socket, "POST", &client_path(id, &format!("/messages/{}/{verb}{note}", segment(message))))
+    request(broker, "POST", &client_path(id, &format!("/messages/{}/{verb}{note}", segment(message))))
 }

@@ -1,11 +1,11 @@
 //! The commands of `homing ctl` about the settings of the broker.
 
+use super::endpoint::Endpoint;
 use super::error::CtlError;
 use super::http::{done, request, send};
 use super::text::{Print, items, left, short, table};
 use clap::Subcommand;
 use serde_json::{Value, json};
-use std::path::Path;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum SettingsCommand {
@@ -35,14 +35,14 @@ pub(super) enum SettingsCommand {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub(super) fn run(command: &SettingsCommand, socket: &Path, print: Print) -> Result<String, CtlError> {
+pub(super) fn run(command: &SettingsCommand, broker: &Endpoint, print: Print) -> Result<String, CtlError> {
     match command {
-        SettingsCommand::LogLevel { level, hold } => log_level(socket, level.as_deref(), hold.as_deref()),
+        SettingsCommand::LogLevel { level, hold } => log_level(broker, level.as_deref(), hold.as_deref()),
         SettingsCommand::Config { changed } => {
-            let body = request(socket, "GET", &format!("/api/v1/config?changed={changed}"))?;
+            let body = request(broker, "GET", &format!("/api/v1/config?changed={changed}"))?;
             Ok(print.answer(&body, values_table))
         }
-        SettingsCommand::Reload { dry_run } => Ok(print.answer(&reload(socket, *dry_run)?, changes)),
+        SettingsCommand::Reload { dry_run } => Ok(print.answer(&reload(broker, *dry_run)?, changes)),
     }
 }
 
@@ -65,8 +65,8 @@ fn values_table(body: &Value) -> String {
 }
 
 /// Has the configuration read again. Returns the answer.
-fn reload(socket: &Path, dry_run: bool) -> Result<Value, CtlError> {
-    let (status, body) = send(socket, "POST", &format!("/api/v1/config/reload?dry_run={dry_run}"), "")?;
+fn reload(broker: &Endpoint, dry_run: bool) -> Result<Value, CtlError> {
+    let (status, body) = send(broker, "POST", &format!("/api/v1/config/reload?dry_run={dry_run}"), "")?;
     match body["mistakes"].as_array() {
         Some(mistakes) => {
             Err(CtlError::Configuration(mistakes.iter().map(short).collect::<Vec<_>>().join("\n")))
@@ -79,8 +79,8 @@ fn reload(socket: &Path, dry_run: bool) -> Result<Value, CtlError> {
 ///
 /// # Errors
 /// Nobody answers, or the configuration is refused.
-pub(crate) fn pending_restart(socket: &Path) -> Result<Vec<String>, CtlError> {
-    let body = reload(socket, true)?;
+pub(crate) fn pending_restart(broker: &Endpoint) -> Result<Vec<String>, CtlError> {
+    let body = reload(broker, true)?;
     let pending = items(&body, "changes").iter().filter(|change| change["effect"] == "restart");
     Ok(pending.map(|change| short(&change["key"])).collect())
 }
@@ -117,13 +117,13 @@ fn changes(body: &Value) -> String {
 }
 
 /// Shows the level of the log, or sets it.
-fn log_level(socket: &Path, level: Option<&str>, hold: Option<&str>) -> Result<String, CtlError> {
+fn log_level(broker: &Endpoint, level: Option<&str>, hold: Option<&str>) -> Result<String, CtlError> {
     let Some(level) = level else {
-        let body = request(socket, "GET", "/api/v1/log/level")?;
+        let body = request(broker, "GET", "/api/v1/log/level")?;
         return Ok(body["level"].as_str().unwrap_or_default().to_owned());
     };
     let body = json!({ "level": level, "for": hold }).to_string();
-    done(send(socket, "PUT", "/api/v1/log/level", &body)?)?;
+    done(send(broker, "PUT", "/api/v1/log/level", &body)?)?;
     Ok(match hold {
         Some(hold) => format!("the log level is {level} for {hold}"),
         None => format!("the log level is {level} until the next reload or start"),

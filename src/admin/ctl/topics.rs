@@ -1,6 +1,7 @@
 //! The commands about topics: where messages are, who is subscribed, and what is retained, slow or
 //! delayed.
 
+use super::endpoint::Endpoint;
 use super::error::CtlError;
 use super::http::request;
 use super::listings::{self, pages};
@@ -8,7 +9,6 @@ use super::text::{Print, flat};
 use crate::admin::payloads::MOST;
 use crate::admin::segment::segment;
 use clap::{ArgGroup, Subcommand};
-use std::path::Path;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum TopicsCommand {
@@ -82,8 +82,8 @@ pub(super) enum TopicsCommand {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub(super) fn run(command: &TopicsCommand, socket: &Path, print: Print) -> Result<String, CtlError> {
-    let get = |path: &str| request(socket, "GET", path);
+pub(super) fn run(command: &TopicsCommand, broker: &Endpoint, print: Print) -> Result<String, CtlError> {
+    let get = |path: &str| request(broker, "GET", path);
     Ok(match command {
         TopicsCommand::Where { topic, publisher, receiver } => {
             let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
@@ -97,11 +97,11 @@ pub(super) fn run(command: &TopicsCommand, socket: &Path, print: Print) -> Resul
             print.answer(&get(&listings::path_with("/api/v1/subscriptions", &parameters))?, flat)
         }
         TopicsCommand::SharedGroups { limit } => {
-            let rows = pages(socket, "/api/v1/shared-groups?", "shared_groups", (*limit, 256))?;
+            let rows = pages(broker, "/api/v1/shared-groups?", "shared_groups", (*limit, 256))?;
             print.rows(rows, listings::groups_table)
         }
         TopicsCommand::Retained { delete: Some(topic), .. } => {
-            request(socket, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)))?;
+            request(broker, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)))?;
             "the retained message is deleted".to_owned()
         }
         TopicsCommand::Retained { filter, limit, payload, delete: None } => {
@@ -116,7 +116,7 @@ pub(super) fn run(command: &TopicsCommand, socket: &Path, print: Print) -> Resul
             print.answer(&body, listings::slow_table)
         }
         TopicsCommand::Delayed { delete: Some(id) } => {
-            request(socket, "DELETE", &format!("/api/v1/delayed/{}", segment(id)))?;
+            request(broker, "DELETE", &format!("/api/v1/delayed/{}", segment(id)))?;
             "the delayed message is deleted".to_owned()
         }
         TopicsCommand::Delayed { delete: None } => {

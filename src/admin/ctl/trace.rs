@@ -1,19 +1,19 @@
 //! `homing trace`: begins a trace in a running broker, and prints its steps as they come.
 
+use super::endpoint::{Endpoint, EndpointArguments};
 use super::error::CtlError;
 use super::http::{done, request, send};
 use super::text::{escaped, items, safe};
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 /// Flags of `homing trace`.
 #[derive(Args, Clone, Debug)]
 pub struct TraceArguments {
-    /// The Unix socket of the broker [default: admin.socket of the configuration]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// The broker that is asked.
+    #[command(flatten)]
+    pub endpoint: EndpointArguments,
     /// Follow the packets of this client, and the messages that it publishes; may stand several
     /// times
     #[arg(long = "client", value_name = "ID", required_unless_present = "topics")]
@@ -37,13 +37,13 @@ pub struct TraceArguments {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or an answer cannot be read.
-pub fn run(arguments: &TraceArguments, socket: &Path) -> Result<(), CtlError> {
+pub fn run(arguments: &TraceArguments, broker: &Endpoint) -> Result<(), CtlError> {
     let TraceArguments { clients, topics, lasts, payload, .. } = arguments;
     let body = json!({ "clients": clients, "topics": topics, "for": lasts, "payload": payload });
-    let begun = done(send(socket, "POST", "/api/v1/traces", &body.to_string())?)?;
+    let begun = done(send(broker, "POST", "/api/v1/traces", &body.to_string())?)?;
     let (number, mut after) = (begun["trace"].as_u64().unwrap_or_default(), 0);
     loop {
-        let page = request(socket, "GET", &format!("/api/v1/traces/{number}?after={after}&wait=5s"))?;
+        let page = request(broker, "GET", &format!("/api/v1/traces/{number}?after={after}&wait=5s"))?;
         let steps = items(&page, "steps");
         for step in steps {
             let text = if arguments.json { as_json(step) } else { line(step) };

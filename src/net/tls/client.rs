@@ -1,5 +1,5 @@
-//! The client side of TLS, for the commands that connect to a broker: `homing health` and
-//! `homing load`.
+//! The client side of TLS, for the commands that connect to a broker: `homing health`,
+//! `homing load`, `homing ctl` and `homing trace`.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::config::{Digests, at, load_certificate, provider, read};
 use super::config_error::{FileProblem, TlsConfigError};
@@ -85,4 +85,18 @@ pub fn connect<S: Read + Write>(
 pub fn asks_for_certificate(error: &std::io::Error) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     matches!(cause, Some(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired)))
+}
+
+/// Returns what to do about a failed handshake; `None` if the cause is something else.
+pub fn remedy(error: &std::io::Error) -> Option<&'static str> {
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => Some("use a name or an address that the certificate has"),
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            Some("name the file of the authority that issued the certificate with --ca")
+        }
+        rustls::Error::InvalidMessage(_) => Some("what answers there does not speak TLS; is it http://?"),
+        _ => None,
+    }
 }
