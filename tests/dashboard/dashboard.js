@@ -507,11 +507,13 @@ const CASES = [
 
 async function main() {
   const args = ['--no-sandbox', '--disable-dev-shm-usage']
+  // Without it, playwright-core closes the browser and the cases go on. The browser ends with this process.
+  process.once('SIGTERM', () => process.exit(1))
   const broker = new Broker(process.argv[2])
   const run = { broker }
   let failed = false
   try {
-    run.browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args })
+    run.browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args, handleSIGTERM: false })
     broker.settings = ['[redelivery]', 'ack_timeout = "5s"', '[[redelivery.rules]]', 'client_id = "pump-*"', 'ack_timeout = "10m"']
     await broker.start()
     const stuck = await deaf(broker, 'pump-7')
