@@ -1,7 +1,7 @@
-"""Other people's programs on the listeners of one broker: `secure.py HOMING NODE_MODULES`.
+"""Other people's programs on the listeners of one broker: `secure.py HOMING NODE_MODULES PAHO_C`.
 
 TLS, client certificates, WebSocket, the PROXY protocol and Unix sockets; with mosquitto's clients,
-`openssl s_client`, Paho, MQTT.js and HAProxy. Certificates are made for each run.
+`openssl s_client`, Paho for Python and C, MQTT.js and HAProxy. Certificates are made for each run.
 """
 
 import os
@@ -17,9 +17,10 @@ from pki import Authority
 from programs import Broker, HaProxy, Program, stop_all
 
 HERE = Path(__file__).parent
-HOMING, NODE_MODULES = (Path(each).resolve() for each in sys.argv[1:])
+HOMING, NODE_MODULES, PAHO_C = (Path(each).resolve() for each in sys.argv[1:])
 TLS_VERSIONS = ["1.2", "1.3"]
 NAMES = "DNS:localhost,IP:127.0.0.1"
+USER, PASSWORD = "paho", "a password"
 
 
 class Place:
@@ -43,6 +44,9 @@ class Place:
         mutual = f'client_certificates = "required"\nclient_ca = "{self.authority.file}"\ncrl = ["{crl}"]\n'
         tcp, websocket = 'address = "127.0.0.1:0"\n', 'protocol = "websocket"\n'
         behind = tcp + 'trusted_proxies = ["127.0.0.1"]\n'
+        users = folder / "users"
+        subprocess.run([HOMING, "passwd", "-c", "-b", users, USER, PASSWORD], check=True, capture_output=True, timeout=PATIENCE)
+        known = f'password_file = "{users}"\nanonymous = "never"\n'
         self.unix = folder / "mqtt.sock"
         self.broker = Broker(
             HOMING,
@@ -50,6 +54,7 @@ class Place:
             {
                 "plain": tcp,
                 "tls": tcp + tls,
+                "users": tcp + known + tls,
                 "mtls": tcp + 'client_id = "%u-*"\n' + tls + mutual,
                 "ws": tcp + websocket,
                 "wss": tcp + websocket + tls,
@@ -375,7 +380,9 @@ def drive_clients(place):
         for driver in ([sys.executable, HERE / "paho_mqtt.py"], ["node", HERE / "mqttjs.js"]):
             done = subprocess.run([*driver, url, "qos_0", "qos_1", "qos_2"], env=environment, timeout=120)
             failed += done.returncode != 0
-    return failed
+    url = f"mqtts://127.0.0.1:{place.ports['users']}"
+    done = subprocess.run([PAHO_C, url, USER, PASSWORD], env=environment, timeout=120)
+    return failed + (done.returncode != 0)
 
 
 def main():
