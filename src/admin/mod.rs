@@ -17,7 +17,7 @@
 //! | `audit`, `logins`, `listing` | the actions of operators, the logins of browsers, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
-//! | `state` | the state of the interface, and its view of the broker |
+//! | `terms`, `state` | the settings that a reload changes; the state of the interface, and its view of the broker |
 //! | `cookies`, `browser_login`, `login_attempt` | the cookies, the login of a request, and how one begins |
 //! | `request` | the caller and the parameters of a request |
 //! | `payloads` | who sees payloads, and how much of them |
@@ -53,6 +53,7 @@ mod request;
 mod routes;
 mod segment;
 mod state;
+mod terms;
 mod timeline;
 mod traces;
 mod unread_body;
@@ -63,7 +64,7 @@ use crate::broker::StartError;
 use crate::broker::bind::{self, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
 use crate::clock;
-use crate::config::Admin;
+use crate::config::{Admin, Config};
 use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::live::LiveTls;
 use crate::scheduling;
@@ -97,6 +98,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use terms::AdminTerms;
 
 /// Connections at once. Further ones wait in the backlog. Each takes 128 KiB at most before anybody
 /// has proven who asks.
@@ -197,7 +199,7 @@ impl AdminServer {
         let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
         let unix = socket.map(|path| bind::unix(path, permissions, BACKLOG)).transpose();
         let (unix, file) = unix.map_err(AdminError::Socket)?.unzip();
-        let state = AdminState::new(scheme, addresses, options.hosts.clone(), credentials, options.payloads);
+        let state = AdminState::new(scheme, addresses, credentials, AdminTerms::of(options));
         let state = Data::new(state);
         let (started, handles) = std::sync::mpsc::channel();
         let (shared, acceptor) = (state.clone(), tls.as_ref().map(LiveTls::acceptor_config));
@@ -229,6 +231,12 @@ impl AdminServer {
     /// port that the system chose.
     pub fn urls(&self) -> impl Iterator<Item = String> {
         self.state.urls()
+    }
+
+    /// Returns what a reload calls with the configuration that it has put in force.
+    pub fn settings_watcher(&self) -> impl Fn(&Config) + Send + use<> {
+        let state = self.state.clone();
+        move |config| state.put_in_force(AdminTerms::of(&config.admin))
     }
 
     /// Returns the TLS of the addresses, whose files the broker reads again; `None` for plain HTTP.

@@ -10,16 +10,17 @@ use super::listing::StuckSearch;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
+use super::terms::AdminTerms;
 use super::timeline::Timeline;
 use super::traces::Traces;
 use super::wheel::LastWheel;
 use crate::auth::guessing::Guessing;
 use crate::broker::observer::Observer;
 use crate::clock;
-use crate::config::PayloadViews;
 use crate::finding::Finding;
 use crate::time::Instant;
 use actix_web::web::Data;
+use arc_swap::ArcSwap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -39,10 +40,8 @@ pub(super) struct AdminState {
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<SocketAddr>,
     scheme: Scheme,
-    /// The names of the interface (`admin.hosts`).
-    hosts: Vec<String>,
+    terms: ArcSwap<AdminTerms>,
     credentials: CredentialFile,
-    payloads: PayloadViews,
     logins: PageLogins,
     audit: AuditLog,
     traces: Arc<Traces>,
@@ -134,9 +133,8 @@ impl AdminState {
     pub(super) fn new(
         scheme: Scheme,
         bound: Vec<SocketAddr>,
-        hosts: Vec<String>,
         credentials: CredentialFile,
-        payloads: PayloadViews,
+        terms: AdminTerms,
     ) -> AdminState {
         let turns = (0..SHARDS).map(|_| Semaphore::new(1)).collect();
         AdminState {
@@ -145,9 +143,8 @@ impl AdminState {
             examining: Arc::new(Semaphore::new(1)),
             bound,
             scheme,
-            hosts,
+            terms: ArcSwap::from_pointee(terms),
             credentials,
-            payloads,
             logins: PageLogins::default(),
             audit: AuditLog::default(),
             traces: Arc::default(),
@@ -178,9 +175,14 @@ impl AdminState {
         caller.is_of_socket() || self.credentials().has(caller)
     }
 
+    /// Puts the settings of a reload in force.
+    pub(super) fn put_in_force(&self, terms: AdminTerms) {
+        self.terms.store(Arc::new(terms));
+    }
+
     /// Returns true if nobody may see the payload of a message.
     pub(super) fn hides_payloads(&self) -> bool {
-        self.payloads == PayloadViews::Never
+        self.terms.load().hides_payloads()
     }
 
     /// Returns the number of a new request.
@@ -339,10 +341,7 @@ impl AdminState {
                 address.is_loopback()
                     || self.bound.iter().any(|own| own.ip() == address || own.ip().is_unspecified())
             }
-            Err(_) => {
-                name.eq_ignore_ascii_case("localhost")
-                    || self.hosts.iter().any(|own| name.eq_ignore_ascii_case(own))
-            }
+            Err(_) => name.eq_ignore_ascii_case("localhost") || self.terms.load().has_host(name),
         }
     }
 }
@@ -350,19 +349,15 @@ impl AdminState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Admin;
     use std::net::Ipv4Addr;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     #[test]
     fn a_caller_that_goes_while_it_waits_for_a_turn_leaves_its_place() {
-        let state = AdminState::new(
-            Scheme::Http,
-            Vec::new(),
-            Vec::new(),
-            CredentialFile::default(),
-            PayloadViews::Operator,
-        );
+        let state =
+            AdminState::new(Scheme::Http, Vec::new(), CredentialFile::default(), AdminTerms::default());
         let mut cx = Context::from_waker(Waker::noop());
         let Poll::Ready(Some(first)) = pin!(state.turn(0)).poll(&mut cx) else { panic!("the first turn") };
         for n in 0..=WAITING {
@@ -378,13 +373,8 @@ mod tests {
 
     #[test]
     fn eight_callers_wait_for_a_search_and_a_ninth_is_refused() {
-        let state = AdminState::new(
-            Scheme::Http,
-            Vec::new(),
-            Vec::new(),
-            CredentialFile::default(),
-            PayloadViews::Operator,
-        );
+        let state =
+            AdminState::new(Scheme::Http, Vec::new(), CredentialFile::default(), AdminTerms::default());
         let mut cx = Context::from_waker(Waker::noop());
         let Poll::Ready(Some(first)) = pin!(state.search()).poll(&mut cx) else { panic!("the first search") };
         let mut waiting: Vec<_> = (1..SEARCHES).map(|_| Box::pin(state.search())).collect();
@@ -399,9 +389,8 @@ mod tests {
         let state = AdminState::new(
             Scheme::Http,
             vec![SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 11_883))],
-            vec!["Broker.example.org".to_owned()],
             CredentialFile::default(),
-            PayloadViews::Operator,
+            AdminTerms::of(&Admin { hosts: vec!["Broker.example.org".to_owned()], ..Admin::default() }),
         );
         for own in [
             "localhost",
@@ -422,9 +411,8 @@ mod tests {
         let everywhere = AdminState::new(
             Scheme::Http,
             vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 11_883))],
-            Vec::new(),
             CredentialFile::default(),
-            PayloadViews::Operator,
+            AdminTerms::default(),
         );
         assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));
     }

@@ -110,7 +110,7 @@ use live_listeners::FirstSockets;
 pub use live_listeners::ListenerNews;
 use observer::Observer;
 pub use open_listener::{EntranceRisk, ListenerDirectory, OpenListener};
-use reload::{ConfigReader, ListenerWatcher, ReloadMode};
+use reload::{ConfigReader, ListenerWatcher, ReloadMode, SettingsWatcher};
 pub use signals::Signals;
 use signals::{Request, Requests};
 pub use start_error::StartError;
@@ -246,6 +246,18 @@ impl Broker {
         if let Some(requests) = &self.requests {
             // A broker that stops changes no listeners.
             let _ = requests.blocking_send(Request::Watch(watcher));
+        }
+    }
+
+    /// Sets who is given the configuration that each reload has put in force. The watcher is called
+    /// on the thread that accepts connections, and must not block.
+    ///
+    /// # Panics
+    /// If called from within an async runtime.
+    pub fn watch_settings(&self, watcher: SettingsWatcher) {
+        if let Some(requests) = &self.requests {
+            // A broker that stops changes no settings.
+            let _ = requests.blocking_send(Request::WatchSettings(watcher));
         }
     }
 

@@ -42,6 +42,9 @@ pub enum ReloadMode {
 /// Is told what a reload did with the listeners, if it did anything.
 pub type ListenerWatcher = Box<dyn Fn(&ListenerNews) + Send>;
 
+/// Is given the configuration that a reload has put in force.
+pub type SettingsWatcher = Box<dyn Fn(&Config) + Send>;
+
 /// What a reload has read. Nothing of it is in force.
 struct ReadAgain {
     /// `None` where the configuration was made in code.
@@ -117,6 +120,8 @@ pub(super) struct Reload {
     pub(super) listeners: LiveListeners,
     /// Is told what a reload did with the listeners; `None` where nobody wants to know.
     pub(super) tell: Option<ListenerWatcher>,
+    /// Is given the configuration that a reload has put in force; `None` where nobody wants it.
+    pub(super) settings_watcher: Option<SettingsWatcher>,
     pub(super) limits: Arc<LiveLimits>,
     pub(super) shared: Arc<SharedState>,
     pub(super) log: Arc<EventLog>,
@@ -170,6 +175,9 @@ impl Reload {
         let (files, listeners) = self.make_ready(&config, files, plan)?;
         reloaded.files = self.files.put_in_force(files, self.listeners.entrances());
         self.put_in_force(config, listeners.places()).await;
+        if let Some(watcher) = &self.settings_watcher {
+            watcher(&self.config);
+        }
         if let Some(loaded) = &loaded {
             self.sources.note(&self.config, loaded);
         }

@@ -1,7 +1,7 @@
 //! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads the configuration
 //! again, and SIGUSR1 requests a dump.
 
-use super::reload::{ConfigReader, ListenerWatcher, ReloadMode, Reloaded};
+use super::reload::{ConfigReader, ListenerWatcher, ReloadMode, Reloaded, SettingsWatcher};
 use crate::config::{KeyInForce, KeySources};
 use crate::log::stderr;
 use crate::net::tls::live::LiveTls;
@@ -29,6 +29,8 @@ pub(super) enum Request {
     ReadBy(ConfigReader, KeySources),
     /// Who is told what a reload did with the listeners.
     Watch(ListenerWatcher),
+    /// Who is given the configuration that a reload has put in force.
+    WatchSettings(SettingsWatcher),
     /// The TLS of the HTTP interface, whose files are read again with those of the listeners.
     Include(Arc<LiveTls>),
     /// Reads the files of TLS again if one of them changed.

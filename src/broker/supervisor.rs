@@ -142,6 +142,7 @@ impl Supervisor {
             files,
             listeners,
             tell: None,
+            settings_watcher: None,
             limits,
             shared: Arc::clone(&shared),
             log: Arc::clone(&log),
@@ -194,6 +195,7 @@ impl Supervisor {
                     (self.reload.reader, self.reload.sources) = (Some(reader), sources);
                 }
                 Some(Request::Watch(watcher)) => self.reload.tell = Some(watcher),
+                Some(Request::WatchSettings(watcher)) => self.reload.settings_watcher = Some(watcher),
                 Some(Request::Include(interface)) => self.reload.files.include(interface),
                 Some(Request::Configuration(reply)) => drop(reply.send(self.reload.in_force())),
                 Some(Request::CheckTls(reply)) => {

@@ -71,6 +71,7 @@ impl AdminPart {
         if let Some(tls) = server.tls() {
             broker.renew_also(tls);
         }
+        broker.watch_settings(Box::new(server.settings_watcher()));
         let addresses: Vec<String> = server.urls().collect();
         let pages = match server.has_socket() {
             true => "\n  pages           homing ctl dashboard prints a link that logs a browser in",

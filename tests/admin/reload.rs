@@ -144,6 +144,17 @@ fn a_file_with_mistakes_changes_nothing_and_every_mistake_is_named() {
     client.settle();
 }
 
+#[test]
+fn the_names_of_the_interface_change_while_it_runs() {
+    let broker = Configured::start("");
+    let status = || request(broker.admin, "GET", "/healthz", "Host: broker.example\r\n").0;
+    assert_eq!(status(), 403);
+    broker.write("[admin]\nhosts = [\"broker.example\"]\n");
+    let expected = "live     admin.hosts [] -> [\"broker.example\"]".to_owned();
+    assert_eq!(broker.ctl(&["reload"]), (Some(0), expected));
+    assert_eq!(status(), 200);
+}
+
 /// The unit of systemd reloads by `homing ctl reload`, which finds the file of the broker first.
 #[test]
 fn a_command_reaches_the_broker_while_its_file_has_a_mistake() {

@@ -54,13 +54,15 @@ section! {
         /// no entry. A request with another Host is refused, so that no foreign web page can speak
         /// to the interface under a name of its own.
         hosts: Vec<String> = Vec::new(),
-            ValueType::HostNames.only();
+            ValueType::HostNames.only(),
+            reload: Live;
         /// Who may see the payloads of messages: those of dead letters, of retained, unacknowledged
         /// and queued messages, and of traces. "operator": callers with the scope operator or
         /// admin. The audit log notes each view, and each trace with payloads when it begins.
         /// "never": nobody.
         payloads: PayloadViews = PayloadViews::Operator,
             ValueType::OneOf(PayloadViews::WORDS).only(),
+            reload: Live,
             why: "A dead letter or a stuck message is often understood by its content alone.";
         /// True if an address beyond loopback may be plain HTTP. Without it, and without
         /// `admin.certificate`, the broker does not start with such an address, because tokens and
