@@ -1,5 +1,6 @@
 //! What a running broker finds out about itself, for `homing doctor` and `GET /api/v1/doctor`.
 
+use crate::admin::readiness::StoreState;
 use crate::broker::observer::Observer;
 use crate::finding::Finding;
 use crate::log::stderr;
@@ -26,6 +27,8 @@ pub struct SelfReport<'a> {
     pub dropped: u64,
     /// The time since the last drop; `None` if it is not known, or nothing was dropped.
     pub last_drop_ago: Option<Duration>,
+    /// The state of its store; `None` without one.
+    pub store: Option<StoreState>,
     /// The keys whose values wait for a restart, or why they are not known.
     pub pending: Result<Vec<String>, String>,
 }
@@ -33,7 +36,9 @@ pub struct SelfReport<'a> {
 impl SelfReport<'_> {
     /// Returns what is found in the report.
     pub fn findings(&self) -> Vec<Finding> {
-        vec![self.version(), self.threads(), self.memory(), self.drops(), self.restart()]
+        let mut findings = vec![self.version(), self.threads(), self.memory(), self.drops(), self.restart()];
+        findings.extend(self.store.map(commits));
+        findings
     }
 
     fn version(&self) -> Finding {
@@ -97,14 +102,16 @@ impl SelfReport<'_> {
 /// Returns what the broker of this process finds out about itself.
 pub(super) async fn own_findings(observer: &Observer) -> Vec<Finding> {
     let statistics = observer.statistics();
+    let now = crate::clock::now();
     let pending = observer.configuration().await.map_err(|_| "the broker stops".to_owned());
     let total = statistics.total();
     let report = SelfReport {
         version: env!("CARGO_PKG_VERSION"),
-        alive: statistics.is_alive(crate::clock::now()),
+        alive: statistics.is_alive(now),
         memory: (statistics.memory(), statistics.memory_limit()),
         dropped: total.counters.drops.total(),
-        last_drop_ago: statistics.last_drop().map(|last| crate::clock::now().since(last)),
+        last_drop_ago: statistics.last_drop().map(|last| now.since(last)),
+        store: StoreState::of(observer, now),
         pending: pending.map(|keys| {
             keys.into_iter().filter(|key| key.pending.is_some()).map(|key| key.key.to_owned()).collect()
         }),
@@ -123,7 +130,6 @@ pub(super) async fn own_findings(observer: &Observer) -> Vec<Finding> {
     ]));
     findings.push(log_lines(stderr::dropped()));
     findings.push(deadlines(statistics.expiry.lateness.p99()));
-    findings.extend(statistics.store().map(|store| commits(store.commit_time.p99(), shared.is_store_full())));
     findings
 }
 
@@ -162,11 +168,21 @@ fn deadlines(late: Duration) -> Finding {
     }
 }
 
-fn commits(took: Duration, is_full: bool) -> Finding {
-    if is_full {
+fn commits(store: StoreState) -> Finding {
+    if store.is_full {
         return Finding::fail("commits", "the store is full: what must be stored is refused")
             .advise("Make room on the disk, or raise store.size_limit");
     }
+    if store.is_late() {
+        let secs = store.oldest_uncommitted.as_secs();
+        let text = format!(
+            "a change has waited {secs} s for its commit: nothing that must be stored is acknowledged"
+        );
+        return Finding::fail("commits", text).advise(
+            "See if the disk hangs, or if another process has homing.db locked; the log line store.locked says so",
+        );
+    }
+    let took = store.commit_p99;
     let text = format!("99 % took {} ms at most since the start", took.as_millis());
     match took > SLOW {
         false => Finding::ok("commits", text),
@@ -179,6 +195,7 @@ fn commits(took: Duration, is_full: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::readiness::LATE;
     use crate::finding::Severity;
 
     #[test]
@@ -190,14 +207,17 @@ mod tests {
 
     #[test]
     fn lost_log_lines_late_deadlines_slow_commits_and_a_full_store_are_found() {
-        let severities = [log_lines(0), deadlines(SLOW), commits(SLOW, false)].map(|found| found.severity);
+        let store = |commit_p99| StoreState { commit_p99, ..StoreState::default() };
+        let severities = [log_lines(0), deadlines(SLOW), commits(store(SLOW))].map(|found| found.severity);
         assert_eq!(severities, [Severity::Ok; 3]);
         let slow = SLOW * 2;
-        let found = [log_lines(1), deadlines(slow), commits(slow, false), commits(SLOW, true)];
+        let full = StoreState { is_full: true, ..store(SLOW) };
+        let late = StoreState { oldest_uncommitted: LATE * 2, ..store(SLOW) };
+        let found = [log_lines(1), deadlines(slow), commits(store(slow)), commits(full), commits(late)];
         assert!(found.iter().all(|found| !found.advice.is_empty()), "{found:?}");
         assert_eq!(
             found.map(|found| found.severity),
-            [Severity::Warn, Severity::Warn, Severity::Warn, Severity::Fail]
+            [Severity::Warn, Severity::Warn, Severity::Warn, Severity::Fail, Severity::Fail]
         );
     }
 }

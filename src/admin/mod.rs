@@ -21,6 +21,7 @@
 //! | `cookies`, `browser_login`, `login_attempt` | the cookies, the login of a request, and how one begins |
 //! | `request` | the caller and the parameters of a request |
 //! | `payloads` | who sees payloads, and how much of them |
+//! | [`readiness`] | whether clients can connect, and whether the store commits |
 //! | [`checkup`] | what a running broker finds out about itself |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
 //! | `timeline::collector` | the task that fills the timeline |
@@ -49,6 +50,7 @@ mod payloads;
 mod problem;
 mod problem_kind;
 mod queries;
+pub mod readiness;
 mod request;
 mod routes;
 mod segment;

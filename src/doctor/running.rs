@@ -2,6 +2,7 @@
 
 use crate::admin::checkup::SelfReport;
 use crate::admin::ctl::{self, CtlError, Endpoint};
+use crate::admin::readiness::StoreState;
 use crate::finding::Finding;
 use serde_json::Value;
 use std::path::Path;
@@ -29,9 +30,19 @@ fn described(overview: &Value, pending: Result<Vec<String>, CtlError>) -> Vec<Fi
         memory: (number(&overview["memory"]["bytes"]), number(&overview["memory"]["limit"])),
         dropped: number(&overview["dropped"]),
         last_drop_ago: overview["last_drop_ago"].as_u64().map(Duration::from_secs),
+        store: overview["store"].is_object().then(|| store(&overview["store"])),
         pending: pending.map_err(|error| error.to_string()),
     };
     report.findings()
+}
+
+fn store(described: &Value) -> StoreState {
+    let seconds = |value: &Value| Duration::try_from_secs_f64(value.as_f64().unwrap_or_default());
+    StoreState {
+        is_full: described["full"].as_bool() == Some(true),
+        oldest_uncommitted: seconds(&described["oldest_uncommitted"]).unwrap_or_default(),
+        commit_p99: seconds(&described["commit_p99"]).unwrap_or_default(),
+    }
 }
 
 fn number(value: &Value) -> u64 {
@@ -77,11 +88,15 @@ mod tests {
 
     #[test]
     fn each_trouble_of_a_running_broker_is_found() {
+        let store = |full: bool, oldest_uncommitted: f64, commit_p99: f64| json!({ "full": full, "oldest_uncommitted": oldest_uncommitted, "commit_p99": commit_p99 });
         let cases = [
             ("version", json!("0.0.1"), "broker", Severity::Warn),
             ("alive", json!(false), "threads", Severity::Fail),
             ("memory", json!({ "bytes": 81, "limit": 100 }), "held memory", Severity::Warn),
             ("dropped", json!(3), "drops", Severity::Warn),
+            ("store", store(true, 0.0, 0.0), "commits", Severity::Fail),
+            ("store", store(false, 12.0, 0.0), "commits", Severity::Fail),
+            ("store", store(false, 0.0, 2.0), "commits", Severity::Warn),
         ];
         for (field, value, subject, severity) in cases {
             let mut sick = overview();

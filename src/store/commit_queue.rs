@@ -18,6 +18,7 @@
 use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::{Batch, Committed, Participant, Record, TransactionNumber};
 use crate::store::coalesce::CommitGroup;
+use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -57,6 +58,8 @@ struct ShardQueue {
 #[derive(Debug)]
 struct WaitingBatch {
     arrival: u64,
+    /// The time of the arrival.
+    since: Instant,
     batch: Batch,
 }
 
@@ -72,13 +75,13 @@ struct Gathering {
 }
 
 impl CommitQueue {
-    /// Adds a batch. Earlier batches of its shard, and the batches that began the transactions of
+    /// Adds a batch that arrived now. Earlier batches of its shard, and the batches that began the transactions of
     /// its participants, come before it.
     ///
     /// # Panics
     /// If a participant comes before its transaction: committed alone, it would be half a
     /// transaction.
-    pub fn push(&mut self, batch: Batch) {
+    pub fn push(&mut self, now: Instant, batch: Batch) {
         let arrival = self.arrived;
         self.arrived += 1;
         self.records += records(&batch);
@@ -103,7 +106,7 @@ impl CommitQueue {
         if self.shards.len() <= shard {
             self.shards.resize_with(shard + 1, ShardQueue::default);
         }
-        self.shards[shard].waiting.push_back(WaitingBatch { arrival, batch });
+        self.shards[shard].waiting.push_back(WaitingBatch { arrival, since: now, batch });
     }
 
     /// Returns true if no batch waits.
@@ -114,6 +117,13 @@ impl CommitQueue {
     /// Returns the number of records that wait.
     pub fn records(&self) -> usize {
         self.records
+    }
+
+    /// Returns the time at which the oldest batch that waits arrived; [`Instant::NEVER`] if none
+    /// waits. Costs a look at each shard.
+    pub fn oldest(&self) -> Instant {
+        let fronts = self.shards.iter().filter_map(|shard| shard.waiting.front());
+        fronts.map(|front| front.since).min().unwrap_or(Instant::NEVER)
     }
 
     /// Folds batches that may be committed together into the group, until the group reaches the

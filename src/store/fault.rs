@@ -86,6 +86,11 @@ impl Faults {
         self.plan(call, self.count(call), fault);
     }
 
+    /// Removes the planned faults. A call that is held stays held.
+    pub fn unplan(&self) {
+        self.lock().planned.clear();
+    }
+
     /// Returns the number of calls of this kind so far.
     pub fn count(&self, call: Call) -> usize {
         self.lock().calls.get(&call).copied().unwrap_or(0)

@@ -2,7 +2,7 @@
 
 use crate::api::{Administered, json_of};
 use crate::http::{LOCAL, request};
-use crate::support::{Connect, Message, RawClient, Version};
+use crate::support::{Connect, Message, RawClient, Version, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use std::sync::mpsc;
@@ -65,6 +65,36 @@ fn a_broker_examines_the_store_of_its_start_until_it_ends() {
     let mut all = body["checks"].as_array().expect("checks").iter();
     let owner = all.find(|check| check["name"] == "owner").unwrap_or_else(|| panic!("{body:#}"));
     assert!(owner["detail"].as_str().is_some_and(|text| text.contains(&data)), "{body:#}");
+}
+
+/// Another process that has the database locked, as `sqlite3` may, stops all commits as a disk that
+/// hangs does.
+#[test]
+fn a_broker_whose_store_does_not_commit_is_not_ready_and_says_why() {
+    let broker = Administered::start_with(&[]);
+    let ready = || {
+        let (status, answer) = request(broker.admin, "GET", "/readyz", LOCAL);
+        (status, json_of(&answer)["checks"]["store"].as_str().map(str::to_owned))
+    };
+    let is = |state: &str, status| (status, Some(state.to_owned()));
+    let other = rusqlite::Connection::open(broker.database()).expect("a database");
+    other.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    let mut client = RawClient::open(broker.mqtt, Version::V5);
+    client.send(&Connect::persistent(Version::V5, "pump").encode());
+    until("a broker that is not ready", || (ready() == is("late", 503)).then_some(()));
+    let commits = trouble(&checks(&broker), "commits").clone();
+    let detail = commits["detail"].as_str().unwrap_or_default();
+    assert!(commits["result"] == "fail" && detail.contains("has waited 1"), "{commits:#}");
+    let (_, metrics) = request(broker.admin, "GET", "/metrics", LOCAL);
+    let sample = |name: &str| {
+        let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        found.unwrap_or_else(|| panic!("{name}: {metrics}"))
+    };
+    assert!(sample("homing_store_oldest_uncommitted_seconds ") > 10.0);
+    assert!(sample("homing_store_pending_records ") > 0.0);
+    other.execute_batch("ROLLBACK").expect("no lock");
+    client.expect_connack();
+    until("a broker that is ready again", || (ready() == is("ok", 200)).then_some(()));
 }
 
 /// A file that nobody writes hangs whoever opens it, as a file on a network disk may.

@@ -20,6 +20,7 @@ use homing::store::Store;
 use homing::store::coalesce::CommitGroup;
 use homing::store::commit_queue::{Bounds, CommitQueue};
 use homing::store::memory::{Memory, Rows};
+use homing::time::Instant;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// How often it is noted that the broker lives.
@@ -194,7 +195,7 @@ impl World {
             match request {
                 Request::Batch(batch) => {
                     writer.transactions.came(&batch);
-                    writer.backlog.push(batch);
+                    writer.backlog.push(Instant::ZERO, batch);
                 }
                 Request::Retained(changes) => changes.into_iter().for_each(|c| writer.group.retain(c)),
             }

@@ -4,6 +4,7 @@ use super::text::Kind::{Counter, Gauge, Histogram};
 use super::text::MetricsText;
 use crate::broker::observer::Observer;
 use crate::broker::sys;
+use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
 use crate::shard::ShardSnapshot;
@@ -84,6 +85,9 @@ fn of_store(text: &mut MetricsText, store: &WriterStatistics, is_full: bool) {
     text.single(Counter, "store_messages_read_total", help, value(&store.read));
     let help = "Records that wait for their commit.";
     text.single(Gauge, "store_pending_records", help, value(&store.backlog));
+    let help = "Time for which the oldest change has waited for its commit; 0 if none waits.";
+    let oldest = store.oldest_uncommitted(clock::now()).as_secs_f64();
+    text.single(Gauge, "store_oldest_uncommitted_seconds", help, oldest);
     text.single(Gauge, "store_bytes", "Size of the store.", value(&store.bytes));
     text.single(Gauge, "store_full", "1 while the store has no room, else 0.", u8::from(is_full));
     let help = "Duration of a commit.";

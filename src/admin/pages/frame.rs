@@ -7,6 +7,7 @@ use crate::admin::cookies::theme_cookie_of;
 use crate::admin::listing::Listed;
 use crate::admin::logins::LoggedIn;
 use crate::admin::queries::sessions::{ListParameters, list_sessions};
+use crate::admin::readiness::{Readiness, StoreState};
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -197,13 +198,10 @@ impl Status {
         let (statistics, total) = (observer.statistics(), observer.statistics().total());
         let figure = |name, key, value| PageFigure { name, key, value };
         let more = if stuck.next.is_some() { "+" } else { "" };
-        let (is_ready, readiness) = match statistics.is_stopping() {
-            false => (true, "Ready"),
-            true => (false, "Stopping"),
-        };
+        let readiness = Readiness::of(Some(observer), clock::now());
         Status {
-            is_ready,
-            readiness,
+            is_ready: readiness.is_ready(),
+            readiness: readiness.title(),
             figures: vec![
                 figure("online", "online", count(total.connected)),
                 figure("away", "away", count(total.away())),
@@ -215,12 +213,16 @@ impl Status {
     }
 }
 
-/// Returns the worst problem: a full store, then short memory, then the client that has left a
+/// Returns the worst problem: a full store, a store that does not commit, short memory, then the client that has left a
 /// message unacknowledged for the longest time.
 fn problem(state: &AdminState, observer: &Observer, stuck: &Listed) -> Option<WorstProblem> {
     let plain = |text: &str| Some(WorstProblem { text: text.to_owned(), link: None });
     if observer.shared().store_full.load(Ordering::Relaxed) {
         return plain("The store is full: new work is refused.");
+    }
+    if let Some(store) = StoreState::of(observer, clock::now()).filter(|store| store.is_late()) {
+        let age = seconds(store.oldest_uncommitted);
+        return plain(&format!("A change has waited for its commit for {age}: the store does not commit."));
     }
     let (held, limit) = (observer.statistics().memory(), observer.statistics().memory_limit());
     if held / 9 >= limit / 10 {

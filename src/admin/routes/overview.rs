@@ -2,6 +2,7 @@
 
 use super::json_answer::JsonAnswer;
 use super::overview_detail::OverviewDetail;
+use crate::admin::readiness::StoreState;
 use crate::admin::state::State;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
@@ -21,7 +22,7 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
     let details = OverviewDetail::read(asked.detail.as_deref())?;
     let observer = state.running()?;
     let (statistics, shared) = (observer.statistics(), observer.shared());
-    let total = statistics.total();
+    let (now, total) = (clock::now(), statistics.total());
     let due: serde_json::Map<String, Value> = AHEAD
         .into_iter()
         .zip(statistics.expiry.due())
@@ -29,8 +30,8 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
         .collect();
     let mut body = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "alive": statistics.is_alive(clock::now()),
-        "uptime": clock::now().since(Instant::ZERO).as_secs(),
+        "alive": statistics.is_alive(now),
+        "uptime": now.since(Instant::ZERO).as_secs(),
         "clients": { "connected": total.connected, "away": total.away() },
         "subscriptions": total.subscriptions,
         "retained_messages": shared.retained().len(),
@@ -44,8 +45,9 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
             "dead_letters": total.counters.dead_letters.total(),
         },
         "dropped": total.counters.drops.total(),
-        "last_drop_ago": statistics.last_drop().map(|last| clock::now().since(last).as_secs()),
+        "last_drop_ago": statistics.last_drop().map(|last| now.since(last).as_secs()),
         "memory": { "bytes": statistics.memory(), "limit": statistics.memory_limit() },
+        "store": StoreState::of(observer, now).map(store),
         "expiry": { "keys": statistics.expiry.keys(), "due_within": due },
         "listeners": observer.listeners().open().iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
@@ -53,4 +55,12 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
         body[detail.name()] = detail.of(observer, &total);
     }
     Ok(Json(body))
+}
+
+fn store(state: StoreState) -> Value {
+    json!({
+        "full": state.is_full,
+        "oldest_uncommitted": state.oldest_uncommitted.as_secs_f64(),
+        "commit_p99": state.commit_p99.as_secs_f64(),
+    })
 }

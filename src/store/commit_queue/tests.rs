@@ -4,6 +4,7 @@ use crate::mqtt::packet::PacketId;
 use crate::persistence::records::{BodyNumber, Lsn, Record, SessionKey, Transaction};
 use crate::store::commit_queue::*;
 use crate::store::operation::Operation;
+use crate::time::Instant;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,10 +57,27 @@ fn at(shard: u8, lsn: u64) -> Committed {
 }
 
 #[test]
+fn the_oldest_batch_is_the_one_that_arrived_first_and_waits_still() {
+    let at = Instant::from_millis;
+    let mut backlog = CommitQueue::default();
+    assert_eq!(backlog.oldest(), Instant::NEVER);
+    backlog.push(at(1), batch(1, 1, &[1]));
+    // It waits for a participant, and the others do not wait for it.
+    backlog.push(at(2), begins(batch(0, 1, &[2]), 7, 1));
+    backlog.push(at(3), batch(1, 2, &[3]));
+    assert_eq!(backlog.oldest(), at(1));
+    take(&mut backlog, ALL);
+    assert_eq!(backlog.oldest(), at(2));
+    backlog.push(at(4), takes_part(batch(1, 3, &[]), 7, &[4]));
+    take(&mut backlog, ALL);
+    assert_eq!(backlog.oldest(), Instant::NEVER);
+}
+
+#[test]
 fn batches_without_moves_go_in_the_order_they_arrived() {
     let mut backlog = CommitQueue::default();
     for b in [batch(0, 1, &[1]), batch(1, 1, &[2, 3]), batch(0, 2, &[4])] {
-        backlog.push(b);
+        backlog.push(Instant::ZERO, b);
     }
     assert_eq!(backlog.records(), 4);
     assert_eq!(take(&mut backlog, ALL), (vec![1, 2, 3, 4], vec![at(0, 2), at(1, 1)]));
@@ -69,7 +87,7 @@ fn batches_without_moves_go_in_the_order_they_arrived() {
 #[test]
 fn a_set_ends_with_the_batch_that_reaches_the_bounds() {
     let mut backlog = CommitQueue::default();
-    (1..=5).for_each(|n| backlog.push(batch(0, n, &[2 * n, 2 * n + 1])));
+    (1..=5).for_each(|n| backlog.push(Instant::ZERO, batch(0, n, &[2 * n, 2 * n + 1])));
     let bounds = Bounds { records: 3, bytes: usize::MAX };
     assert_eq!(take(&mut backlog, bounds), (vec![2, 3, 4, 5], vec![at(0, 2)]));
     assert_eq!(take(&mut backlog, Bounds { records: 1, ..bounds }), (vec![6, 7], vec![at(0, 3)]));
@@ -78,12 +96,12 @@ fn a_set_ends_with_the_batch_that_reaches_the_bounds() {
 #[test]
 fn a_move_waits_for_all_its_parts_and_holds_up_its_shard_alone() {
     let mut backlog = CommitQueue::default();
-    backlog.push(begins(batch(0, 1, &[1]), 7, 2));
-    backlog.push(batch(0, 2, &[2]));
-    backlog.push(takes_part(batch(1, 1, &[3]), 7, &[4]));
-    backlog.push(batch(2, 1, &[5]));
+    backlog.push(Instant::ZERO, begins(batch(0, 1, &[1]), 7, 2));
+    backlog.push(Instant::ZERO, batch(0, 2, &[2]));
+    backlog.push(Instant::ZERO, takes_part(batch(1, 1, &[3]), 7, &[4]));
+    backlog.push(Instant::ZERO, batch(2, 1, &[5]));
     assert_eq!(take(&mut backlog, ALL), (vec![5], vec![at(2, 1)]));
-    backlog.push(takes_part(batch(2, 2, &[]), 7, &[]));
+    backlog.push(Instant::ZERO, takes_part(batch(2, 2, &[]), 7, &[]));
     assert_eq!(take(&mut backlog, ALL), (vec![1, 2, 4, 3], vec![at(0, 2), at(1, 1), at(2, 2)]));
     assert!(backlog.is_empty());
 }
@@ -91,23 +109,23 @@ fn a_move_waits_for_all_its_parts_and_holds_up_its_shard_alone() {
 #[test]
 fn a_part_is_pulled_out_of_a_batch_that_cannot_go_yet() {
     let mut backlog = CommitQueue::default();
-    backlog.push(begins(batch(0, 1, &[1]), 7, 1));
-    backlog.push(takes_part(begins(batch(1, 1, &[2]), 8, 1), 7, &[3]));
+    backlog.push(Instant::ZERO, begins(batch(0, 1, &[1]), 7, 1));
+    backlog.push(Instant::ZERO, takes_part(begins(batch(1, 1, &[2]), 8, 1), 7, &[3]));
     assert_eq!(take(&mut backlog, ALL), (vec![1, 3], vec![at(0, 1)]), "shard 1 waits for its own move");
     assert_eq!(backlog.records(), 1);
-    backlog.push(takes_part(batch(0, 2, &[4]), 8, &[5]));
+    backlog.push(Instant::ZERO, takes_part(batch(0, 2, &[4]), 8, &[5]));
     assert_eq!(take(&mut backlog, ALL), (vec![2, 5, 4], vec![at(1, 1), at(0, 2)]));
 }
 
 #[test]
 fn a_part_that_passes_a_message_on_calls_for_one_more() {
     let mut backlog = CommitQueue::default();
-    backlog.push(begins(batch(0, 1, &[1]), 7, 1));
+    backlog.push(Instant::ZERO, begins(batch(0, 1, &[1]), 7, 1));
     let mut passed_on = takes_part(batch(1, 1, &[]), 7, &[]);
     passed_on.participants[0].more = 1;
-    backlog.push(passed_on);
+    backlog.push(Instant::ZERO, passed_on);
     assert_eq!(take(&mut backlog, ALL), (vec![], vec![]), "the next member has not had it");
-    backlog.push(takes_part(batch(2, 1, &[2]), 7, &[3]));
+    backlog.push(Instant::ZERO, takes_part(batch(2, 1, &[2]), 7, &[3]));
     assert_eq!(take(&mut backlog, ALL), (vec![1, 3, 2], vec![at(0, 1), at(1, 1), at(2, 1)]));
 }
 
@@ -123,11 +141,11 @@ fn what_nobody_took_takes_no_identifier_over() {
         let mut begun = begins(batch(0, 1, &[]), 7, 2);
         begun.records.push(Record::Incoming { session, packet_id });
         (begun.transactions[0].outcome, begun.transactions[0].incoming) = (here, Some((session, packet_id)));
-        backlog.push(begun);
+        backlog.push(Instant::ZERO, begun);
         for (shard, outcome) in (1..).zip(participants) {
             let mut participant = takes_part(batch(shard, 1, &[]), 7, &[]);
             participant.participants[0].outcome = outcome;
-            backlog.push(participant);
+            backlog.push(Instant::ZERO, participant);
         }
         let mut group = CommitGroup::default();
         assert!(backlog.take(ALL, &mut group, &mut Vec::new()));
@@ -150,7 +168,7 @@ fn shards_that_move_messages_to_each_other_without_a_pause_never_both_wait() {
             if turn > 1 {
                 b = takes_part(b, others_last, &[]);
             }
-            backlog.push(b);
+            backlog.push(Instant::ZERO, b);
         }
         for to in take(&mut backlog, ALL).1 {
             committed[usize::from(to.shard)] = to.lsn.0;
@@ -309,7 +327,7 @@ proptest! {
         let (mut account, mut backlog) = (Account::default(), CommitQueue::default());
         for step in steps {
             match step {
-                Step::Turn { shard, records, others } => backlog.push(account.turn(shard, records, others)),
+                Step::Turn { shard, records, others } => backlog.push(Instant::ZERO, account.turn(shard, records, others)),
                 Step::Take { records } => {
                     let (taken, to) = take(&mut backlog, Bounds { records, bytes: usize::MAX });
                     account.check(&taken, &to, records == u64::MAX);
@@ -317,7 +335,7 @@ proptest! {
             }
         }
         // When every participant has come, nothing is left.
-        (0..4).for_each(|shard| backlog.push(account.turn(shard, 0, 0)));
+        (0..4).for_each(|shard| backlog.push(Instant::ZERO, account.turn(shard, 0, 0)));
         let (taken, to) = take(&mut backlog, ALL);
         account.check(&taken, &to, true);
         prop_assert!(backlog.is_empty());

@@ -49,6 +49,7 @@ pub(super) fn run(
         budget,
         backlog: CommitQueue::default(),
         group: CommitGroup::default(),
+        group_since: Instant::NEVER,
         waiters: Vec::new(),
         next_heartbeat: now,
         last_heartbeat: Moment::now(),
@@ -76,6 +77,8 @@ struct Commits<'a, F> {
     /// folded into it. So records that free room come through, and records that cancel out need no
     /// room.
     group: CommitGroup,
+    /// The time at which the oldest change of the group came; [`Instant::NEVER`] for none.
+    group_since: Instant,
     /// The reports to send when the group is committed.
     waiters: Vec<Committed>,
     next_heartbeat: Instant,
@@ -103,16 +106,19 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         loop {
             // After a full group there is mostly more to take, so there is no wait.
             let may_wait = self.is_blocked || !self.gather_work();
-            self.receive(queued, may_wait);
-            let now = clock::now();
+            if may_wait {
+                self.note_pending(Instant::NEVER);
+            }
+            let now = self.receive(queued, may_wait);
             let is_attempt = !self.is_blocked || now >= self.next_attempt;
-            if self.gather_work() && is_attempt {
+            let has_work = self.gather_work();
+            self.note_pending(now);
+            if has_work && is_attempt {
                 self.write(now)?;
                 attempts_left -= u32::from(self.is_stopping && self.is_blocked);
             }
             self.housekeep(now)?;
             self.budget.settle();
-            self.statistics.backlog.store(self.backlog.records() as u64, Ordering::Relaxed);
             if self.is_stopping && (!self.gather_work() || attempts_left == 0) {
                 return self.finish();
             }
@@ -120,23 +126,38 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
     }
 
     /// Accepts everything that is queued. With `may_wait`, first waits for one message or the next
-    /// deadline.
-    fn receive(&mut self, queued: &Receiver<WriterRequest>, may_wait: bool) {
+    /// deadline. Returns the time at which the wait was over.
+    fn receive(&mut self, queued: &Receiver<WriterRequest>, may_wait: bool) -> Instant {
+        let mut first = None;
         if may_wait {
             let until = self.next_deadline().since(clock::now());
             match queued.recv_timeout(until) {
-                Ok(request) => self.accept(request),
+                Ok(request) => first = Some(request),
                 Err(RecvTimeoutError::Timeout) => {}
                 // Every sender is dropped, so nobody can send a stop any more.
                 Err(RecvTimeoutError::Disconnected) => self.is_stopping = true,
             }
         }
+        let now = clock::now();
+        if let Some(request) = first {
+            self.accept(now, request);
+        }
         loop {
             match queued.try_recv() {
-                Ok(request) => self.accept(request),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+                Ok(request) => self.accept(now, request),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return now,
             }
         }
+    }
+
+    /// Publishes how much waits, and since when. `working_since` is the time since which this
+    /// thread works: a call to the disk that hangs keeps later changes in the channel, where they
+    /// are not seen. Called once before a wait and once before a commit, and not for each message.
+    fn note_pending(&self, working_since: Instant) {
+        let pending = self.group.recorded() + self.backlog.records() as u64;
+        self.statistics.backlog.store(pending, Ordering::Relaxed);
+        let since = self.group_since.min(self.backlog.oldest()).min(working_since);
+        self.statistics.uncommitted.set(since);
     }
 
     fn next_deadline(&self) -> Instant {
@@ -144,15 +165,16 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         self.next_heartbeat.min(self.next_sync).min(attempt)
     }
 
-    fn accept(&mut self, request: WriterRequest) {
+    fn accept(&mut self, now: Instant, request: WriterRequest) {
         match request {
             WriterRequest::Batch(batch) => {
                 self.statistics.committed(batch.cancelled, batch.cancelled);
-                self.backlog.push(batch);
+                self.backlog.push(now, batch);
             }
             // A change of a retained message always goes into the next transaction. So it is never
             // committed after a batch that came later.
             WriterRequest::Retained(records) => {
+                self.group_since = self.group_since.min(now);
                 records.into_iter().for_each(|record| self.group.retain(record))
             }
             WriterRequest::Stop => self.is_stopping = true,
@@ -162,7 +184,10 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
     /// Folds batches of the backlog into the group, up to its bounds. Returns true if there is
     /// anything to commit.
     fn gather_work(&mut self) -> bool {
-        self.backlog.take(self.bounds(), &mut self.group, &mut self.waiters);
+        let oldest = self.backlog.oldest();
+        if self.backlog.take(self.bounds(), &mut self.group, &mut self.waiters) {
+            self.group_since = self.group_since.min(oldest);
+        }
         self.group.recorded() > 0 || !self.waiters.is_empty()
     }
 
@@ -208,6 +233,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         }
         self.statistics.committed(self.group.recorded(), self.group.cancelled());
         self.group.clear();
+        self.group_since = Instant::NEVER;
         // The budget comes before the reports, because their receivers must find the account
         // without the written records.
         self.budget.settle();
@@ -341,7 +367,9 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             );
         }
         self.beat()?;
-        self.store.sync()
+        self.store.sync()?;
+        self.note_pending(Instant::NEVER);
+        Ok(())
     }
 }
 

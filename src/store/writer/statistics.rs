@@ -1,5 +1,6 @@
 //! The figures of the store's threads.
 
+use crate::time::Instant;
 use crate::time::histogram::SharedHistogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,8 +17,10 @@ pub struct WriterStatistics {
     pub cancelled: AtomicU64,
     /// Size of the store in bytes.
     pub bytes: AtomicU64,
-    /// Number of records that wait for their commit.
+    /// Number of records that wait for their commit, those of a commit that is under way included.
     pub backlog: AtomicU64,
+    /// The time since which the oldest of them waits.
+    pub(super) uncommitted: UncommittedSince,
     /// Microseconds.
     pub last_commit: AtomicU64,
     /// Microseconds.
@@ -34,11 +37,39 @@ impl WriterStatistics {
         self.cancelled.fetch_add(cancelled, Ordering::Relaxed);
     }
 
+    /// Returns the time for which the oldest change has waited for its commit. A call to the disk
+    /// that has not returned counts too, because the changes behind the call wait as long.
+    pub fn oldest_uncommitted(&self, now: Instant) -> Duration {
+        self.uncommitted.age(now)
+    }
+
     pub(super) fn wrote(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.commit_time.add(took, 1);
         self.last_commit.store(micros, Ordering::Relaxed);
         self.longest_commit.fetch_max(micros, Ordering::Relaxed);
+    }
+}
+
+/// The time at which the oldest uncommitted change came, shared by threads. The committing thread
+/// stores it twice for each commit.
+#[derive(Debug)]
+pub(super) struct UncommittedSince(AtomicU64);
+
+impl Default for UncommittedSince {
+    fn default() -> UncommittedSince {
+        UncommittedSince(AtomicU64::new(Instant::NEVER.as_millis()))
+    }
+}
+
+impl UncommittedSince {
+    /// Sets the time; [`Instant::NEVER`] if all is committed.
+    pub(super) fn set(&self, since: Instant) {
+        self.0.store(since.as_millis(), Ordering::Relaxed);
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        now.since(Instant::from_millis(self.0.load(Ordering::Relaxed)))
     }
 }

@@ -298,6 +298,63 @@ fn a_store_that_another_process_has_locked_is_waited_for_and_nothing_is_acknowle
     assert_eq!(kept(&memory), [2, 4]);
 }
 
+/// Returns the statistics of a writer after a batch whose commit meets a fault, once the commit was
+/// attempted, with a time an hour later.
+fn after_a_commit_that_meets(fault: Fault) -> (Writer, Faults, Receiver<WriterNotice>, Instant) {
+    let faults = Faults::default();
+    let mut store = Faulty::new(Box::new(Memory::default()), faults.clone());
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let (told, notices) = mpsc::channel();
+    let writer =
+        Writer::start(Box::new(store), WriterOptions::default(), budget(), move |n| told.send(n).unwrap())
+            .unwrap();
+    writer.to_store().send(batch(0, 1, message_for(1, 2)));
+    wait_for(&notices, 0, 1);
+    (1..1_000).for_each(|nth| faults.plan(Call::Commit, nth, fault));
+    writer.to_store().send(batch(0, 2, message_for(1, 4)));
+    let deadline = crate::clock::now() + PATIENCE;
+    while faults.count(Call::Commit) < 2 {
+        assert!(crate::clock::now() < deadline, "the commit is attempted");
+        std::thread::yield_now();
+    }
+    (writer, faults, notices, deadline + Duration::from_hours(1))
+}
+
+#[test]
+fn a_batch_that_is_not_committed_is_counted_and_grows_old_while_the_commit_hangs_or_meets_a_lock() {
+    for fault in [Fault::Held, Fault::Busy] {
+        let (writer, faults, notices, later) = after_a_commit_that_meets(fault);
+        let statistics = writer.statistics();
+        assert_eq!(statistics.backlog.load(Ordering::Relaxed), 3, "{fault:?}");
+        assert!(statistics.oldest_uncommitted(later) >= Duration::from_hours(1), "{fault:?}");
+        // A later batch does not make it younger.
+        writer.to_store().send(batch(0, 3, message_for(1, 6)));
+        faults.unplan();
+        faults.release();
+        wait_for(&notices, 0, 3);
+        let statistics = writer.statistics();
+        writer.stop();
+        assert_eq!(statistics.backlog.load(Ordering::Relaxed), 0, "{fault:?}");
+        assert_eq!(statistics.oldest_uncommitted(later), Duration::ZERO, "{fault:?}");
+    }
+}
+
+/// The batches that come meanwhile stay in the channel, so the writer cannot count them.
+#[test]
+fn a_call_to_the_disk_that_hangs_counts_as_a_change_that_is_not_committed() {
+    let faults = Faults::default();
+    faults.plan(Call::Sync, 0, Fault::Held);
+    let mut store = Faulty::new(Box::new(Memory::default()), faults.clone());
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let options = WriterOptions { sync: Some(Duration::from_millis(1)), ..WriterOptions::default() };
+    let writer = Writer::start(Box::new(store), options, budget(), |_| ()).unwrap();
+    assert!(faults.wait_until_held(PATIENCE));
+    let later = crate::clock::now() + Duration::from_hours(1);
+    assert!(writer.statistics().oldest_uncommitted(later) >= Duration::from_hours(1));
+    faults.release();
+    writer.stop();
+}
+
 #[test]
 fn what_arrives_while_a_commit_is_under_way_is_the_next_one() {
     let (memory, faults) = (Memory::default(), Faults::default());
