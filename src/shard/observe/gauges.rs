@@ -11,7 +11,7 @@ use crate::shard::slots::SessionId;
 pub(crate) struct Gauges {
     session_totals: TotalsWalk,
     overdue: StalledSessions,
-    /// The number of stalled sessions at the last recount.
+    /// The number of stalled sessions of connected clients at the last recount.
     stalled: usize,
 }
 
@@ -27,7 +27,7 @@ impl Gauges {
         self.stalled = self.overdue.recount(sessions);
     }
 
-    /// Returns the number of sessions with an overdue acknowledgement; at most 1,024.
+    /// Returns the number of connected clients with an overdue acknowledgement; at most 1,024.
     pub(crate) fn stalled(&self) -> usize {
         self.stalled
     }

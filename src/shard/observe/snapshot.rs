@@ -18,7 +18,7 @@ pub struct ShardSnapshot {
     pub subscriptions: u64,
     /// Shared subscriptions among them.
     pub shared_subscriptions: u64,
-    /// Sessions with an overdue acknowledgement; at most 1,024 are counted.
+    /// Connected clients with an overdue acknowledgement; at most 1,024 are counted.
     pub stalled: u64,
     /// Processor time of the shard's thread. The driver fills it in, because a shard has no clock.
     pub cpu: Duration,

@@ -1,4 +1,5 @@
-//! The sessions with an overdue acknowledgement that was reported and has not come yet.
+//! The sessions with an overdue acknowledgement that was reported and has not come yet. A session
+//! counts while its client is connected.
 
 use crate::shard::sessions::Sessions;
 use crate::shard::slots::SessionId;
@@ -7,7 +8,8 @@ use std::collections::HashMap;
 /// Sessions that are remembered. Further ones are not counted until one of these has recovered.
 const MOST_STALLED: usize = 1_024;
 
-/// The sessions of a shard that have stalled. 64 KiB at most.
+/// The sessions of a shard that have stalled. 64 KiB at most. A session whose client has left stays
+/// while there is room, so that it counts again when the client returns.
 #[derive(Debug, Default)]
 pub(crate) struct StalledSessions {
     /// By slot: the session, and the running number of the message that is overdue.
@@ -22,12 +24,18 @@ impl StalledSessions {
         }
     }
 
-    /// Forgets the sessions that have recovered or ended. Costs one binary search for each session
-    /// that stalled. Returns the number of those that are left.
+    /// Forgets the sessions that have recovered or ended, and without room also those whose clients
+    /// have left. Costs one binary search for each session that stalled. Returns the number of
+    /// stalled sessions whose clients are connected.
     pub(crate) fn recount(&mut self, sessions: &Sessions) -> usize {
+        let has_room = self.overdue.len() < MOST_STALLED;
+        let mut connected = 0;
         self.overdue.retain(|_, (session, number)| {
-            sessions.get(*session).is_some_and(|entry| entry.session.sender.is_unfinished(*number))
+            let entry = sessions.get(*session).filter(|entry| entry.session.sender.is_unfinished(*number));
+            let is_connected = entry.is_some_and(|entry| entry.connection.is_some());
+            connected += usize::from(is_connected);
+            is_connected || entry.is_some() && has_room
         });
-        self.overdue.len()
+        connected
     }
 }
