@@ -1,5 +1,4 @@
-//! A page of a listing of sessions, the place at which the next page begins, and the last search
-//! for stuck clients.
+//! A page of a listing of sessions, the place at which the next page begins, and the stuck clients.
 
 use crate::broker::question::SocketFacts;
 use crate::shard::observe::query::SessionSummary;
@@ -8,8 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// Time for which the search for stuck clients is not done again.
+/// Time for which a search for stuck clients is not done again.
 const FRESH: Duration = Duration::from_secs(3);
 
 /// A page of a listing.
@@ -32,27 +32,49 @@ pub(super) struct ListedRow {
     pub(super) socket: Option<SocketFacts>,
 }
 
-/// The last search for clients that left a message unacknowledged for 10 s: the longest wait comes
-/// first. All pages share the search.
+/// The connected clients that have left a message unacknowledged for a time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StuckClients {
+    /// The clients, the longest wait first.
+    pub(super) rows: Vec<ListedRow>,
+    /// True if there are more.
+    pub(super) has_more: bool,
+}
+
+/// The last search for stuck clients. All pages share the search.
 #[derive(Default)]
-pub(super) struct StuckSearch(Mutex<Option<(Instant, Arc<Listed>)>>);
+pub(super) struct StuckSearch {
+    last: Mutex<Option<(Instant, Arc<StuckClients>)>>,
+    /// Locked while a search is under way.
+    searching: Arc<AsyncMutex<()>>,
+}
 
 impl StuckSearch {
     /// Returns the result, if it is fresh.
-    pub(super) fn fresh(&self, now: Instant) -> Option<Arc<Listed>> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn fresh(&self, now: Instant) -> Option<Arc<StuckClients>> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|(at, _)| now < *at + FRESH).map(|(_, found)| Arc::clone(found))
     }
 
     /// Returns the last result, however old it is; an empty one before the first search.
-    pub(super) fn last(&self) -> Arc<Listed> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn last(&self) -> Arc<StuckClients> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().map(|(_, found)| Arc::clone(found)).unwrap_or_default()
     }
 
+    /// Begins a search, which ends when the value is dropped; `None` while one is under way.
+    pub(super) fn begin(&self) -> Option<OwnedMutexGuard<()>> {
+        Arc::clone(&self.searching).try_lock_owned().ok()
+    }
+
+    /// Waits for the end of the search that is under way, for this time at most.
+    pub(super) async fn wait(&self, most: Duration) {
+        let _ = tokio::time::timeout(most, self.searching.lock()).await;
+    }
+
     /// Keeps a result.
-    pub(super) fn found(&self, now: Instant, found: &Arc<Listed>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Arc::clone(found)));
+    pub(super) fn found(&self, now: Instant, found: StuckClients) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Arc::new(found)));
     }
 }
 

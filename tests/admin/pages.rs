@@ -2,7 +2,7 @@
 
 use crate::api::{Administered, json_of};
 use crate::http::{LOCAL, request_with_body};
-use crate::support::until;
+use crate::support::{Connect, RawClient, Version, until};
 
 /// Logs in with a token. Returns the cookie.
 pub fn log_in(broker: &Administered, token: &str) -> String {
@@ -65,6 +65,32 @@ fn a_stuck_client_is_shown_with_its_cause_and_a_viewer_sees_no_action() {
     assert_eq!(post(&broker, "/clients/pump-7/disconnect", &cookie, &form).0, 403);
     let (_, list) = get(&broker, "/clients?prefix=pump&state=connected&min_unacked_age=", &cookie);
     assert!(list.contains(r#"href="/clients/pump-7""#), "{list}");
+}
+
+#[test]
+fn the_client_that_waits_longest_is_the_worst_of_many_and_one_that_left_is_none() {
+    let broker = Administered::start_with(&["--ephemeral", "--set", "runtime.threads=1"]);
+    let deaf = |client_id: &str, filter| {
+        let mut client = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, client_id));
+        client.subscribe(&[(filter, 1)]);
+        client
+    };
+    let mut gone = deaf("gone", "first");
+    let mut many: Vec<RawClient> = (0..100).map(|n| deaf(&format!("pump-{n}"), "second")).collect();
+    let mut oldest = deaf("oldest", "first");
+    broker.publish("first", &["on"], 1);
+    oldest.expect_publish();
+    gone.expect_publish();
+    gone.vanish();
+    broker.publish("second", &["on"], 1);
+    many.iter_mut().for_each(|client| drop(client.expect_publish()));
+    let cookie = log_in(&broker, &broker.viewer);
+    let page = until("stuck clients", || {
+        let (_, page) = get(&broker, "/", &cookie);
+        page.contains("<b data-live=\"stuck\">100+</b>").then_some(page)
+    });
+    assert!(page.contains("oldest has not acknowledged packet"), "{page}");
+    assert!(page.contains("href=\"/clients/oldest\"") && !page.contains("href=\"/clients/gone\""), "{page}");
 }
 
 #[test]

@@ -4,21 +4,16 @@ use super::assets::{ICON, SCRIPT, STYLE};
 use super::views::{count, in_sentence, seconds, view_of};
 use crate::admin::access::{Caller, Scope};
 use crate::admin::cookies::theme_cookie_of;
-use crate::admin::listing::Listed;
+use crate::admin::listing::StuckClients;
 use crate::admin::logins::LoggedIn;
-use crate::admin::queries::sessions::{ListParameters, list_sessions};
+use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::readiness::{Readiness, StoreState};
-use crate::admin::state::AdminState;
+use crate::admin::state::{AdminState, State};
 use crate::broker::observer::Observer;
 use crate::clock;
 use actix_web::HttpRequest;
 use actix_web::http::Method;
-use std::cmp::Reverse;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Stuck clients that the search finds at most.
-const STUCK: usize = 100;
 
 /// The places of the navigation, each with the scope that it needs.
 const PLACES: [(&str, &str, Scope); 11] = [
@@ -140,7 +135,7 @@ impl PageFrame {
     /// Returns the frame of a page of a login. `place` is the path in the navigation.
     pub(super) async fn of(
         request: &HttpRequest,
-        state: &AdminState,
+        state: &State,
         login: &LoggedIn,
         place: &'static str,
     ) -> PageFrame {
@@ -158,7 +153,7 @@ impl PageFrame {
     }
 
     /// Returns the frame of a page that says why there is no other. Its place is that of the path.
-    pub(super) async fn of_error(request: &HttpRequest, state: &AdminState, login: &LoggedIn) -> PageFrame {
+    pub(super) async fn of_error(request: &HttpRequest, state: &State, login: &LoggedIn) -> PageFrame {
         let place = place_of(request.path());
         let frame = PageFrame::of(request, state, login, place).await;
         // The path of a form has no page to go back to.
@@ -193,11 +188,11 @@ pub(super) fn theme_of(request: &HttpRequest) -> Theme {
 
 impl Status {
     /// Returns the state of the broker now.
-    pub(super) async fn of(state: &AdminState, observer: &Observer) -> Status {
-        let stuck = stuck(state, observer).await;
+    pub(super) async fn of(state: &State, observer: &Observer) -> Status {
+        let stuck = stuck_clients(state).await;
         let (statistics, total) = (observer.statistics(), observer.statistics().total());
         let figure = |name, key, value| PageFigure { name, key, value };
-        let more = if stuck.next.is_some() { "+" } else { "" };
+        let more = if stuck.has_more { "+" } else { "" };
         let readiness = Readiness::of(Some(observer), clock::now());
         Status {
             is_ready: readiness.is_ready(),
@@ -215,7 +210,7 @@ impl Status {
 
 /// Returns the worst problem: a full store, a store that does not commit, short memory, then the client that has left a
 /// message unacknowledged for the longest time.
-fn problem(state: &AdminState, observer: &Observer, stuck: &Listed) -> Option<WorstProblem> {
+fn problem(state: &AdminState, observer: &Observer, stuck: &StuckClients) -> Option<WorstProblem> {
     let plain = |text: &str| Some(WorstProblem { text: text.to_owned(), link: None });
     if observer.shared().store_full.load(Ordering::Relaxed) {
         return plain("The store is full: new work is refused.");
@@ -237,20 +232,4 @@ fn problem(state: &AdminState, observer: &Observer, stuck: &Listed) -> Option<Wo
         text: format!("{name} has not acknowledged packet {packet} for {age}: {}.", view.detail),
         link: Some(format!("/clients/{}{}", view.path, view.suffix)),
     })
-}
-
-/// Returns the clients that are stuck, as of the last three seconds. Without an answer of the
-/// shards, the last result stands.
-pub(super) async fn stuck(state: &AdminState, observer: &Observer) -> Arc<Listed> {
-    let now = clock::now();
-    if let Some(found) = state.stuck().fresh(now) {
-        return found;
-    }
-    let Ok(mut found) = list_sessions(state, observer, &ListParameters::stuck(STUCK, "10s")).await else {
-        return state.stuck().last();
-    };
-    found.rows.sort_by_key(|row| Reverse(row.session.oldest.map(|stall| stall.age)));
-    let found = Arc::new(found);
-    state.stuck().found(now, &found);
-    found
 }

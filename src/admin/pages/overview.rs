@@ -1,9 +1,10 @@
 //! The overview: the figures of the broker, and its stuck clients.
 
 use super::entry::login_of;
-use super::frame::{PageFigure, PageFrame, stuck};
+use super::frame::{PageFigure, PageFrame};
 use super::page::{PageResult, render};
 use super::views::{ClientView, bytes, count, long, view_of};
+use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -27,9 +28,9 @@ struct OverviewPage {
 pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.running()?;
-    let found = stuck(&state, observer).await;
+    let found = stuck_clients(&state).await;
     let groups = totals(observer);
-    let more = found.next.is_some() || found.rows.len() > STUCK;
+    let more = found.has_more || found.rows.len() > STUCK;
     let frame = PageFrame::of(&request, &state, &login, "/").await;
     Ok(render(&OverviewPage {
         frame,

@@ -6,6 +6,7 @@ pub(super) mod letters;
 pub(super) mod retained;
 pub(super) mod sessions;
 pub(super) mod slow;
+pub(super) mod stuck;
 pub(super) mod target;
 pub(super) mod top;
 pub(super) mod unfinished;

@@ -52,12 +52,6 @@ pub(crate) struct ListParameters {
 }
 
 impl ListParameters {
-    /// Returns the parameters for clients that have left a message unacknowledged for a time.
-    pub(crate) fn stuck(limit: usize, age: &str) -> ListParameters {
-        let min_unacked_age = Some(age.to_owned());
-        ListParameters { limit: Some(limit), min_unacked_age, ..ListParameters::default() }
-    }
-
     /// Reads the query string of a form, in which an empty field is no filter.
     pub(crate) fn read_form(request: &HttpRequest) -> Result<ListParameters, Failed> {
         let given = request.query_string().split('&').filter(|pair| !pair.ends_with('='));

@@ -62,14 +62,15 @@ impl TopFigure {
         }
     }
 
-    /// Returns the filter of the sessions whose figure is above `least`.
-    fn above(self, least: u128, elapsed: Duration) -> SessionFilter {
+    /// Returns the filter of the sessions that `admits` admits and whose figure is above `least`.
+    fn above(self, least: u128, elapsed: Duration, admits: &SessionFilter) -> SessionFilter {
         let more = usize::try_from(least).unwrap_or(usize::MAX).saturating_add(1);
-        let mut filter = SessionFilter::default();
+        let mut filter = admits.clone();
         match self {
             TopFigure::OldestUnacknowledged => {
                 let age = Duration::from_nanos(u64::try_from(least).unwrap_or(u64::MAX));
-                filter.min_unacked_age = age.saturating_add(elapsed).saturating_add(Duration::from_nanos(1));
+                let above = age.saturating_add(elapsed).saturating_add(Duration::from_nanos(1));
+                filter.min_unacked_age = above.max(filter.min_unacked_age);
             }
             TopFigure::Queued => filter.min_queued = more,
             TopFigure::QueuedBytes => filter.min_queued_bytes = more,
@@ -100,14 +101,30 @@ pub(crate) async fn top_sessions(
     most: usize,
 ) -> Result<TopSessions, Failed> {
     let _permit = state.search().await.ok_or(Failed::Busy)?;
-    let (started, mut top, mut is_complete) = (clock::now(), Top::new(figure, most), true);
+    let mut top = Top::new(figure, most, SessionFilter::default());
+    let is_complete = search(state, observer, &mut top, |_| PAUSE, TIME).await?;
+    Ok(TopSessions { rows: top.sorted(), is_complete })
+}
+
+/// Looks at every session, with a pause of `pace` between two questions, for at most `time`. `pace`
+/// gets the time since the beginning. Returns true if every session was looked at.
+///
+/// # Errors
+/// A shard does not answer.
+pub(super) async fn search(
+    state: &AdminState,
+    observer: &Observer,
+    top: &mut Top,
+    pace: impl Fn(Duration) -> Duration,
+    time: Duration,
+) -> Result<bool, Failed> {
+    let started = clock::now();
     for shard in 0..observer.shards() {
         let mut from = Some(0);
         while let Some(slot) = from.take() {
             let elapsed = clock::now().since(started);
-            if elapsed > TIME {
-                is_complete = false;
-                break;
+            if elapsed > time {
+                return Ok(false);
             }
             let query = Query::Sessions { from: slot, most: ROWS, filter: top.filter(elapsed) };
             let answer = ask(state, observer, shard, query).await?;
@@ -118,15 +135,17 @@ pub(crate) async fn top_sessions(
                 top.add(ListedRow { shard, session: session.clone(), socket }, elapsed);
             }
             from = *next;
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pace(elapsed)).await;
         }
     }
-    Ok(TopSessions { rows: top.sorted(), is_complete })
+    Ok(true)
 }
 
 /// The largest figures so far, each with its session.
-struct Top {
+pub(super) struct Top {
     figure: TopFigure,
+    /// The sessions that count.
+    admits: SessionFilter,
     most: usize,
     rows: Vec<(u128, ListedRow)>,
     /// Sessions up to this figure cannot come first any more.
@@ -134,13 +153,15 @@ struct Top {
 }
 
 impl Top {
-    fn new(figure: TopFigure, most: usize) -> Top {
-        Top { figure, most, rows: Vec::new(), least: 0 }
+    /// Returns an empty list for the `most` sessions with the largest figures, of those that
+    /// `admits` admits.
+    pub(super) fn new(figure: TopFigure, most: usize, admits: SessionFilter) -> Top {
+        Top { figure, admits, most, rows: Vec::new(), least: 0 }
     }
 
     /// Returns the filter of the sessions that may still come first.
     fn filter(&self, elapsed: Duration) -> SessionFilter {
-        self.figure.above(self.least, elapsed)
+        self.figure.above(self.least, elapsed, &self.admits)
     }
 
     fn add(&mut self, row: ListedRow, elapsed: Duration) {
@@ -159,7 +180,8 @@ impl Top {
         }
     }
 
-    fn sorted(mut self) -> Vec<ListedRow> {
+    /// Returns the sessions, the largest figure first.
+    pub(super) fn sorted(mut self) -> Vec<ListedRow> {
         self.cut();
         self.rows.into_iter().map(|(_, row)| row).collect()
     }
