@@ -171,7 +171,7 @@ fn deadlines(late: Duration) -> Finding {
 fn commits(store: StoreState) -> Finding {
     if store.is_full {
         return Finding::fail("commits", "the store is full: what must be stored is refused")
-            .advise("Make room on the disk, or raise store.size_limit");
+            .advise("Make room on the disk, or raise store.size_limit and reload the configuration");
     }
     if store.is_late() {
         let secs = store.oldest_uncommitted.as_secs();

@@ -18,6 +18,7 @@ use crate::config::{
 use crate::log::level;
 use crate::service;
 use crate::shard::SharedState;
+use crate::store::writer::ToStore;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +125,8 @@ pub(super) struct Reload {
     pub(super) settings_watcher: Option<SettingsWatcher>,
     pub(super) limits: Arc<LiveLimits>,
     pub(super) shared: Arc<SharedState>,
+    /// `None` without a store.
+    pub(super) store: Option<ToStore>,
     pub(super) log: Arc<EventLog>,
 }
 
@@ -248,6 +251,19 @@ impl Reload {
         if contradictions.is_empty() { Ok(loaded) } else { Err(Refusal(contradictions)) }
     }
 
+    /// Gives the store what changed for it. A store that was handed over in code keeps its own
+    /// settings, because no key has changed.
+    fn limit_store(&self, config: &Config) {
+        let Some(store) = &self.store else { return };
+        let (new, old) = (&config.store, &self.config.store);
+        if new.size_limit != old.size_limit {
+            store.limit_size(new.largest_size());
+        }
+        if new.synced_every() != old.synced_every() {
+            store.sync_every(new.synced_every());
+        }
+    }
+
     /// Puts new values in force, and the settings of these listeners. Returns when every shard has
     /// them.
     async fn put_in_force(&mut self, config: Config, places: &ListenerPlaces) {
@@ -255,6 +271,7 @@ impl Reload {
         self.shared.partial.limit(partial_limit(&config));
         self.shared.retained().limit(retained_limits(&config));
         self.limits.set(&config);
+        self.limit_store(&config);
         self.files.statistics.set_limits(broker_limits(&config, self.limits.connections()));
         self.log.set_limit(config.log.events_per_second);
         // A process that started no log has no level.

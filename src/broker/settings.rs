@@ -409,6 +409,8 @@ mod tests {
     fn taken(config: &Config) -> String {
         // The rates of events count only where events are on.
         let with_events = config::Sys { events: true, ..config.sys.clone() };
+        // The interval of syncs counts only where commits do not sync.
+        let in_intervals = config::Store { durability: config::Durability::Interval, ..config.store.clone() };
         let parts = (
             settings(config, &places(config)),
             (config.all_listeners(), config.network.backlog, config.limits.connects_per_second),
@@ -418,6 +420,7 @@ mod tests {
             config.limits.memory,
             &config.log.level,
             config.log.events_per_second,
+            (config.store.largest_size(), in_intervals.synced_every()),
         );
         format!("{parts:?}")
     }

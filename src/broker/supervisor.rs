@@ -145,6 +145,7 @@ impl Supervisor {
             settings_watcher: None,
             limits,
             shared: Arc::clone(&shared),
+            store: writer.as_ref().map(Writer::to_store),
             log: Arc::clone(&log),
         };
         Ok(Supervisor { shards, expiry, arbiters, writer, reload, statistics, shared, log })

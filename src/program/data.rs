@@ -17,9 +17,8 @@ use std::process::ExitCode;
 /// The directory or the database cannot be used.
 pub(crate) fn open_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
     let Some(directory) = data_directory(config) else { return Ok(None) };
-    let limit = config.store.size_limit.bytes();
-    let size_limit = (limit > 0).then_some(limit);
-    let options = sqlite::SqliteOptions { durability: config.store.durability, size_limit };
+    let (durability, size_limit) = (config.store.durability, config.store.largest_size());
+    let options = sqlite::SqliteOptions { durability, size_limit };
     Ok(Some(Box::new(Sqlite::open(&directory, options)?)))
 }
 

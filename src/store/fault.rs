@@ -208,6 +208,10 @@ impl Store for Faulty {
         self.inner.room()
     }
 
+    fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {
+        self.inner.limit_size(size_limit)
+    }
+
     fn bytes(&self) -> u64 {
         self.inner.bytes()
     }

@@ -151,6 +151,16 @@ pub trait Store: Send {
         Ok(i64::MAX)
     }
 
+    /// Sets the largest size in bytes; `None` for no limit but the disk. A size below the present
+    /// one deletes nothing: the store has no room until it is smaller.
+    ///
+    /// # Errors
+    /// - [`StoreError::Busy`]: the same call can be made again.
+    /// - [`StoreError::Failed`]: the store cannot be used.
+    fn limit_size(&mut self, _size_limit: Option<u64>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Returns the bytes that the store takes, free pages included.
     fn bytes(&self) -> u64;
 

@@ -92,6 +92,10 @@ pub enum WriterNotice {
 enum WriterRequest {
     Batch(Batch),
     Retained(Vec<RetainedRecord>),
+    /// The largest size of the store in bytes; `None` for no limit but the disk.
+    SizeLimit(Option<u64>),
+    /// The time between two syncs to disk, as in [`WriterOptions::sync`].
+    SyncEvery(Option<Duration>),
     Stop,
 }
 
@@ -117,6 +121,17 @@ impl ToStore {
     /// A change that is sent before a batch is never committed after that batch.
     pub fn retained(&self, records: Vec<RetainedRecord>) {
         let _ = self.requests.send(WriterRequest::Retained(records));
+    }
+
+    /// Sets the largest size of the store in bytes; `None` for no limit but the disk. A store that
+    /// is larger counts as full, and loses nothing.
+    pub fn limit_size(&self, size_limit: Option<u64>) {
+        let _ = self.requests.send(WriterRequest::SizeLimit(size_limit));
+    }
+
+    /// Sets the time between two syncs to disk; `None` for no syncs besides those of commits.
+    pub fn sync_every(&self, interval: Option<Duration>) {
+        let _ = self.requests.send(WriterRequest::SyncEvery(interval));
     }
 
     /// Requests stored messages of a queue. The reply is [`WriterNotice::Page`].

@@ -3,7 +3,7 @@
 use crate::api::ctl;
 use crate::http::{LOCAL, request, serve_with};
 use crate::support::process::Process;
-use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, Version, now};
+use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, Version, now, until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -23,10 +23,24 @@ pub struct Configured {
 impl Configured {
     /// Starts a broker whose file has this text.
     pub fn start(text: &str) -> Configured {
+        Configured::start_with(text, |command, _| {
+            command.arg("--ephemeral");
+        })
+    }
+
+    /// As [`Configured::start`], with a store in the directory.
+    pub fn start_stored(text: &str) -> Configured {
+        Configured::start_with(text, |command, directory| {
+            command.arg("--data-dir").arg(directory.join("data"));
+        })
+    }
+
+    fn start_with(text: &str, data: impl FnOnce(&mut Command, &Path)) -> Configured {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("homing.toml"), text).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-        command.args(["serve", "--ephemeral", "--listen", "127.0.0.1:0", "--log-level", "info"]);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--log-level", "info"]);
+        data(&mut command, directory.path());
         command.arg("--config").arg(directory.path().join("homing.toml"));
         command.args(["--set", "admin.addresses=127.0.0.1:0", "--set", "runtime.threads=2"]);
         command.arg("--set").arg(format!("admin.socket={}", directory.path().join("s").display()));
@@ -117,6 +131,32 @@ fn the_values_in_force_have_their_sources_and_one_that_waits_for_a_restart_is_pe
         text.contains("expiry.tick") && text.contains("runtime.threads") && !text.contains("keep_alive"),
         "{text}"
     );
+}
+
+#[test]
+fn a_full_store_takes_messages_again_once_a_reload_has_raised_its_limit() {
+    let limit = |mib: u32| format!("[store]\nsize_limit = \"{mib} MiB\"\n");
+    let broker = Configured::start_stored(&limit(64));
+    let mut away = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, "away"));
+    away.subscribe(&[("t", 1)]);
+    away.disconnect();
+    let mut publisher = broker.connect(Version::V5, "publisher");
+    let large = Message::new("t", "x".repeat(1 << 20)).qos(1);
+    let taken = (0..64).take_while(|_| publisher.deliver(&large) < 0x80).count();
+    assert!((30..64).contains(&taken), "{taken}");
+    assert_eq!(publisher.deliver(&large), 0x97);
+    broker.write(&limit(256));
+    let (code, text) = broker.ctl(&["reload"]);
+    assert!(code == Some(0) && text.starts_with("live     store.size_limit"), "{text}");
+    until("room", || (publisher.deliver(&large) < 0x80).then_some(()));
+    broker.write(&limit(64));
+    assert_eq!(broker.ctl(&["reload"]).0, Some(0));
+    until("a full store", || (publisher.deliver(&large) == 0x97).then_some(()));
+    assert_eq!(broker.metric("homing_store_full"), "1");
+    broker.write(&limit(128));
+    assert_eq!(broker.ctl(&["reload"]).0, Some(0));
+    until("room", || (broker.metric("homing_store_full") == "0").then_some(()));
+    assert_eq!(broker.metric("homing_config_restart_pending"), "0");
 }
 
 #[test]

@@ -42,6 +42,7 @@ section! {
         /// to the disk, at most.
         sync_interval: Duration = Duration::from_secs(1),
             ValueType::Duration(millis(10), seconds(3600)).only(),
+            reload: Live,
             why: "A loss of power costs one second at most.",
             elsewhere: "mosquitto `autosave_interval`, NATS `sync_interval`";
         /// The largest size of the database. Its write-ahead log comes on top, usually 16 MiB. The
@@ -50,9 +51,11 @@ section! {
         /// So are new sessions that outlive their connections, and new subscriptions of such
         /// sessions (5.0: 0x97; 3.x: 0x03 and 0x80). A retained message at QoS 0 still reaches
         /// subscribers. It is retained if it is no larger than the one before; otherwise neither is
-        /// retained. A full disk has the same effect.
+        /// retained. A full disk has the same effect. A reload with a limit below the present size
+        /// deletes nothing: the store is full.
         size_limit: ByteSize = ByteSize(0),
             ValueType::Size(64 << 20, 256 << 40).or("unlimited", "what the disk holds"),
+            reload: Live,
             elsewhere: "NATS `max_file_store`";
         /// Messages that wait in the queue of one session in the store, in place of
         /// `limits.queue_messages`. Only the head of a long queue is in memory. Each other message
@@ -78,6 +81,11 @@ impl Store {
         }
         let default = || first_directory(state_directory).unwrap_or(Path::new(DEFAULT_DIRECTORY)).to_owned();
         Some(path_of(&self.path).unwrap_or_else(default))
+    }
+
+    /// Returns `size_limit` in bytes; `None` for no limit but the disk.
+    pub fn largest_size(&self) -> Option<u64> {
+        Some(self.size_limit.bytes()).filter(|bytes| *bytes > 0)
     }
 
     /// Returns how often the store has to be synced besides its commits, or `None` if commits alone

@@ -54,6 +54,8 @@ const CACHE_KIB: u32 = 16 * 1024;
 const BUSY: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(10) };
 /// The same time for the writer of a running broker, which then tries again and logs it.
 const BUSY_WRITING: Duration = Duration::from_millis(300);
+/// The largest number of pages that SQLite allows a file.
+const MOST_PAGES: u64 = 0xFFFF_FFFE;
 /// Numbers that are reserved in the file at once, since each such note is one more page in a
 /// transaction.
 const NUMBER_BLOCK: u64 = 1 << 20;
@@ -130,7 +132,7 @@ impl Sqlite {
             bytes: 0,
         };
         store.is_relieved = !store.directory.restore_reserve()?;
-        store.limit_size()?;
+        store.limit_pages()?;
         store.measure()?;
         if options.durability == Durability::Interval {
             store.open_log()?;
@@ -138,9 +140,11 @@ impl Sqlite {
         Ok(store)
     }
 
-    fn limit_size(&self) -> Result<(), StoreError> {
-        let Some(bytes) = self.options.size_limit else { return Ok(()) };
-        let pages = (bytes / self.page_size).max(1) as i64;
+    /// Tells SQLite the largest number of pages. With more pages in the file, SQLite takes their
+    /// number.
+    fn limit_pages(&self) -> Result<(), StoreError> {
+        let limit = self.options.size_limit.map_or(MOST_PAGES, |bytes| (bytes / self.page_size).max(1));
+        let pages = signed(limit.min(MOST_PAGES));
         let set = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
         self.connection.pragma_update_and_check(None, "max_page_count", pages, set).map_err(failed)?;
         Ok(())
@@ -354,6 +358,11 @@ impl Store for Sqlite {
         let limit = self.options.size_limit.map_or(i64::MAX, signed);
         let below = limit.saturating_sub(signed(used + RESERVE));
         Ok(if self.options.size_limit.is_some() { below.min(on_disk) } else { on_disk })
+    }
+
+    fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {
+        self.options.size_limit = size_limit;
+        self.limit_pages()
     }
 
     fn bytes(&self) -> u64 {

@@ -457,3 +457,22 @@ fn room_is_what_is_left_below_the_limit_and_the_reserve() {
     }
     assert!(store.room().unwrap() < 0);
 }
+
+#[test]
+fn a_new_limit_holds_at_once_and_one_below_the_size_loses_nothing() {
+    let (_directory, mut store, next) = full();
+    let kept = |store: &mut Sqlite| {
+        store.recover(Moment::now(), Duration::ZERO).unwrap().sessions[0].entries.len() as u64
+    };
+    let before = kept(&mut store);
+    store.limit_size(Some(64 * MIB)).unwrap();
+    assert!(store.has_room().unwrap());
+    (next..next + 60).for_each(|number| store.commit(&group(sixty(number))).expect("it has room"));
+    store.limit_size(Some(4 * MIB)).unwrap();
+    assert!(!store.has_room().unwrap() && store.room().unwrap() < 0);
+    assert!(matches!(store.commit(&group(sixty(next + 60))), Err(StoreError::Full(_))));
+    assert_eq!(kept(&mut store), before + 60);
+    store.limit_size(None).unwrap();
+    store.commit(&group(sixty(next + 60))).expect("it has room");
+    assert_eq!(kept(&mut store), before + 61);
+}

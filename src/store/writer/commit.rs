@@ -53,14 +53,16 @@ pub(super) fn run(
         waiters: Vec::new(),
         next_heartbeat: now,
         last_heartbeat: Moment::now(),
-        next_sync: options.sync.map_or(Instant::NEVER, |interval| now + interval),
+        next_sync: Instant::NEVER,
         next_attempt: now,
         is_full: false,
+        new_limit: None,
         is_blocked: false,
         busy: None,
         is_stopping: false,
         room: i64::MAX,
     };
+    commits.next_sync = commits.next_sync_from(now);
     if let Err(failure) = commits.run(queued) {
         on(WriterNotice::Failed(failure));
     }
@@ -88,6 +90,8 @@ struct Commits<'a, F> {
     next_attempt: Instant,
     /// True if the last report to the broker was that there is no room for new messages.
     is_full: bool,
+    /// A size limit that the store has not taken yet.
+    new_limit: Option<Option<u64>>,
     /// True if the last attempt to write the group failed for lack of room or for a lock.
     is_blocked: bool,
     /// The time at which another process was first found to have the store locked, and the time of
@@ -176,6 +180,11 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             WriterRequest::Retained(records) => {
                 self.group_since = self.group_since.min(now);
                 records.into_iter().for_each(|record| self.group.retain(record))
+            }
+            WriterRequest::SizeLimit(size_limit) => self.new_limit = Some(size_limit),
+            WriterRequest::SyncEvery(interval) => {
+                self.options.sync = interval;
+                self.next_sync = self.next_sync_from(now);
             }
             WriterRequest::Stop => self.is_stopping = true,
         }
@@ -327,9 +336,10 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             self.beat()?;
         }
         if now >= self.next_sync {
-            self.next_sync = self.options.sync.map_or(Instant::NEVER, |interval| now + interval);
+            self.next_sync = self.next_sync_from(now);
             self.store.sync()?;
         }
+        self.take_limit(now)?;
         if self.is_full && !self.is_blocked && now >= self.next_attempt {
             self.next_attempt = now + RETRY;
             let has_room = self.store.has_room()?;
@@ -339,6 +349,29 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                 info!(event = "store.has_room", "the store has room again");
                 (self.on)(WriterNotice::Full(false));
             }
+        }
+        Ok(())
+    }
+
+    /// Returns the time of the sync after one at `now`; [`Instant::NEVER`] for none.
+    fn next_sync_from(&self, now: Instant) -> Instant {
+        self.options.sync.map_or(Instant::NEVER, |interval| now + interval)
+    }
+
+    /// Sets a new size limit. Reports at once that there is no room below it; that there is room
+    /// again, [`Self::housekeep`] finds out as ever.
+    fn take_limit(&mut self, now: Instant) -> Result<(), StoreError> {
+        let Some(size_limit) = self.new_limit else { return Ok(()) };
+        match self.store.limit_size(size_limit) {
+            // Tried again at the next request or heartbeat.
+            Err(StoreError::Busy(_)) => return Ok(()),
+            other => other?,
+        }
+        self.new_limit = None;
+        self.next_attempt = now;
+        self.tell_room()?;
+        if !self.is_full && (self.room < LOW || !self.store.has_room()?) {
+            self.say_full(now, "store.size_limit was set below the size of the store and its reserve");
         }
         Ok(())
     }
