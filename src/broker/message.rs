@@ -20,6 +20,7 @@ use crate::shard::features::delayed::DelayedRequest;
 use crate::store::writer::ToStore;
 use actix::{Addr, Message, Recipient};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Sockets for a shard. The listener sends all sockets that it accepted at once in one message.
 #[derive(Debug)]
@@ -104,6 +105,9 @@ pub struct SettingsChanged {
     pub settings: Arc<ShardSettings>,
     /// The rates of the event topics; `None` if there are no event topics.
     pub events: Option<EventRates>,
+    /// The interval between publications of `$SYS`; `None` if `$SYS` is off, and for all shards but
+    /// the first.
+    pub sys_interval: Option<Duration>,
 }
 
 impl Message for SettingsChanged {

@@ -12,6 +12,7 @@ use super::live_listeners::{self, ListenerNews, LiveListeners, NewListeners};
 use super::message::SettingsChanged;
 use super::rate_limit::EventRates;
 use super::settings::{broker_limits, partial_limit, retained_limits, settings};
+use super::shard_actor::ShardActor;
 use crate::config::{
     Config, KeyChange, KeyInForce, KeySources, ListenerChange, Loaded, Refusal, ReloadEffect, Shadowed,
 };
@@ -19,6 +20,7 @@ use crate::log::level;
 use crate::service;
 use crate::shard::SharedState;
 use crate::store::writer::ToStore;
+use actix::Addr;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -279,12 +281,17 @@ impl Reload {
         let change = SettingsChanged {
             settings: Arc::new(settings(&config, places)),
             events: EventRates::of(&config.sys, self.files.shards.len()),
+            sys_interval: None,
         };
+        let sys = config.sys.clone();
         self.config = config;
         // While a mailbox is full, an address of actix takes one message of `send`, and drops the
         // next. A new address takes each.
-        let shards = self.files.shards.iter();
-        let swaps: Vec<_> = shards.map(|shard| shard.clone().send(change.clone())).collect();
+        let shards = self.files.shards.iter().enumerate();
+        let swap = |(number, shard): (usize, &Addr<ShardActor>)| {
+            shard.clone().send(SettingsChanged { sys_interval: sys.interval_of(number), ..change.clone() })
+        };
+        let swaps: Vec<_> = shards.map(swap).collect();
         let all = async {
             for swap in swaps {
                 // A shard that has ended takes no settings.

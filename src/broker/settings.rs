@@ -421,6 +421,7 @@ mod tests {
             &config.log.level,
             config.log.events_per_second,
             (config.store.largest_size(), in_intervals.synced_every()),
+            config.sys.interval_of(0),
         );
         format!("{parts:?}")
     }

@@ -222,6 +222,10 @@ impl Handler<SettingsChanged> for ShardActor {
 
     fn handle(&mut self, change: SettingsChanged, _: &mut Context<ShardActor>) {
         self.driver.settings_changed(&change);
+        if self.sys_interval != change.sys_interval {
+            // The next housekeeping publishes, and the new interval begins.
+            (self.sys_interval, self.sys_due) = (change.sys_interval, Instant::ZERO);
+        }
     }
 }
 

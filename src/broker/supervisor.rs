@@ -321,7 +321,7 @@ fn start_shard(
 ) -> Addr<ShardActor> {
     let (settings, bans) = (parts.settings.clone(), parts.bans.clone());
     let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
-    let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);
+    let sys = config.sys.interval_of(number);
     let mut listeners = EventListeners::new(Arc::clone(parts.log), None, Arc::clone(&statistics));
     listeners.set_rates(EventRates::of(&config.sys, count));
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {

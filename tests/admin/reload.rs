@@ -160,6 +160,19 @@ fn a_full_store_takes_messages_again_once_a_reload_has_raised_its_limit() {
 }
 
 #[test]
+fn the_interval_of_the_broker_s_topics_changes_while_it_runs() {
+    let broker = Configured::start("[sys]\npublish_interval = \"1d\"\n");
+    let mut client = broker.connect(Version::V5, "c");
+    client.subscribe(&[("$SYS/broker/uptime", 0)]);
+    client.expect_publish();
+    broker.write("[sys]\npublish_interval = \"100ms\"\n");
+    let (code, text) = broker.ctl(&["reload"]);
+    assert!(code == Some(0) && text.starts_with("live     sys.publish_interval"), "{text}");
+    // Published at housekeeping, once a second.
+    client.expect_publishes(2);
+}
+
+#[test]
 fn a_file_with_mistakes_changes_nothing_and_every_mistake_is_named() {
     let mut broker = Configured::start("");
     let mut client = broker.connect(Version::V5, "c");

@@ -7,9 +7,11 @@ use std::time::Duration;
 section! {
     /// The broker's own topics.
     [sys] Sys {
-        /// The interval at which the `$SYS/broker/...` topics are published.
+        /// The interval at which the `$SYS/broker/...` topics are published. A reload that turns
+        /// them off leaves the last values.
         publish_interval: Duration = Duration::from_secs(10),
             ValueType::Duration(millis(1), days(1)).or("off", "never; no last disconnects are kept, either"),
+            reload: Live,
             why: "It is the default of mosquitto, too.",
             elsewhere: "mosquitto `sys_interval`, EMQX `sys_topics.sys_msg_interval`";
         /// Maximum number of last-disconnect records: why a client was last disconnected, as a
@@ -40,5 +42,13 @@ section! {
             ValueType::Integer(1, 10_000).only(),
             reload: Live,
             why: "It is above what one client causes at the default intervals.";
+    }
+}
+
+impl Sys {
+    /// Returns the interval at which a shard publishes the topics; `None` if the topics are off,
+    /// and for all shards but the first.
+    pub fn interval_of(&self, shard: usize) -> Option<Duration> {
+        (shard == 0 && !self.publish_interval.is_zero()).then_some(self.publish_interval)
     }
 }
