@@ -17,6 +17,7 @@
 //! | `audit`, `logins`, `listing` | the actions of operators, the logins of browsers, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
+//! | `recent_delays` | commits and deadlines that were slow of late |
 //! | `terms`, `state` | the settings that a reload changes; the state of the interface, and its view of the broker |
 //! | `cookies`, `browser_login`, `login_attempt` | the cookies, the login of a request, and how one begins |
 //! | `request` | the caller and the parameters of a request |
@@ -51,6 +52,7 @@ mod problem;
 mod problem_kind;
 mod queries;
 pub mod readiness;
+mod recent_delays;
 mod request;
 mod routes;
 mod segment;

@@ -10,6 +10,7 @@ use super::listing::StuckSearch;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
+use super::recent_delays::RecentDelays;
 use super::terms::AdminTerms;
 use super::timeline::Timeline;
 use super::traces::Traces;
@@ -48,6 +49,7 @@ pub(super) struct AdminState {
     process: ProcessTag,
     stuck: StuckSearch,
     wheel: LastWheel,
+    recent_delays: RecentDelays,
     requests: RequestCounts,
     /// The number of the last request.
     last_request: AtomicU64,
@@ -151,6 +153,7 @@ impl AdminState {
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: StuckSearch::default(),
             wheel: LastWheel::default(),
+            recent_delays: RecentDelays::default(),
             requests: RequestCounts::default(),
             last_request: AtomicU64::new(0),
             timeline: Timeline::default(),
@@ -234,6 +237,11 @@ impl AdminState {
     /// Returns the last search for stuck clients.
     pub(super) fn stuck(&self) -> &StuckSearch {
         &self.stuck
+    }
+
+    /// Returns the delays of the last minutes.
+    pub(super) fn recent_delays(&self) -> &RecentDelays {
+        &self.recent_delays
     }
 
     /// Returns the timeline of redelivery.

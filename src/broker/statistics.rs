@@ -55,6 +55,8 @@ pub struct BrokerStatistics {
     /// The time of the last report with further drops, in milliseconds since the start;
     /// [`Instant::NEVER`] without one.
     last_drop: AtomicU64,
+    /// The same of drops whose reason is not ordinary.
+    last_loss: AtomicU64,
     /// The time of the last report of each shard, in milliseconds since the start.
     reported: Vec<AtomicU64>,
     /// The snapshot that each shard took in its last housekeeping.
@@ -66,6 +68,8 @@ pub struct BrokerStatistics {
 pub struct ReloadStatistics {
     done: AtomicU64,
     refused: AtomicU64,
+    /// True if the last reload was refused.
+    is_last_refused: AtomicBool,
     restart_pending: AtomicUsize,
 }
 
@@ -73,12 +77,19 @@ impl ReloadStatistics {
     /// Counts a reload that was done. `pending` keys wait for a restart.
     pub(super) fn done(&self, pending: usize) {
         self.done.fetch_add(1, Ordering::Relaxed);
+        self.is_last_refused.store(false, Ordering::Relaxed);
         self.restart_pending.store(pending, Ordering::Relaxed);
     }
 
     /// Counts a reload that was refused.
     pub(super) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
+        self.is_last_refused.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the last reload was refused.
+    pub fn is_last_refused(&self) -> bool {
+        self.is_last_refused.load(Ordering::Relaxed)
     }
 
     /// Returns the number of reloads that were done, and of those that were refused.
@@ -165,6 +176,7 @@ impl BrokerStatistics {
             sent_bytes: AtomicU64::new(0),
             maxima: Default::default(),
             last_drop: AtomicU64::new(Instant::NEVER.as_millis()),
+            last_loss: AtomicU64::new(Instant::NEVER.as_millis()),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             reported: (0..shards).map(|_| AtomicU64::new(clock::now().as_millis())).collect(),
         }
@@ -325,6 +337,9 @@ impl BrokerStatistics {
             let mut last = place.lock().unwrap_or_else(PoisonError::into_inner);
             if snapshot.counters.drops.total() > last.counters.drops.total() {
                 self.last_drop.store(now, Ordering::Relaxed);
+                if snapshot.counters.drops.losses() > last.counters.drops.losses() {
+                    self.last_loss.store(now, Ordering::Relaxed);
+                }
             }
             *last = snapshot;
         }
@@ -335,8 +350,13 @@ impl BrokerStatistics {
 
     /// Returns the time of the last drop of a message, to the second; `None` if none was dropped.
     pub fn last_drop(&self) -> Option<Instant> {
-        let last = Instant::from_millis(self.last_drop.load(Ordering::Relaxed));
-        (!last.is_never()).then_some(last)
+        time_of(&self.last_drop)
+    }
+
+    /// Returns the time of the last drop whose reason is not ordinary, to the second; `None` if
+    /// there was none.
+    pub fn last_loss(&self) -> Option<Instant> {
+        time_of(&self.last_loss)
     }
 
     /// Returns true if every shard has reported within 10 s. The reports are deadlines of the
@@ -359,6 +379,11 @@ impl BrokerStatistics {
         }
         total
     }
+}
+
+/// Returns the time that is stored; `None` for never.
+fn time_of(stored: &AtomicU64) -> Option<Instant> {
+    Some(Instant::from_millis(stored.load(Ordering::Relaxed))).filter(|time| !time.is_never())
 }
 
 #[cfg(test)]
@@ -400,5 +425,11 @@ mod tests {
         }
         statistics.report(0, snapshot);
         assert_eq!(statistics.last_drop(), Some(last), "there was no further one");
+        assert_eq!(statistics.last_loss(), None, "an expired message is no loss");
+        let mut snapshot = ShardSnapshot::default();
+        let causes = [DropReason::Expired, DropReason::QueueRefused];
+        causes.into_iter().for_each(|cause| snapshot.counters.drops.count(cause));
+        statistics.report(0, snapshot);
+        assert!(statistics.last_loss().is_some());
     }
 }

@@ -72,6 +72,32 @@ impl DropReason {
         DropReason::Parked,
     ];
 
+    /// Returns true if the drop is no trouble of the broker: the message or its session ended, a
+    /// rule forbids it, or an operator dropped it. The alert HomingMessagesDropped leaves out the
+    /// same reasons.
+    pub const fn is_ordinary(self) -> bool {
+        match self {
+            DropReason::SessionEnded
+            | DropReason::Expired
+            | DropReason::NotAuthorized
+            | DropReason::Skipped
+            | DropReason::Parked => true,
+            DropReason::QueueRefused
+            | DropReason::QueueOverflow
+            | DropReason::TooLarge
+            | DropReason::OutboxFull
+            | DropReason::MemoryBudget
+            | DropReason::ReservedTopic
+            | DropReason::TopicTooDeep
+            | DropReason::NegativelyAcknowledged
+            | DropReason::RetainedFull
+            | DropReason::Unreadable
+            | DropReason::StoreFull
+            | DropReason::DelayedFull
+            | DropReason::Exhausted => false,
+        }
+    }
+
     /// Returns the name that stands in topics and logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -309,5 +335,11 @@ impl Drops {
     /// Returns the number of messages dropped for any reason.
     pub fn total(&self) -> u64 {
         self.counts.total()
+    }
+
+    /// Returns the number of messages dropped for a reason that is not ordinary.
+    pub fn losses(&self) -> u64 {
+        let troubles = DropReason::ALL.into_iter().filter(|cause| !cause.is_ordinary());
+        troubles.map(|cause| self.of(cause)).sum()
     }
 }

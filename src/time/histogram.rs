@@ -100,7 +100,7 @@ impl SharedHistogram {
 }
 
 /// The counts of a histogram at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
     /// The number of events in each bucket.
     pub counts: [u64; BUCKETS],

@@ -91,6 +91,10 @@ fn the_client_that_waits_longest_is_the_worst_of_many_and_one_that_left_is_none(
     });
     assert!(page.contains("oldest has not acknowledged packet"), "{page}");
     assert!(page.contains("href=\"/clients/oldest\"") && !page.contains("href=\"/clients/gone\""), "{page}");
+    let body = json_of(&broker.ask("GET", "/api/v1/overview", &broker.viewer).1);
+    let problem = &body["problems"][0];
+    assert_eq!(problem["kind"], "stuck_clients", "{body:#}");
+    assert!(problem["text"].as_str().is_some_and(|text| text.starts_with("oldest has not")), "{body:#}");
 }
 
 #[test]

@@ -66,6 +66,15 @@ impl Configured {
         RawClient::connect(self.mqtt, &Connect::new(version, client_id))
     }
 
+    /// Returns the kinds of the present problems, the worst first.
+    pub fn problems(&self) -> Vec<String> {
+        let (code, text) = self.ctl(&["--json", "status"]);
+        assert_eq!(code, Some(0), "{text}");
+        let body: Value = serde_json::from_str(&text).expect("JSON");
+        let rows = body["problems"].as_array().expect("problems");
+        rows.iter().map(|row| row["kind"].as_str().expect("a kind").to_owned()).collect()
+    }
+
     pub fn metric(&self, name: &str) -> String {
         let (_, metrics) = request(self.admin, "GET", "/metrics", LOCAL);
         let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_default();
@@ -192,8 +201,16 @@ fn a_file_with_mistakes_changes_nothing_and_every_mistake_is_named() {
     broker.write("[redelivery]\ninterv");
     assert_eq!(broker.ctl(&["reload"]).0, Some(2));
     assert_eq!(broker.metric("homing_config_reloads_total{result=\"refused\"}"), "2");
+    assert_eq!(broker.problems(), ["reload_refused"]);
     broker.write("");
     assert_eq!(broker.ctl(&["reload"]), (Some(0), "nothing changed".to_owned()));
+    assert_eq!(broker.problems(), [""; 0]);
+    broker.write("[runtime]\nthreads = 3\n[expiry]\ntick = \"1s\"\n");
+    assert_eq!(broker.ctl(&["reload"]).0, Some(0));
+    assert_eq!(broker.problems(), ["restart_pending"]);
+    broker.write("[redelivery]\ninterv");
+    assert_eq!(broker.ctl(&["reload", "--dry-run"]).0, Some(2));
+    assert_eq!(broker.problems(), ["restart_pending"], "a check alone changes nothing");
     client.settle();
 }
 

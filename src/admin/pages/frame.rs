@@ -1,19 +1,18 @@
 //! The frame of every page: places, the state of the broker, and its worst problem.
 
 use super::assets::{ICON, SCRIPT, STYLE};
-use super::views::{count, in_sentence, seconds, view_of};
+use super::problems::problems;
+use super::views::count;
 use crate::admin::access::{Caller, Scope};
 use crate::admin::cookies::theme_cookie_of;
-use crate::admin::listing::StuckClients;
 use crate::admin::logins::LoggedIn;
 use crate::admin::queries::stuck::stuck_clients;
-use crate::admin::readiness::{Readiness, StoreState};
-use crate::admin::state::{AdminState, State};
+use crate::admin::readiness::Readiness;
+use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
 use actix_web::HttpRequest;
 use actix_web::http::Method;
-use std::sync::atomic::Ordering;
 
 /// The places of the navigation, each with the scope that it needs.
 const PLACES: [(&str, &str, Scope); 11] = [
@@ -69,6 +68,8 @@ pub(super) struct Status {
     pub(super) readiness: &'static str,
     pub(super) figures: Vec<PageFigure>,
     pub(super) problem: Option<WorstProblem>,
+    /// The names of the kinds of all problems, the worst first.
+    pub(super) kinds: Vec<&'static str>,
 }
 
 /// A figure with its name.
@@ -147,6 +148,7 @@ impl PageFrame {
                 readiness: "Starting",
                 figures: Vec::new(),
                 problem: Some(WorstProblem { text: "Clients cannot connect yet.".to_owned(), link: None }),
+                kinds: Vec::new(),
             },
         };
         PageFrame { login: Some(login.into()), theme: theme_of(request), here, place, status: Some(status) }
@@ -189,7 +191,8 @@ pub(super) fn theme_of(request: &HttpRequest) -> Theme {
 impl Status {
     /// Returns the state of the broker now.
     pub(super) async fn of(state: &State, observer: &Observer) -> Status {
-        let stuck = stuck_clients(state).await;
+        let (all, stuck) = (problems(state, observer).await, stuck_clients(state).await);
+        let worst = all.first();
         let (statistics, total) = (observer.statistics(), observer.statistics().total());
         let figure = |name, key, value| PageFigure { name, key, value };
         let more = if stuck.has_more { "+" } else { "" };
@@ -203,33 +206,9 @@ impl Status {
                 figure("stuck", "stuck", format!("{}{more}", stuck.rows.len())),
                 figure("deadlines", "deadlines", count(statistics.expiry.keys())),
             ],
-            problem: problem(state, observer, &stuck),
+            kinds: all.iter().map(|problem| problem.kind.name()).collect(),
+            problem: worst
+                .map(|problem| WorstProblem { text: problem.text.clone(), link: problem.link.clone() }),
         }
     }
-}
-
-/// Returns the worst problem: a full store, a store that does not commit, short memory, then the client that has left a
-/// message unacknowledged for the longest time.
-fn problem(state: &AdminState, observer: &Observer, stuck: &StuckClients) -> Option<WorstProblem> {
-    let plain = |text: &str| Some(WorstProblem { text: text.to_owned(), link: None });
-    if observer.shared().store_full.load(Ordering::Relaxed) {
-        return plain("The store is full: new work is refused.");
-    }
-    if let Some(store) = StoreState::of(observer, clock::now()).filter(|store| store.is_late()) {
-        let age = seconds(store.oldest_uncommitted);
-        return plain(&format!("A change has waited for its commit for {age}: the store does not commit."));
-    }
-    let (held, limit) = (observer.statistics().memory(), observer.statistics().memory_limit());
-    if held / 9 >= limit / 10 {
-        return plain("More than 90 % of limits.memory is in use: new work is refused soon.");
-    }
-    let worst = stuck.rows.first()?;
-    let (view, oldest) = (view_of(state, worst), worst.session.oldest);
-    let packet = oldest.map_or(0, |stall| stall.packet_id.get());
-    let age = oldest.map(|stall| seconds(stall.age)).unwrap_or_default();
-    let name = in_sentence(&view.name.chars().take(64).collect::<String>());
-    Some(WorstProblem {
-        text: format!("{name} has not acknowledged packet {packet} for {age}: {}.", view.detail),
-        link: Some(format!("/clients/{}{}", view.path, view.suffix)),
-    })
 }

@@ -162,6 +162,7 @@ impl LiveWriter {
                 "ready": status.is_ready,
                 "readiness": status.readiness,
                 "values": values(figures),
+                "kinds": status.kinds,
                 "problem": status.problem.map(|problem| json!({ "text": problem.text, "link": problem.link })),
             });
             self.put_event("overview", None, &data);

@@ -6,6 +6,7 @@
 //! | file | concern |
 //! |---|---|
 //! | `assets`, `views` | the files that the pages load, and the texts |
+//! | `problems` | what is wrong with the broker, and what to do |
 //! | `frame`, `page` | the frame of every page, and the page of an error |
 //! | `entry` | the rules by which a request belongs to a login |
 //! | `timeline`, `subscribers` | parts of pages, too |
@@ -22,6 +23,7 @@ pub(super) mod live;
 mod login;
 mod overview;
 pub(super) mod page;
+pub(super) mod problems;
 mod settings;
 mod shared_groups;
 mod subscribers;

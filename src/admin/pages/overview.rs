@@ -3,6 +3,7 @@
 use super::entry::login_of;
 use super::frame::{PageFigure, PageFrame};
 use super::page::{PageResult, render};
+use super::problems::{BrokerProblem, problems};
 use super::views::{ClientView, bytes, count, long, view_of};
 use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::state::State;
@@ -20,6 +21,7 @@ const STUCK: usize = 20;
 #[template(path = "overview.html", config = "src/admin/askama.toml")]
 struct OverviewPage {
     frame: PageFrame,
+    problems: Vec<BrokerProblem>,
     stuck: Vec<ClientView>,
     more: bool,
     groups: Vec<(&'static str, Vec<PageFigure>)>,
@@ -34,6 +36,7 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     let frame = PageFrame::of(&request, &state, &login, "/").await;
     Ok(render(&OverviewPage {
         frame,
+        problems: problems(&state, observer).await,
         stuck: found.rows.iter().take(STUCK).map(|row| view_of(&state, row)).collect(),
         more,
         groups,

@@ -2,6 +2,7 @@
 
 use super::json_answer::JsonAnswer;
 use super::overview_detail::OverviewDetail;
+use crate::admin::pages::problems::{BrokerProblem, problems};
 use crate::admin::readiness::StoreState;
 use crate::admin::state::State;
 use crate::clock;
@@ -51,6 +52,7 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
         "expiry": { "keys": statistics.expiry.keys(), "due_within": due },
         "listeners": observer.listeners().open().iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
+    body["problems"] = problems(&state, observer).await.iter().map(problem).collect();
     for detail in details {
         body[detail.name()] = detail.of(observer, &total);
     }
@@ -63,4 +65,8 @@ fn store(state: StoreState) -> Value {
         "oldest_uncommitted": state.oldest_uncommitted.as_secs_f64(),
         "commit_p99": state.commit_p99.as_secs_f64(),
     })
+}
+
+fn problem(problem: &BrokerProblem) -> Value {
+    json!({ "kind": problem.kind.name(), "text": problem.text, "advice": problem.kind.advice() })
 }

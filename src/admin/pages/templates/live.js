@@ -64,7 +64,10 @@ const put = (element, text) => {
 
 // A screen reader hears of a changed problem every five seconds at most.
 let problemAt = 0
-function overview({ ready, readiness, values, problem }) {
+let kindsBefore
+function overview({ ready, readiness, values, problem, kinds }) {
+  if (kindsBefore !== undefined && kindsBefore !== kinds.join()) refresh('overview')
+  kindsBefore = kinds.join()
   for (const [key, value] of Object.entries(values)) {
     for (const element of document.querySelectorAll(`[data-live="${key}"]`)) {
       if (key === 'stuck' && element.textContent !== value) refresh('overview')

@@ -1,0 +1,219 @@
+//! The present problems of the broker, the worst first: for the header of the pages, the overview
+//! and `GET /api/v1/overview`.
+
+use super::views::{in_sentence, seconds, view_of};
+use crate::admin::listing::StuckClients;
+use crate::admin::queries::stuck::stuck_clients;
+use crate::admin::readiness::StoreState;
+use crate::admin::recent_delays::SlowPart;
+use crate::admin::state::State;
+use crate::broker::observer::Observer;
+use crate::clock;
+use crate::shard::ShardSnapshot;
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Time for which a drop is a problem.
+const LATELY: Duration = Duration::from_mins(10);
+
+/// Characters of a client identifier in a text.
+const NAME: usize = 64;
+
+/// A present problem of the broker.
+#[derive(Clone, Debug)]
+pub(crate) struct BrokerProblem {
+    pub(crate) kind: BrokerProblemKind,
+    /// The fact, as a sentence.
+    pub(crate) text: String,
+    /// The page that shows more; `None` if no page does.
+    pub(super) link: Option<String>,
+}
+
+/// The kinds of problems, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum BrokerProblemKind {
+    StoreFull,
+    StoreLate,
+    ThreadHangs,
+    Memory,
+    StuckClients,
+    Drops,
+    Objective,
+    SlowCommits,
+    LateDeadlines,
+    ReloadRefused,
+    RestartPending,
+}
+
+impl BrokerProblemKind {
+    /// Returns the name in answers for programs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            BrokerProblemKind::StoreFull => "store_full",
+            BrokerProblemKind::StoreLate => "store_late",
+            BrokerProblemKind::ThreadHangs => "thread_hangs",
+            BrokerProblemKind::Memory => "memory",
+            BrokerProblemKind::StuckClients => "stuck_clients",
+            BrokerProblemKind::Drops => "drops",
+            BrokerProblemKind::Objective => "objective",
+            BrokerProblemKind::SlowCommits => "slow_commits",
+            BrokerProblemKind::LateDeadlines => "late_deadlines",
+            BrokerProblemKind::ReloadRefused => "reload_refused",
+            BrokerProblemKind::RestartPending => "restart_pending",
+        }
+    }
+
+    /// Returns what to do.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            BrokerProblemKind::StoreFull => {
+                "Make room on the disk, or raise store.size_limit and reload the configuration."
+            }
+            BrokerProblemKind::StoreLate => {
+                "See if the disk hangs, or if another process has homing.db locked: the log line store.locked says so."
+            }
+            BrokerProblemKind::ThreadHangs => "See the log, and the dump of SIGUSR1.",
+            BrokerProblemKind::Memory => {
+                "homing ctl top --by queued_bytes names the longest queues. Or raise limits.memory and reload."
+            }
+            BrokerProblemKind::StuckClients => {
+                "homing ctl clients --stuck 10s lists them, each with where its message is."
+            }
+            BrokerProblemKind::Drops => {
+                "homing ctl where --topic TOPIC names the last ones, with the reasons."
+            }
+            BrokerProblemKind::Objective => "homing ctl slow names the clients and topics that are late.",
+            BrokerProblemKind::SlowCommits => "Use a faster disk, or store.durability = \"interval\".",
+            BrokerProblemKind::LateDeadlines => "The machine has too little processor time.",
+            BrokerProblemKind::ReloadRefused => {
+                "homing ctl reload --dry-run names the mistakes. The old configuration is in force."
+            }
+            BrokerProblemKind::RestartPending => {
+                "homing ctl config --changed lists the keys. Restart the broker when it suits."
+            }
+        }
+    }
+
+    /// Returns the page that shows more; `None` if no page does.
+    fn page(self) -> Option<&'static str> {
+        match self {
+            BrokerProblemKind::StuckClients => Some("/clients?min_unacked_age=10s&state=connected"),
+            BrokerProblemKind::Objective => Some("/objectives"),
+            BrokerProblemKind::LateDeadlines => Some("/wheel"),
+            BrokerProblemKind::ReloadRefused | BrokerProblemKind::RestartPending => {
+                Some("/settings?show=changed")
+            }
+            BrokerProblemKind::StoreFull
+            | BrokerProblemKind::StoreLate
+            | BrokerProblemKind::ThreadHangs
+            | BrokerProblemKind::Memory
+            | BrokerProblemKind::Drops
+            | BrokerProblemKind::SlowCommits => None,
+        }
+    }
+}
+
+/// Returns the present problems, the worst first. The figures are those of the shards' last
+/// reports, and the stuck clients those of the last search.
+pub(crate) async fn problems(state: &State, observer: &Observer) -> Vec<BrokerProblem> {
+    let (stuck, now) = (stuck_clients(state).await, clock::now());
+    let total = observer.statistics().total();
+    let mut found = Problems::default();
+    found.of_store(StoreState::of(observer, now));
+    found.of_threads_and_memory(observer, now);
+    found.of_stuck_clients(state, &stuck);
+    found.of_deliveries(observer, &total, now);
+    found.of_delays(state, observer, now);
+    found.of_configuration(observer);
+    let mut all = found.0;
+    // A stable order: an objective stays before the next one.
+    all.sort_by_key(|problem| problem.kind);
+    all
+}
+
+#[derive(Default)]
+struct Problems(Vec<BrokerProblem>);
+
+impl Problems {
+    fn add(&mut self, kind: BrokerProblemKind, text: String) {
+        self.0.push(BrokerProblem { kind, text, link: kind.page().map(str::to_owned) });
+    }
+
+    fn of_store(&mut self, store: Option<StoreState>) {
+        let Some(store) = store else { return };
+        if store.is_full {
+            self.add(BrokerProblemKind::StoreFull, "The store is full: new work is refused.".to_owned());
+        } else if store.is_late() {
+            let age = seconds(store.oldest_uncommitted);
+            let text = format!("A change has waited for its commit for {age}: the store does not commit.");
+            self.add(BrokerProblemKind::StoreLate, text);
+        }
+    }
+
+    fn of_threads_and_memory(&mut self, observer: &Observer, now: Instant) {
+        let statistics = observer.statistics();
+        if !statistics.is_alive(now) {
+            self.add(BrokerProblemKind::ThreadHangs, "A thread has not worked for 10 s.".to_owned());
+        }
+        let (held, limit) = (statistics.memory(), statistics.memory_limit());
+        if held / 9 >= limit / 10 {
+            let text = "More than 90 % of limits.memory is in use: new work is refused soon.";
+            self.add(BrokerProblemKind::Memory, text.to_owned());
+        }
+    }
+
+    /// Adds the client that has waited longest.
+    fn of_stuck_clients(&mut self, state: &State, stuck: &StuckClients) {
+        let Some(worst) = stuck.rows.first() else { return };
+        let (view, oldest) = (view_of(state, worst), worst.session.oldest);
+        let packet = oldest.map_or(0, |stall| stall.packet_id.get());
+        let age = oldest.map(|stall| seconds(stall.age)).unwrap_or_default();
+        let name = in_sentence(&view.name.chars().take(NAME).collect::<String>());
+        self.0.push(BrokerProblem {
+            kind: BrokerProblemKind::StuckClients,
+            text: format!("{name} has not acknowledged packet {packet} for {age}: {}.", view.detail),
+            link: Some(format!("/clients/{}{}", view.path, view.suffix)),
+        });
+    }
+
+    fn of_deliveries(&mut self, observer: &Observer, total: &ShardSnapshot, now: Instant) {
+        let last = observer.statistics().last_loss().map(|last| now.since(last));
+        if let Some(ago) = last.filter(|ago| *ago < LATELY) {
+            let text = format!("Messages are dropped, the last one {} ago.", seconds(ago));
+            self.add(BrokerProblemKind::Drops, text);
+        }
+        for (objective, counts) in total.counters.objectives.counts() {
+            if counts.budget_left(objective.target).is_some_and(|left| left < 0.0) {
+                let text = format!("The objective {} has used up its error budget.", objective.name);
+                self.add(BrokerProblemKind::Objective, text);
+            }
+        }
+    }
+
+    fn of_delays(&mut self, state: &State, observer: &Observer, now: Instant) {
+        let commits = observer.statistics().store().map(|store| store.commit_time.distribution());
+        let lateness = observer.statistics().expiry.lateness.distribution();
+        let slow = state.recent_delays().now(now, &commits.unwrap_or_default(), &lateness);
+        for part in slow {
+            let (kind, what) = match part {
+                SlowPart::Commits => (BrokerProblemKind::SlowCommits, "commits take"),
+                SlowPart::Deadlines => (BrokerProblemKind::LateDeadlines, "deadlines are late by"),
+            };
+            self.add(kind, format!("More than 1 % of the {what} more than 256 ms."));
+        }
+    }
+
+    fn of_configuration(&mut self, observer: &Observer) {
+        let config = &observer.statistics().config;
+        if config.is_last_refused() {
+            let text = "The last reload was refused: nothing of it is in force.";
+            self.add(BrokerProblemKind::ReloadRefused, text.to_owned());
+        }
+        let pending = config.restart_pending();
+        if pending > 0 {
+            let keys = if pending == 1 { "key waits" } else { "keys wait" };
+            let text = format!("{pending} changed {keys} for a restart.");
+            self.add(BrokerProblemKind::RestartPending, text);
+        }
+    }
+}
