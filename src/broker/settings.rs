@@ -422,6 +422,8 @@ mod tests {
             config.log.events_per_second,
             (config.store.largest_size(), in_intervals.synced_every()),
             config.sys.interval_of(0),
+            // The HTTP interface is given the whole configuration.
+            (&config.admin.hosts, config.admin.payloads),
         );
         format!("{parts:?}")
     }

@@ -53,9 +53,15 @@ pub fn examine(patient: &Patient<'_>) -> Vec<Finding> {
         None => findings.push(without_store()),
     }
     findings.extend(files::findings(config));
-    findings.extend(listeners::findings(config, is_in_use));
     #[cfg(feature = "admin")]
-    findings.extend(running::findings(patient.socket.as_deref(), is_in_use));
+    {
+        let broker = running::ask(patient.socket.as_deref(), is_in_use);
+        // A broker without a store holds no lock, and has its ports all the same.
+        findings.extend(listeners::findings(config, is_in_use || broker.answers));
+        findings.extend(broker.findings);
+    }
+    #[cfg(not(feature = "admin"))]
+    findings.extend(listeners::findings(config, is_in_use));
     findings
 }
 

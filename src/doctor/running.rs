@@ -8,19 +8,52 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// `is_in_use`: a broker has the data directory, so one should answer.
-pub(super) fn findings(socket: Option<&Path>, is_in_use: bool) -> Vec<Finding> {
+/// What only the broker itself can look at: the names of its checks, which it reports as
+/// `GET /api/v1/doctor`.
+const OWN_CHECKS: [&str; 3] = ["limits", "log", "deadlines"];
+
+/// The broker that was asked.
+pub(super) struct AskedBroker {
+    /// True if it answers.
+    pub(super) answers: bool,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Asks a broker. `is_in_use`: a broker has the data directory, so one should answer.
+pub(super) fn ask(socket: Option<&Path>, is_in_use: bool) -> AskedBroker {
+    let silent = |finding| AskedBroker { answers: false, findings: vec![finding] };
     let Some(socket) = socket else {
-        return vec![Finding::ok("broker", "not asked: admin.socket is off")];
+        return silent(Finding::ok("broker", "not asked: admin.socket is off"));
     };
     let broker = Endpoint::of_socket(socket);
     match ctl::overview(&broker) {
-        Ok(overview) => described(&overview, ctl::pending_restart(&broker)),
-        Err(CtlError::NotReachable { .. }) if !is_in_use => vec![Finding::ok("broker", "none runs here")],
-        Err(error) => {
-            vec![Finding::fail("broker", format!("it has the data directory, and does not answer: {error}"))]
+        Ok(overview) => {
+            let mut findings = described(&overview, ctl::pending_restart(&broker));
+            findings.extend(ctl::checks(&broker).iter().flat_map(own_checks));
+            AskedBroker { answers: true, findings }
         }
+        Err(CtlError::NotReachable { .. }) if !is_in_use => silent(Finding::ok("broker", "none runs here")),
+        Err(error) => silent(Finding::fail(
+            "broker",
+            format!("it has the data directory, and does not answer: {error}"),
+        )),
     }
+}
+
+/// Returns the checks of a broker that only the broker itself can make.
+fn own_checks(answer: &Value) -> Vec<Finding> {
+    let checks = answer["checks"].as_array().into_iter().flatten();
+    let found = |check: &Value| {
+        let subject = OWN_CHECKS.into_iter().find(|name| check["name"] == *name)?;
+        let detail = check["detail"].as_str().unwrap_or_default();
+        let finding = match check["result"].as_str() {
+            Some("ok") => Finding::ok(subject, detail),
+            Some("warn") => Finding::warn(subject, detail),
+            _ => Finding::fail(subject, detail),
+        };
+        Some(finding.advise(check["advice"].as_str().unwrap_or_default()))
+    };
+    checks.filter_map(found).collect()
 }
 
 fn described(overview: &Value, pending: Result<Vec<String>, CtlError>) -> Vec<Finding> {
@@ -73,6 +106,17 @@ mod tests {
     #[test]
     fn nothing_is_found_on_a_sound_broker() {
         assert_eq!(worst(&overview(), Vec::new()), None);
+    }
+
+    #[test]
+    fn the_checks_that_only_the_broker_can_make_are_reported_and_no_others() {
+        let check = |name: &str, result: &str| json!({ "name": name, "result": result, "detail": "a detail", "advice": "an advice" });
+        let answer =
+            json!({ "checks": [check("limits", "warn"), check("clock", "fail"), check("log", "ok")] });
+        let found = own_checks(&answer);
+        let found: Vec<_> = found.iter().map(|finding| (finding.subject, finding.severity)).collect();
+        assert_eq!(found, [("limits", Severity::Warn), ("log", Severity::Ok)]);
+        assert_eq!(own_checks(&Value::Null), Vec::new());
     }
 
     #[test]

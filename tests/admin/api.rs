@@ -84,6 +84,11 @@ impl Administered {
         token(&self.credentials(), scope)
     }
 
+    /// Returns the path of the Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("s")
+    }
+
     /// Returns the file of tokens and users.
     pub fn credentials(&self) -> PathBuf {
         self.directory.path().join("credentials")
@@ -102,7 +107,7 @@ impl Administered {
 
     /// Runs `homing ctl` on the Unix socket. Returns its exit code and both outputs.
     pub fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        ctl(&self.directory.path().join("s"), arguments)
+        ctl(&self.socket(), arguments)
     }
 
     /// Waits until the broker knows that a client is away.

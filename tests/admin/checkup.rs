@@ -5,6 +5,7 @@ use crate::http::{LOCAL, request};
 use crate::support::{Connect, Message, RawClient, Version, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
+use std::process::Command;
 use std::sync::mpsc;
 
 fn checks(broker: &Administered) -> Value {
@@ -128,4 +129,32 @@ fn while_a_look_hangs_the_broker_still_says_what_it_knows_of_itself() {
         assert!(has(&second, "threads") && !has(&second, "clock"), "{second:#}");
         assert!(has(&first, "threads") && has(&first, "clock"), "{first:#}");
     });
+}
+
+/// Runs `homing doctor` beside a broker, as its operator would. Returns what it prints.
+fn doctor_beside(broker: &Administered) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    command.args(["doctor", "--ephemeral", "--listen", &broker.mqtt.to_string()]);
+    command.arg("--set").arg(format!("admin.socket={}", broker.socket().display()));
+    let output = command.output().expect("it runs");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn doctor_takes_the_ports_of_a_running_broker_without_a_store_for_no_fault() {
+    let broker = Administered::start();
+    let text = doctor_beside(&broker);
+    assert!(text.contains("not tried, because a broker runs") && !text.contains("in use"), "{text}");
+}
+
+#[test]
+fn doctor_reports_what_only_the_running_broker_knows() {
+    let broker = Administered::start_with(&["--ephemeral", "--set", "limits.connections=5"]);
+    let connect = |n: u8| RawClient::connect(broker.mqtt, &Connect::new(Version::V5, &format!("c-{n}")));
+    let _clients: Vec<_> = (0..5).map(connect).collect();
+    let text = until("the figures of the last second", || {
+        Some(doctor_beside(&broker)).filter(|text| text.contains("limits.connections"))
+    });
+    let line = text.lines().find(|line| line.contains("limits.connections")).expect("it is there");
+    assert!(line.starts_with("warn") && line.contains("5 of 5"), "{line}");
 }

@@ -33,6 +33,14 @@ pub(crate) fn overview(broker: &Endpoint) -> Result<Value, CtlError> {
     request(broker, "GET", "/api/v1/overview")
 }
 
+/// Returns what a running broker finds out about itself and its machine: `GET /api/v1/doctor`.
+///
+/// # Errors
+/// Nobody answers, or the broker refuses.
+pub(crate) fn checks(endpoint: &Endpoint) -> Result<Value, CtlError> {
+    request(endpoint, "GET", "/api/v1/doctor")
+}
+
 /// Returns the body of an answer.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ mod topics;
 pub mod trace;
 mod wheel;
 
-pub(crate) use http::overview;
+pub(crate) use http::{checks, overview};
 pub(crate) use settings::pending_restart;
 
 use super::segment::segment;
