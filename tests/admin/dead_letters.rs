@@ -2,6 +2,7 @@
 
 use crate::api::{Administered, json_of};
 use crate::messages::{STORED, messages};
+use crate::pages::{get, log_in};
 use crate::support::{Connect, Message, RawClient, Version, until};
 use serde_json::Value;
 
@@ -228,4 +229,28 @@ fn a_delayed_message_that_an_operator_deletes_is_never_published() {
     let topics: Vec<Value> = listed(&broker).iter().map(|row| row["message"]["topic"].clone()).collect();
     assert_eq!(topics, ["lamps/stays"]);
     assert!(broker.ctl(&["delayed"]).1.contains("lamps/stays"));
+}
+
+#[test]
+fn where_names_the_dead_letter_of_a_receiver_also_after_a_restart() {
+    let mut broker = Administered::start_with(&STORED);
+    park(&broker, "pump", &["1", "2"]);
+    broker.kill_and_start(&STORED);
+    let letter = letters(&broker, &["--topic", "pumps/1"]).remove(0);
+    let (_, text) = broker.ctl(&["where", "--topic", "pumps/1"]);
+    let verdict = format!("It is a dead letter: {} on pumps/1: parked", id(&letter));
+    assert!(text.contains("pump (pumps/#, QoS 1)") && text.contains(&verdict), "{text}");
+    assert!(text.contains("sent 0x") && !text.contains("nothing waits"), "{text}");
+    let (_, text) = broker.ctl(&["where", "--receiver", "pump"]);
+    assert!(text.starts_with("pump  2 are dead letters, the newest"), "{text}");
+    let (_, found) = status_of(&broker, "GET", "/api/v1/messages/where?topic=pumps%2F1", &broker.viewer);
+    assert_eq!(found["dead_letters"], serde_json::json!([letter]));
+    // Neither another receiver nor a filter finds the letter.
+    for wanted in ["topic=pumps%2F1&receiver=fan", "topic=pumps%2F%23"] {
+        let path = format!("/api/v1/messages/where?{wanted}");
+        assert_eq!(status_of(&broker, "GET", &path, &broker.viewer).1["dead_letters"], serde_json::json!([]));
+    }
+    let cookie = log_in(&broker, &broker.viewer);
+    let (_, page) = get(&broker, "/where?topic=pumps%2F1", &cookie);
+    assert!(page.contains(&format!("href=\"/dead-letters/{}\"", id(&letter))), "{page}");
 }

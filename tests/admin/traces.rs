@@ -171,3 +171,28 @@ fn hostile_names_are_escaped_and_wrong_orders_are_refused() {
     let (_, answer) = broker.ask("GET", "/api/v1/traces", &broker.operator);
     assert_eq!(json_of(&answer)["traces"].as_array().map(Vec::len), Some(1), "{answer}");
 }
+
+#[test]
+fn where_names_the_last_step_of_a_trace_that_ran() {
+    let broker = Administered::start();
+    let mut pump = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "pump"));
+    pump.subscribe(&[("pumps/#", 1)]);
+    let path = broker.trace(&json!({ "topics": ["pumps/#", "lamps/#"] }));
+    broker.publish("pumps/7", &["on"], 1);
+    broker.publish("lamps/7", &["on"], 1);
+    let publish = pump.expect_publish();
+    pump.complete(&publish);
+    broker.steps_until(&path, |step| step["step"] == "acknowledged");
+    broker.steps_until(&path, |step| step["topic"] == "lamps/7");
+    let (_, text) = broker.ctl(&["where", "--topic", "pumps/7"]);
+    assert!(text.contains("nothing waits for it. Trace 1, its last step on pumps/7: acknowledged"), "{text}");
+    let (_, text) = broker.ctl(&["where", "--topic", "lamps/7"]);
+    assert!(text.contains("received, and nobody was subscribed"), "{text}");
+    let (_, answer) =
+        broker.ask("GET", "/api/v1/messages/where?topic=pumps%2F7&receiver=pump", &broker.viewer);
+    let traced = &json_of(&answer)["traced"];
+    assert_eq!(traced.as_array().map(Vec::len), Some(1), "{traced}");
+    let row = &traced[0];
+    assert_eq!((&row["client"], &row["topic"]), (&json!("pump"), &json!("pumps/7")));
+    assert_eq!((&row["step"], &row["trace"]), (&json!("acknowledged"), &json!(1)));
+}

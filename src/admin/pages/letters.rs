@@ -99,17 +99,17 @@ struct OneLetterPage {
 }
 
 /// A stored dead letter.
-struct LetterRow {
-    id: String,
-    age: String,
-    receiver: String,
-    link: Option<String>,
-    topic: String,
+pub(super) struct LetterRow {
+    pub(super) id: String,
+    pub(super) age: String,
+    pub(super) receiver: String,
+    pub(super) link: Option<String>,
+    pub(super) topic: String,
     /// The cause, with the reason code of the receiver.
-    cause: String,
-    sent: String,
-    qos: u8,
-    size: String,
+    pub(super) cause: String,
+    pub(super) sent: String,
+    pub(super) qos: u8,
+    pub(super) size: String,
 }
 
 /// The payload of a letter on its page.
@@ -179,7 +179,7 @@ pub(super) async fn delete(
 }
 
 impl LetterRow {
-    fn of(letter: &StoredLetter) -> LetterRow {
+    pub(super) fn of(letter: &StoredLetter) -> LetterRow {
         let ago = clock::unix_millis().saturating_sub(letter.place.dropped_ms);
         let code = letter.code.map(|code| format!(" (0x{:02X})", code.byte())).unwrap_or_default();
         LetterRow {

@@ -2,12 +2,15 @@
 
 use super::entry::login_of;
 use super::frame::PageFrame;
+use super::letters::LetterRow;
 use super::page::{PageResult, render};
 use super::subscribers::SubscriberList;
-use super::views::in_sentence;
+use super::views::{in_sentence, link_of, seconds, shown};
 use crate::admin::queries::whereabouts::whereabouts;
 use crate::admin::request::read_query;
 use crate::admin::state::State;
+use crate::admin::traces::fates::TracedFate;
+use crate::clock;
 use crate::shard::observe::whereabouts::Wanted;
 use actix_web::HttpRequest;
 use askama::Template;
@@ -31,10 +34,35 @@ struct WherePage {
     found: Option<WhereAnswer>,
 }
 
-/// The answer: one sentence for each receiver and place, and the subscribers.
+/// The answer: one verdict for each receiver and place, and what there is to look at further.
 struct WhereAnswer {
     verdicts: Vec<String>,
+    letters: Vec<LetterRow>,
+    traced: Vec<TracedRow>,
     subscribers: SubscriberList,
+}
+
+/// The last step of the messages of a client in a trace.
+struct TracedRow {
+    trace: u64,
+    name: String,
+    link: Option<String>,
+    topic: String,
+    step: String,
+    ago: String,
+}
+
+impl TracedRow {
+    fn of(fate: &TracedFate) -> TracedRow {
+        TracedRow {
+            trace: fate.trace,
+            name: shown(&fate.client_id),
+            link: link_of(&fate.client_id),
+            topic: shown(&fate.topic),
+            step: fate.kind.name().replace('_', " "),
+            ago: seconds(clock::now().since(fate.at)),
+        }
+    }
 }
 
 pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
@@ -49,7 +77,9 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
         let found = whereabouts(&state, &wanted).await?;
         let subscribers = SubscriberList::of(&found.receivers);
         let verdicts = found.verdicts.iter().map(|verdict| in_sentence(verdict)).collect();
-        Some(WhereAnswer { verdicts, subscribers })
+        let letters = found.letters.iter().map(|letter| LetterRow::of(letter)).collect();
+        let traced = found.traced.iter().map(TracedRow::of).collect();
+        Some(WhereAnswer { verdicts, letters, traced, subscribers })
     };
     let frame = PageFrame::of(&request, &state, &login, "/where").await;
     Ok(render(&WherePage { frame, form, found }))

@@ -10,5 +10,6 @@ pub(super) mod stuck;
 pub(super) mod target;
 pub(super) mod top;
 pub(super) mod unfinished;
+mod verdicts;
 pub(super) mod waits;
 pub(super) mod whereabouts;

@@ -1,18 +1,22 @@
 //! The places where messages are, and why they wait.
 //!
 //! The answer is put together from the present state of the shards: subscriptions that match,
-//! windows and queues, delayed and retained messages, and the last dropped ones. Each shard is
-//! asked for one bounded part after the other.
+//! windows and queues, delayed and retained messages, the last dropped ones, and stored dead
+//! letters. Each shard is asked for one bounded part after the other. The traces that ran add the
+//! past.
 
 use super::ask::ask;
+use super::letters::find_letters;
 use super::sessions::find;
 use super::target::ClientTarget;
-use super::waits::{ends_with, until};
+use super::verdicts::verdicts;
 use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
+use crate::admin::traces::fates::TracedFate;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::QoS;
+use crate::persistence::letter::StoredLetter;
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::observe::query::{MessageSummary, Query, QueryAnswer, ROWS};
 use crate::shard::observe::recent_drops::RecentDrop;
@@ -20,6 +24,7 @@ use crate::shard::observe::wait_reason::WaitReason;
 use crate::shard::observe::whereabouts::{FoundMessage, FoundMessages, MatchedReceivers, Wanted};
 use crate::time::Instant;
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time for the whole answer. An answer that is not complete by then says so.
@@ -37,6 +42,10 @@ pub(crate) struct Whereabouts {
     pub(crate) in_store: Vec<(Box<str>, usize, WaitReason)>,
     /// The delayed and the dropped messages.
     pub(crate) elsewhere: Elsewhere,
+    /// The stored dead letters, the newest first.
+    pub(crate) letters: Vec<Arc<StoredLetter>>,
+    /// The last steps in traces that run or ran, the newest first.
+    pub(crate) traced: Vec<TracedFate>,
     /// The retained message of the topic.
     pub(crate) retained: Option<RetainedSummary>,
     /// The wait of the publisher: a wait reason, and a sentence.
@@ -110,6 +119,11 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<W
     if let Some(publisher) = &wanted.publisher {
         found.publisher = publisher_waits(state, observer, publisher).await?;
     }
+    let (traced, has_all_traced) = state.traces().fates(wanted);
+    // Last, because a deleted letter stays in memory for as long as this answer holds it.
+    let (letters, has_all_letters) = find_letters(state, observer, (wanted, started + TIME)).await?;
+    (found.traced, found.letters) = (traced, letters);
+    found.is_complete &= has_all_traced && has_all_letters;
     found.verdicts = verdicts(wanted, &found);
     Ok(found)
 }
@@ -208,11 +222,6 @@ impl Whereabouts {
         }
         Ok(())
     }
-
-    /// Returns the messages of a session that are in the store alone.
-    fn in_store_of(&self, client_id: &str) -> Option<&(Box<str>, usize, WaitReason)> {
-        self.in_store.iter().find(|(receiver, ..)| &**receiver == client_id)
-    }
 }
 
 fn retained(observer: &Observer, topic: &str) -> Option<RetainedSummary> {
@@ -244,70 +253,4 @@ async fn publisher_waits(
     } else {
         None
     })
-}
-
-/// Returns one sentence for each receiver and each other place of the messages.
-fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
-    let mut out = Vec::new();
-    for session in &found.receivers.sessions {
-        let name = &session.client_id;
-        let head = format!("{name} ({}, QoS {})", session.filters.join(", "), session.qos as u8);
-        let own: Vec<&FoundMessage> = found.messages.iter().filter(|row| row.receiver == *name).collect();
-        out.push(match (own.first(), found.in_store_of(name)) {
-            (Some(row), _) => format!("{head}  {}", verdict(row, own.len())),
-            (None, Some((_, count, reason))) => {
-                format!(
-                    "{head}  {}: {count} messages are in the store, perhaps this one. Until {}.",
-                    reason.name(),
-                    ends_with(reason)
-                )
-            }
-            (None, None) => format!("{head}  nothing waits for it"),
-        });
-    }
-    for (filter, members) in &found.receivers.groups {
-        out.push(format!("{filter}  a shared group with {members} members; one of them gets each message"));
-    }
-    if wanted.topic.is_some() && found.receivers.sessions.is_empty() && found.receivers.groups.is_empty() {
-        out.push("nobody that this is about is subscribed to the topic".to_owned());
-    }
-    let is_matched = |name: &str| found.receivers.sessions.iter().any(|session| &*session.client_id == name);
-    for row in found.messages.iter().filter(|row| !is_matched(&row.receiver)) {
-        out.push(format!("{}  {}", row.receiver, verdict(row, 1)));
-    }
-    let now = clock::now();
-    for DelayedRow { place, message, .. } in &found.elsewhere.delayed {
-        out.push(match until(now, place.due).filter(|_| place.due > now) {
-            Some(seconds) => format!("{}  delayed: published in {seconds:.1} s", message.topic),
-            None => format!("{}  overdue: it should be published now, and the broker is late", message.topic),
-        });
-    }
-    if let Some((reason, text)) = &found.publisher {
-        out.push(format!("publisher  {reason}: {text}"));
-    }
-    if found.retained.is_some() {
-        out.push("the topic has a retained message".to_owned());
-    }
-    for drop in found.elsewhere.dropped.iter().take(10) {
-        let ago = now.since(drop.at).as_secs();
-        out.push(format!("{}  dropped {ago} s ago: {} {}", drop.receiver, drop.cause.name(), drop.topic));
-    }
-    if !found.is_complete {
-        out.push("there is more than was looked at; name a receiver".to_owned());
-    }
-    out
-}
-
-fn verdict(row: &FoundMessage, count: usize) -> String {
-    let message = &row.message;
-    let packet = message.packet_id.map(|id| format!(" packet {},", id.get())).unwrap_or_default();
-    let sent = match (message.transmissions, message.age) {
-        (0, _) | (_, None) => String::new(),
-        (1, Some(age)) => format!(" sent once {} s ago.", age.as_secs()),
-        (times, Some(age)) => format!(" sent {times} times, first {} s ago.", age.as_secs()),
-    };
-    let until = ends_with(&message.wait);
-    let stop = if until.ends_with('.') { "" } else { "." };
-    let others = if count > 1 { format!(" {} more wait.", count - 1) } else { String::new() };
-    format!("{}:{packet}{sent} Until {until}{stop}{others}", message.wait.name())
 }

@@ -43,7 +43,7 @@ pub(crate) struct DeleteParameters {
 /// Lists dead letters, the newest first, without their payloads.
 pub(crate) async fn list(asked: Query<LetterParameters>, state: State) -> JsonAnswer {
     let listed = list_letters(&state, &asked).await?;
-    let rows: Vec<Value> = listed.letters.iter().map(|letter| row(letter)).collect();
+    let rows: Vec<Value> = listed.letters.iter().map(|letter| letter_row(letter)).collect();
     let mut body = json!({ "dead_letters": rows });
     if let Some(next) = listed.next {
         body["next"] = next.into();
@@ -61,7 +61,7 @@ pub(crate) async fn one(
 ) -> JsonAnswer {
     let permit = asked.payload.then(|| PayloadPermit::of(&state, &caller)).transpose()?;
     let (_, letter) = find_letter(&state, &path).await?;
-    let mut body = row(&letter);
+    let mut body = letter_row(&letter);
     if let Some(permit) = permit {
         body["payload"] = permit.view(&path, letter.message.payload()).json();
     }
@@ -105,7 +105,7 @@ async fn act(
 }
 
 /// Returns a dead letter as JSON, without its payload.
-fn row(letter: &StoredLetter) -> Value {
+pub(super) fn letter_row(letter: &StoredLetter) -> Value {
     let StoredLetter { place, receiver, cause, code, attempts, sent_ms, message } = letter;
     json!({
         "id": letter_name(*place),

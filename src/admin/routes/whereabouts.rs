@@ -1,11 +1,13 @@
 //! /api/v1/messages/where: where a message is, and why it waits.
 
 use super::clients::message;
+use super::dead_letters::letter_row;
 use super::json_answer::JsonAnswer;
 use super::messages::{unfinished_row, wait};
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{DelayedRow, Whereabouts, whereabouts};
 use crate::admin::state::{AdminState, State};
+use crate::admin::traces::fates::TracedFate;
 use crate::clock;
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::whereabouts::{FoundMessage, MatchedSession, Wanted};
@@ -47,6 +49,8 @@ fn body(state: &AdminState, found: &Whereabouts) -> Value {
         })).collect::<Vec<_>>(),
         "delayed": elsewhere.delayed.iter().map(delayed_row).collect::<Vec<_>>(),
         "dropped": elsewhere.dropped.iter().map(drop_row).collect::<Vec<_>>(),
+        "dead_letters": found.letters.iter().map(|letter| letter_row(letter)).collect::<Vec<_>>(),
+        "traced": found.traced.iter().map(traced_row).collect::<Vec<_>>(),
         "retained": found.retained.map(|found| json!({ "payload_bytes": found.payload, "qos": found.qos as u8 })),
         "publisher": found.publisher.as_ref().map(|(reason, text)| json!({ "reason": reason, "text": text })),
         "verdicts": found.verdicts,
@@ -77,6 +81,18 @@ pub(super) fn drop_row(drop: &RecentDrop) -> Value {
         "cause": drop.cause.name(),
         "transmissions": drop.transmissions,
         "ago": clock::now().since(drop.at).as_secs(),
+    })
+}
+
+/// Returns the last step of a message in a trace as JSON.
+fn traced_row(fate: &TracedFate) -> Value {
+    let TracedFate { trace, client_id, topic, kind, at } = fate;
+    json!({
+        "trace": trace,
+        "client": client_id,
+        "topic": topic,
+        "step": kind.name(),
+        "ago": clock::now().since(*at).as_secs(),
     })
 }
 

@@ -5,6 +5,7 @@
 //! The task runs only while a trace does.
 
 pub(super) mod book;
+pub(super) mod fates;
 mod step;
 
 use crate::broker::observer::Observer;

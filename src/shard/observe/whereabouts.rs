@@ -41,7 +41,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// Returns true if a message is one of those.
-    fn is(&self, message: &Message) -> bool {
+    pub fn is(&self, message: &Message) -> bool {
         let publisher = message.publisher();
         self.topic.as_deref().is_none_or(|topic| topic == message.topic())
             && self.publisher.as_deref().is_none_or(|name| publisher.is_empty() || publisher == name)

@@ -1,0 +1,215 @@
+//! The verdicts of `where`: one sentence or two for each receiver and each other place of the
+//! messages.
+
+use super::waits::{ends_with, until};
+use super::whereabouts::{DelayedRow, Whereabouts};
+use crate::admin::names::letter_name;
+use crate::admin::traces::fates::TracedFate;
+use crate::clock;
+use crate::persistence::letter::StoredLetter;
+use crate::shard::observe::recent_drops::RecentDrop;
+use crate::shard::observe::trace::StepKind;
+use crate::shard::observe::wait_reason::WaitReason;
+use crate::shard::observe::whereabouts::{FoundMessage, MatchedSession, Wanted};
+use crate::time::Instant;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Receivers at most of which nothing is known but drops, and as many with traces alone.
+const FURTHER: usize = 10;
+
+/// Characters of a topic in a verdict at most.
+const TOPIC: usize = 128;
+
+/// Everything that is known of one receiver.
+#[derive(Default)]
+struct OfReceiver<'a> {
+    session: Option<&'a MatchedSession>,
+    waiting: Vec<&'a FoundMessage>,
+    /// The number of messages that are in the store alone, and why they wait.
+    in_store: Option<(usize, &'a WaitReason)>,
+    letters: Vec<&'a StoredLetter>,
+    drops: Vec<&'a RecentDrop>,
+    traced: Option<&'a TracedFate>,
+}
+
+/// The receivers in the order in which they were found.
+#[derive(Default)]
+struct Receivers<'a> {
+    names: Vec<&'a str>,
+    by_name: HashMap<&'a str, OfReceiver<'a>>,
+}
+
+impl<'a> Receivers<'a> {
+    fn of(&mut self, name: &'a str) -> &mut OfReceiver<'a> {
+        self.by_name.entry(name).or_insert_with(|| {
+            self.names.push(name);
+            OfReceiver::default()
+        })
+    }
+
+    /// As [`Self::of`], but `None` for a further receiver if `room` is used up.
+    fn of_some(&mut self, name: &'a str, room: &mut usize) -> Option<&mut OfReceiver<'a>> {
+        if !self.by_name.contains_key(name) {
+            *room = room.checked_sub(1)?;
+        }
+        Some(self.of(name))
+    }
+
+    fn gather(wanted: &Wanted, found: &'a Whereabouts) -> Receivers<'a> {
+        let mut all = Receivers::default();
+        found.receivers.sessions.iter().for_each(|one| all.of(&one.client_id).session = Some(one));
+        found.messages.iter().for_each(|row| all.of(&row.receiver).waiting.push(row));
+        for (name, count, reason) in &found.in_store {
+            // The topic of these messages is not known. Only a receiver that is asked for, or that
+            // is subscribed to the topic, may have the wanted ones.
+            if wanted.receiver.is_some() || all.by_name.contains_key(&**name) {
+                all.of(name).in_store = Some((*count, reason));
+            }
+        }
+        found.letters.iter().for_each(|letter| all.of(&letter.receiver).letters.push(letter));
+        let (mut of_drops, mut of_traces) = (FURTHER, FURTHER);
+        for drop in &found.elsewhere.dropped {
+            if let Some(receiver) = all.of_some(&drop.receiver, &mut of_drops) {
+                // The letter of a drop says more than the drop.
+                let has_letter = receiver.letters.iter().any(|letter| *letter.cause == *drop.cause.name());
+                receiver.drops.extend((!has_letter).then_some(drop));
+            }
+        }
+        for fate in &found.traced {
+            if let Some(receiver) = all.of_some(&fate.client_id, &mut of_traces) {
+                receiver.traced = Some(fate);
+            }
+        }
+        all
+    }
+}
+
+/// Returns one verdict for each receiver, and one for each other place of the messages.
+pub(super) fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
+    let (now, unix_ms) = (clock::now(), clock::unix_millis());
+    let all = Receivers::gather(wanted, found);
+    let verdict = |name: &&str| all.by_name.get(*name)?.verdict(name, (now, unix_ms));
+    let subscribed = found.receivers.sessions.len();
+    let mut out: Vec<String> = all.names.iter().take(subscribed).filter_map(verdict).collect();
+    for (filter, members) in &found.receivers.groups {
+        out.push(format!("{filter}  a shared group with {members} members; one of them gets each message"));
+    }
+    if wanted.topic.is_some() && subscribed == 0 && found.receivers.groups.is_empty() {
+        out.push("nobody that this is about is subscribed to the topic".to_owned());
+    }
+    out.extend(all.names.iter().skip(subscribed).filter_map(verdict));
+    for DelayedRow { place, message, .. } in &found.elsewhere.delayed {
+        out.push(match until(now, place.due).filter(|_| place.due > now) {
+            Some(seconds) => format!("{}  delayed: published in {seconds:.1} s", message.topic),
+            None => format!("{}  overdue: it should be published now, and the broker is late", message.topic),
+        });
+    }
+    if let Some((reason, text)) = &found.publisher {
+        out.push(format!("publisher  {reason}: {text}"));
+    }
+    if found.retained.is_some() {
+        out.push("the topic has a retained message".to_owned());
+    }
+    if !found.is_complete {
+        out.push("there is more than was looked at; name a receiver".to_owned());
+    }
+    out
+}
+
+impl OfReceiver<'_> {
+    /// Returns what is known, as one line; `None` if there is nothing to say.
+    fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64)) -> Option<String> {
+        let mut parts = Vec::new();
+        match (&*self.waiting, self.in_store) {
+            ([first, others @ ..], _) => parts.push(waits(first, others)),
+            ([], Some((count, reason))) => {
+                let (reason, until) = (reason.name(), ends_with(reason));
+                parts.push(format!(
+                    "{reason}: {count} messages are in the store, perhaps this one. Until {until}."
+                ));
+            }
+            ([], None) if self.session.is_some() && self.letters.is_empty() => {
+                parts.push("nothing waits for it.".to_owned());
+            }
+            ([], None) => {}
+        }
+        parts.extend(self.letters.first().map(|newest| letters(newest, self.letters.len(), unix_ms)));
+        parts.extend(self.drops.first().map(|newest| drops(newest, self.drops.len(), now)));
+        parts.extend(self.traced.map(|fate| traced(fate, now)));
+        let head = match self.session {
+            Some(session) => format!("{name} ({}, QoS {})", session.filters.join(", "), session.qos as u8),
+            None if name.is_empty() => "no receiver".to_owned(),
+            None => name.to_owned(),
+        };
+        (!parts.is_empty()).then(|| format!("{head}  {}", parts.join(" ")))
+    }
+}
+
+/// Returns why messages wait: the first one, and then the first of each further reason.
+fn waits(first: &FoundMessage, others: &[&FoundMessage]) -> String {
+    let mut text = wait(first);
+    match others.len() {
+        0 => {}
+        1 => text.push_str(" 1 more waits."),
+        more => text.push_str(&format!(" {more} more wait.")),
+    }
+    let mut told = vec![first.message.wait.name()];
+    for row in others {
+        let reason = row.message.wait.name();
+        if !told.contains(&reason) {
+            told.push(reason);
+            text.push_str(&format!(" {}", wait(row)));
+        }
+    }
+    text
+}
+
+fn wait(row: &FoundMessage) -> String {
+    let message = &row.message;
+    let packet = message.packet_id.map(|id| format!(" packet {},", id.get())).unwrap_or_default();
+    let sent = match (message.transmissions, message.age) {
+        (0, _) | (_, None) => String::new(),
+        (1, Some(age)) => format!(" sent once {} s ago.", age.as_secs()),
+        (times, Some(age)) => format!(" sent {times} times, first {} s ago.", age.as_secs()),
+    };
+    let until = ends_with(&message.wait);
+    let stop = if until.ends_with('.') { "" } else { "." };
+    format!("{}:{packet}{sent} Until {until}{stop}", message.wait.name())
+}
+
+/// Returns what is known of stored dead letters, the newest of which is given.
+fn letters(newest: &StoredLetter, count: usize, unix_ms: u64) -> String {
+    let (name, topic) = (letter_name(newest.place), shortened(newest.message.topic()));
+    let ago = Duration::from_millis(unix_ms.saturating_sub(newest.place.dropped_ms)).as_secs();
+    let facts = format!("{name} on {topic}: {}, {ago} s ago, sent {}x.", newest.cause, newest.attempts);
+    match count {
+        1 => format!("It is a dead letter: {facts}"),
+        _ => format!("{count} are dead letters, the newest {facts}"),
+    }
+}
+
+/// Returns what is known of dropped messages, the last of which is given.
+fn drops(last: &RecentDrop, count: usize, now: Instant) -> String {
+    let (ago, cause) = (now.since(last.at).as_secs(), last.cause.name());
+    let on = if last.topic.is_empty() { String::new() } else { format!(" on {}", last.topic) };
+    match count {
+        1 => format!("1 was dropped{on}: {cause}, {ago} s ago."),
+        _ => format!("{count} were dropped, the last{on}: {cause}, {ago} s ago."),
+    }
+}
+
+/// Returns the last step of a message in a trace.
+fn traced(fate: &TracedFate, now: Instant) -> String {
+    let TracedFate { trace, topic, kind, at, .. } = fate;
+    let step = match kind {
+        StepKind::Matched => "received, and nobody was subscribed".to_owned(),
+        kind => kind.name().replace('_', " "),
+    };
+    let on = if topic.is_empty() { String::new() } else { format!(" on {}", shortened(topic)) };
+    format!("Trace {trace}, its last step{on}: {step}, {} s ago.", now.since(*at).as_secs())
+}
+
+fn shortened(topic: &str) -> &str {
+    crate::mqtt::topic::first_chars(topic, TOPIC)
+}
