@@ -4,7 +4,7 @@
 use super::entry::login_of;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
-use super::views::{clock_time, count, seconds, shown};
+use super::views::{count, date_time, seconds, shown};
 use crate::admin::access::Scope;
 use crate::admin::audit::AuditEntry;
 use crate::admin::queries::slow::slow_deliveries;
@@ -140,7 +140,7 @@ pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
     let rows = state.audit().last(ACTIONS).into_iter().map(|entry| {
         let AuditEntry { unix_ms, who, scope, source, action, target, arguments, result, .. } = entry;
         let who = format!("{who} ({scope})");
-        vec![clock_time(unix_ms), who, source, plain(action), target, arguments, plain(&result)]
+        vec![date_time(unix_ms), who, source, plain(action), target, arguments, plain(&result)]
     });
     Ok(render(&ListPage {
         frame: PageFrame::of(&request, &state, &login, "/audit").await,
