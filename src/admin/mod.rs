@@ -21,6 +21,7 @@
 //! | `terms`, `state` | the settings that a reload changes; the state of the interface, and its view of the broker |
 //! | `cookies`, `browser_login`, `login_attempt` | the cookies, the login of a request, and how one begins |
 //! | `request` | the caller and the parameters of a request |
+//! | `session_rule` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |
 //! | [`readiness`] | whether clients can connect, and whether the store commits |
 //! | [`checkup`] | what a running broker finds out about itself |
@@ -56,6 +57,7 @@ mod recent_delays;
 mod request;
 mod routes;
 mod segment;
+mod session_rule;
 mod state;
 mod terms;
 mod timeline;

@@ -46,7 +46,9 @@ impl Session {
         &self.sender.redelivery().own
     }
 
-    fn requested(&self, time: RequestedTime) -> Option<Duration> {
+    /// Returns the time that the client requested, within the operator's bounds; `None` without a
+    /// request.
+    pub fn requested(&self, time: RequestedTime) -> Option<Duration> {
         self.ack_wait.as_deref()?.time(time)
     }
 

@@ -29,6 +29,24 @@ pub struct Rules {
     known: HashMap<u64, Weak<SessionRedelivery>, foldhash::fast::FixedState>,
 }
 
+/// The rules that set the settings of a session as a whole: their numbers in file order, from 1.
+/// `None` if no rule does, so that the section `[redelivery]` holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleSources {
+    /// The rule that set the interval.
+    pub interval: Option<usize>,
+    /// The rule that set the ack timeout.
+    pub ack_timeout: Option<usize>,
+    /// The rule that set the number of resends.
+    pub attempts: Option<usize>,
+    /// The rule that set the action once a packet is exhausted.
+    pub on_exhausted: Option<usize>,
+    /// The rule that set the action after the ack timeout.
+    pub on_ack_timeout: Option<usize>,
+    /// The rules for some topics of the session. They win for the messages of these topics.
+    pub by_topic: Vec<usize>,
+}
+
 impl Rules {
     /// Creates the rules. Rules beyond [`MOST`] are left out; the configuration refuses them.
     pub fn new(defaults: &RedeliveryPolicy, rules: &[Rule]) -> Rules {
@@ -60,6 +78,31 @@ impl Rules {
         }
         self.known.insert(bits, Arc::downgrade(&redelivery));
         redelivery
+    }
+
+    /// Returns the rules behind the settings of a client. Costs as much as [`Self::resolve`].
+    pub fn sources(&self, client_id: &str, user_name: Option<&str>) -> RuleSources {
+        let concerned = self.rules.iter().zip(1..).filter(|(rule, _)| rule.concerns(client_id, user_name));
+        let mut sources = RuleSources::default();
+        for (rule, number) in concerned {
+            if rule.topic.is_some() {
+                sources.by_topic.push(number);
+                continue;
+            }
+            let RuleSources { interval, ack_timeout, attempts, on_exhausted, on_ack_timeout, .. } =
+                &mut sources;
+            for (source, is_set) in [
+                (interval, rule.interval.is_some()),
+                (ack_timeout, rule.ack_timeout.is_some()),
+                (attempts, rule.attempts.is_some()),
+                (on_exhausted, rule.on_exhausted.is_some()),
+                (on_ack_timeout, rule.on_ack_timeout.is_some()),
+            ] {
+                // The first rule that sets a setting wins.
+                *source = source.or(is_set.then_some(number));
+            }
+        }
+        sources
     }
 
     /// True if any settings may make a dead letter.

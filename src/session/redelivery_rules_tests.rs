@@ -140,3 +140,21 @@ fn a_publisher_is_kept_only_where_a_dead_letter_may_tell_of_it() {
     assert!(causes.has(DropReason::Expired) && !causes.has(DropReason::QueueRefused));
     assert!(keeps(Rule { dead_letters: Some(causes), ..Rule::default() }));
 }
+
+#[test]
+fn the_first_rule_that_sets_a_setting_is_its_source_and_rules_for_topics_stand_apart() {
+    let rules = [
+        topic("alarms/#", every(1)),
+        Rule { client_id: glob("pump-*"), ..every(2) },
+        Rule { user_name: glob("ops"), attempts: Some(9), ..Rule::default() },
+        Rule { on_exhausted: Some(OnExhausted::Keep), ..every(4) },
+    ];
+    let rules = Rules::new(&defaults(), &rules);
+    let common = RuleSources { on_exhausted: Some(4), by_topic: vec![1], ..RuleSources::default() };
+    let of = |client, user| rules.sources(client, user);
+    assert_eq!(of("pump-7", None), RuleSources { interval: Some(2), ..common.clone() });
+    let by_user = RuleSources { interval: Some(2), attempts: Some(3), ..common.clone() };
+    assert_eq!(of("pump-7", Some("ops")), by_user);
+    assert_eq!(of("lamp", None), RuleSources { interval: Some(4), ..common });
+    assert_eq!(Rules::new(&defaults(), &[]).sources("lamp", None), RuleSources::default());
+}

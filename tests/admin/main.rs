@@ -25,6 +25,7 @@ mod payloads;
 mod reload;
 mod remote;
 mod schema;
+mod session_rule;
 mod slow;
 mod topics;
 mod traces;

@@ -13,6 +13,7 @@ use crate::admin::queries::sessions::{ListParameters, find, list_sessions, refer
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{message_id, unfinished};
 use crate::admin::segment::segment;
+use crate::admin::session_rule::{RuleFact, rule_facts, topic_rules};
 use crate::admin::state::State;
 use crate::broker::question::SocketFacts;
 use crate::shard::features::administration::OperatorAction;
@@ -47,6 +48,9 @@ struct ClientPage {
     row: ClientView,
     cause: Option<String>,
     facts: Vec<(&'static str, String)>,
+    /// The redelivery settings, each with its source.
+    rule: Vec<RuleFact>,
+    topic_rules: Option<String>,
     may_act: bool,
     connected: bool,
     in_flight: Vec<MessageRow>,
@@ -110,6 +114,8 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         frame: PageFrame::of(&request, &state, &login, "/clients").await,
         cause: stall.as_ref().map(sentence),
         facts: facts(row, socket.as_ref()),
+        rule: rule_facts(&detail.redelivery),
+        topic_rules: topic_rules(&detail.redelivery),
         connected: row.connection.is_some(),
         in_flight: rows(&in_flight),
         queue: rows(&queue),

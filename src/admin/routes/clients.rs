@@ -8,6 +8,7 @@ use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::queries::waits::until;
 use crate::admin::request::limit_of;
+use crate::admin::session_rule::rule_json;
 use crate::admin::state::{AdminState, State};
 use crate::admin::timeline::NumberedMoment;
 use crate::broker::OpenListener;
@@ -71,6 +72,7 @@ pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: 
     body["in_flight_messages"] = detail.in_flight.iter().map(in_flight).collect();
     body["queue"] = detail.queue.iter().map(message).collect();
     body["subscriptions"] = detail.filters.iter().map(|filter| Value::from(&**filter)).collect();
+    body["redelivery"] = rule_json(&detail.redelivery);
     Ok(Json(body))
 }
 

@@ -13,6 +13,7 @@
 //! | [`whereabouts`] | where a message is: receivers, windows and queues |
 //! | [`by_filter`] | the sessions with a filter, and the shared groups |
 //! | [`recent_drops`] | the last dropped messages |
+//! | [`redelivery`] | the redelivery settings of one session, with their sources |
 //! | [`letters`] | the stored dead letters, page by page |
 //! | [`wait_reason`] | why a message waits, and when the wait ends |
 //! | `longest_wait` | the clients that have waited longest for an acknowledgement |
@@ -34,6 +35,7 @@ mod message_summary;
 mod notes;
 pub mod query;
 pub mod recent_drops;
+pub mod redelivery;
 pub mod session_totals;
 pub mod snapshot;
 pub(crate) mod stalled;

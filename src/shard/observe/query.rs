@@ -18,6 +18,7 @@ use crate::shard::features::delayed::{Delayed, DelayedPlace};
 use crate::shard::observe::by_filter::{self, SharedGroups};
 use crate::shard::observe::letters::{LetterFilter, LetterPage};
 use crate::shard::observe::recent_drops::RecentDrop;
+use crate::shard::observe::redelivery::SessionRule;
 use crate::shard::observe::unfinished::{self, PagePayloads, UnfinishedPage, UnfinishedPart};
 use crate::shard::observe::whereabouts::{self, FoundMessages, MatchedReceivers, Wanted};
 use crate::shard::routes::Routes;
@@ -265,6 +266,8 @@ pub struct SessionDetail {
     pub queue: Vec<MessageSummary>,
     /// The Topic Filters, the first [`ROWS`], cut as topics are.
     pub filters: Vec<Box<str>>,
+    /// The redelivery settings, with their sources.
+    pub redelivery: SessionRule,
 }
 
 /// A message in flight.
@@ -414,5 +417,6 @@ fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Ses
         in_flight: sender.view_in_flight().take(ROWS).map(in_flight).collect(),
         queue: sender.backlog.view().take(ROWS).map(|(_, delivery)| MessageSummary::of(delivery)).collect(),
         filters: entry.session.subscriptions.iter().take(ROWS).map(cut).collect(),
+        redelivery: SessionRule::of(entry, core),
     }
 }

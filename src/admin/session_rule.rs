@@ -1,0 +1,139 @@
+//! The redelivery settings of a session in the words of the configuration.
+
+use crate::session::ack_wait::format;
+use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
+use crate::shard::observe::redelivery::{SessionRule, SettingSource, Sourced};
+use serde_json::{Value, json};
+
+/// A setting, its value, and the place that the value comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RuleFact {
+    /// The key in `[redelivery]` and in its rules.
+    pub(super) setting: &'static str,
+    /// The value, as the configuration has it.
+    pub(super) value: String,
+    source: SettingSource,
+}
+
+impl RuleFact {
+    fn of<T: Copy>(setting: &'static str, sourced: Sourced<T>, value: impl Fn(T) -> String) -> RuleFact {
+        RuleFact { setting, value: value(sourced.value), source: sourced.source }
+    }
+
+    /// Returns the source for people.
+    pub(super) fn source(&self) -> String {
+        match self.source {
+            SettingSource::Client => {
+                format!("the client's own request, $homing/session/{}", self.requested())
+            }
+            SettingSource::Rule(number) => format!("rule {number} of redelivery.rules"),
+            SettingSource::Section => "section [redelivery]".to_owned(),
+        }
+    }
+
+    /// Returns the name of the setting in requests of clients.
+    fn requested(&self) -> &'static str {
+        if self.setting == "interval" { "retry-interval" } else { "ack-timeout" }
+    }
+}
+
+/// Returns the settings that act on the connections of the session's protocol version.
+pub(super) fn rule_facts(rule: &SessionRule) -> Vec<RuleFact> {
+    let is_v5 = rule.version.is_v5();
+    let mut facts = vec![RuleFact::of(if is_v5 { "ack_timeout" } else { "interval" }, rule.wait, format)];
+    if is_v5 {
+        facts.push(RuleFact::of("on_ack_timeout", rule.on_ack_timeout, |value| {
+            match value {
+                OnAckTimeout::Auto => "auto",
+                OnAckTimeout::Alarm => "alarm",
+                OnAckTimeout::Disconnect => "disconnect",
+            }
+            .to_owned()
+        }));
+    }
+    facts.push(RuleFact::of("attempts", rule.attempts, |attempts| match attempts {
+        0 => "unlimited".to_owned(),
+        some => some.to_string(),
+    }));
+    facts.push(RuleFact::of("on_exhausted", rule.on_exhausted, |value| {
+        match value {
+            OnExhausted::Disconnect => "disconnect",
+            OnExhausted::Keep => "keep",
+            OnExhausted::DeadLetter => "dead_letter",
+        }
+        .to_owned()
+    }));
+    facts
+}
+
+/// Returns the rules for topics for people; `None` if there are none.
+pub(super) fn topic_rules(rule: &SessionRule) -> Option<String> {
+    let numbers: Vec<String> = rule.by_topic.iter().map(usize::to_string).collect();
+    match &*numbers {
+        [] => None,
+        [one] => Some(format!("Rule {one} has other settings for the messages of its topic.")),
+        several => {
+            let all = several.join(", ");
+            Some(format!("Rules {all} have other settings for the messages of their topics."))
+        }
+    }
+}
+
+/// Returns the settings as JSON.
+pub(super) fn rule_json(rule: &SessionRule) -> Value {
+    let settings: Vec<Value> = rule_facts(rule)
+        .iter()
+        .map(|fact| {
+            let (source, number) = match fact.source {
+                SettingSource::Client => ("client", None),
+                SettingSource::Rule(number) => ("rule", Some(number)),
+                SettingSource::Section => ("section", None),
+            };
+            json!({ "setting": fact.setting, "value": fact.value, "source": source, "rule": number })
+        })
+        .collect();
+    json!({ "settings": settings, "topic_rules": rule.by_topic })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::packet::ProtocolVersion;
+    use std::time::Duration;
+
+    #[test]
+    fn a_client_has_the_settings_of_its_version_each_with_its_source() {
+        let sourced = |source| Sourced { value: Duration::from_secs(5), source };
+        let mut rule = SessionRule {
+            version: ProtocolVersion::V3_1_1,
+            wait: sourced(SettingSource::Rule(2)),
+            attempts: Sourced { value: 0, source: SettingSource::Section },
+            on_exhausted: Sourced { value: OnExhausted::DeadLetter, source: SettingSource::Rule(1) },
+            on_ack_timeout: Sourced { value: OnAckTimeout::Alarm, source: SettingSource::Section },
+            by_topic: vec![3],
+        };
+        let row = |setting: &str, value: &str, source: &str, rule: Option<u8>| json!({ "setting": setting, "value": value, "source": source, "rule": rule });
+        let last = [
+            row("attempts", "unlimited", "section", None),
+            row("on_exhausted", "dead_letter", "rule", Some(1)),
+        ];
+        let [attempts, exhausted] = last.clone();
+        let settings = [row("interval", "5s", "rule", Some(2)), attempts, exhausted];
+        assert_eq!(rule_json(&rule), json!({ "settings": settings, "topic_rules": [3] }));
+        rule.version = ProtocolVersion::V5;
+        rule.wait = sourced(SettingSource::Client);
+        let [attempts, exhausted] = last;
+        let settings = [
+            row("ack_timeout", "5s", "client", None),
+            row("on_ack_timeout", "alarm", "section", None),
+            attempts,
+            exhausted,
+        ];
+        assert_eq!(rule_json(&rule)["settings"], json!(settings));
+        assert!(rule_facts(&rule)[0].source().ends_with("$homing/session/ack-timeout"));
+        assert_eq!(
+            topic_rules(&rule).as_deref(),
+            Some("Rule 3 has other settings for the messages of its topic.")
+        );
+    }
+}
