@@ -26,7 +26,8 @@
 //! | [`readiness`] | whether clients can connect, and whether the store commits |
 //! | [`checkup`] | what a running broker finds out about itself |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
-//! | `timeline::collector` | the task that fills the timeline |
+//! | `trace_commands` | the beginning and the end of traces |
+//! | `timeline::collector`, `recent::sampler` | the tasks that fill the timeline and the figures |
 //! | `event_stream` | the answer of a stream of server-sent events |
 //! | `pages`, `routes` | the pages for people, and the answers for programs |
 //! | [`ctl`] | `homing ctl` |
@@ -61,6 +62,7 @@ mod session_rule;
 mod state;
 mod terms;
 mod timeline;
+mod trace_commands;
 mod traces;
 mod unread_body;
 mod wheel;

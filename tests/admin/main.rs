@@ -28,5 +28,6 @@ mod schema;
 mod session_rule;
 mod slow;
 mod topics;
+mod trace_pages;
 mod traces;
 mod wait_reasons;

@@ -29,7 +29,7 @@ pub fn get(broker: &Administered, path: &str, cookie: &str) -> (u16, String) {
 }
 
 /// Returns the hidden text of the forms of a page.
-fn csrf(page: &str) -> &str {
+pub fn csrf(page: &str) -> &str {
     let (_, rest) = page.split_once(r#"name="csrf" value=""#).expect("a form");
     rest.split('"').next().expect("the end")
 }

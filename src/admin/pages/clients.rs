@@ -4,7 +4,7 @@ use super::entry::{ActionForm, login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
 use super::timeline::TimelineDrawing;
-use super::views::{ClientView, MessageRow, bytes, count, long, sentence, shown, until, view_of};
+use super::views::{ClientView, LONG, MessageRow, bytes, count, long, sentence, shown, until, view_of};
 use crate::admin::access::Scope;
 use crate::admin::commands::{carry_out, message_action, redeliver_by};
 use crate::admin::cookies::see;
@@ -52,6 +52,8 @@ struct ClientPage {
     rule: Vec<RuleFact>,
     topic_rules: Option<String>,
     may_act: bool,
+    /// The Client Identifier for the form of a trace; `None` if it is too long for one.
+    traced_id: Option<String>,
     connected: bool,
     in_flight: Vec<MessageRow>,
     queue: Vec<MessageRow>,
@@ -116,6 +118,7 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         facts: facts(row, socket.as_ref()),
         rule: rule_facts(&detail.redelivery),
         topic_rules: topic_rules(&detail.redelivery),
+        traced_id: (row.client_id.len() <= LONG).then(|| row.client_id.to_string()),
         connected: row.connection.is_some(),
         in_flight: rows(&in_flight),
         queue: rows(&queue),

@@ -15,11 +15,12 @@ use actix_web::HttpRequest;
 use actix_web::http::Method;
 
 /// The places of the navigation, each with the scope that it needs.
-const PLACES: [(&str, &str, Scope); 11] = [
+const PLACES: [(&str, &str, Scope); 12] = [
     ("/", "Overview", Scope::Viewer),
     ("/clients", "Clients", Scope::Viewer),
     ("/topics", "Topics", Scope::Viewer),
     ("/where", "Where", Scope::Viewer),
+    ("/traces", "Traces", Scope::Operator),
     ("/timeline", "Redelivery", Scope::Viewer),
     ("/wheel", "Deadlines", Scope::Viewer),
     ("/dead-letters", "Dead letters", Scope::Viewer),

@@ -30,6 +30,7 @@ mod subscribers;
 mod theme;
 mod timeline;
 mod topics;
+mod traces;
 mod views;
 mod wheel;
 mod whereabouts;
@@ -58,6 +59,10 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/slow", web::get().to(lists::slow))
         .route("/audit", web::get().to(lists::audit))
         .route("/where", web::get().to(whereabouts::page))
+        .route("/traces", web::get().to(traces::list))
+        .route("/traces", web::post().to(traces::begin))
+        .route("/traces/{number}", web::get().to(traces::one))
+        .route("/traces/{number}/end", web::post().to(traces::end))
         .route("/timeline", web::get().to(timeline::timeline))
         .route("/wheel", web::get().to(wheel::wheel))
         .route("/login", web::get().to(login::page))

@@ -6,6 +6,7 @@ use super::letters::LetterRow;
 use super::page::{PageResult, render};
 use super::subscribers::SubscriberList;
 use super::views::{in_sentence, link_of, seconds, shown};
+use crate::admin::access::Scope;
 use crate::admin::queries::whereabouts::whereabouts;
 use crate::admin::request::read_query;
 use crate::admin::state::State;
@@ -29,6 +30,8 @@ struct WhereForm {
 #[template(path = "where.html", config = "src/admin/askama.toml")]
 struct WherePage {
     frame: PageFrame,
+    csrf: String,
+    may_act: bool,
     form: WhereForm,
     /// `None` if nothing was asked.
     found: Option<WhereAnswer>,
@@ -65,6 +68,18 @@ impl TracedRow {
     }
 }
 
+impl WhereForm {
+    /// Returns the client that a trace of the wanted messages follows; empty for none. A topic says
+    /// enough.
+    fn traced_client(&self) -> &str {
+        match (&*self.topic, &*self.publisher) {
+            ("", "") => &self.receiver,
+            ("", publisher) => publisher,
+            _ => "",
+        }
+    }
+}
+
 pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let form: WhereForm = read_query(&request)?;
@@ -82,5 +97,6 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
         Some(WhereAnswer { verdicts, letters, traced, subscribers })
     };
     let frame = PageFrame::of(&request, &state, &login, "/where").await;
-    Ok(render(&WherePage { frame, form, found }))
+    let (csrf, may_act) = (login.csrf.clone(), login.caller.scope >= Scope::Operator);
+    Ok(render(&WherePage { frame, csrf, may_act, form, found }))
 }

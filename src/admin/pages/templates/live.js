@@ -3,7 +3,8 @@
 const wanted = new Set()
 for (const each of document.querySelectorAll('[data-stream]')) wanted.add(each.dataset.stream)
 for (const each of document.querySelectorAll('[data-refresh]')) wanted.add(each.dataset.refresh)
-if (document.querySelector('[data-live]')) wanted.add('overview')
+// A trace has no stream of its own here: its page follows the seconds of the overview.
+if (wanted.delete('trace') || document.querySelector('[data-live]')) wanted.add('overview')
 
 const banner = document.querySelector('#banner')
 let source = null
@@ -65,9 +66,10 @@ const put = (element, text) => {
 // A screen reader hears of a changed problem every five seconds at most.
 let problemAt = 0
 let kindsBefore
-function overview({ ready, readiness, values, problem, kinds }) {
+function overview({ ready, readiness, values, curves, problem, kinds }) {
   if (kindsBefore !== undefined && kindsBefore !== kinds.join()) refresh('overview')
   kindsBefore = kinds.join()
+  if (document.querySelector('[data-refresh=trace]')) refresh('trace')
   for (const [key, value] of Object.entries(values)) {
     for (const element of document.querySelectorAll(`[data-live="${key}"]`)) {
       if (key === 'stuck' && element.textContent !== value) refresh('overview')

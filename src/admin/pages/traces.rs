@@ -1,0 +1,251 @@
+//! The pages of traces, for operators: begin one, all of them, and the steps of one.
+
+use super::cookies::see;
+use super::entry::{login_of, login_of_form};
+use super::frame::PageFrame;
+use super::page::{PageResult, render};
+use super::views::{clock_time, count, in_sentence, link_of, long, shown};
+use crate::admin::access::Scope;
+use crate::admin::failed::Failed;
+use crate::admin::payloads::PayloadPermit;
+use crate::admin::request::{permit, read_query};
+use crate::admin::state::State;
+use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
+use actix_web::{HttpRequest, web};
+use askama::Template;
+use serde::Deserialize;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Steps on one page.
+const STEPS: u64 = 100;
+
+/// The client and the topic that the form of a new trace begins with.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TracesForm {
+    client: String,
+    topic: String,
+}
+
+/// The form of a new trace. An empty field is none.
+#[derive(Deserialize)]
+pub(super) struct BeginForm {
+    csrf: String,
+    #[serde(default)]
+    client: Box<str>,
+    #[serde(default)]
+    topic: Box<str>,
+    #[serde(default, rename = "for")]
+    lasts: String,
+    #[serde(default)]
+    payload: bool,
+}
+
+/// The form that ends a trace.
+#[derive(Deserialize)]
+pub(super) struct EndForm {
+    csrf: String,
+}
+
+/// The steps that a page shows: those behind a number. The last ones without it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepsAsked {
+    after: Option<u64>,
+}
+
+#[derive(Template)]
+#[template(path = "traces.html", config = "src/admin/askama.toml")]
+struct TracesPage {
+    frame: PageFrame,
+    csrf: String,
+    form: TracesForm,
+    /// True if a trace may have payloads.
+    may_see: bool,
+    /// The newest first.
+    traces: Vec<TraceRow>,
+}
+
+#[derive(Template)]
+#[template(path = "trace.html", config = "src/admin/askama.toml")]
+struct TracePage {
+    frame: PageFrame,
+    csrf: String,
+    trace: TraceRow,
+    /// Sentences about steps and messages that are missing.
+    missing: Vec<String>,
+    steps: Vec<StepRow>,
+    /// The numbers behind which the earlier steps begin, and the later ones.
+    earlier: Option<u64>,
+    later: Option<u64>,
+}
+
+/// A trace in the list, and at the top of its page.
+struct TraceRow {
+    number: u64,
+    clients: String,
+    topics: String,
+    has_payloads: bool,
+    has_ended: bool,
+    /// "ended", or the time that it still runs.
+    state: String,
+    steps: String,
+}
+
+/// A step of a trace.
+struct StepRow {
+    number: u64,
+    time: String,
+    step: String,
+    name: String,
+    link: Option<String>,
+    message: String,
+    packet: String,
+    topic: String,
+    circumstances: String,
+}
+
+pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    permit(&login.caller, Scope::Operator)?;
+    let form = read_query(&request)?;
+    let listed = state.traces().list();
+    Ok(render(&TracesPage {
+        csrf: login.csrf.clone(),
+        frame: PageFrame::of(&request, &state, &login, "/traces").await,
+        form,
+        may_see: PayloadPermit::of(&state, &login.caller).is_ok(),
+        traces: items(&listed["traces"]).rev().map(TraceRow::of).collect(),
+    }))
+}
+
+/// Begins a trace, and shows it.
+pub(super) async fn begin(request: HttpRequest, state: State, form: web::Form<BeginForm>) -> PageResult {
+    let login = login_of_form(&request, &state, &form.csrf)?;
+    let given = |text: &str| (!text.is_empty()).then(|| Box::from(text));
+    let wish = TraceWish {
+        clients: given(&form.client).into_iter().collect(),
+        topics: given(&form.topic).into_iter().collect(),
+        lasts: (!form.lasts.is_empty()).then(|| form.lasts.clone()),
+        payload: form.payload,
+    };
+    let number = begin_trace(&state, &login.caller, wish).await?;
+    Ok(see(&format!("/traces/{number}")))
+}
+
+/// Shows the steps of a trace.
+pub(super) async fn one(request: HttpRequest, path: web::Path<u64>, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    permit(&login.caller, Scope::Operator)?;
+    let StepsAsked { after } = read_query(&request)?;
+    let page = |after, most| state.traces().watch(*path, (after, most), Duration::ZERO);
+    let facts = page(0, 0).await.ok_or(Failed::NoSuchTrace)?;
+    let last = number(&facts["last"]);
+    let after = after.unwrap_or_else(|| last.saturating_sub(STEPS));
+    let found = page(after, STEPS as usize).await.ok_or(Failed::NoSuchTrace)?;
+    let next = number(&found["next"]);
+    Ok(render(&TracePage {
+        csrf: login.csrf.clone(),
+        frame: PageFrame::of(&request, &state, &login, "/traces").await,
+        missing: missing(&found),
+        steps: items(&found["steps"]).map(StepRow::of).collect(),
+        earlier: (after > number(&found["steps_dropped"])).then(|| after.saturating_sub(STEPS)),
+        later: (next < number(&found["last"])).then_some(next),
+        trace: TraceRow::of(&found),
+    }))
+}
+
+/// Ends a trace, and goes back to the list.
+pub(super) async fn end(
+    request: HttpRequest,
+    path: web::Path<u64>,
+    state: State,
+    form: web::Form<EndForm>,
+) -> PageResult {
+    let login = login_of_form(&request, &state, &form.csrf)?;
+    end_trace(&state, &login.caller, *path).await?;
+    Ok(see("/traces"))
+}
+
+/// Returns sentences about what a trace does not have.
+fn missing(trace: &Value) -> Vec<String> {
+    let sentences = [
+        ("steps_dropped", "earlier steps made room for later ones."),
+        ("unfollowed_messages", "messages were not followed, because there were too many."),
+        ("lost", "steps of all traces since the start found no room."),
+    ];
+    let some = sentences.into_iter().filter(|(field, _)| number(&trace[*field]) > 0);
+    some.map(|(field, what)| format!("{} {what}", count(number(&trace[field])))).collect()
+}
+
+impl TraceRow {
+    fn of(trace: &Value) -> TraceRow {
+        let texts = |field: &str| {
+            let all: Vec<String> = items(&trace[field]).map(|one| in_sentence(&shown(text(one)))).collect();
+            all.join(", ")
+        };
+        let left = Duration::from_secs_f64(trace["left"].as_f64().unwrap_or(0.0).max(0.0));
+        let has_ended = trace["ended"] == Value::Bool(true);
+        TraceRow {
+            number: number(&trace["trace"]),
+            clients: texts("clients"),
+            topics: texts("topics"),
+            has_payloads: trace["payload"] == Value::Bool(true),
+            has_ended,
+            state: if has_ended { "ended".to_owned() } else { format!("runs for {} more", long(left)) },
+            steps: count(number(&trace["last"])),
+        }
+    }
+}
+
+impl StepRow {
+    fn of(step: &Value) -> StepRow {
+        let client = text(&step["client"]);
+        let fact = |field: &str, name: &str| match &step[field] {
+            Value::Null => None,
+            Value::String(text) => Some(format!("{name} {text}")),
+            other => Some(format!("{name} {other}")),
+        };
+        let unix_ms = number(&step["unix_ms"]);
+        let flag = (step["dup"] == Value::Bool(true)).then(|| "DUP".to_owned());
+        let packet = [
+            step["packet"].as_str().map(ToOwned::to_owned),
+            fact("packet_id", "packet"),
+            fact("qos", "QoS"),
+            flag,
+            step["payload_bytes"].as_u64().map(|bytes| format!("{bytes} bytes")),
+            fact("reason_code", "reason code"),
+        ];
+        let circumstances = [
+            step["detail"].as_str().map(ToOwned::to_owned),
+            fact("traceparent", "traceparent"),
+            fact("payload", "payload"),
+        ];
+        let joined = |parts: [Option<String>; 6]| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let [detail, traceparent, payload] = circumstances;
+        StepRow {
+            number: number(&step["n"]),
+            time: format!("{}.{:03}", clock_time(unix_ms), unix_ms % 1_000),
+            step: text(&step["step"]).replace('_', " "),
+            name: shown(client),
+            link: if client.is_empty() { None } else { link_of(client) },
+            message: step["message"].as_u64().map(|tag| tag.to_string()).unwrap_or_default(),
+            packet: joined(packet),
+            topic: text(&step["topic"]).to_owned(),
+            circumstances: joined([detail, traceparent, payload, None, None, None]),
+        }
+    }
+}
+
+fn items(value: &Value) -> std::slice::Iter<'_, Value> {
+    value.as_array().map(Vec::as_slice).unwrap_or_default().iter()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -1,0 +1,114 @@
+//! The beginning and the end of traces, for programs and for the pages.
+
+use super::access::{Caller, Scope};
+use super::audit::{AuditedAction, arguments};
+use super::commands::complete;
+use super::failed::Failed;
+use super::payloads::PayloadPermit;
+use super::problem_kind::ProblemKind;
+use super::request::permit;
+use super::state::State;
+use super::traces::book::TraceOrder;
+use crate::mqtt::topic::TopicFilter;
+use crate::shard::observe::trace::{LONGEST_CLIENT_ID, TracedPayloads};
+use crate::time::duration;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// The time of a trace if the operator names none.
+const DEFAULT: Duration = Duration::from_secs(600);
+
+/// The longest time of a trace.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// The wish for a trace, as the body of a request has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct TraceWish {
+    pub(super) clients: Vec<Box<str>>,
+    pub(super) topics: Vec<Box<str>>,
+    /// The time for which it lasts, as "10m".
+    #[serde(rename = "for")]
+    pub(super) lasts: Option<String>,
+    pub(super) payload: bool,
+}
+
+impl TraceWish {
+    fn order(self) -> Result<TraceOrder, Failed> {
+        let refuse = |what: String| Err(Failed::Parameter(what));
+        let TraceWish { clients, topics, lasts, payload } = self;
+        if clients.is_empty() && topics.is_empty() {
+            return refuse("a trace needs a client or a topic filter".to_owned());
+        }
+        if clients.iter().any(|client| client.is_empty() || client.len() > LONGEST_CLIENT_ID) {
+            return refuse(format!("a client identifier must have 1 to {LONGEST_CLIENT_ID} bytes"));
+        }
+        let is_plain =
+            |text: &str| TopicFilter::parse(text, usize::MAX).is_ok_and(|filter| !filter.is_shared());
+        if let Some(filter) = topics.iter().find(|filter| !is_plain(filter)) {
+            return refuse(format!(
+                "{filter:?} is not a topic filter, such as \"alarms/#\", or is a shared one"
+            ));
+        }
+        let lasts = match lasts {
+            None => DEFAULT,
+            Some(text) => duration::parse(&text)
+                .ok()
+                .filter(|time| (Duration::from_secs(1)..=LONGEST).contains(time))
+                .ok_or_else(|| {
+                    Failed::Parameter(format!("for is {text:?}, and must be 1s to 1h, such as \"5m\""))
+                })?,
+        };
+        let payloads = if payload { TracedPayloads::Shown } else { TracedPayloads::Hidden };
+        Ok(TraceOrder { clients, filters: topics, lasts, payloads })
+    }
+}
+
+/// Begins a trace for a caller, and writes a line of the audit log. Returns its number.
+///
+/// # Errors
+/// The caller's scope is too small, or nobody may see payloads and the trace wants them. A part of
+/// the wish is not valid, or there is no room for the trace.
+pub(super) async fn begin_trace(state: &State, caller: &Caller, wish: TraceWish) -> Result<u64, Failed> {
+    permit(caller, Scope::Operator)?;
+    if wish.payload {
+        PayloadPermit::of(state, caller)?;
+    }
+    let order = wish.order()?;
+    complete(begin_and_note(state.clone(), caller.clone(), order)).await?
+}
+
+async fn begin_and_note(state: State, caller: Caller, order: TraceOrder) -> Result<u64, Failed> {
+    let observer = state.running()?;
+    let topics = (!order.filters.is_empty()).then(|| ("topics", order.filters.join(" ")));
+    // First, because a long list of topics is cut.
+    let payload = matches!(order.payloads, TracedPayloads::Shown).then(|| ("payload", "true".to_owned()));
+    let (target, arguments) = (order.clients.join(", "), arguments(&[payload, topics]));
+    let begun = state.traces().begin(observer, order).await;
+    let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));
+    state.audit().note(&caller, &AuditedAction { action: "begin_trace", target: &target, arguments, result });
+    begun.map_err(|full| Failed::Parameter(full.to_string()))
+}
+
+/// Ends a trace for a caller, forgets its steps, and writes a line of the audit log.
+///
+/// # Errors
+/// The caller's scope is too small, or there is no such trace.
+pub(super) async fn end_trace(state: &State, caller: &Caller, number: u64) -> Result<(), Failed> {
+    permit(caller, Scope::Operator)?;
+    let is_ended = complete(end_and_note(state.clone(), caller.clone(), number)).await?;
+    if is_ended { Ok(()) } else { Err(Failed::NoSuchTrace) }
+}
+
+/// Returns false if there is no such trace.
+async fn end_and_note(state: State, caller: Caller, number: u64) -> bool {
+    // Nothing is traced before the start of the broker.
+    let is_ended = match state.observer() {
+        Some(observer) => state.traces().end(observer, number).await,
+        None => false,
+    };
+    let result = if is_ended { "done" } else { ProblemKind::NoSuchTrace.facts().slug }.to_owned();
+    let (target, arguments) = (number.to_string(), String::new());
+    state.audit().note(&caller, &AuditedAction { action: "end_trace", target: &target, arguments, result });
+    is_ended
+}
