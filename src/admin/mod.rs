@@ -17,6 +17,7 @@
 //! | `audit`, `logins`, `listing` | the actions of operators, the logins of browsers, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
+//! | `recent` | the last two minutes of a few figures |
 //! | `recent_delays` | commits and deadlines that were slow of late |
 //! | `terms`, `state` | the settings that a reload changes; the state of the interface, and its view of the broker |
 //! | `cookies`, `browser_login`, `login_attempt` | the cookies, the login of a request, and how one begins |
@@ -54,6 +55,7 @@ mod problem;
 mod problem_kind;
 mod queries;
 pub mod readiness;
+mod recent;
 mod recent_delays;
 mod request;
 mod routes;
@@ -219,6 +221,7 @@ impl AdminServer {
                 match serve((sockets, acceptor), unix, shared) {
                     Ok(servers) => {
                         let _ = started.send(Ok(servers.iter().map(Server::handle).collect::<Vec<_>>()));
+                        actix_rt::spawn(recent::sampler::sample(collected.clone()));
                         actix_rt::spawn(timeline::collector::collect(collected));
                         // They end with the stops of their handles.
                         let running: Vec<_> = servers.into_iter().map(actix_rt::spawn).collect();

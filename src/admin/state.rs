@@ -10,6 +10,7 @@ use super::listing::StuckSearch;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
+use super::recent::RecentFigures;
 use super::recent_delays::RecentDelays;
 use super::terms::AdminTerms;
 use super::timeline::Timeline;
@@ -53,6 +54,7 @@ pub(super) struct AdminState {
     requests: RequestCounts,
     /// The number of the last request.
     last_request: AtomicU64,
+    recent: RecentFigures,
     timeline: Timeline,
     /// One permit for each live stream that may be open.
     streams: Arc<Semaphore>,
@@ -156,6 +158,7 @@ impl AdminState {
             recent_delays: RecentDelays::default(),
             requests: RequestCounts::default(),
             last_request: AtomicU64::new(0),
+            recent: RecentFigures::default(),
             timeline: Timeline::default(),
             streams: Arc::new(Semaphore::new(STREAMS)),
             has_started: Notify::new(),
@@ -196,6 +199,11 @@ impl AdminState {
     /// Returns the counts of requests.
     pub(super) fn requests(&self) -> &RequestCounts {
         &self.requests
+    }
+
+    /// Returns the last two minutes of a few figures.
+    pub(super) fn recent(&self) -> &RecentFigures {
+        &self.recent
     }
 
     /// Returns the addresses of the interface.

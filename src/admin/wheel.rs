@@ -30,9 +30,17 @@ impl LastWheel {
     /// # Errors
     /// The expiry actor does not answer in time.
     pub(super) async fn now(&self, observer: &Observer) -> Result<Wheel, Failed> {
+        self.within(observer, FRESH).await
+    }
+
+    /// As [`Self::now`], with a count that is at most `age` old.
+    ///
+    /// # Errors
+    /// The expiry actor does not answer in time.
+    pub(super) async fn within(&self, observer: &Observer, age: Duration) -> Result<Wheel, Failed> {
         let mut last = self.0.lock().await;
         if let Some((at, count)) = &*last
-            && clock::now() < *at + FRESH
+            && clock::now() < *at + age
         {
             return Ok(Wheel::of(*at, count));
         }
@@ -117,6 +125,14 @@ impl Wheel {
         buckets.chunks(each).enumerate().map(stretch).collect()
     }
 
+    /// Returns the deadlines of each of the next `secs` seconds, as far as the present round knows
+    /// them. Overdue ones count in the first second.
+    pub(super) fn per_second(&self, secs: usize) -> Vec<u64> {
+        let total = |keys: &[u32; DeadlineKind::COUNT]| keys.iter().map(|keys| u64::from(*keys)).sum();
+        let buckets = self.count.buckets().map(|(end, keys)| (end.since(self.at), total(keys)));
+        by_second(buckets.chain([(Duration::ZERO, total(self.count.overdue()))]), secs)
+    }
+
     /// Returns the JSON of the API: each bucket with deadlines, and the totals. Times are in
     /// seconds.
     pub(super) fn json(&self) -> Value {
@@ -152,6 +168,19 @@ impl Wheel {
     }
 }
 
+/// Returns the sums of the deadlines of buckets by the second in which each bucket ends. A bucket
+/// that ends at a whole second belongs to the second before it.
+fn by_second(buckets: impl Iterator<Item = (Duration, u64)>, secs: usize) -> Vec<u64> {
+    let mut all = vec![0; secs];
+    for (ends_in, keys) in buckets {
+        let second = usize::try_from(ends_in.as_millis().saturating_sub(1) / 1_000).unwrap_or(usize::MAX);
+        if let Some(sum) = all.get_mut(second) {
+            *sum += keys;
+        }
+    }
+    all
+}
+
 fn add(kinds: &mut ByKind, keys: &[u32; DeadlineKind::COUNT]) {
     for (sum, keys) in kinds.iter_mut().zip(keys) {
         *sum += u64::from(*keys);
@@ -162,4 +191,17 @@ fn add(kinds: &mut ByKind, keys: &[u32; DeadlineKind::COUNT]) {
 fn named(kinds: ByKind) -> Map<String, Value> {
     let all = DeadlineKind::ALL.into_iter().zip(kinds).filter(|(_, keys)| *keys > 0);
     all.map(|(kind, keys)| (kind.name().to_owned(), keys.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_counts_in_the_second_in_which_it_ends() {
+        let buckets = [(0, 1), (1, 2), (1_000, 4), (1_001, 8), (3_000, 16), (3_001, 32), (60_000, 64)];
+        let buckets = buckets.map(|(ms, keys)| (Duration::from_millis(ms), keys));
+        assert_eq!(by_second(buckets.into_iter(), 3), [7, 8, 16]);
+        assert_eq!(by_second(buckets.into_iter(), 60)[59], 64);
+    }
 }

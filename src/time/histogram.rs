@@ -78,15 +78,7 @@ impl SharedHistogram {
     /// milliseconds. Returns zero if nothing was counted. Values beyond the last bound count as
     /// 2,097 s.
     pub fn p99(&self) -> Duration {
-        let counts = self.distribution().counts;
-        let all: u64 = counts.iter().sum();
-        let mut seen = 0;
-        let index = counts.iter().position(|count| {
-            seen += count;
-            // In 128 bits, because a count may be near the largest `u64`.
-            u128::from(seen) * 100 >= u128::from(all) * 99
-        });
-        if all == 0 { Duration::ZERO } else { Duration::from_millis(1 << index.unwrap_or(0)) }
+        self.distribution().p99().unwrap_or_default()
     }
 
     /// Returns the counts for a reader. Each count is right by itself; an event that is added
@@ -106,6 +98,30 @@ pub struct Distribution {
     pub counts: [u64; BUCKETS],
     /// The sum of all durations.
     pub sum: Duration,
+}
+
+impl Distribution {
+    /// Returns the events since an earlier moment of the same histogram.
+    pub fn since(&self, earlier: &Distribution) -> Distribution {
+        let mut counts = self.counts;
+        for (count, before) in counts.iter_mut().zip(earlier.counts) {
+            *count = count.saturating_sub(before);
+        }
+        Distribution { counts, sum: self.sum.saturating_sub(earlier.sum) }
+    }
+
+    /// Returns the time that 99 % of the events stayed below, rounded up to a power of two of
+    /// milliseconds; `None` without events. Values beyond the last bound count as 2,097 s.
+    pub fn p99(&self) -> Option<Duration> {
+        let all: u64 = self.counts.iter().sum();
+        let mut seen = 0;
+        let index = self.counts.iter().position(|count| {
+            seen += count;
+            // In 128 bits, because a count may be near the largest `u64`.
+            u128::from(seen) * 100 >= u128::from(all) * 99
+        });
+        (all > 0).then(|| Duration::from_millis(1 << index.unwrap_or(0)))
+    }
 }
 
 #[cfg(test)]

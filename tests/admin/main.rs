@@ -20,6 +20,7 @@ mod messages;
 mod metrics;
 mod mosquitto;
 mod openapi;
+mod overview;
 mod pages;
 mod payloads;
 mod reload;

@@ -17,6 +17,7 @@ const PAGES = [
   '/topics',
   '/topics?filter=pumps/%23',
   '/shared-groups',
+  '/traces',
   '/timeline',
   '/wheel',
   '/objectives',
@@ -253,6 +254,105 @@ async function topics(run) {
   for (const each of [publisher, listener]) each.close()
 }
 
+// The figures of the overview follow the broker, and each curve has its words.
+async function overview(run) {
+  const reader = await Client.connect(run.broker, 'rate-reader')
+  reader.acknowledges = true
+  await reader.subscribe('rate/#')
+  const publisher = await Client.connect(run.broker, 'rate-publisher', 4)
+  await withPage(run, { scope: 'viewer' }, async (page) => {
+    const text = (key) => page.locator(`[data-live=${key}]`).first().textContent()
+    for (const key of ['rate_in', 'rate_out', 'due']) {
+      assert.ok((await page.locator(`[data-words=${key}]`).textContent()).length > 10, `${key} has no words`)
+    }
+    const end = Date.now() + PATIENCE
+    for (let id = 1; !/^[1-9.]/.test(await text('rate_in')) || !/^below/.test(await text('ack_p99')); id += 1) {
+      assert.ok(Date.now() < end, `the rate is ${await text('rate_in')}, the wait ${await text('ack_p99')}`)
+      await publisher.publish('rate/1', 'on', id)
+    }
+    // A line has two points two seconds after the first rate.
+    const isLine = () => {
+      const points = document.querySelector('polyline[data-curve=rate_in]').getAttribute('points')
+      return /^0\.0,[\d.]+( [\d.]+,[\d.]+)+$/.test(points)
+    }
+    await page.waitForFunction(isLine)
+    assert.match(await text('up'), /\d (s|min|h)/)
+    assert.match(await text('slo_0'), /met|decided/)
+  })
+  for (const each of [reader, publisher]) each.close()
+}
+
+// A trace begins on the page of a client, shows the steps as they come, and ends.
+async function tracePages(run) {
+  const client = await Client.connect(run.broker, 'traced-1')
+  client.acknowledges = true
+  await client.subscribe('traced/#')
+  const publisher = await Client.connect(run.broker, 'traced-publisher', 4)
+  const hostile = 'traced/<img src=x onerror=alert(3)>\u202e"&'
+  await withPage(run, {}, async (page) => {
+    await page.goto(`${run.broker.url}/clients/traced-1`)
+    await page.getByRole('button', { name: 'Trace', exact: true }).click()
+    await page.getByRole('heading', { name: /^Trace \d+$/ }).waitFor()
+    assert.match(await page.locator('table.facts').textContent(), /traced-1/)
+    await publisher.publish(hostile, 'on', 1)
+    await page.getByRole('cell', { name: 'packet out', exact: true }).or(page.getByRole('cell', { name: 'sent', exact: true })).first().waitFor()
+    assert.strictEqual(await page.locator('main img').count(), 0)
+    await page.goto(`${run.broker.url}/where?topic=traced/1`)
+    await page.getByRole('button', { name: 'Trace', exact: true }).click()
+    await page.getByText('There is no step.').waitFor()
+    await publisher.publish('traced/1', 'on', 2)
+    const step = page.getByRole('cell', { name: 'acknowledged', exact: true })
+    await step.first().waitFor()
+    await fits(page, 'the page of a trace')
+    await page.goto(`${run.broker.url}/where?topic=traced/1`)
+    await page.getByText(/nothing waits for it\. Trace \d+, its last step on traced\/1: acknowledged/).waitFor()
+    await page.goto(`${run.broker.url}/traces`)
+    await fits(page, '/traces')
+    await page.getByLabel('Client', { exact: true }).fill('traced-1')
+    await page.getByLabel('The first 256 bytes of payloads').check()
+    await page.getByRole('button', { name: 'Begin' }).click()
+    await page.getByText('the first 256 bytes').waitFor()
+    for (let left = 3; left > 0; left -= 1) {
+      await page.goto(`${run.broker.url}/traces`)
+      const ends = page.getByRole('button', { name: /^End trace/ })
+      assert.strictEqual(await ends.count(), left)
+      await ends.first().click()
+      await page.getByRole('heading', { name: 'Traces', exact: true }).waitFor()
+    }
+    await page.getByText('No trace runs').waitFor()
+  })
+  await withPage(run, { scope: 'viewer', expected: ['403'] }, async (page) => {
+    await page.goto(`${run.broker.url}/clients/traced-1`)
+    assert.strictEqual(await page.getByRole('button', { name: 'Trace', exact: true }).count(), 0)
+    for (const where of ['/traces', '/traces/1/end']) assert.strictEqual(await post(page, where, { client: 'traced-1' }), 403)
+    assert.strictEqual((await page.goto(`${run.broker.url}/traces`)).status(), 403)
+  })
+  for (const each of [client, publisher]) each.close()
+}
+
+// Where a parked message is, and the settings that hold for a client.
+async function whereAndPolicy(run) {
+  const client = await deaf(run.broker, 'letter-1', 5, 'letter/1')
+  const [{ mid }] = (await run.broker.api('GET', '/api/v1/clients/letter-1/inflight')).messages
+  await run.broker.api('POST', `/api/v1/clients/letter-1/messages/${mid}/park`)
+  const [{ id }] = (await run.broker.api('GET', '/api/v1/dead-letters?receiver=letter-1')).dead_letters
+  await withPage(run, {}, async (page) => {
+    await page.goto(`${run.broker.url}/where?topic=letter/1`)
+    await page.getByText(`It is a dead letter: ${id} on letter/1: parked`).waitFor()
+    await page.getByRole('link', { name: id }).click()
+    await page.getByRole('button', { name: 'Delete' }).click()
+    await page.goto(`${run.broker.url}/clients/pump-7`)
+    const row = (setting) => page.locator('tr', { hasText: setting }).filter({ has: page.locator('code') })
+    assert.match(await row('ack_timeout').first().textContent(), /ack_timeout10mrule 1 of redelivery\.rules/)
+    assert.match(await row('attempts').textContent(), /section \[redelivery\]/)
+  })
+  await withPage(run, { scope: 'admin' }, async (page) => {
+    await page.goto(`${run.broker.url}/audit`)
+    assert.match(await page.locator('tbody tr').first().textContent(), /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/)
+  })
+  client.close()
+}
+
 // Posts a form from a page of a login. Returns the status.
 async function post(page, where, fields) {
   const csrf = await page.locator('[name=csrf]').first().inputValue()
@@ -368,7 +468,14 @@ async function accessible(run) {
   await run.broker.api('POST', `/api/v1/clients/parked-1/messages/${mid}/park`)
   client.close()
   const [{ id }] = (await run.broker.api('GET', '/api/v1/dead-letters')).dead_letters
-  const pages = [...PAGES, '/dead-letters', `/dead-letters/${id}?payload=true`]
+  const pages = [...PAGES, '/dead-letters', `/dead-letters/${id}?payload=true`, '/where?topic=parked/1']
+  await withPage(run, {}, async (page) => {
+    assert.strictEqual(await post(page, '/traces', { client: 'pump-8', topic: 'pumps/8' }), 200)
+    const last = (await run.broker.api('GET', '/api/v1/traces')).traces.pop()
+    pages.push(`/traces/${last.trace}`)
+    const traced = await deaf(run.broker, 'pump-8', 5, 'pumps/8')
+    traced.close()
+  })
   // Two tabs share the pages, because axe computes in the thread of its page.
   await Promise.all([0, 1].map((tab) => noViolations(run, pages.filter((_, n) => n % 2 === tab))))
 }
@@ -496,6 +603,9 @@ const CASES = [
   ['6 a 3.1.1 client gets a message again, a 5.0 client is only disconnected', redeliver],
   ['7 client ids break nothing', hostileIds],
   ['topics: who gets a message, what is retained, and its deletion', topics],
+  ['overview: rates, waits, objectives and their curves', overview],
+  ['traces: begun on a page, their steps, and their end', tracePages],
+  ['where finds a dead letter, a client has its policy, the audit its dates', whereAndPolicy],
   ['9 axe finds nothing, and nothing is too wide', accessible],
   ['10 the keyboard is enough', keyboard],
   ['11 the pages work without JavaScript', withoutJavaScript],
@@ -515,6 +625,7 @@ async function main() {
   try {
     run.browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args, handleSIGTERM: false })
     broker.settings = ['[redelivery]', 'ack_timeout = "5s"', '[[redelivery.rules]]', 'client_id = "pump-*"', 'ack_timeout = "10m"']
+    broker.settings.push('[[slo]]', 'name = "rates"', 'topic = "rate/#"', 'within = "10s"', 'target = 0.9')
     await broker.start()
     const stuck = await deaf(broker, 'pump-7')
     console.log(`Chromium ${run.browser.version()}`)

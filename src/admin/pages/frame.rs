@@ -2,7 +2,7 @@
 
 use super::assets::{ICON, SCRIPT, STYLE};
 use super::problems::problems;
-use super::views::count;
+use super::views::{count, long};
 use crate::admin::access::{Caller, Scope};
 use crate::admin::cookies::theme_cookie_of;
 use crate::admin::logins::LoggedIn;
@@ -11,6 +11,7 @@ use crate::admin::readiness::Readiness;
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::time::Instant;
 use actix_web::HttpRequest;
 use actix_web::http::Method;
 
@@ -202,6 +203,7 @@ impl Status {
             is_ready: readiness.is_ready(),
             readiness: readiness.title(),
             figures: vec![
+                figure("up", "up", long(clock::now().since(Instant::ZERO))),
                 figure("online", "online", count(total.connected)),
                 figure("away", "away", count(total.away())),
                 figure("stuck", "stuck", format!("{}{more}", stuck.rows.len())),

@@ -9,7 +9,7 @@
 //! | `problems` | what is wrong with the broker, and what to do |
 //! | `frame`, `page` | the frame of every page, and the page of an error |
 //! | `entry` | the rules by which a request belongs to a login |
-//! | `timeline`, `subscribers` | parts of pages, too |
+//! | `timeline`, `subscribers`, `gauges` | parts of pages, too |
 //! | all others | one page each, or a few |
 
 mod assets;
@@ -17,6 +17,7 @@ mod clients;
 pub(super) mod docs;
 pub(super) mod entry;
 mod frame;
+mod gauges;
 mod letters;
 mod lists;
 pub(super) mod live;

@@ -1,16 +1,14 @@
-//! The overview: the figures of the broker, and its stuck clients.
+//! The overview: the stuck clients, the present rates and waits, and the figures of the broker.
 
 use super::entry::login_of;
 use super::frame::{PageFigure, PageFrame};
+use super::gauges::Gauges;
 use super::page::{PageResult, render};
 use super::problems::{BrokerProblem, problems};
-use super::views::{ClientView, bytes, count, long, view_of};
+use super::views::{ClientView, bytes, count, view_of};
 use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
-use crate::clock;
-use crate::expiry::statistics::AHEAD;
-use crate::time::Instant;
 use actix_web::HttpRequest;
 use askama::Template;
 
@@ -24,6 +22,7 @@ struct OverviewPage {
     problems: Vec<BrokerProblem>,
     stuck: Vec<ClientView>,
     more: bool,
+    gauges: Gauges,
     groups: Vec<(&'static str, Vec<PageFigure>)>,
 }
 
@@ -31,7 +30,7 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.running()?;
     let found = stuck_clients(&state).await;
-    let groups = totals(observer);
+    let (groups, gauges) = (totals(observer), Gauges::of(&state, observer).await);
     let more = found.has_more || found.rows.len() > STUCK;
     let frame = PageFrame::of(&request, &state, &login, "/").await;
     Ok(render(&OverviewPage {
@@ -39,6 +38,7 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
         problems: problems(&state, observer).await,
         stuck: found.rows.iter().take(STUCK).map(|row| view_of(&state, row)).collect(),
         more,
+        gauges,
         groups,
     }))
 }
@@ -49,16 +49,7 @@ pub(super) fn totals(observer: &Observer) -> Vec<(&'static str, Vec<PageFigure>)
     let counters = &total.counters;
     let shared = observer.shared();
     let figure = |name, key, value| PageFigure { name, key, value };
-    let up = clock::now().since(Instant::ZERO);
     let held = format!("{} of {}", bytes(statistics.memory()), bytes(statistics.memory_limit()));
-    let due = AHEAD.into_iter().zip(statistics.expiry.due());
-    let within = |secs| match secs {
-        1 => "due within 1 s",
-        10 => "due within 10 s",
-        _ => "due within 1 min",
-    };
-    let mut deadlines = vec![figure("deadlines", "deadlines", count(statistics.expiry.keys()))];
-    deadlines.extend(due.map(|(secs, keys)| figure(within(secs), "", count(keys))));
     vec![
         (
             "Messages",
@@ -79,12 +70,10 @@ pub(super) fn totals(observer: &Observer) -> Vec<(&'static str, Vec<PageFigure>)
                 figure("disconnected for a missing acknowledgement", "", count(counters.disconnected)),
             ],
         ),
-        ("Deadlines", deadlines),
         (
             "Broker",
             vec![
                 figure("version", "", env!("CARGO_PKG_VERSION").to_owned()),
-                figure("up", "", long(up)),
                 figure("subscriptions", "subscriptions", count(total.subscriptions)),
                 figure("memory", "memory", held),
             ],

@@ -23,7 +23,7 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
     let details = OverviewDetail::read(asked.detail.as_deref())?;
     let observer = state.running()?;
     let (statistics, shared) = (observer.statistics(), observer.shared());
-    let (now, total) = (clock::now(), statistics.total());
+    let (now, total, recent) = (clock::now(), statistics.total(), state.recent().view());
     let due: serde_json::Map<String, Value> = AHEAD
         .into_iter()
         .zip(statistics.expiry.due())
@@ -47,6 +47,12 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
         },
         "dropped": total.counters.drops.total(),
         "last_drop_ago": statistics.last_drop().map(|last| now.since(last).as_secs()),
+        "recent": {
+            "received_per_second": recent.received.last(),
+            "sent_per_second": recent.sent.last(),
+            "ack_p99": recent.ack_p99.map(|p99| p99.as_secs_f64()),
+            "commit_p99": recent.commit_p99.map(|p99| p99.as_secs_f64()),
+        },
         "memory": { "bytes": statistics.memory(), "limit": statistics.memory_limit() },
         "store": StoreState::of(observer, now).map(store),
         "expiry": { "keys": statistics.expiry.keys(), "due_within": due },

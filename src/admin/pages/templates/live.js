@@ -76,6 +76,12 @@ function overview({ ready, readiness, values, curves, problem, kinds }) {
       put(element, value)
     }
   }
+  for (const line of document.querySelectorAll('[data-curve]')) {
+    const curve = curves[line.dataset.curve]
+    if (!curve) continue
+    line.setAttribute('points', curve.points)
+    put(document.querySelector(`[data-words="${line.dataset.curve}"]`), curve.words)
+  }
   for (const element of document.querySelectorAll('[data-live="readiness"]')) {
     element.className = ready ? 'ready' : 'problem'
     put(element, readiness)
