@@ -18,7 +18,6 @@
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
 //! | `recent` | the last two minutes of a few figures |
-//! | `recent_delays` | commits and deadlines that were slow of late |
 //! | `terms`, `state` | the settings that a reload changes; the state of the interface, and its view of the broker |
 //! | `cookies`, `browser_login`, `login_attempt` | the cookies, the login of a request, and how one begins |
 //! | `request` | the caller and the parameters of a request |
@@ -56,7 +55,6 @@ mod problem_kind;
 mod queries;
 pub mod readiness;
 mod recent;
-mod recent_delays;
 mod request;
 mod routes;
 mod segment;

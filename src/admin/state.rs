@@ -11,7 +11,6 @@ use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
 use super::recent::RecentFigures;
-use super::recent_delays::RecentDelays;
 use super::terms::AdminTerms;
 use super::timeline::Timeline;
 use super::traces::Traces;
@@ -50,7 +49,6 @@ pub(super) struct AdminState {
     process: ProcessTag,
     stuck: StuckSearch,
     wheel: LastWheel,
-    recent_delays: RecentDelays,
     requests: RequestCounts,
     /// The number of the last request.
     last_request: AtomicU64,
@@ -155,7 +153,6 @@ impl AdminState {
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: StuckSearch::default(),
             wheel: LastWheel::default(),
-            recent_delays: RecentDelays::default(),
             requests: RequestCounts::default(),
             last_request: AtomicU64::new(0),
             recent: RecentFigures::default(),
@@ -245,11 +242,6 @@ impl AdminState {
     /// Returns the last search for stuck clients.
     pub(super) fn stuck(&self) -> &StuckSearch {
         &self.stuck
-    }
-
-    /// Returns the delays of the last minutes.
-    pub(super) fn recent_delays(&self) -> &RecentDelays {
-        &self.recent_delays
     }
 
     /// Returns the timeline of redelivery.

@@ -5,7 +5,6 @@ use super::views::{in_sentence, seconds, view_of};
 use crate::admin::listing::StuckClients;
 use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::readiness::StoreState;
-use crate::admin::recent_delays::SlowPart;
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -15,6 +14,9 @@ use std::time::Duration;
 
 /// Time for which a drop is a problem.
 const LATELY: Duration = Duration::from_mins(10);
+
+/// A commit that takes so long, or a deadline that is so late, is felt. A bound of the histograms.
+const SLOW: Duration = Duration::from_millis(256);
 
 /// Characters of a client identifier in a text.
 const NAME: usize = 64;
@@ -123,7 +125,7 @@ pub(crate) async fn problems(state: &State, observer: &Observer) -> Vec<BrokerPr
     found.of_threads_and_memory(observer, now);
     found.of_stuck_clients(state, &stuck);
     found.of_deliveries(observer, &total, now);
-    found.of_delays(state, observer, now);
+    found.of_delays(state);
     found.of_configuration(observer);
     let mut all = found.0;
     // A stable order: an objective stays before the next one.
@@ -190,16 +192,19 @@ impl Problems {
         }
     }
 
-    fn of_delays(&mut self, state: &State, observer: &Observer, now: Instant) {
-        let commits = observer.statistics().store().map(|store| store.commit_time.distribution());
-        let lateness = observer.statistics().expiry.lateness.distribution();
-        let slow = state.recent_delays().now(now, &commits.unwrap_or_default(), &lateness);
-        for part in slow {
-            let (kind, what) = match part {
-                SlowPart::Commits => (BrokerProblemKind::SlowCommits, "commits take"),
-                SlowPart::Deadlines => (BrokerProblemKind::LateDeadlines, "deadlines are late by"),
-            };
-            self.add(kind, format!("More than 1 % of the {what} more than 256 ms."));
+    fn of_delays(&mut self, state: &State) {
+        let recent = state.recent().view();
+        for (kind, p99, what) in [
+            (BrokerProblemKind::SlowCommits, recent.commit_p99, "commits of the last minute took"),
+            (
+                BrokerProblemKind::LateDeadlines,
+                recent.lateness_p99,
+                "deadlines of the last minute were late by",
+            ),
+        ] {
+            if p99.is_some_and(|p99| p99 > SLOW) {
+                self.add(kind, format!("More than 1 % of the {what} {} ms or more.", SLOW.as_millis()));
+            }
         }
     }
 

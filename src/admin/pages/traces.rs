@@ -1,11 +1,11 @@
 //! The pages of traces, for operators: begin one, all of them, and the steps of one.
 
-use super::cookies::see;
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
 use super::views::{clock_time, count, in_sentence, link_of, long, shown};
 use crate::admin::access::Scope;
+use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::payloads::PayloadPermit;
 use crate::admin::request::{permit, read_query};

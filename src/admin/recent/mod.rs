@@ -1,5 +1,5 @@
 //! The last two minutes of a few figures: rates of messages, and the 99th percentiles of the waits
-//! for acknowledgements and commits. 4 KiB.
+//! for acknowledgements, commits and deadlines. 6 KiB.
 //!
 //! A task on the thread of the interface takes the figures from the last reports of the shards. So
 //! the history costs the shards nothing. It is for people who look now; Prometheus keeps more.
@@ -45,6 +45,8 @@ pub(super) struct WaitSample {
     pub(super) ack: Distribution,
     /// The durations of commits.
     pub(super) commit: Distribution,
+    /// The times by which deadlines were late.
+    pub(super) lateness: Distribution,
 }
 
 /// What the last two minutes show.
@@ -59,6 +61,8 @@ pub(super) struct RecentView {
     pub(super) ack_p99: Option<Duration>,
     /// The same for commits.
     pub(super) commit_p99: Option<Duration>,
+    /// The same for the lateness of deadlines.
+    pub(super) lateness_p99: Option<Duration>,
 }
 
 /// The samples, the newest last.
@@ -115,6 +119,7 @@ impl RecentFigures {
             sent: rates(|sample| sample.sent),
             ack_p99: p99(|waits| &waits.ack),
             commit_p99: p99(|waits| &waits.commit),
+            lateness_p99: p99(|waits| &waits.lateness),
         }
     }
 }
@@ -132,7 +137,7 @@ mod tests {
     fn take(figures: &RecentFigures, secs: u64, received: u64, acks: &Histogram) {
         let at = Instant::from_millis(secs * 1_000);
         let none = Histogram::default().distribution();
-        let waits = WaitSample { ack: acks.distribution(), commit: none };
+        let waits = WaitSample { ack: acks.distribution(), commit: none.clone(), lateness: none };
         figures.take(MessageSample { at, received, sent: received * 3 }, waits);
     }
 
@@ -165,6 +170,6 @@ mod tests {
         assert_eq!(figures.view().ack_p99, Some(Duration::from_millis(4)));
         let samples = figures.samples();
         let held = SAMPLES * size_of::<MessageSample>() + (DISTRIBUTIONS + 1) * size_of::<WaitSample>();
-        assert!(samples.waits.len() <= DISTRIBUTIONS && held <= 5 << 10, "{held} bytes");
+        assert!(samples.waits.len() <= DISTRIBUTIONS && held <= 6 << 10, "{held} bytes");
     }
 }

@@ -35,5 +35,6 @@ fn samples_of(observer: &Observer) -> (MessageSample, WaitSample) {
     let commit = statistics
         .store()
         .map_or_else(|| SharedHistogram::default().distribution(), |store| store.commit_time.distribution());
-    (messages, WaitSample { ack: ack.distribution(), commit })
+    let lateness = statistics.expiry.lateness.distribution();
+    (messages, WaitSample { ack: ack.distribution(), commit, lateness })
 }
