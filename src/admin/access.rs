@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// SHA-256 of what stands for a credential in its file.
-pub(super) type Fingerprint = [u8; 32];
+pub(super) type CredentialFingerprint = [u8; 32];
 
 /// What a caller may do. Each scope may do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ pub struct Caller {
     /// What the caller may do.
     pub scope: Scope,
     /// The credential that the caller has shown; `None` on the Unix socket.
-    pub(super) credential: Option<Fingerprint>,
+    pub(super) credential: Option<CredentialFingerprint>,
     /// The request by which the caller asks.
     pub(super) origin: Origin,
 }

@@ -14,12 +14,14 @@
 //! | `problem`, `failed` | error answers (RFC 9457) |
 //! | `https` | the scheme and the certificate of the addresses |
 //! | `unread_body` | the refusal of a request whose body may never end |
-//! | `audit`, `logins`, `listing` | the actions of operators, the logins of browsers, a page of sessions |
+//! | `audit`, `logins`, `listing` | the actions of operators, the logins, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
 //! | `recent` | the last two minutes of a few figures |
-//! | `terms`, `state` | the settings that a reload changes; the state of the interface, and its view of the broker |
-//! | `cookies`, `browser_login`, `login_attempt` | the cookies, the login of a request, and how one begins |
+//! | `terms` | the settings that a reload changes |
+//! | `state` | the state of the interface, and its view of the broker |
+//! | `cookies`, `browser_login` | the cookies, and the login of a request |
+//! | `login_attempt` | how a login begins, and why it is refused |
 //! | `request` | the caller and the parameters of a request |
 //! | `session_rule` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |
@@ -30,6 +32,7 @@
 //! | `timeline::collector`, `recent::sampler` | the tasks that fill the timeline and the figures |
 //! | `event_stream` | the answer of a stream of server-sent events |
 //! | `pages`, `routes` | the pages for people, and the answers for programs |
+//! | `middleware` | what surrounds every request |
 //! | [`ctl`] | `homing ctl` |
 
 pub mod access;
@@ -47,6 +50,7 @@ mod listing;
 mod login_attempt;
 mod logins;
 pub mod metrics;
+mod middleware;
 mod names;
 mod pages;
 mod payloads;
@@ -71,30 +75,20 @@ use crate::auth::file_error::FileError;
 use crate::broker::StartError;
 use crate::broker::bind::{self, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
-use crate::clock;
 use crate::config::{Admin, Config};
 use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::live::LiveTls;
 use crate::scheduling;
-use access::{PeerUser, RequestNumber};
-use actix_web::body::MessageBody;
-use actix_web::dev::{Server, ServerHandle, ServiceRequest, ServiceResponse};
-use actix_web::error::InternalError;
+use access::PeerUser;
+use actix_web::dev::{Server, ServerHandle};
 use actix_web::http::KeepAlive;
-use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
-};
-use actix_web::middleware::{Next, from_fn};
+use actix_web::middleware::from_fn;
 use actix_web::web::{Data, PayloadConfig, route};
-use actix_web::{App, Error, HttpMessage, HttpServer, ResponseError};
+use actix_web::{App, HttpServer};
 use credentials::file::CredentialFile;
-use failed::Failed;
 use https::Scheme;
-use pages::entry::PageReader;
+use middleware::{HEAD, count, guard};
 use pages::page;
-use problem::{problem_answer, problem_body, respond};
-use problem_kind::ProblemKind;
 pub use routes::api_paths;
 use rustls::ServerConfig;
 use state::AdminState;
@@ -112,10 +106,6 @@ use terms::AdminTerms;
 /// has proven who asks.
 const CONNECTIONS: usize = 256;
 
-/// Time for the head of a request. A thousand clients that send one byte a second hold all places
-/// for 1,000 / 256 times as long: 12 s. A TLS handshake before it may take as long again.
-const HEAD: Duration = Duration::from_secs(3);
-
 /// Time for which sent bytes may stay unacknowledged. A client that stops reading is closed then,
 /// because the HTTP server has no such time of its own.
 const UNREAD: Duration = Duration::from_secs(30);
@@ -128,29 +118,8 @@ const SOCKET_MODE: u32 = 0o660;
 /// would keep others out for minutes while slow clients hold the places.
 const BACKLOG: u32 = 1_024;
 
-/// Time for a whole request, with its body and the answers of the shards.
-const REQUEST: Duration = Duration::from_secs(10);
-
-/// Time for a whole request of somebody who proves nothing. Otherwise a slow body would hold a
-/// place for three times as long as a slow head. What everybody may ask needs no answer of a shard.
-const UNPROVEN_REQUEST: Duration = HEAD;
-
 /// Bytes of the body of a request at most.
 const BODY: usize = 64 << 10;
-
-/// Headers of every answer. No answer may be stored, framed, or load anything from elsewhere.
-const HEADERS: [(HeaderName, &str); 4] = [
-    (CACHE_CONTROL, "no-store"),
-    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (REFERRER_POLICY, "no-referrer"),
-    (
-        CONTENT_SECURITY_POLICY,
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    ),
-];
-
-/// The header of an answer that has the number of its request. The audit log has the number, too.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The running interface. Dropping the value stops it.
 pub struct AdminServer {
@@ -362,112 +331,4 @@ fn serve(
         servers.push(server.listen_uds(unix)?.run());
     }
     Ok(servers)
-}
-
-/// Refuses a request whose Host is not this interface, and one whose body has no length. No answer
-/// may be stored.
-async fn guard(
-    request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let number = request.app_data::<Data<AdminState>>().map_or(0, |state| state.next_request());
-    request.extensions_mut().insert(RequestNumber(number));
-    // No name is resolved to a Unix socket.
-    let is_unix = request.conn_data::<PeerUser>().is_some();
-    let own = is_unix
-        || request.app_data::<Data<AdminState>>().is_some_and(|state| {
-            let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-            host.is_some_and(|host| state.is_own_host(host))
-        });
-    let mut response = if unread_body::has_no_length(&request) {
-        unread_body::refuse(request)
-    } else if own {
-        let proven = PageReader::of(request.request()).is_ok();
-        let time = if proven { REQUEST } else { UNPROVEN_REQUEST };
-        // Keeps no copy of the request, because the router needs the only one.
-        match tokio::time::timeout(time, answered(request, next)).await {
-            Ok(response) => response?,
-            Err(_) => return Err(late(number)),
-        }
-    } else {
-        let detail = "the Host header names neither loopback, nor an address of this interface, nor a name in admin.hosts";
-        request.into_response(problem_answer(ProblemKind::ForeignHost, detail))
-    };
-    add_headers(response.headers_mut(), number);
-    Ok(response)
-}
-
-/// Returns the answer to a request that was not complete in time. It is an error, because the
-/// request is gone.
-fn late(number: u64) -> Error {
-    let mut response = Failed::Late.error_response();
-    add_headers(response.headers_mut(), number);
-    InternalError::from_response(Failed::Late, response).into()
-}
-
-/// Adds the headers of every answer: those that are fixed, and the number of the request.
-fn add_headers(headers: &mut HeaderMap, number: u64) {
-    headers.insert(REQUEST_ID, HeaderValue::from(number));
-    for (name, value) in HEADERS {
-        // The files of the pages are the only answers that may be stored.
-        if !headers.contains_key(&name) {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-    }
-}
-
-/// Returns the answer to a request: an error in the form that its reader expects.
-async fn answered(
-    request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse, Error> {
-    let response = next.call(request).await?.map_into_boxed_body();
-    Ok(page::framed(in_own_words(response)).await)
-}
-
-/// Returns a problem in place of an error that the HTTP server found in a request for programs,
-/// such as a number of a trace that is none. All others are as they were.
-fn in_own_words(response: ServiceResponse) -> ServiceResponse {
-    let found = response.response().error().filter(|error| error.as_error::<Failed>().is_none());
-    let Some(found) = found.filter(|_| page::is_for_programs(response.request().path())) else {
-        return response;
-    };
-    let body = problem_body(ProblemKind::InvalidRequest, response.status(), &found.to_string());
-    response.into_response(respond(&body))
-}
-
-/// Counts a request and its duration.
-async fn count(
-    request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let began = clock::nanos();
-    let state = request.app_data::<Data<AdminState>>().cloned();
-    let answer = next.call(request).await;
-    let took = Duration::from_nanos(clock::nanos().saturating_sub(began));
-    let (route, status) = match &answer {
-        Ok(response) => (response.request().match_pattern(), response.status()),
-        Err(error) => (None, error.as_response_error().status_code()),
-    };
-    if let Some(state) = state {
-        state.requests().count(route, status.as_u16(), took);
-    }
-    answer
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use actix_web::http::StatusCode;
-
-    #[test]
-    fn the_answer_to_a_late_request_has_the_headers_of_every_answer() {
-        let error = late(7);
-        assert_eq!(error.as_response_error().status_code(), StatusCode::REQUEST_TIMEOUT);
-        let answer = error.error_response();
-        assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);
-        for (name, value) in HEADERS {
-            assert_eq!(answer.headers().get(&name).map(HeaderValue::as_bytes), Some(value.as_bytes()));
-        }
-    }
 }

@@ -11,7 +11,7 @@ pub(super) const LATE: Duration = Duration::from_secs(10);
 
 /// The readiness of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Readiness {
+pub(super) enum BrokerReadiness {
     /// Clients cannot connect yet.
     Starting,
     Stopping,
@@ -33,39 +33,39 @@ pub struct StoreState {
     pub commit_p99: Duration,
 }
 
-impl Readiness {
+impl BrokerReadiness {
     /// Returns the readiness now. `observer` is `None` while the broker starts.
-    pub(super) fn of(observer: Option<&Observer>, now: Instant) -> Readiness {
-        let Some(observer) = observer else { return Readiness::Starting };
+    pub(super) fn of(observer: Option<&Observer>, now: Instant) -> BrokerReadiness {
+        let Some(observer) = observer else { return BrokerReadiness::Starting };
         if observer.statistics().is_stopping() {
-            return Readiness::Stopping;
+            return BrokerReadiness::Stopping;
         }
-        StoreState::of(observer, now).map_or(Readiness::Ready, StoreState::readiness)
+        StoreState::of(observer, now).map_or(BrokerReadiness::Ready, StoreState::readiness)
     }
 
     /// Returns true if clients can connect and the store commits.
     pub(super) fn is_ready(self) -> bool {
-        self == Readiness::Ready
+        self == BrokerReadiness::Ready
     }
 
     /// Returns the names of the phase and of the state of the store.
     pub(super) fn checks(self) -> (&'static str, &'static str) {
         match self {
-            Readiness::Starting => ("starting", "ok"),
-            Readiness::Stopping => ("stopping", "ok"),
-            Readiness::StoreFull => ("ready", "full"),
-            Readiness::StoreLate => ("ready", "late"),
-            Readiness::Ready => ("ready", "ok"),
+            BrokerReadiness::Starting => ("starting", "ok"),
+            BrokerReadiness::Stopping => ("stopping", "ok"),
+            BrokerReadiness::StoreFull => ("ready", "full"),
+            BrokerReadiness::StoreLate => ("ready", "late"),
+            BrokerReadiness::Ready => ("ready", "ok"),
         }
     }
 
     /// Returns the words for people.
     pub(super) fn title(self) -> &'static str {
         match self {
-            Readiness::Starting => "Starting",
-            Readiness::Stopping => "Stopping",
-            Readiness::StoreFull | Readiness::StoreLate => "Not ready",
-            Readiness::Ready => "Ready",
+            BrokerReadiness::Starting => "Starting",
+            BrokerReadiness::Stopping => "Stopping",
+            BrokerReadiness::StoreFull | BrokerReadiness::StoreLate => "Not ready",
+            BrokerReadiness::Ready => "Ready",
         }
     }
 }
@@ -86,12 +86,12 @@ impl StoreState {
         self.oldest_uncommitted > LATE
     }
 
-    fn readiness(self) -> Readiness {
+    fn readiness(self) -> BrokerReadiness {
         // A full store says what to do; its changes wait for room, so they are late as well.
         match (self.is_full, self.is_late()) {
-            (true, _) => Readiness::StoreFull,
-            (false, true) => Readiness::StoreLate,
-            (false, false) => Readiness::Ready,
+            (true, _) => BrokerReadiness::StoreFull,
+            (false, true) => BrokerReadiness::StoreLate,
+            (false, false) => BrokerReadiness::Ready,
         }
     }
 }

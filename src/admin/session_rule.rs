@@ -2,7 +2,7 @@
 
 use crate::session::ack_wait::format;
 use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
-use crate::shard::observe::redelivery::{SessionRule, SettingSource, Sourced};
+use crate::shard::observe::redelivery::{SessionRule, SettingSource, SourcedSetting};
 use serde_json::{Value, json};
 
 /// A setting, its value, and the place that the value comes from.
@@ -16,7 +16,11 @@ pub(super) struct RuleFact {
 }
 
 impl RuleFact {
-    fn of<T: Copy>(setting: &'static str, sourced: Sourced<T>, value: impl Fn(T) -> String) -> RuleFact {
+    fn of<T: Copy>(
+        setting: &'static str,
+        sourced: SourcedSetting<T>,
+        value: impl Fn(T) -> String,
+    ) -> RuleFact {
         RuleFact { setting, value: value(sourced.value), source: sourced.source }
     }
 
@@ -103,13 +107,13 @@ mod tests {
 
     #[test]
     fn a_client_has_the_settings_of_its_version_each_with_its_source() {
-        let sourced = |source| Sourced { value: Duration::from_secs(5), source };
+        let sourced = |source| SourcedSetting { value: Duration::from_secs(5), source };
         let mut rule = SessionRule {
             version: ProtocolVersion::V3_1_1,
             wait: sourced(SettingSource::Rule(2)),
-            attempts: Sourced { value: 0, source: SettingSource::Section },
-            on_exhausted: Sourced { value: OnExhausted::DeadLetter, source: SettingSource::Rule(1) },
-            on_ack_timeout: Sourced { value: OnAckTimeout::Alarm, source: SettingSource::Section },
+            attempts: SourcedSetting { value: 0, source: SettingSource::Section },
+            on_exhausted: SourcedSetting { value: OnExhausted::DeadLetter, source: SettingSource::Rule(1) },
+            on_ack_timeout: SourcedSetting { value: OnAckTimeout::Alarm, source: SettingSource::Section },
             by_topic: vec![3],
         };
         let row = |setting: &str, value: &str, source: &str, rule: Option<u8>| json!({ "setting": setting, "value": value, "source": source, "rule": rule });

@@ -103,8 +103,8 @@ pub(super) enum LoginFailure {
     Blocked,
 }
 
-/// The turn of one caller: to ask a shard, to search all sessions, or to have a password checked. Another caller has its turn
-/// when the value is dropped.
+/// The turn of one caller: to ask a shard, to search all sessions, or to have a password checked.
+/// Another caller has its turn when the value is dropped.
 pub(super) struct Turn<'a> {
     _permit: SemaphorePermit<'a>,
     _place: SemaphorePermit<'a>,

@@ -112,10 +112,9 @@ impl Supervisor {
         let expiry = start_expiry(&config, &expiry_arbiter, &shards, &statistics);
         arbiters.push(expiry_arbiter);
         let options = WriterOptions { sync: config.store.synced_every(), ..WriterOptions::default() };
-        let writer = match opened {
-            Some(opened) => Some(opened.start(options, shards.clone(), Arc::clone(&shared), failed)?),
-            None => None,
-        };
+        let start =
+            |opened: storage::Opened| opened.start(options, shards.clone(), Arc::clone(&shared), failed);
+        let writer = opened.map(start).transpose()?;
         if let Some(writer) = &writer {
             statistics.set_store(writer.statistics());
         }

@@ -1,7 +1,9 @@
 //! The files that the configuration names.
 
 #[cfg(feature = "admin")]
-use crate::admin::{credentials::Credentials, https};
+use crate::admin::credentials::Credentials;
+#[cfg(feature = "admin")]
+use crate::admin::https;
 use crate::auth::http::headers::HttpHeaders;
 use crate::auth::jwt::keys::TokenKeys;
 use crate::auth::password::file::PasswordFile;

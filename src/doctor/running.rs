@@ -1,7 +1,7 @@
 //! What a running broker reports of itself.
 
 use crate::admin::checkup::SelfReport;
-use crate::admin::ctl::{self, CtlError, Endpoint};
+use crate::admin::ctl::{self, BrokerEndpoint, CtlError};
 use crate::admin::readiness::StoreState;
 use crate::finding::Finding;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(super) fn ask(socket: Option<&Path>, is_in_use: bool) -> AskedBroker {
     let Some(socket) = socket else {
         return silent(Finding::ok("broker", "not asked: admin.socket is off"));
     };
-    let broker = Endpoint::of_socket(socket);
+    let broker = BrokerEndpoint::of_socket(socket);
     match ctl::overview(&broker) {
         Ok(overview) => {
             let mut findings = described(&overview, ctl::pending_restart(&broker));

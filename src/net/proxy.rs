@@ -31,8 +31,8 @@ const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The bytes of version 2 up to its length: signature, command, family, length.
 const V2_FIXED: usize = 16;
 
-/// Section 2.2: the byte with the version, 2, and the command LOCAL. The receiver must accept such a
-/// header and ignore the rest of it.
+/// Section 2.2: the byte with the version, 2, and the command LOCAL. The receiver must accept such
+/// a header and ignore the rest of it.
 const V2_LOCAL: u8 = 0x20;
 
 /// Section 2.2.3: the type of the checksum.

@@ -54,8 +54,8 @@ pub(crate) fn log_listeners(news: &ListenerNews) {
     warn_of_entrances(&news.changed);
 }
 
-/// Writes a warning for each listener that others can reach and that lets nobody in, or everybody, or
-/// carries passwords in the clear.
+/// Writes a warning for each listener that others can reach and that lets nobody in, or everybody,
+/// or carries passwords in the clear.
 pub(crate) fn warn_of_entrances(listeners: &[OpenListener]) {
     for listener in listeners {
         let address = &listener.address;

@@ -3,7 +3,7 @@
 use super::data::socket_to_ask;
 use super::output::{REFUSED, complain, say};
 use homing::admin::ctl::trace::TraceArguments;
-use homing::admin::ctl::{self, CtlArguments, CtlError, Endpoint, EndpointArguments, EndpointDefaults};
+use homing::admin::ctl::{self, BrokerEndpoint, CtlArguments, CtlError, EndpointArguments, EndpointDefaults};
 use homing::config::Config;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub(crate) fn control(arguments: &CtlArguments, config: &Config) -> ExitCode {
 
 /// Prints the steps of a new trace until it ends. Exit codes as of `control`.
 pub(crate) fn follow(arguments: &TraceArguments, config: &Config) -> ExitCode {
-    let run = |broker: &Endpoint| ctl::trace::run(arguments, broker);
+    let run = |broker: &BrokerEndpoint| ctl::trace::run(arguments, broker);
     ask(&arguments.endpoint, config, run).map_or_else(|code| code, |()| ExitCode::SUCCESS)
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn follow(arguments: &TraceArguments, config: &Config) -> ExitCode {
 fn ask<T>(
     named: &EndpointArguments,
     config: &Config,
-    run: impl FnOnce(&Endpoint) -> Result<T, CtlError>,
+    run: impl FnOnce(&BrokerEndpoint) -> Result<T, CtlError>,
 ) -> Result<T, ExitCode> {
     let token_file = std::env::var_os("HOMING_TOKEN_FILE").filter(|file| !file.is_empty());
     let defaults =

@@ -6,7 +6,8 @@
 //! whose mark was lost, such as in a part of a queue that only the store had.
 //!
 //! A delivery that is acknowledged quickly costs two comparisons ([`AckedDelivery::is_usual`]). A
-//! slow one costs a search in a table. The rows of a receiver and a topic are one, and the table is bounded.
+//! slow one costs a search in a table. The rows of a receiver and a topic are one, and the table is
+//! bounded.
 
 use crate::mqtt::keyed::Keyed;
 use crate::mqtt::message::Message;

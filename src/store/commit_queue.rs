@@ -75,8 +75,8 @@ struct Gathering {
 }
 
 impl CommitQueue {
-    /// Adds a batch that arrived now. Earlier batches of its shard, and the batches that began the transactions of
-    /// its participants, come before it.
+    /// Adds a batch that arrived now. Earlier batches of its shard, and the batches that began the
+    /// transactions of its participants, come before it.
     ///
     /// # Panics
     /// If a participant comes before its transaction: committed alone, it would be half a

@@ -9,7 +9,7 @@ use tracing::warn;
 
 /// The file of credentials. A credential that leaves the file is not valid any more.
 #[derive(Debug, Default)]
-pub(in crate::admin) struct CredentialFile {
+pub(crate) struct CredentialFile {
     path: Option<PathBuf>,
     last: Mutex<(FileWatch, Arc<Credentials>)>,
 }
@@ -19,7 +19,7 @@ impl CredentialFile {
     ///
     /// # Errors
     /// As [`Credentials::load`].
-    pub(in crate::admin) fn load(path: Option<PathBuf>) -> Result<CredentialFile, FileError> {
+    pub(crate) fn load(path: Option<PathBuf>) -> Result<CredentialFile, FileError> {
         let watch = FileWatch::new(&path);
         let credentials = path.as_deref().map(Credentials::load).transpose()?.unwrap_or_default();
         Ok(CredentialFile { path, last: Mutex::new((watch, Arc::new(credentials))) })
@@ -27,7 +27,7 @@ impl CredentialFile {
 
     /// Returns the credentials of the file as it is now. A file with a mistake, or a missing one,
     /// leaves the credentials as they were, and is logged once.
-    pub(in crate::admin) fn now(&self) -> Arc<Credentials> {
+    pub(crate) fn now(&self) -> Arc<Credentials> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (watch, credentials) = &mut *last;
         if let Some(path) = self.path.as_deref().filter(|_| watch.has_changed()) {

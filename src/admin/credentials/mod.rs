@@ -13,7 +13,7 @@ pub(super) mod file;
 pub mod token_command;
 pub mod user_command;
 
-use super::access::{Caller, Fingerprint, Origin, Scope};
+use super::access::{Caller, CredentialFingerprint, Origin, Scope};
 use crate::auth::file_error::{FileError, LineErrors, entries};
 use crate::auth::password::hash::{HashKind, PasswordHash};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -32,13 +32,13 @@ pub struct Credentials(Vec<Credential>);
 struct Credential {
     name: String,
     scope: Scope,
-    secret: Secret,
-    fingerprint: Fingerprint,
+    secret: CredentialSecret,
+    fingerprint: CredentialFingerprint,
 }
 
 /// What a caller must show.
 #[derive(Debug)]
-enum Secret {
+enum CredentialSecret {
     /// A token with the fingerprint of the credential.
     Token,
     /// A password with this hash.
@@ -94,7 +94,7 @@ impl Credentials {
     pub fn caller_of_token(&self, token: &str) -> Option<Caller> {
         let given = sha256(token);
         let mut found = None;
-        for known in self.0.iter().filter(|known| matches!(known.secret, Secret::Token)) {
+        for known in self.0.iter().filter(|known| matches!(known.secret, CredentialSecret::Token)) {
             if verify_slices_are_equal(&known.fingerprint, &given).is_ok() {
                 found = Some(known.caller());
             }
@@ -116,8 +116,8 @@ impl Credentials {
 
     fn passwords(&self) -> impl Iterator<Item = (&Credential, &PasswordHash)> {
         self.0.iter().filter_map(|known| match &known.secret {
-            Secret::Password(hash) => Some((known, hash)),
-            Secret::Token => None,
+            CredentialSecret::Password(hash) => Some((known, hash)),
+            CredentialSecret::Token => None,
         })
     }
 }
@@ -142,12 +142,12 @@ impl Credential {
                     "the hash of a password must be argon2id; `homing admin-user` makes one".to_owned()
                 );
             }
-            (Secret::Password(hash), sha256(text))
+            (CredentialSecret::Password(hash), sha256(text))
         } else {
             let digest = from_hex(text).ok_or(
                 "the secret must be the SHA-256 of a token in 64 hexadecimal digits, or an argon2id hash",
             )?;
-            (Secret::Token, digest)
+            (CredentialSecret::Token, digest)
         };
         Ok(Credential { name, scope, secret, fingerprint })
     }
@@ -172,7 +172,7 @@ pub fn line_of(name: &str, scope: Scope, secret: &str) -> String {
     format!("{name}:{scope}:{secret}")
 }
 
-fn sha256(text: &str) -> Fingerprint {
+fn sha256(text: &str) -> CredentialFingerprint {
     let mut out = [0; 32];
     out.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
     out

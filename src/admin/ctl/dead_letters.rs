@@ -1,6 +1,6 @@
 //! `homing ctl dead-letters`: stored dead letters.
 
-use super::endpoint::Endpoint;
+use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::request;
 use super::listings::{pages, text};
@@ -59,7 +59,11 @@ pub(super) enum DeadLettersCommand {
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.
-pub(super) fn run(command: &DeadLettersCommand, broker: &Endpoint, print: Print) -> Result<String, CtlError> {
+pub(super) fn run(
+    command: &DeadLettersCommand,
+    broker: &BrokerEndpoint,
+    print: Print,
+) -> Result<String, CtlError> {
     match command {
         DeadLettersCommand::List { cause, receiver, topic, limit } => {
             let parameters = [("cause", cause), ("receiver", receiver), ("topic", topic)];

@@ -49,10 +49,10 @@ pub struct EndpointDefaults {
 
 /// The place at which a command asks the broker.
 #[derive(Debug)]
-pub struct Endpoint(Place);
+pub struct BrokerEndpoint(EndpointPlace);
 
 #[derive(Debug)]
-enum Place {
+enum EndpointPlace {
     Socket(PathBuf),
     Url(Box<Remote>),
 }
@@ -75,12 +75,12 @@ impl EndpointArguments {
     /// # Errors
     /// There is none, the token is missing, or it would be readable on the way. The text names the
     /// flag that helps.
-    pub fn endpoint(&self, defaults: EndpointDefaults) -> Result<Endpoint, String> {
+    pub fn endpoint(&self, defaults: EndpointDefaults) -> Result<BrokerEndpoint, String> {
         let Some(url) = &self.url else {
             let socket = self.socket.clone().or(defaults.socket);
             let socket = socket
                 .ok_or("there is no Unix socket: set admin.socket, or name it with --socket, or use --url")?;
-            return Ok(Endpoint::of_socket(&socket));
+            return Ok(BrokerEndpoint::of_socket(&socket));
         };
         let url = parsed(url)?;
         if !(url.is_tls || url.is_local() || self.allow_plain_http) {
@@ -94,7 +94,7 @@ impl EndpointArguments {
         )?;
         let token = token_in(&file)?;
         let tls = url.is_tls.then(|| self.tls_for(&url)).transpose()?;
-        Ok(Endpoint(Place::Url(Box::new(Remote { url, tls, token }))))
+        Ok(BrokerEndpoint(EndpointPlace::Url(Box::new(Remote { url, tls, token }))))
     }
 
     /// Returns the trusted authorities, and the name that the certificate must have.
@@ -131,10 +131,10 @@ fn token_in(file: &Path) -> Result<String, String> {
     }
 }
 
-impl Endpoint {
+impl BrokerEndpoint {
     /// Returns the Unix socket at this path.
-    pub(crate) fn of_socket(path: &Path) -> Endpoint {
-        Endpoint(Place::Socket(path.to_owned()))
+    pub(crate) fn of_socket(path: &Path) -> BrokerEndpoint {
+        BrokerEndpoint(EndpointPlace::Socket(path.to_owned()))
     }
 
     /// Opens a stream to the broker.
@@ -143,13 +143,13 @@ impl Endpoint {
     /// The system refuses the connection, or the handshake of TLS fails.
     pub(super) fn open(&self) -> io::Result<Box<dyn ByteStream>> {
         let remote = match &self.0 {
-            Place::Socket(path) => {
+            EndpointPlace::Socket(path) => {
                 let stream = UnixStream::connect(path)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
                 return Ok(Box::new(stream));
             }
-            Place::Url(remote) => remote,
+            EndpointPlace::Url(remote) => remote,
         };
         let stream = connect(&remote.url)?;
         Ok(match &remote.tls {
@@ -161,8 +161,8 @@ impl Endpoint {
     /// Returns the headers of a request that say whom it is for, and who asks.
     pub(super) fn headers(&self) -> String {
         match &self.0 {
-            Place::Socket(_) => "Host: localhost\r\n".to_owned(),
-            Place::Url(remote) => {
+            EndpointPlace::Socket(_) => "Host: localhost\r\n".to_owned(),
+            EndpointPlace::Url(remote) => {
                 format!("Host: {}\r\nAuthorization: Bearer {}\r\n", remote.url.authority, remote.token)
             }
         }
@@ -171,19 +171,19 @@ impl Endpoint {
     /// Returns the URL of the pages; `None` for a Unix socket, which no browser can open.
     pub(super) fn url(&self) -> Option<String> {
         match &self.0 {
-            Place::Socket(_) => None,
-            Place::Url(remote) => Some(remote.url.to_string()),
+            EndpointPlace::Socket(_) => None,
+            EndpointPlace::Url(remote) => Some(remote.url.to_string()),
         }
     }
 
     /// Returns the error of a broker that cannot be reached, with what to do.
     pub(super) fn not_reachable(&self, cause: io::Error) -> CtlError {
         let advice = match &self.0 {
-            Place::Socket(_) => "does the broker run, with this admin.socket?",
-            Place::Url(remote) if remote.tls.is_none() => {
+            EndpointPlace::Socket(_) => "does the broker run, with this admin.socket?",
+            EndpointPlace::Url(remote) if remote.tls.is_none() => {
                 "does the broker run, with this address in admin.addresses and without admin.certificate?"
             }
-            Place::Url(_) => {
+            EndpointPlace::Url(_) => {
                 client::remedy(&cause).unwrap_or("does the broker run, with this address in admin.addresses?")
             }
         };
@@ -207,11 +207,11 @@ fn connect(url: &ServiceUrl) -> io::Result<TcpStream> {
     Err(last)
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for BrokerEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Socket(path) => write!(f, "{}", path.display()),
-            Place::Url(remote) => f.write_str(remote.url.to_string().trim_end_matches('/')),
+            EndpointPlace::Socket(path) => write!(f, "{}", path.display()),
+            EndpointPlace::Url(remote) => f.write_str(remote.url.to_string().trim_end_matches('/')),
         }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     /// Returns the endpoint of these flags, with this text in the file of the token.
-    fn with_token(flags: &EndpointArguments, token: &str) -> Result<Endpoint, String> {
+    fn with_token(flags: &EndpointArguments, token: &str) -> Result<BrokerEndpoint, String> {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), token).expect("a file");
         let token_file = Some(file.path().to_owned());

@@ -1,6 +1,6 @@
 //! One request to the broker.
 
-use super::endpoint::Endpoint;
+use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use crate::admin::segment::segment;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(super) fn client_path(id: &str, rest: &str) -> String {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub(super) fn request(broker: &Endpoint, method: &str, path: &str) -> Result<Value, CtlError> {
+pub(super) fn request(broker: &BrokerEndpoint, method: &str, path: &str) -> Result<Value, CtlError> {
     done(send(broker, method, path, "")?)
 }
 
@@ -29,7 +29,7 @@ pub(super) fn request(broker: &Endpoint, method: &str, path: &str) -> Result<Val
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.
-pub(crate) fn overview(broker: &Endpoint) -> Result<Value, CtlError> {
+pub(crate) fn overview(broker: &BrokerEndpoint) -> Result<Value, CtlError> {
     request(broker, "GET", "/api/v1/overview")
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn overview(broker: &Endpoint) -> Result<Value, CtlError> {
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.
-pub(crate) fn checks(endpoint: &Endpoint) -> Result<Value, CtlError> {
+pub(crate) fn checks(endpoint: &BrokerEndpoint) -> Result<Value, CtlError> {
     request(endpoint, "GET", "/api/v1/doctor")
 }
 
@@ -58,7 +58,7 @@ pub(super) fn done((status, body): (u16, Value)) -> Result<Value, CtlError> {
 /// # Errors
 /// Nobody answers, or the answer cannot be read.
 pub(super) fn send(
-    broker: &Endpoint,
+    broker: &BrokerEndpoint,
     method: &str,
     path: &str,
     body: &str,

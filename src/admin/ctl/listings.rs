@@ -1,6 +1,6 @@
 //! The listings of `homing ctl`, over as many pages as they take.
 
-use super::endpoint::Endpoint;
+use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::request;
 use super::text::{TextColumn, items, left, right, safe, table};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Returns up to `limit` clients, over as many pages as it takes.
 pub(super) fn clients(
-    broker: &Endpoint,
+    broker: &BrokerEndpoint,
     (prefix, state, stuck): (&str, &str, Option<&str>),
     limit: usize,
 ) -> Result<Vec<Value>, CtlError> {
@@ -24,7 +24,7 @@ pub(super) fn clients(
 /// Returns up to `limit` rows of a listing, over as many pages of `page` rows as it takes. `path`
 /// has the query string of the filter. `field` has the rows.
 pub(super) fn pages(
-    broker: &Endpoint,
+    broker: &BrokerEndpoint,
     path: &str,
     field: &str,
     (limit, page): (usize, usize),

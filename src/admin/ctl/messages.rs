@@ -1,6 +1,6 @@
 //! The listings of the messages of one client.
 
-use super::endpoint::Endpoint;
+use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::client_path;
 use super::listings::{pages, payload, payload_column, seconds, text};
@@ -28,7 +28,7 @@ pub(super) struct MessageFlags {
 pub(super) fn run(
     flags: &MessageFlags,
     part: &str,
-    broker: &Endpoint,
+    broker: &BrokerEndpoint,
     print: Print,
 ) -> Result<String, CtlError> {
     // Fewer messages with payloads come in one answer.

@@ -18,7 +18,7 @@ pub(crate) use settings::pending_restart;
 use super::segment::segment;
 use clap::{Args, Subcommand};
 use dead_letters::DeadLettersCommand;
-pub use endpoint::{Endpoint, EndpointArguments, EndpointDefaults};
+pub use endpoint::{BrokerEndpoint, EndpointArguments, EndpointDefaults};
 pub use error::CtlError;
 use http::{client_path, request};
 use listings::{clients, clients_table};
@@ -143,7 +143,7 @@ enum CtlCommand {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub fn run(arguments: &CtlArguments, broker: &Endpoint) -> Result<String, CtlError> {
+pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, CtlError> {
     let print = if arguments.json { Print::Json } else { Print::Text };
     let get = |path: &str| request(broker, "GET", path);
     Ok(match &arguments.command {
@@ -200,7 +200,7 @@ fn redelivered(body: &Value) -> String {
 }
 
 /// Asks for a code, and returns the link that logs a browser in.
-fn dashboard(broker: &Endpoint, print: Print) -> Result<String, CtlError> {
+fn dashboard(broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     let body = request(broker, "POST", "/api/v1/login/code")?;
     if print == Print::Json {
         return Ok(pretty(&body));
@@ -214,7 +214,7 @@ fn dashboard(broker: &Endpoint, print: Print) -> Result<String, CtlError> {
 
 /// Acts on one message of a client.
 fn on_message(
-    broker: &Endpoint,
+    broker: &BrokerEndpoint,
     id: &str,
     message: &str,
     verb: &str,

@@ -1,6 +1,6 @@
 //! The commands of `homing ctl` about the settings of the broker.
 
-use super::endpoint::Endpoint;
+use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{done, request, send};
 use super::text::{Print, items, left, short, table};
@@ -35,7 +35,11 @@ pub(super) enum SettingsCommand {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub(super) fn run(command: &SettingsCommand, broker: &Endpoint, print: Print) -> Result<String, CtlError> {
+pub(super) fn run(
+    command: &SettingsCommand,
+    broker: &BrokerEndpoint,
+    print: Print,
+) -> Result<String, CtlError> {
     match command {
         SettingsCommand::LogLevel { level, hold } => log_level(broker, level.as_deref(), hold.as_deref()),
         SettingsCommand::Config { changed } => {
@@ -65,7 +69,7 @@ fn values_table(body: &Value) -> String {
 }
 
 /// Has the configuration read again. Returns the answer.
-fn reload(broker: &Endpoint, dry_run: bool) -> Result<Value, CtlError> {
+fn reload(broker: &BrokerEndpoint, dry_run: bool) -> Result<Value, CtlError> {
     let (status, body) = send(broker, "POST", &format!("/api/v1/config/reload?dry_run={dry_run}"), "")?;
     match body["mistakes"].as_array() {
         Some(mistakes) => {
@@ -79,7 +83,7 @@ fn reload(broker: &Endpoint, dry_run: bool) -> Result<Value, CtlError> {
 ///
 /// # Errors
 /// Nobody answers, or the configuration is refused.
-pub(crate) fn pending_restart(broker: &Endpoint) -> Result<Vec<String>, CtlError> {
+pub(crate) fn pending_restart(broker: &BrokerEndpoint) -> Result<Vec<String>, CtlError> {
     let body = reload(broker, true)?;
     let pending = items(&body, "changes").iter().filter(|change| change["effect"] == "restart");
     Ok(pending.map(|change| short(&change["key"])).collect())
@@ -117,7 +121,7 @@ fn changes(body: &Value) -> String {
 }
 
 /// Shows the level of the log, or sets it.
-fn log_level(broker: &Endpoint, level: Option<&str>, hold: Option<&str>) -> Result<String, CtlError> {
+fn log_level(broker: &BrokerEndpoint, level: Option<&str>, hold: Option<&str>) -> Result<String, CtlError> {
     let Some(level) = level else {
         let body = request(broker, "GET", "/api/v1/log/level")?;
         return Ok(body["level"].as_str().unwrap_or_default().to_owned());

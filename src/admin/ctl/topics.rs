@@ -1,7 +1,7 @@
 //! The commands about topics: where messages are, who is subscribed, and what is retained, slow or
 //! delayed.
 
-use super::endpoint::Endpoint;
+use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::request;
 use super::listings::{self, pages};
@@ -82,7 +82,11 @@ pub(super) enum TopicsCommand {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
-pub(super) fn run(command: &TopicsCommand, broker: &Endpoint, print: Print) -> Result<String, CtlError> {
+pub(super) fn run(
+    command: &TopicsCommand,
+    broker: &BrokerEndpoint,
+    print: Print,
+) -> Result<String, CtlError> {
     let get = |path: &str| request(broker, "GET", path);
     Ok(match command {
         TopicsCommand::Where { topic, publisher, receiver } => {

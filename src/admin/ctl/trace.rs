@@ -1,6 +1,6 @@
 //! `homing trace`: begins a trace in a running broker, and prints its steps as they come.
 
-use super::endpoint::{Endpoint, EndpointArguments};
+use super::endpoint::{BrokerEndpoint, EndpointArguments};
 use super::error::CtlError;
 use super::http::{done, request, send};
 use super::text::{escaped, items, safe};
@@ -37,7 +37,7 @@ pub struct TraceArguments {
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or an answer cannot be read.
-pub fn run(arguments: &TraceArguments, broker: &Endpoint) -> Result<(), CtlError> {
+pub fn run(arguments: &TraceArguments, broker: &BrokerEndpoint) -> Result<(), CtlError> {
     let TraceArguments { clients, topics, lasts, payload, .. } = arguments;
     let body = json!({ "clients": clients, "topics": topics, "for": lasts, "payload": payload });
     let begun = done(send(broker, "POST", "/api/v1/traces", &body.to_string())?)?;

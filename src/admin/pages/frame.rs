@@ -7,7 +7,7 @@ use crate::admin::access::{Caller, Scope};
 use crate::admin::cookies::theme_cookie_of;
 use crate::admin::logins::LoggedIn;
 use crate::admin::queries::stuck::stuck_clients;
-use crate::admin::readiness::Readiness;
+use crate::admin::readiness::BrokerReadiness;
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -198,7 +198,7 @@ impl Status {
         let (statistics, total) = (observer.statistics(), observer.statistics().total());
         let figure = |name, key, value| PageFigure { name, key, value };
         let more = if stuck.has_more { "+" } else { "" };
-        let readiness = Readiness::of(Some(observer), clock::now());
+        let readiness = BrokerReadiness::of(Some(observer), clock::now());
         Status {
             is_ready: readiness.is_ready(),
             readiness: readiness.title(),

@@ -49,21 +49,21 @@ pub(super) struct ObjectiveState {
 }
 
 /// The present rates, waits and objectives.
-pub(super) struct Gauges {
+pub(super) struct OverviewGauges {
     pub(super) figures: Vec<Gauge>,
     pub(super) objectives: Vec<ObjectiveState>,
 }
 
-impl Gauges {
+impl OverviewGauges {
     /// Returns the state now. The deadlines may be five seconds old.
-    pub(super) async fn of(state: &AdminState, observer: &Observer) -> Gauges {
+    pub(super) async fn of(state: &AdminState, observer: &Observer) -> OverviewGauges {
         let recent = state.recent().view();
         // The rest of the page is worth more than the curve of deadlines.
         let deadlines = state.wheel().within(observer, COUNTED).await.ok();
         let deadlines = deadlines.map(|wheel| wheel.per_second(SECONDS));
         let total = observer.statistics().total();
         let objectives = total.counters.objectives.counts().enumerate();
-        Gauges {
+        OverviewGauges {
             figures: figures(&recent, observer, deadlines.as_deref()),
             objectives: objectives.map(|(at, objective)| state_of(at, objective)).collect(),
         }

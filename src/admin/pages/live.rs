@@ -12,7 +12,7 @@
 
 use super::entry::PageReader;
 use super::frame::{PageFigure, Status};
-use super::gauges::Gauges;
+use super::gauges::OverviewGauges;
 use super::overview::totals;
 use super::views::{clock_time, link_of};
 use crate::admin::event_stream::{event, event_stream};
@@ -159,7 +159,7 @@ impl LiveWriter {
             let status = Status::of(&state, observer).await;
             let groups = totals(observer);
             let figures = status.figures.iter().chain(groups.iter().flat_map(|(_, figures)| figures));
-            let gauges = Gauges::of(&state, observer).await;
+            let gauges = OverviewGauges::of(&state, observer).await;
             let mut values = values(figures);
             gauges.add_values(&mut values);
             let data = json!({

@@ -1,5 +1,5 @@
-//! The login page: a user with a password, a token of `homing admin-token`, or a code of `homing ctl
-//! dashboard` begins a login.
+//! The login page: a user with a password, a token of `homing admin-token`, or a code of
+//! `homing ctl dashboard` begins a login.
 
 use super::entry::{ActionForm, login_of, login_of_form};
 use super::frame::{PageFrame, theme_of};

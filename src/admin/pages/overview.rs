@@ -2,7 +2,7 @@
 
 use super::entry::login_of;
 use super::frame::{PageFigure, PageFrame};
-use super::gauges::Gauges;
+use super::gauges::OverviewGauges;
 use super::page::{PageResult, render};
 use super::problems::{BrokerProblem, problems};
 use super::views::{ClientView, bytes, count, view_of};
@@ -22,7 +22,7 @@ struct OverviewPage {
     problems: Vec<BrokerProblem>,
     stuck: Vec<ClientView>,
     more: bool,
-    gauges: Gauges,
+    gauges: OverviewGauges,
     groups: Vec<(&'static str, Vec<PageFigure>)>,
 }
 
@@ -30,7 +30,7 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.running()?;
     let found = stuck_clients(&state).await;
-    let (groups, gauges) = (totals(observer), Gauges::of(&state, observer).await);
+    let (groups, gauges) = (totals(observer), OverviewGauges::of(&state, observer).await);
     let more = found.has_more || found.rows.len() > STUCK;
     let frame = PageFrame::of(&request, &state, &login, "/").await;
     Ok(render(&OverviewPage {

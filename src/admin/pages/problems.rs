@@ -120,7 +120,7 @@ impl BrokerProblemKind {
 pub(crate) async fn problems(state: &State, observer: &Observer) -> Vec<BrokerProblem> {
     let (stuck, now) = (stuck_clients(state).await, clock::now());
     let total = observer.statistics().total();
-    let mut found = Problems::default();
+    let mut found = FoundProblems::default();
     found.of_store(StoreState::of(observer, now));
     found.of_threads_and_memory(observer, now);
     found.of_stuck_clients(state, &stuck);
@@ -134,9 +134,9 @@ pub(crate) async fn problems(state: &State, observer: &Observer) -> Vec<BrokerPr
 }
 
 #[derive(Default)]
-struct Problems(Vec<BrokerProblem>);
+struct FoundProblems(Vec<BrokerProblem>);
 
-impl Problems {
+impl FoundProblems {
     fn add(&mut self, kind: BrokerProblemKind, text: String) {
         self.0.push(BrokerProblem { kind, text, link: kind.page().map(str::to_owned) });
     }

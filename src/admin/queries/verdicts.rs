@@ -15,7 +15,7 @@ use crate::time::Instant;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Receivers at most of which nothing is known but drops, and as many with traces alone.
+/// FoundReceivers at most of which nothing is known but drops, and as many with traces alone.
 const FURTHER: usize = 10;
 
 /// Characters of a topic in a verdict at most.
@@ -35,12 +35,12 @@ struct OfReceiver<'a> {
 
 /// The receivers in the order in which they were found.
 #[derive(Default)]
-struct Receivers<'a> {
+struct FoundReceivers<'a> {
     names: Vec<&'a str>,
     by_name: HashMap<&'a str, OfReceiver<'a>>,
 }
 
-impl<'a> Receivers<'a> {
+impl<'a> FoundReceivers<'a> {
     fn of(&mut self, name: &'a str) -> &mut OfReceiver<'a> {
         self.by_name.entry(name).or_insert_with(|| {
             self.names.push(name);
@@ -56,8 +56,8 @@ impl<'a> Receivers<'a> {
         Some(self.of(name))
     }
 
-    fn gather(wanted: &Wanted, found: &'a Whereabouts) -> Receivers<'a> {
-        let mut all = Receivers::default();
+    fn gather(wanted: &Wanted, found: &'a Whereabouts) -> FoundReceivers<'a> {
+        let mut all = FoundReceivers::default();
         found.receivers.sessions.iter().for_each(|one| all.of(&one.client_id).session = Some(one));
         found.messages.iter().for_each(|row| all.of(&row.receiver).waiting.push(row));
         for (name, count, reason) in &found.in_store {
@@ -88,7 +88,7 @@ impl<'a> Receivers<'a> {
 /// Returns one verdict for each receiver, and one for each other place of the messages.
 pub(super) fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
     let (now, unix_ms) = (clock::now(), clock::unix_millis());
-    let all = Receivers::gather(wanted, found);
+    let all = FoundReceivers::gather(wanted, found);
     let verdict = |name: &&str| all.by_name.get(*name)?.verdict(name, (now, unix_ms));
     let subscribed = found.receivers.sessions.len();
     let mut out: Vec<String> = all.names.iter().take(subscribed).filter_map(verdict).collect();

@@ -1,6 +1,6 @@
 //! /healthz and /readyz, for probes.
 
-use crate::admin::readiness::Readiness;
+use crate::admin::readiness::BrokerReadiness;
 use crate::admin::state::AdminState;
 use crate::clock;
 use actix_web::web::Data;
@@ -14,7 +14,7 @@ pub(crate) async fn healthz() -> HttpResponse {
 
 /// Answers 200 if clients can connect and the store commits messages, else 503 with the reasons.
 pub(crate) async fn readyz(state: Data<AdminState>) -> HttpResponse {
-    let readiness = Readiness::of(state.observer(), clock::now());
+    let readiness = BrokerReadiness::of(state.observer(), clock::now());
     let (phase, store) = readiness.checks();
     let (status, word) = match readiness.is_ready() {
         true => (StatusCode::OK, "ok"),

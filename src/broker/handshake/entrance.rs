@@ -84,8 +84,8 @@ impl Entrance {
         if self.is_local && peer.is_local() { Reach::Local } else { Reach::Network }
     }
 
-    /// Returns the reach of a client that may have come through a proxy. `client` is its address, or
-    /// that of the proxy if the client's is unknown.
+    /// Returns the reach of a client that may have come through a proxy. `client` is its address,
+    /// or that of the proxy if the client's is unknown.
     pub(crate) fn reach_through(&self, client: &PeerAddress, is_of_unknown_source: bool) -> Reach {
         // A client of unknown address may come from anywhere, though its proxy is local.
         if !is_of_unknown_source && self.reach(client) == Reach::Local {

@@ -38,7 +38,7 @@ use crate::time::Instant;
 use actix::Recipient;
 use entrance::Entrance;
 use limit::{Eviction, HandshakeLimit, Host, Ticket};
-use progress::Progress;
+use progress::HandshakeProgress;
 use refusal::HandshakeRefusal;
 use stages::Done;
 use std::cell::Cell;
@@ -180,7 +180,7 @@ impl HandshakeThread {
     async fn handshakes(self: Rc<HandshakeThread>, socket: NewSocket, mut place: HandshakePlace) {
         let NewSocket { entrance, transport, peer, accepted, mut arrival } = socket;
         let left = self.parts.limits.connect_timeout().saturating_sub(clock::now().since(accepted));
-        let progress = Progress::default();
+        let progress = HandshakeProgress::default();
         let stages = tokio::time::timeout(left, stages::run(&entrance, transport, &peer, &progress));
         let result = tokio::select! {
             biased;
@@ -224,7 +224,13 @@ impl HandshakeThread {
     }
 
     /// Counts and logs the end of a socket whose time is over, or that has to make room.
-    fn log_ended(&self, end: HandshakeEnd, entrance: &Entrance, peer: &PeerAddress, progress: &Progress) {
+    fn log_ended(
+        &self,
+        end: HandshakeEnd,
+        entrance: &Entrance,
+        peer: &PeerAddress,
+        progress: &HandshakeProgress,
+    ) {
         self.parts.statistics.handshakes_refused().count(end);
         if !self.parts.log.admits(clock::now()) {
             return;
@@ -246,7 +252,7 @@ impl HandshakeThread {
         &self,
         entrance: &Entrance,
         peer: &PeerAddress,
-        progress: &Progress,
+        progress: &HandshakeProgress,
         why: &HandshakeRefusal,
     ) {
         let listener = &*entrance.name;
@@ -263,6 +269,6 @@ impl HandshakeThread {
 }
 
 /// Returns the address for the log: the one that a trusted proxy has named, else that of the peer.
-fn client_address(entrance: &Entrance, peer: &PeerAddress, progress: &Progress) -> PeerAddress {
+fn client_address(entrance: &Entrance, peer: &PeerAddress, progress: &HandshakeProgress) -> PeerAddress {
     progress.source().map_or_else(|| peer.clone(), |source| PeerAddress::ip(entrance.number, source))
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 /// How far the handshakes of one socket have come. A timeout and an eviction end the stages
 /// wherever they are, and the log line then needs what was known so far.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct HandshakeProgress {
     stage: Cell<Stage>,
     source: Cell<Option<SocketAddr>>,
     is_of_unknown_source: Cell<bool>,
@@ -27,7 +27,7 @@ pub(super) enum Stage {
     Upgrade,
 }
 
-impl Progress {
+impl HandshakeProgress {
     /// Begins a stage.
     pub(super) fn begin(&self, stage: Stage) {
         self.stage.set(stage);

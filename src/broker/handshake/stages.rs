@@ -1,7 +1,7 @@
 //! The handshakes of one socket, in their order: PROXY header, TLS, WebSocket upgrade.
 
 use super::entrance::Entrance;
-use super::progress::{Progress, Stage};
+use super::progress::{HandshakeProgress, Stage};
 use super::refusal::HandshakeRefusal;
 use crate::broker::connection::{DetachedTransport, PeerAddress, SocketRead, Transport, Wrapped};
 use crate::clock;
@@ -46,7 +46,7 @@ pub(super) async fn run(
     entrance: &Entrance,
     transport: DetachedTransport,
     peer: &PeerAddress,
-    progress: &Progress,
+    progress: &HandshakeProgress,
 ) -> Result<Done, HandshakeRefusal> {
     let mut stream = Stream { transport: Transport::new(transport)?, wire: Vec::new() };
     let address = peer.socket_address().map(|address| address.ip());

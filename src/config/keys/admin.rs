@@ -34,8 +34,8 @@ section! {
         socket: String = String::new(),
             ValueType::Path.or("auto", "in the runtime or data directory"),
             why: "No token is needed where the kernel knows who asks.";
-        /// The certificate of the interface for HTTPS: a PEM file with the chain, the certificate of
-        /// the server first. With it every address speaks TLS 1.2 and 1.3, and plain HTTP is
+        /// The certificate of the interface for HTTPS: a PEM file with the chain, that of the server
+        /// first. With it every address speaks TLS 1.2 and 1.3, and plain HTTP is
         /// refused. The file is read again like those of the listeners.
         certificate: String = String::new(),
             ValueType::Path.or("off", "plain HTTP");

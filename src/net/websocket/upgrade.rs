@@ -336,8 +336,9 @@ impl<'b> Headers<'_, 'b> {
             .ok_or(UpgradeError::BadRequest("Sec-WebSocket-Protocol does not offer mqtt"))
     }
 
-    /// Returns the client of the request. `X-Forwarded-For` of a trusted proxy names it. A proxy that
-    /// says in another header, or without being trusted, that it forwards, hides it.
+    /// Returns the client of the request. `X-Forwarded-For` of a trusted proxy names the client. A
+    /// proxy that says in another header, or without being trusted, that it forwards, hides the
+    /// client.
     fn client(&self, forwarding: Option<&TrustedProxies>) -> ForwardedClient {
         let named = forwarding.map_or(ForwardedClient::Peer, |trusted| self.forwarded_for(trusted));
         let is_forwarded = || FORWARDING_HEADERS.iter().any(|name| self.values(name).next().is_some());

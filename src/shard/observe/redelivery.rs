@@ -20,16 +20,16 @@ pub enum SettingSource {
 
 /// A setting with its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sourced<T> {
+pub struct SourcedSetting<T> {
     /// The value.
     pub value: T,
     /// The place that it comes from.
     pub source: SettingSource,
 }
 
-impl<T> Sourced<T> {
-    fn by_operator(value: T, rule: Option<usize>) -> Sourced<T> {
-        Sourced { value, source: rule.map_or(SettingSource::Section, SettingSource::Rule) }
+impl<T> SourcedSetting<T> {
+    fn by_operator(value: T, rule: Option<usize>) -> SourcedSetting<T> {
+        SourcedSetting { value, source: rule.map_or(SettingSource::Section, SettingSource::Rule) }
     }
 }
 
@@ -39,13 +39,13 @@ pub struct SessionRule {
     /// The protocol version of the last connection.
     pub version: ProtocolVersion,
     /// The first interval of a 3.x connection, or the ack timeout of a 5.0 connection. Zero is off.
-    pub wait: Sourced<Duration>,
+    pub wait: SourcedSetting<Duration>,
     /// Resends of one packet; 0 for no limit.
-    pub attempts: Sourced<u16>,
+    pub attempts: SourcedSetting<u16>,
     /// The action once a packet is exhausted.
-    pub on_exhausted: Sourced<OnExhausted>,
+    pub on_exhausted: SourcedSetting<OnExhausted>,
     /// The action after the ack timeout.
-    pub on_ack_timeout: Sourced<OnAckTimeout>,
+    pub on_ack_timeout: SourcedSetting<OnAckTimeout>,
     /// The numbers of the rules that hold for some topics of the session, from 1.
     pub by_topic: Vec<usize>,
 }
@@ -63,15 +63,15 @@ impl SessionRule {
             RequestedTime::AckTimeout => sources.ack_timeout,
         };
         let wait = match session.requested(time) {
-            Some(value) => Sourced { value, source: SettingSource::Client },
-            None => Sourced::by_operator(session.granted(time), rule_of_wait),
+            Some(value) => SourcedSetting { value, source: SettingSource::Client },
+            None => SourcedSetting::by_operator(session.granted(time), rule_of_wait),
         };
         SessionRule {
             version: session.version,
             wait,
-            attempts: Sourced::by_operator(own.retry.attempts, sources.attempts),
-            on_exhausted: Sourced::by_operator(own.retry.on_exhausted, sources.on_exhausted),
-            on_ack_timeout: Sourced::by_operator(own.ack.on_timeout, sources.on_ack_timeout),
+            attempts: SourcedSetting::by_operator(own.retry.attempts, sources.attempts),
+            on_exhausted: SourcedSetting::by_operator(own.retry.on_exhausted, sources.on_exhausted),
+            on_ack_timeout: SourcedSetting::by_operator(own.ack.on_timeout, sources.on_ack_timeout),
             by_topic: sources.by_topic,
         }
     }
