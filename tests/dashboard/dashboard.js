@@ -386,7 +386,7 @@ async function reload(run) {
     assert.match(await row('#keys', 'keep_alive.maximum').textContent(), /"unlimited""unlimited"built-in default/)
     await press('Reload')
     assert.match(await row('#report', 'runtime.threads').textContent(), /restart/)
-    await page.getByText('1 changed key waits for a restart').waitFor()
+    await page.locator('main').getByText('1 changed key waits for a restart').waitFor()
     await page.getByLabel('Key contains').fill('keep_alive')
     await page.getByLabel('Show').selectOption('changed')
     await page.getByRole('button', { name: 'Show', exact: true }).click()

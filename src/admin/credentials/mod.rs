@@ -4,8 +4,8 @@
 //! digits. A token is 256 random bits, so a plain digest is enough: nobody can guess it. The secret
 //! of a user is an argon2id hash, because people choose passwords that can be guessed.
 //!
-//! - [`file`]: the file while the broker runs.
-//! - [`edit`]: changes of the file.
+//! - `file`: the file while the broker runs.
+//! - `edit`: changes of the file.
 //! - [`token_command`], [`user_command`]: `homing admin-token` and `homing admin-user`.
 
 mod edit;

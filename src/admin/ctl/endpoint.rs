@@ -23,7 +23,7 @@ pub struct EndpointArguments {
     /// The Unix socket of the broker [default: admin.socket of the configuration]
     #[arg(long, value_name = "PATH", conflicts_with = "url")]
     socket: Option<PathBuf>,
-    /// The address of the broker's HTTP interface, such as https://broker.example:11883; needs a
+    /// The address of the broker's HTTP interface, such as `https://broker.example:11883`; needs a
     /// token
     #[arg(long, value_name = "URL")]
     url: Option<String>,
