@@ -15,7 +15,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use support::pair::{PairLatency, assert_responsive};
+use support::pair::{PairLatency, assert_responsive, stand_aside};
 use support::process::Homing;
 use support::{Connect, V5, now};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -110,6 +110,8 @@ async fn storm(homing: &Homing) {
     let (answers, done) = (Rc::new(RefCell::new(Answers::default())), Rc::new(Semaphore::new(0)));
     let begun = now();
     let others = tokio::task::spawn_blocking(move || PairLatency::measure(address, "3s"));
+    // The thread of the pair exists already, and keeps its priority.
+    stand_aside();
     for number in 0..CLIENTS {
         spawn_local(client(address, number, Rc::clone(&answers), Rc::clone(&done)));
     }
