@@ -62,7 +62,7 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Finding { severity, subject, text, advice } = self;
         let stop = if advice.is_empty() { "" } else { ". " };
-        write!(f, "{:<6}{subject:<15}{text}{stop}{advice}", severity.name())
+        write!(f, "{:<6}{subject:<14} {text}{stop}{advice}", severity.name())
     }
 }
 

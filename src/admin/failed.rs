@@ -17,6 +17,8 @@ pub(super) enum Failed {
     Cursor,
     /// Nothing proves who asks.
     Unauthorized,
+    /// The token is not in the file.
+    UnknownToken,
     /// The user, password, token or code of a login is not known.
     UnknownCredentials,
     /// Too many logins of this address failed.
@@ -69,6 +71,10 @@ impl Failed {
             Failed::Unauthorized => (
                 ProblemKind::Unauthorized,
                 "send Authorization: Bearer TOKEN, log in, or use the Unix socket; `homing admin-token` makes a token, `homing admin-user` a user",
+            ),
+            Failed::UnknownToken => (
+                ProblemKind::Unauthorized,
+                "this token is not known: it is none of the file that admin.credentials names",
             ),
             Failed::UnknownCredentials => {
                 (ProblemKind::UnknownCredentials, "the user is not known, or the password is another one")

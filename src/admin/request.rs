@@ -54,7 +54,7 @@ fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if let Some(header) = request.headers().get(AUTHORIZATION) {
         let token = header.to_str().ok().and_then(|header| header.strip_prefix("Bearer "));
         let caller = token.and_then(|token| state.credentials().caller_of_token(token));
-        return caller.map(|caller| caller.of_request(request)).ok_or(Failed::Unauthorized);
+        return caller.map(|caller| caller.of_request(request)).ok_or(Failed::UnknownToken);
     }
     let login = login_of(request, state).ok_or(Failed::Unauthorized)?;
     if may_use(request, &login) { Ok(login.caller) } else { Err(Failed::ForeignRequest) }

@@ -21,20 +21,20 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Args, Clone, Debug)]
 pub struct EndpointArguments {
     /// The Unix socket of the broker [default: admin.socket of the configuration]
-    #[arg(long, value_name = "PATH", conflicts_with = "url")]
+    #[arg(long, global = true, value_name = "PATH", conflicts_with = "url")]
     socket: Option<PathBuf>,
     /// The address of the broker's HTTP interface, such as `https://broker.example:11883`; needs a
     /// token
-    #[arg(long, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
     /// The file with the token for --url [default: the file that HOMING_TOKEN_FILE names]
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, global = true, value_name = "FILE", requires = "url")]
     token_file: Option<PathBuf>,
     /// Trust the authorities in this file (PEM) [default: those of the system]
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, global = true, value_name = "FILE", requires = "url")]
     ca: Option<PathBuf>,
     /// Send the token over plain HTTP to another machine, where everybody on the way can read it
-    #[arg(long, requires = "url")]
+    #[arg(long, global = true, requires = "url")]
     allow_plain_http: bool,
 }
 

@@ -35,7 +35,7 @@ pub struct CtlArguments {
     #[command(flatten)]
     pub endpoint: EndpointArguments,
     /// Print the answer as JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     command: CtlCommand,

@@ -106,7 +106,10 @@ pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
 pub(super) fn sentence(stall: &Stall) -> String {
     let Stall { packet_id, age, transmissions, cause, .. } = stall;
     let (id, age, detail) = (packet_id.get(), seconds(*age), cause.detail());
-    format!("Packet {id} is unacknowledged for {age}, sent {transmissions}x: {detail} ({}).", cause.name())
+    format!(
+        "Packet {id} has been unacknowledged for {age}, sent {transmissions}x: {detail} ({}).",
+        cause.name()
+    )
 }
 
 /// Returns the time from now, or nothing for never.

@@ -17,6 +17,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 use x509_cert::Certificate;
+use x509_cert::certificate::Version;
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode as _;
 use zeroize::Zeroizing;
@@ -309,6 +310,9 @@ pub(super) fn load_certificate(
             Certificate::from_der(certificate)
                 .map_err(|error| at(FileProblem::NotACertificate(index + 1, error.to_string())))?,
         );
+    }
+    if parsed.first().is_some_and(|leaf| leaf.tbs_certificate().version() == Version::V1) {
+        return Err(at(FileProblem::VersionOne));
     }
     let key_bytes = read(&files.key)?;
     let key_at = |problem: FileProblem| self::at(&files.key, problem);

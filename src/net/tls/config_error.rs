@@ -41,6 +41,11 @@ pub enum FileProblem {
     /// The certificate is not a certificate.
     #[error("certificate {0} in it is not a valid X.509 certificate: {1}")]
     NotACertificate(usize, String),
+    /// The certificate has no extensions, and clients of TLS refuse it.
+    #[error(
+        "certificate 1 in it has version 1 of X.509, which has no names of the server; issue it again with version 3, as `openssl x509 -req -extfile FILE` does with subjectAltName in the file"
+    )]
+    VersionOne,
     /// The key is of a kind that is not supported.
     #[error(
         "the private key cannot be used: {0}; RSA (2048 to 8192 bits), ECDSA (P-256, P-384, P-521) and Ed25519 keys can"

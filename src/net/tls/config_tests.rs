@@ -118,6 +118,17 @@ fn a_chain_with_an_intermediate_serves() {
     bench.connect(bench.authority.client_config(&BOTH, None)).unwrap();
 }
 
+/// A certificate of version 1, as `openssl x509 -req` without `-extfile` makes one.
+const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBGDCBvwIUdHeHvu4OG8YRNeDSA5Cp7K34CnkwCgYIKoZIzj0EAwIwDjEMMAoG\n\
+A1UEAwwDb2xkMCAXDTI2MTEyNDEwMzQxNFoYDzIxMjYxMDMxMTAzNDE0WjAOMQww\n\
+CgYDVQQDDANvbGQwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAARl09mnu+DuSDxY\n\
+kTzHLQRxVGBTgQ92fYOOA8MgcePpgtE8PACGXqm1nQ8rY8YP9ZwKHZ7avOAqYeCV\n\
+qjZDZhfZMAoGCCqGSM49BAMCA0gAMEUCIHnzzZWfZao76H4Slg/jLXCTDuH2lYFj\n\
+OvmTNSKfdHFjAiEAiZ3KllmMBpi9F2UiPKe+f8lbvaBnJb/urdFCSj9r3BA=\n\
+-----END CERTIFICATE-----\n";
+
 #[test]
 fn an_error_names_the_file_the_problem_and_the_way_out() {
     let mut bench = bench();
@@ -140,6 +151,7 @@ fn an_error_names_the_file_the_problem_and_the_way_out() {
         (cut, &good_key, "server.pem: the PEM text is damaged: a section has no -----END----- line"),
         (&broken, &good_key, "server.pem: the PEM text is damaged: a section is not base64"),
         ("\u{30}junk", &good_key, "server.pem: certificate 1 in it is not a valid X.509 certificate"),
+        (VERSION_1, &good_key, "server.pem: certificate 1 in it has version 1 of X.509"),
         (&good_pem, " \n", "server.key: the file is empty; a private key"),
         (
             &good_pem,
