@@ -11,7 +11,7 @@ use crate::admin::failed::Failed;
 use crate::admin::login_attempt;
 use crate::admin::state::State;
 use crate::clock;
-use actix_web::http::header::{HeaderValue, RETRY_AFTER};
+use actix_web::http::header::RETRY_AFTER;
 use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
 use askama::Template;
 use serde::Deserialize;
@@ -92,10 +92,12 @@ fn refused(request: &HttpRequest, failed: &Failed, unknown: &str) -> HttpRespons
     };
     let mut answer = login_form(request, Some(text));
     if !matches!(failed, Failed::UnknownCredentials) {
-        *answer.status_mut() = failed.status_code();
-    }
-    if matches!(failed, Failed::TooManyLogins) {
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("300"));
+        // The status and the time to wait are those of the same failure for programs.
+        let problem = failed.error_response();
+        *answer.status_mut() = problem.status();
+        if let Some(time) = problem.headers().get(RETRY_AFTER) {
+            answer.headers_mut().insert(RETRY_AFTER, time.clone());
+        }
     }
     answer
 }

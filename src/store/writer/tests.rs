@@ -339,14 +339,20 @@ fn a_batch_that_is_not_committed_is_counted_and_grows_old_while_the_commit_hangs
     }
 }
 
-#[test]
-fn a_new_sync_interval_holds_at_once() {
+/// Starts a writer that syncs at this interval. Its first sync hangs until the faults release it.
+fn whose_first_sync_hangs(interval: Duration) -> (Writer, Faults) {
     let faults = Faults::default();
     faults.plan(Call::Sync, 0, Fault::Held);
     let mut store = Faulty::new(Box::new(Memory::default()), faults.clone());
     store.recover(Moment::now(), Duration::ZERO).unwrap();
-    let options = WriterOptions { sync: Some(Duration::from_hours(1)), ..WriterOptions::default() };
+    let options = WriterOptions { sync: Some(interval), ..WriterOptions::default() };
     let writer = Writer::start(Box::new(store), options, budget(), |_| ()).unwrap();
+    (writer, faults)
+}
+
+#[test]
+fn a_new_sync_interval_holds_at_once() {
+    let (writer, faults) = whose_first_sync_hangs(Duration::from_hours(1));
     writer.to_store().sync_every(Some(Duration::from_millis(1)));
     assert!(faults.wait_until_held(PATIENCE), "it syncs long before the hour is over");
     faults.release();
@@ -356,12 +362,7 @@ fn a_new_sync_interval_holds_at_once() {
 /// The batches that come meanwhile stay in the channel, so the writer cannot count them.
 #[test]
 fn a_call_to_the_disk_that_hangs_counts_as_a_change_that_is_not_committed() {
-    let faults = Faults::default();
-    faults.plan(Call::Sync, 0, Fault::Held);
-    let mut store = Faulty::new(Box::new(Memory::default()), faults.clone());
-    store.recover(Moment::now(), Duration::ZERO).unwrap();
-    let options = WriterOptions { sync: Some(Duration::from_millis(1)), ..WriterOptions::default() };
-    let writer = Writer::start(Box::new(store), options, budget(), |_| ()).unwrap();
+    let (writer, faults) = whose_first_sync_hangs(Duration::from_millis(1));
     assert!(faults.wait_until_held(PATIENCE));
     let later = crate::clock::now() + Duration::from_hours(1);
     assert!(writer.statistics().oldest_uncommitted(later) >= Duration::from_hours(1));
