@@ -27,6 +27,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::coop::unconstrained;
+use tracing::error;
 
 /// The interval of a shard's housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -54,6 +55,15 @@ impl ShardActor {
 
     fn housekeeping(&mut self) {
         self.driver.housekeeping(HOUSEKEEPING);
+        let missing = self.shared.totals.take_missing();
+        if missing > 0 {
+            error!(
+                event = "broker.total_wrong",
+                missing,
+                "a total of sessions, delayed messages or dead letters was below zero and is zero now: a fault of \
+                 the broker; its limit admits too much until a restart. Please report this line"
+            );
+        }
         let Some(interval) = self.sys_interval else { return };
         self.driver.with_shard(|shard, now| {
             if self.sys_due <= now {

@@ -77,6 +77,11 @@ pub struct Parts<'a> {
 /// threads, 4 MiB are not on the account.
 const MOST_SCRATCH: usize = 256 * 1024;
 
+/// Returns the size of a message whose variable parts have `bytes` bytes together.
+fn charged(bytes: usize) -> u32 {
+    u32::try_from(bytes + size_of::<Header>() + 16).unwrap_or(u32::MAX)
+}
+
 impl Message {
     /// Copies the parts into one allocation. The publisher is not stored.
     ///
@@ -105,8 +110,7 @@ impl Message {
         if large.is_none() {
             scratch.extend_from_slice(parts.payload);
         }
-        let bytes = scratch.len() + large.as_ref().map_or(0, Bytes::len) + size_of::<Header>() + 16;
-        let charged = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let charged = charged(scratch.len() + large.as_ref().map_or(0, Bytes::len));
         charge::add(i64::from(charged) - large.as_ref().map_or(0, Bytes::len) as i64);
         let header = Header {
             expires: parts.expires,
@@ -199,6 +203,12 @@ impl Message {
     /// header.
     pub fn size(&self) -> usize {
         self.header().charged as usize
+    }
+
+    /// Returns the [`Message::size`] of a message whose topic, forwarded properties, publisher and
+    /// payload have `bytes` bytes together. For messages that are in the store alone.
+    pub fn size_of(bytes: usize) -> usize {
+        charged(bytes) as usize
     }
 
     /// True if the Message Expiry Interval has ended at `now`.

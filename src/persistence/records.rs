@@ -415,7 +415,7 @@ pub struct Recovered {
     pub retained: Vec<RetainedMessage>,
     /// Delayed messages that are due before the requested horizon. The others stay in the store.
     pub delayed: Vec<StoredDelayed>,
-    /// Every delayed message with its approximate size, as in [`Message::size`].
+    /// Every delayed message with its [`Message::size`]. The totals give back exactly this.
     pub delayed_in_all: Vec<(DelayedNumber, usize)>,
     /// All dead letters.
     pub letters: Vec<StoredLetter>,

@@ -10,30 +10,41 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A count of all shards together.
 #[derive(Debug, Default)]
-pub struct Total(AtomicUsize);
+pub struct Total {
+    count: AtomicUsize,
+    /// What was given back and never added, since the last report.
+    missing: AtomicUsize,
+}
 
 impl Total {
     /// Adds `n` if the sum is within the limit. Returns false, and adds nothing, if not.
     pub fn take(&self, n: usize, limit: usize) -> bool {
         let more = |count: usize| count.checked_add(n).filter(|count| *count <= limit);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Adds `n` without a check of the limit. For values that a restart recovered, and for values
     /// that replace others.
     pub fn add(&self, n: usize) {
-        self.0.fetch_add(n, Ordering::Relaxed);
+        self.count.fetch_add(n, Ordering::Relaxed);
     }
 
     /// Subtracts `n`, which must have been added before.
+    ///
+    /// If less was added, the total stops at zero: a total that wraps would refuse everything until
+    /// a restart. A debug build panics, and a release build reports what is missing.
     pub fn give_back(&self, n: usize) {
-        let before = self.0.fetch_sub(n, Ordering::Relaxed);
+        let less = |count: usize| Some(count.saturating_sub(n));
+        let before = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(n);
         debug_assert!(before >= n, "{n} given back of {before}");
+        if before < n {
+            self.missing.fetch_add(n - before, Ordering::Relaxed);
+        }
     }
 
     /// Returns the count.
     pub fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
     }
 }
 
@@ -64,6 +75,14 @@ impl Totals {
         let next = |number: u16| Some(number.checked_add(1).unwrap_or(1));
         let before = self.audited.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         AuditTag::new(before.ok().and_then(next).unwrap_or(1))
+    }
+
+    /// Returns what was given back and never added, in all totals since the last call. It is 0
+    /// unless the broker has a fault.
+    pub fn take_missing(&self) -> usize {
+        let Totals { sessions, delayed_messages, delayed_bytes, letters, letter_bytes, .. } = self;
+        let totals = [sessions, delayed_messages, delayed_bytes, letters, letter_bytes];
+        totals.iter().map(|total| total.missing.swap(0, Ordering::Relaxed)).sum()
     }
 
     /// Locks the topics of last-disconnect records. The lock is taken when a record is written.
@@ -97,5 +116,14 @@ mod tests {
         assert!(!total.take(8, 100) && total.take(7, 100) && !total.take(1, 100));
         total.add(1);
         assert_eq!(total.get(), 101);
+    }
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "3 given back of 2"))]
+    fn a_total_that_would_wrap_stops_at_zero_and_says_what_is_missing() {
+        let totals = Totals::default();
+        totals.letters.add(2);
+        totals.letters.give_back(3);
+        assert_eq!((totals.letters.get(), totals.take_missing(), totals.take_missing()), (0, 1, 0));
     }
 }

@@ -407,6 +407,18 @@ fn delayed_messages_come_back_in_the_order_they_are_due(kind: &mut dyn Reopen) {
     assert_eq!(found(&next), [(5, MS(67_010))], "from this one on");
 }
 
+fn a_delayed_message_counts_the_same_bytes_before_and_after_a_restart(kind: &mut dyn Reopen) {
+    let payloads = [0, 1, LARGE_PAYLOAD - 1, LARGE_PAYLOAD].map(|len| vec![b'x'; len]);
+    let messages = payloads.map(|payload| message("größe/t", Instant::NEVER, &payload));
+    let sizes = messages.each_ref().map(Message::size);
+    let records = (1..).zip(messages).map(|(number, message)| {
+        Record::Delayed(Box::new(StoredDelayed { number: DelayedNumber(number), due: MS(50_000), message }))
+    });
+    let (_, recovered) = reopened(kind, vec![records.collect()]);
+    assert_eq!(recovered.delayed_in_all.iter().map(|(_, size)| *size).collect::<Vec<_>>(), sizes);
+    assert_eq!(recovered.delayed.iter().map(|delayed| delayed.message.size()).collect::<Vec<_>>(), sizes);
+}
+
 fn dead_letters_come_back_without_an_expiry_time_and_only_until_they_are_done(kind: &mut dyn Reopen) {
     let sent = StoredLetter {
         code: Some(ReasonCode::QUOTA_EXCEEDED),
@@ -606,6 +618,7 @@ stores! {
     the_last_retained_message_of_a_topic_comes_back,
     the_source_of_a_retained_message_comes_back,
     delayed_messages_come_back_in_the_order_they_are_due,
+    a_delayed_message_counts_the_same_bytes_before_and_after_a_restart,
     dead_letters_come_back_without_an_expiry_time_and_only_until_they_are_done,
     time_while_it_was_down_counts_from_the_last_heartbeat,
     within_a_boot_what_is_promised_keeps_its_time_whatever_the_wall_clock_says,

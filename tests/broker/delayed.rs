@@ -1,8 +1,12 @@
 //! `$delayed/<seconds>/<topic>`: a message that is published at its time, not before, and once.
 
-use crate::support::launch::{on_one_and_three_threads, restart_on, start_broker, start_broker_on, versions};
+use crate::support::launch::{
+    on_one_and_three_threads, restart_on, start_broker, start_broker_on, start_stored, versions,
+};
 use crate::support::{Connect, Message, Property, V5, V311, Version, now};
+use homing::config::{Config, Durability};
 use homing::store::memory::Memory;
+use homing::store::sqlite::{Sqlite, SqliteOptions};
 use std::time::Duration;
 
 /// One expiry tick, and what a busy machine may add.
@@ -110,4 +114,27 @@ fn delays_go_on_over_a_restart_and_a_due_message_is_published_once() {
     assert!(now() - begun >= Duration::from_secs(2));
     subscriber.complete(&publish);
     subscriber.settle();
+}
+
+#[test]
+fn a_message_that_waits_over_a_restart_gives_back_the_bytes_that_it_took() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let start = || {
+        let options = SqliteOptions { durability: Durability::Commit, size_limit: None };
+        let store = Sqlite::open(directory.path(), options).expect("a store");
+        let one_at_a_time = |config: &mut Config| {
+            config.limits.delayed_bytes = "10 KiB".parse().expect("a size");
+        };
+        start_stored(Box::new(store), one_at_a_time)
+    };
+    let delayed = Message::new("$delayed/2/t", "x".repeat(8 * 1024)).qos(1);
+    let broker = start();
+    assert!(broker.client(V5, "publisher").deliver(&delayed) < 0x80);
+    drop(broker);
+    let broker = start();
+    let mut client = broker.client(V5, "publisher");
+    client.subscribe(&[("t", 0)]);
+    assert_eq!(client.deliver(&delayed), 0x97, "it counts after the restart too");
+    client.expect_publish();
+    assert!(client.deliver(&delayed) < 0x80, "no room is left, although nothing is delayed");
 }

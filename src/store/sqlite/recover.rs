@@ -6,6 +6,7 @@
 //! them.
 
 use super::{read, row};
+use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
 use crate::mqtt::retained_message::RetainedMessage;
 use crate::persistence::letter::StoredLetter;
@@ -214,13 +215,14 @@ impl<'c> Recovery<'c> {
         Ok(letters)
     }
 
-    /// Returns the number and the size in bytes of every delayed message.
+    /// Returns the number and the [`Message::size`] of every delayed message. Reads no payload.
     fn delayed_in_all(&self) -> Result<Vec<(DelayedNumber, usize)>> {
         let mut all = Vec::new();
         let sql =
             "SELECT number, length(CAST(topic AS BLOB)) + length(properties) + length(payload) FROM delayed";
         self.each(sql, |row| {
-            all.push((DelayedNumber(row::number(row, 0)?), row.get::<_, u32>(1)? as usize));
+            let size = Message::size_of(row.get::<_, u32>(1)? as usize);
+            all.push((DelayedNumber(row::number(row, 0)?), size));
             Ok(())
         })?;
         Ok(all)
