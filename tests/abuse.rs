@@ -257,7 +257,7 @@ fn patient_v5(address: SocketAddr, connect: &Connect) -> RawClient {
 fn redelivery_requests_of_a_session_with_a_large_will_and_unreadable_ones_do_not_block_a_thread() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
-    let mut command = broker(&[MEMORY, LARGE_CONNECTS]);
+    let mut command = broker(&[MEMORY, LARGE_CONNECTS, "limits.client_id=65000 B"]);
     command.arg("--data-dir").arg(directory.path());
     let (_process, address) = Process::serve(&mut command);
     bystander::others_wait_little("redelivery_requests", address, || {

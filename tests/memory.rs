@@ -180,7 +180,7 @@ fn redelivery_requests_of_a_stored_session_with_a_large_will() {
 
 #[test]
 fn unreadable_redelivery_requests_of_a_client_with_a_long_id() {
-    let homing = ephemeral(&[]);
+    let homing = ephemeral(&["--set", "limits.client_id=65000 B"]);
     let mut client = passing(&homing, &"c".repeat(LONG));
     repeat(client.stream(), "$homing/session/ack-timeout", &["?"], 6_000);
     settle(&mut client);

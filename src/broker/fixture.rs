@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::mqtt::charge::Budget;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::subscription_tree::ShardId;
+use crate::shard::randomness::Randomness;
 use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, SharedState};
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -32,5 +33,11 @@ pub(super) fn statistics(shared: &Arc<SharedState>) -> Arc<BrokerStatistics> {
 
 /// Returns shard 0 of `shards`, with the settings of an empty configuration file.
 pub(super) fn shard(shards: u8, shared: Arc<SharedState>) -> Shard {
-    Shard::new(ShardId(0), shards, settings(&Config::default(), &ListenerPlaces::default()), shared, 1)
+    Shard::new(
+        ShardId(0),
+        shards,
+        settings(&Config::default(), &ListenerPlaces::default()),
+        shared,
+        Randomness::reproducible(1),
+    )
 }

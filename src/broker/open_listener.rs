@@ -99,6 +99,14 @@ impl OpenListener {
         self.has_passwords() || self.has_tokens() || self.has_service() || self.has_certificates()
     }
 
+    /// Returns the listeners whose clients may send user names that nothing proves, while a listener
+    /// of the same broker proves names. Such names count in no rule there.
+    pub fn with_unproven_names(all: &[OpenListener]) -> impl Iterator<Item = &OpenListener> {
+        let proves = all.iter().any(OpenListener::verifies);
+        all.iter()
+            .filter(move |listener| proves && listener.auth.methods.is_empty() && listener.admits_anonymous())
+    }
+
     /// Returns true if clients without credentials may enter by this listener.
     pub fn admits_anonymous(&self) -> bool {
         match self.auth.anonymous {
@@ -213,6 +221,27 @@ mod tests {
         let without_tls = Listener { proxy_tls: Some(false), ..proxied };
         assert_eq!(entrants(without_tls, &[]), (false, false, false));
         assert_eq!(entrants(Listener::default(), &[]), (false, false, false));
+    }
+
+    #[test]
+    fn names_that_nothing_proves_are_reported_beside_a_listener_that_proves_them() {
+        let listener = |name: &str, auth: &[&str]| Listener {
+            name: Some(name.to_owned()),
+            auth: Some(auth.iter().map(|&method| method.to_owned()).collect()),
+            anonymous: Some(AnonymousClients::Always),
+            ..Listener::default()
+        };
+        let unproven = |listeners: &[Listener]| -> Vec<String> {
+            let address = ListenerAddress::Ip("192.0.2.1:1883".parse().expect("an address"));
+            let of = |listener| OpenListener::of(&Config::default(), listener, address.clone());
+            let all: Vec<_> = listeners.iter().map(of).collect();
+            OpenListener::with_unproven_names(&all).map(OpenListener::label).collect()
+        };
+        let (open, closed) = (listener("open", &[]), listener("closed", &["password"]));
+        assert_eq!(unproven(&[open.clone(), closed.clone()]), ["open"]);
+        assert!(unproven(&[open.clone(), open.clone()]).is_empty() && unproven(&[closed]).is_empty());
+        let tls = ListenerTls { client_certificates: Some("optional".to_owned()), ..ListenerTls::default() };
+        assert_eq!(unproven(&[Listener { tls: Some(tls), ..open }]), ["open"]);
     }
 
     #[test]

@@ -123,6 +123,7 @@ fn traffic_rates(config: &Config, places: &ListenerPlaces) -> Vec<TrafficRates> 
 fn connect_policy(config: &Config, packet_size: ByteSize, keep_alive_maximum: Duration) -> ConnectPolicy {
     ConnectPolicy {
         packet_size: u32::try_from(packet_size.bytes()).unwrap_or(u32::MAX),
+        client_id: config.limits.client_id.as_usize(),
         topic_alias_maximum: config.limits.topic_alias_maximum,
         keep_alive_maximum: u16::try_from(keep_alive_maximum.as_secs()).unwrap_or(u16::MAX),
         allow_never: config.keep_alive.allow_never,
@@ -186,9 +187,13 @@ pub(super) fn certificates_have_names(listener: &Listener) -> bool {
     names || listener.proxy_tls == Some(true)
 }
 
-/// Returns true if unverified user names count: all listeners that admit clients with such names
-/// have `anonymous = "always"`.
+/// Returns true if unverified user names count: no listener verifies names, and all listeners that
+/// admit clients with such names have `anonymous = "always"`. If a listener verifies names, the
+/// rules of a name are those of the client that proved it, and nobody else may have them.
 fn counts_claims(config: &Config, places: &ListenerPlaces) -> bool {
+    if verifies_names(config, places) {
+        return false;
+    }
     let mut rules = places
         .settings()
         .map(|listener| auth_policy(&config.auth_of(listener)))
@@ -402,6 +407,17 @@ mod tests {
         assert!(!claims(&|config| {
             config.auth.anonymous = config::AnonymousClients::Always;
             config.auth.password_file = "passwd".to_owned();
+        }));
+        // A guest must not have the rules of a certificate's name, by this or by another listener.
+        let guests = config::Listener {
+            anonymous: Some(config::AnonymousClients::Always),
+            ..with_certificates("optional")
+        };
+        assert!(!claims(&|config| config.listeners = vec![guests.clone()]));
+        assert!(!claims(&|config| {
+            config.auth.anonymous = config::AnonymousClients::Always;
+            let closed = config::Listener { auth: Some(vec!["password".to_owned()]), ..Default::default() };
+            config.listeners = vec![config::Listener::default(), closed];
         }));
     }
 

@@ -21,6 +21,7 @@ use super::storage;
 use crate::access::bans::BanList;
 use crate::auth::ban_file;
 use crate::auth::password::decoy_secret::DecoySecret;
+use crate::auth::random::random;
 use crate::broker::driver::ShardDriver;
 use crate::broker::shard_actor::ShardActor;
 use crate::clock;
@@ -33,6 +34,7 @@ use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::ShardId;
 use crate::scheduling;
 use crate::shard::durability::placement::RecoveredShard;
+use crate::shard::randomness::Randomness;
 use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, ShardSettings, SharedState};
 use crate::store::writer::{Writer, WriterOptions};
@@ -325,7 +327,7 @@ fn start_shard(
     listeners.set_rates(EventRates::of(&config.sys, count));
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
-        let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), random_seed());
+        let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), randomness());
         core.access_control().replace_bans(bans);
         if let Some(share) = share {
             core.take_up(clock::now(), share);
@@ -414,8 +416,9 @@ fn take_up_retained(shared: &SharedState, messages: Vec<RetainedMessage>) {
     retained.record_changes(left_out > 0);
 }
 
-/// Returns a number that differs in every process and for every shard, from the random hash keys of
-/// the standard library.
-fn random_seed() -> u64 {
-    RandomState::new().build_hasher().finish()
+/// Returns the random numbers of one shard. The seed differs in every process and for every shard:
+/// it comes from the random hash keys of the standard library.
+fn randomness() -> Randomness {
+    let secret = || random::<16>().ok().map(|bytes| u128::from_le_bytes(*bytes));
+    Randomness::new(RandomState::new().build_hasher().finish(), secret)
 }

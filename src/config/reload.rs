@@ -128,6 +128,7 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
             "log.level" => &["debug"],
             "auth.http_url" => &["http://127.0.0.1:9/mqtt"],
             "limits.memory" => &["3 GiB"],
+            "limits.client_id" => &["2 KiB"],
             "redelivery.dead_letters" => &["expired"],
             _ => &[
                 "true",

@@ -18,6 +18,7 @@ pub(super) fn findings(config: &Config, is_in_use: bool) -> Vec<Finding> {
         }
         findings.extend(entrance(config, &listener, address));
     }
+    findings.extend(unproven_names(config));
     findings
 }
 
@@ -45,7 +46,23 @@ fn port(address: &ListenerAddress) -> Finding {
 /// Returns the findings about those who may enter.
 pub(super) fn entrances(config: &Config) -> Vec<Finding> {
     let all = config.all_listeners();
-    all.iter().filter_map(|listener| entrance(config, listener, listener.address.clone()?)).collect()
+    let entrances = all.iter().filter_map(|listener| entrance(config, listener, listener.address.clone()?));
+    entrances.chain(unproven_names(config)).collect()
+}
+
+/// Returns a finding for each listener whose clients may send names that nothing proves, while
+/// another one proves names.
+fn unproven_names(config: &Config) -> Vec<Finding> {
+    let all = config.all_listeners();
+    let of = |listener: &Listener| Some(OpenListener::of(config, listener, listener.address.clone()?));
+    let all: Vec<OpenListener> = all.iter().filter_map(of).collect();
+    let finding = |listener: &OpenListener| {
+        let what =
+            "clients may send a user name that nothing proves; they have the rules of clients without one";
+        Finding::warn("login", format!("{}: {what}", listener.label()))
+            .advise("Set anonymous = \"never\" for this listener, or methods of authentication")
+    };
+    OpenListener::with_unproven_names(&all).map(finding).collect()
 }
 
 /// Returns a finding if others can reach a listener and it lets in everybody or nobody, or carries

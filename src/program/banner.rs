@@ -75,6 +75,14 @@ pub(crate) fn warn_of_entrances(listeners: &[OpenListener]) {
     }
 }
 
+/// Writes a warning for each listener whose clients may send names that nothing proves, while
+/// another one proves names.
+pub(crate) fn warn_of_unproven_names(all: &[OpenListener]) {
+    for OpenListener { address, .. } in OpenListener::with_unproven_names(all) {
+        tracing::warn!(event = "listener.names_unproven", %address, "this listener lets clients in whose user name nothing proves, and the broker also proves names: such clients have the rules of clients without a user name; set auth.anonymous = \"never\" for it, or methods of authentication");
+    }
+}
+
 /// Returns who may connect to a listener.
 fn entrants(listener: &OpenListener) -> String {
     let is_open = listener.admits_anonymous();

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "admin")]
 use super::administration::{AdminPart, StoreOpened};
-use super::banner::{banner, log_listeners, warn_of_entrances};
+use super::banner::{banner, log_listeners, warn_of_entrances, warn_of_unproven_names};
 #[cfg(feature = "admin")]
 use super::data::socket_path;
 use super::data::{open_store, storage_line};
@@ -58,6 +58,7 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     let again = settings.clone();
     broker.read_again_by(Box::new(move || read_configuration(&again)), sources);
     warn_of_entrances(broker.listeners());
+    warn_of_unproven_names(broker.listeners());
     if let Some(file) = &addresses_file {
         write_addresses(file, broker.listeners());
     }

@@ -5,13 +5,21 @@ use std::str::FromStr;
 
 /// A form of client identifiers: `%u` stands for the name of the user, and `*` for any text, which
 /// may be empty.
+///
+/// The identifiers of two users are never the same, whatever their names: the text of a `*` has
+/// none of the characters that stand beside `%u` on the side of the `*`. So the number of these
+/// characters behind the name is the same in each identifier, and tells where the name ends. The
+/// same holds for its begin. Otherwise `ann` could use `ann-bob-phone` of `ann-bob` by `%u-*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdRule {
     /// The texts between the `*`, each with `%u` in it. At least one.
     parts: Box<[Box<str>]>,
+    /// The characters that the text of a `*` has not.
+    bounds: Box<[char]>,
 }
 
-/// The rule has a `%` that is not followed by `u`, or is no text of 1 to 256 printable bytes.
+/// The rule has a `%` that is not followed by `u`, a `%u` directly beside a `*`, or is no text of 1
+/// to 256 printable bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidClientIdRule;
 
@@ -20,10 +28,12 @@ impl FromStr for ClientIdRule {
 
     fn from_str(text: &str) -> Result<ClientIdRule, InvalidClientIdRule> {
         let has_other_percent = text.match_indices('%').any(|(at, _)| !text[at..].starts_with("%u"));
-        if !(1..=256).contains(&text.len()) || text.contains(char::is_control) || has_other_percent {
+        let is_open = text.contains("%u*") || text.contains("*%u");
+        if !(1..=256).contains(&text.len()) || text.contains(char::is_control) || has_other_percent || is_open
+        {
             return Err(InvalidClientIdRule);
         }
-        Ok(ClientIdRule { parts: text.split('*').map(Into::into).collect() })
+        Ok(ClientIdRule { parts: text.split('*').map(Into::into).collect(), bounds: bounds(text) })
     }
 }
 
@@ -54,8 +64,31 @@ impl ClientIdRule {
             let Some((_, behind)) = rest.split_once(&text) else { return false };
             rest = behind;
         }
-        rest.ends_with(&part(last))
+        rest.ends_with(&part(last)) && self.bounds_are_kept(user.unwrap_or_default(), client_id)
     }
+
+    /// Returns true if the texts of the `*` have none of the bounds: the whole identifier has no
+    /// more of them than the rule with the name of the user.
+    fn bounds_are_kept(&self, user: &str, client_id: &str) -> bool {
+        let count = |text: &str, bound: char| text.matches(bound).count();
+        let in_part = |part: &str, bound| {
+            count(&part.replace("%u", ""), bound) + part.matches("%u").count() * count(user, bound)
+        };
+        let in_parts = |bound| self.parts.iter().map(|part| in_part(part, bound)).sum::<usize>();
+        self.bounds.iter().all(|bound| count(client_id, *bound) == in_parts(*bound))
+    }
+}
+
+/// Returns the characters directly beside each `%u`: the one behind it if a `*` follows somewhere,
+/// and the one before it if a `*` stands before.
+fn bounds(rule: &str) -> Box<[char]> {
+    let mut bounds = Vec::new();
+    for (at, name) in rule.match_indices("%u") {
+        let (before, behind) = (&rule[..at], &rule[at + name.len()..]);
+        bounds.extend(before.chars().next_back().filter(|_| before.contains('*')));
+        bounds.extend(behind.chars().next().filter(|_| behind.contains('*')));
+    }
+    bounds.into()
 }
 
 #[cfg(test)]
@@ -81,6 +114,13 @@ mod tests {
             ("a*a", None, "a", false),
             ("a*a", None, "aa", true),
             ("*", None, "", true),
+            ("%u-*", Some("ann"), "ann-bob-phone", false),
+            ("%u-*", Some("ann-bob"), "ann-bob-phone", true),
+            ("%u-*", Some("ann"), "ann-living_room", true),
+            ("*-%u", Some("bob"), "phone-ann-bob", false),
+            ("*-%u", Some("ann-bob"), "phone-ann-bob", true),
+            ("dev-%u/*", Some("ann"), "dev-ann/living-room", true),
+            ("dev-%u/*", Some("ann"), "dev-ann/a/b", false),
         ];
         for (rule, user, client_id, admits) in cases {
             let rule: ClientIdRule = rule.parse().unwrap();
@@ -89,8 +129,28 @@ mod tests {
     }
 
     #[test]
+    fn a_client_id_belongs_to_one_user() {
+        let rules = ["%u", "%u-*", "*-%u", "%u-*-*", "*-%u-*", "*x%u-*", "%u-*-%u", "%u-x*", "-%u-*x*-%u-"];
+        let texts = |most: u32| {
+            (0..=most).flat_map(|n| {
+                (0..4_u32.pow(n)).map(move |code| -> String {
+                    (0..n).map(|at| b"ab-x"[(code / 4_u32.pow(at) % 4) as usize] as char).collect()
+                })
+            })
+        };
+        let users: Vec<String> = texts(2).collect();
+        for rule in rules.map(|text| text.parse::<ClientIdRule>().unwrap()) {
+            for client_id in texts(5) {
+                let is_admitted = |user: &&String| rule.admits(Some(user), &client_id);
+                let owners: Vec<_> = users.iter().filter(is_admitted).collect();
+                assert!(owners.len() < 2, "{rule} {client_id}: {owners:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_rule_with_another_variable_is_refused() {
-        for text in ["", "%c", "100%", "%U-*", "a\nb"] {
+        for text in ["", "%c", "100%", "%U-*", "a\nb", "%u*", "*%u", "a-%u*b"] {
             assert_eq!(text.parse::<ClientIdRule>(), Err(InvalidClientIdRule), "{text}");
         }
     }

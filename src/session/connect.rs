@@ -51,12 +51,20 @@ pub struct Negotiated {
     pub bounds: ConnectPolicy,
 }
 
-/// Checks a CONNECT by itself.
+/// Checks a CONNECT by itself. `longest` is the number of bytes that a client identifier may have.
 ///
 /// # Errors
-/// [`ConnectRefusal`] for an empty client identifier that the version does not allow.
-pub fn check(connect: &Connect<'_>) -> Result<(), ConnectRefusal> {
+/// [`ConnectRefusal`] for a client identifier that is too long, or that is empty where the version
+/// does not allow it.
+pub fn check(connect: &Connect<'_>, longest: usize) -> Result<(), ConnectRefusal> {
     let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
+    // 5.0 [MQTT-3.1.3-5], [MQTT-3.1.3-6]; 3.1.1 [MQTT-3.1.3-5]: 23 bytes are always allowed.
+    if connect.client_id.len() > longest {
+        return refuse(
+            ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+            "the client id is longer than limits.client_id allows",
+        );
+    }
     if connect.client_id.is_empty() {
         // 3.1.1 [MQTT-3.1.3-7], [MQTT-3.1.3-8]; 3.1 has no empty client ids at all.
         let clean = connect.clean_start && connect.version == ProtocolVersion::V3_1_1;

@@ -32,9 +32,21 @@ fn mqtt3_1_3_7_an_empty_client_id_needs_a_clean_session_of_3_1_1() {
     for (version, clean, accepted) in
         [(V3_1, true, false), (V3_1_1, false, false), (V3_1_1, true, true), (V5, false, true)]
     {
-        let reason = check(&empty(version, clean)).map_err(|refusal| refusal.reason);
+        let reason = check(&empty(version, clean), 100).map_err(|refusal| refusal.reason);
         let expected = if accepted { Ok(()) } else { Err(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID) };
         assert_eq!(reason, expected, "{version:?} {clean}");
+    }
+}
+
+// 5.0 and 3.1.1 [MQTT-3.1.3-5]
+#[test]
+fn a_client_id_beyond_the_bound_is_refused_in_every_version() {
+    let long = "c".repeat(101);
+    for version in [V3_1, V3_1_1, V5] {
+        let of_length = |bytes| Connect { client_id: &long[..bytes], ..connect(version) };
+        assert_eq!(check(&of_length(100), 100), Ok(()));
+        let reason = check(&of_length(101), 100).map_err(|refusal| refusal.reason);
+        assert_eq!(reason, Err(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID), "{version:?}");
     }
 }
 

@@ -42,6 +42,8 @@ pub struct SendPolicy {
 pub struct ConnectPolicy {
     /// The largest packet in bytes that the broker takes.
     pub packet_size: u32,
+    /// The longest Client Identifier in bytes.
+    pub client_id: usize,
     /// The Topic Alias Maximum that the broker announces; 0 is no alias.
     pub topic_alias_maximum: u16,
     /// The longest Keep Alive in seconds; 0 is no maximum.
@@ -99,6 +101,7 @@ pub(super) mod tests {
             topic_levels: 16,
             connect: ConnectPolicy {
                 packet_size: 1_000,
+                client_id: 100,
                 topic_alias_maximum: 0,
                 keep_alive_maximum: 60,
                 allow_never: true,

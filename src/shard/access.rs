@@ -58,8 +58,8 @@ pub enum RetainSourceCheck {
 pub struct AccessSettings {
     /// The rules of the ACL files.
     pub files: AclFiles,
-    /// True if topics with the names and payloads of other clients need a rule. So it is once
-    /// clients are authenticated.
+    /// True if a listener verifies the names of clients. Then topics with the names and payloads of
+    /// other clients need a rule.
     pub protects_others: bool,
     /// True if a user name that nothing verifies counts. Otherwise its client has the rules of
     /// anonymous clients.
@@ -128,6 +128,13 @@ impl AccessRules {
     pub(crate) fn names<'a>(&self, user: Option<&'a Identity>, client_id: &'a str) -> ClientNames<'a> {
         let user = user.filter(|user| user.is_verified() || self.settings.counts_claims);
         ClientNames { user: user.map(Identity::user), client_id }
+    }
+
+    /// Returns the user name of a client that counts in the redelivery rules. A name that nothing
+    /// verifies counts, unless a listener verifies names: nobody has the settings of a user whose
+    /// name others have to prove.
+    pub(crate) fn name_in_redelivery_rules<'a>(&self, user: Option<&'a Identity>) -> Option<&'a str> {
+        user.filter(|user| user.is_verified() || !self.settings.protects_others).map(Identity::user)
     }
 
     /// Notes that a session gets rules of its own, so that rules are looked at from now on.

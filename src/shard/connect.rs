@@ -84,7 +84,16 @@ impl<'a> ConnectRequest<'a> {
 
     fn connect(&self, life: &mut Lifecycle<'_>) -> Flow {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let assigned = connect.client_id.is_empty().then(|| self.assign_client_id(life.core));
+        let assigned = if connect.client_id.is_empty() {
+            let Some(assigned) = self.assign_client_id(life.core) else {
+                let what = "the system has no random numbers";
+                let refusal = ConnectRefusal::unexplained(ReasonCode::SERVER_UNAVAILABLE, what);
+                return self.refuse("", None, &refusal, life.core);
+            };
+            Some(assigned)
+        } else {
+            None
+        };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         let home = shard_of(client_id, life.core.exchange.shards());
         if home != life.core.here {
@@ -101,7 +110,8 @@ impl<'a> ConnectRequest<'a> {
         let Some(listener) = life.core.connections.get(id).map(|c| c.listener) else { return Flow::Closed };
         let settings = &life.core.settings;
         let in_flight = settings.session.send.in_flight;
-        let negotiated = connect::negotiate(connect, settings.connect_policy(listener), in_flight);
+        let policy = settings.connect_policy(listener);
+        let negotiated = connect::negotiate(connect, policy, in_flight);
         let mount_point = settings.mount_point(listener).cloned();
         if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
@@ -110,7 +120,7 @@ impl<'a> ConnectRequest<'a> {
         if life.core.tracer.is_on() {
             life.core.recorder().add_connect(now, id, client_id);
         }
-        let Entered { user, rules, ends, proof } = match connect::check(connect)
+        let Entered { user, rules, ends, proof } = match connect::check(connect, policy.client_id)
             .and_then(|()| life.core.settings.check_version(listener, connect.version))
             .and_then(|()| bans::check_client(now, id, client_id, life.core))
             .and_then(|()| self.authenticate(life.core))
@@ -318,13 +328,15 @@ impl<'a> ConnectRequest<'a> {
         ownership
     }
 
-    /// Returns a new client identifier. No session has it, and its sessions live in this shard.
+    /// Returns a new client identifier. No session has it, its sessions live in this shard, and
+    /// nobody can guess it: who knows the identifier of a client without a user can resume its
+    /// session. Returns `None` if the system has no random numbers.
     // 3.1.1 [MQTT-3.1.3-6]; 5.0 [MQTT-3.1.3-6], [MQTT-3.2.2-16]
-    fn assign_client_id(&self, core: &mut Core) -> String {
+    fn assign_client_id(&self, core: &mut Core) -> Option<String> {
         loop {
-            let id = format!("homing-{:016x}", core.random());
+            let id = format!("homing-{:032x}", core.randomness.secret()?);
             if shard_of(&id, core.exchange.shards()) == core.here && core.sessions.find(&id).is_none() {
-                return id;
+                return Some(id);
             }
         }
     }
@@ -445,7 +457,8 @@ impl<'a> ConnectRequest<'a> {
         let ConnackTerms { assigned, present, ref proof } = *terms;
         let client_id = assigned.unwrap_or(connect.client_id);
         let user = life.core.sessions.get(session_id).and_then(|entry| entry.user().cloned());
-        let redelivery = life.core.sessions.redelivery_of(client_id, user.as_ref().map(|user| user.user()));
+        let name = life.core.access.name_in_redelivery_rules(user.as_deref());
+        let redelivery = life.core.sessions.redelivery_of(client_id, name);
         if let Some(session_entry) = life.core.sessions.get_mut(session_id) {
             session_entry.session.sender.set_terms(redelivery);
         }

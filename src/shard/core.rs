@@ -18,7 +18,6 @@ use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::objectives::Objectives;
-use crate::session::outbound::retry::splitmix64;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
 use crate::shard::admission::{Change, Want};
@@ -37,6 +36,7 @@ use crate::shard::observe::gauges::Gauges;
 use crate::shard::observe::recent_drops::RecentDrops;
 use crate::shard::observe::tracer::{StepRecorder, Tracer};
 use crate::shard::publication::Publication;
+use crate::shard::randomness::Randomness;
 use crate::shard::scratch::Scratch;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::sessions::Sessions;
@@ -74,8 +74,7 @@ pub(crate) struct Core {
     pub turn: Turn,
     pub effects: Effects,
     pub scratch: Scratch,
-    /// The state of the random number generator.
-    seed: u64,
+    pub randomness: Randomness,
 }
 
 /// The result of retaining a message.
@@ -88,13 +87,13 @@ pub(crate) struct RetainedUpdate {
 }
 
 impl Core {
-    /// Returns the core of the shard `here` of `shards`. `seed` determines all random numbers.
+    /// Returns the core of the shard `here` of `shards`.
     pub(crate) fn new(
         here: ShardId,
         shards: u8,
         settings: ShardSettings,
         shared: Arc<SharedState>,
-        seed: u64,
+        randomness: Randomness,
     ) -> Core {
         let sessions = Sessions::new(&settings);
         Core {
@@ -118,15 +117,10 @@ impl Core {
             turn: Turn::new(settings.steps_per_turn),
             effects: Effects::default(),
             scratch: Scratch::default(),
-            seed,
+            randomness,
             settings,
             shared,
         }
-    }
-
-    /// Returns the next random number.
-    pub(crate) fn random(&mut self) -> u64 {
-        splitmix64(&mut self.seed)
     }
 
     /// Returns the tracer with the parts that it reads. Called only while something is traced, or

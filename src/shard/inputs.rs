@@ -26,6 +26,7 @@ use super::observe::query::{self, Query, QueryAnswer, SessionName};
 use super::observe::snapshot::ShardSnapshot;
 use super::observe::trace::TraceWatch;
 use super::observe::usage::{self, ResourceUsage};
+use super::randomness::Randomness;
 use super::reconfigure;
 use super::route::Routing;
 use super::routes::Routes;
@@ -42,17 +43,16 @@ use crate::time::Instant;
 use std::sync::Arc;
 
 impl Shard {
-    /// Returns the shard `here` of `shards`. `seed` determines all random numbers: assigned client
-    /// identifiers and jitter.
+    /// Returns the shard `here` of `shards`.
     pub fn new(
         here: ShardId,
         shards: u8,
         settings: ShardSettings,
         shared: Arc<SharedState>,
-        seed: u64,
+        randomness: Randomness,
     ) -> Shard {
         Shard {
-            core: Core::new(here, shards, settings, shared, seed),
+            core: Core::new(here, shards, settings, shared, randomness),
             routes: Routes::new(here),
             fans: Fans::default(),
             work: Work::default(),
@@ -88,7 +88,7 @@ impl Shard {
     /// Adds a connection whose socket was accepted, or came from another shard. The time for its
     /// CONNECT runs from `accepted`.
     pub fn accept(&mut self, accepted: Instant, arrival: Arrival) -> ConnectionId {
-        let seed = self.core.random();
+        let seed = self.core.randomness.spread();
         self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
     }
 

@@ -49,6 +49,7 @@
 //! | [`connection_view`] | one connection as its driver sees it |
 //! | [`access_control`] | changes of who may do what |
 //! | [`arrival`] | what is known of a connection before its first packet |
+//! | [`randomness`] | random numbers, which come from outside |
 //! | [`authentication`] | requests to the authenticator, and decisions |
 //! | `pending_exchange` | an exchange of AUTH packets that waits for the client |
 //! | `flapping` | the connects of each client, counted |
@@ -103,6 +104,7 @@ mod pause;
 mod pending_exchange;
 mod publication;
 mod publish;
+pub mod randomness;
 mod rates;
 pub mod receive;
 mod reconfigure;

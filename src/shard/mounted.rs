@@ -116,25 +116,26 @@ pub(super) fn check_client(
     }
 }
 
-/// Returns true if a session has subscriptions outside the mount point of a client, or has none and
-/// its client came last by a listener with another one or none. Such a session is that of another
-/// listener, and this client must not resume it: a will of another tenant would be discarded, and a
-/// new message could be taken for a repetition of one that the other client had begun.
+/// Returns true if a session belongs to another mount point than that of a client: its client came
+/// last by a listener with another one or none, or it has subscriptions outside the mount point.
+/// This client must not resume it: a will of another tenant would be discarded, and a new message
+/// could be taken for a repetition of one that the other client had begun. The topic of the granted
+/// redelivery time says nothing, because it is the same behind each mount point.
 ///
 /// After a restart, or when nobody is connected by the old settings of a listener any more, the
-/// mount point of a session without subscriptions is not known. The client resumes it then, and
-/// gets no message from outside its mount point all the same.
+/// listener is not known, and the subscriptions alone tell. The client resumes a session without
+/// any then, and gets no message from outside its mount point all the same.
 pub(super) fn is_of_another(id: ConnectionId, session: SessionId, core: &mut Core) -> bool {
     let Core { connections, sessions, settings, turn, .. } = core;
     let mount_point = connections.get(id).and_then(|connection| connection.wire.mount_point());
-    let (Some(mount_point), Some(session_entry)) = (mount_point, sessions.get(session)) else {
-        return false;
-    };
-    let subscriptions = &session_entry.session.subscriptions;
-    if subscriptions.is_empty() {
-        let came_by = session_entry.session.came_by.number().map(ListenerNumber);
-        return came_by.is_some_and(|listener| settings.differs_in_mount_point(listener, mount_point));
+    let Some(session_entry) = sessions.get(session) else { return false };
+    let came_by = session_entry.session.came_by.number().map(ListenerNumber);
+    let mount_point = mount_point.map(|mount_point| &**mount_point);
+    if came_by.is_some_and(|listener| settings.differs_in_mount_point(listener, mount_point)) {
+        return true;
     }
+    let Some(mount_point) = mount_point else { return false };
+    let subscriptions = &session_entry.session.subscriptions;
     turn.charge(u32::try_from(subscriptions.len() / FILTERS_PER_STEP).unwrap_or(u32::MAX));
     !subscriptions.iter().all(|filter| mount_point.has_filter(filter))
 }

@@ -4,10 +4,8 @@
 //! it holds. New redelivery settings reach the sessions by a walk of [`SLOTS`] slots in a turn: a
 //! packet in flight has the new settings from its next deadline on, and a new packet at once.
 
-use crate::shard::connections::Connections;
 use crate::shard::core::Core;
 use crate::shard::flapping;
-use crate::shard::sessions::Sessions;
 use crate::shard::settings::ShardSettings;
 use crate::shard::work::Job;
 
@@ -42,15 +40,17 @@ pub(crate) fn walk_after_reload(from: u32, core: &mut Core) -> Option<Job> {
     let until = end.min(from.saturating_add(SLOTS));
     for slot in from..until {
         core.turn.charge(1);
-        renew_redelivery(slot, &mut core.sessions, &mut core.connections);
+        renew_redelivery(slot, core);
     }
     (until < end).then_some(Job::SettingsChanged { from: until })
 }
 
-fn renew_redelivery(slot: u32, sessions: &mut Sessions, connections: &mut Connections) {
+fn renew_redelivery(slot: u32, core: &mut Core) {
+    let Core { sessions, connections, access, .. } = core;
     let Some((id, entry)) = sessions.at(slot) else { return };
     let (client_id, user) = (entry.session.client_id.clone(), entry.user().cloned());
-    let redelivery = sessions.redelivery_of(&client_id, user.as_ref().map(|user| user.user()));
+    let name = access.name_in_redelivery_rules(user.as_deref());
+    let redelivery = sessions.redelivery_of(&client_id, name);
     let Some(entry) = sessions.get_mut(id) else { return };
     entry.session.sender.set_terms(redelivery);
     if let Some(connection) = entry.connection.and_then(|id| connections.get_mut(id)) {

@@ -124,10 +124,10 @@ impl ShardSettings {
         self.terms(listener)?.mount_point.as_ref()
     }
 
-    /// Returns true if a listener has another mount point, or none. False if the listener has no
+    /// Returns true if the mount point of a listener is not `from`. False if the listener has no
     /// settings any more.
-    pub(crate) fn differs_in_mount_point(&self, listener: ListenerNumber, from: &MountPoint) -> bool {
-        self.terms(listener).is_some_and(|terms| terms.mount_point.as_deref() != Some(from))
+    pub(crate) fn differs_in_mount_point(&self, listener: ListenerNumber, from: Option<&MountPoint>) -> bool {
+        self.terms(listener).is_some_and(|terms| terms.mount_point.as_deref() != from)
     }
 
     /// Returns the largest CONNECT in bytes that is taken at a listener.

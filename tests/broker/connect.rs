@@ -22,6 +22,53 @@ fn v5_empty_client_id_is_assigned_a_unique_one() {
     });
 }
 
+/// The constants of splitmix64, the generator that made the identifiers once.
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+const FACTORS: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
+
+fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(STEP);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(FACTORS[0]);
+    let z = (z ^ (z >> 27)).wrapping_mul(FACTORS[1]);
+    z ^ (z >> 31)
+}
+
+/// Returns the state behind a number of splitmix64.
+fn state_behind(number: u64) -> u64 {
+    let unshifted = |z: u64, by: u32| z ^ (z >> by) ^ (z >> (2 * by));
+    // Newton's method finds the inverse of an odd number.
+    let inverse = |x: u64| (0..6).fold(x, |y, _| y.wrapping_mul(2_u64.wrapping_sub(x.wrapping_mul(y))));
+    let z = unshifted(number, 31).wrapping_mul(inverse(FACTORS[1]));
+    unshifted(unshifted(z, 27).wrapping_mul(inverse(FACTORS[0])), 30)
+}
+
+#[test]
+fn an_assigned_client_id_is_not_computed_from_another_one() {
+    let broker = start_broker(|config| config.runtime.threads = 1);
+    let assigned = || {
+        let client = broker.client(V5, "");
+        let id = |p: &Property| if let Property::AssignedClientId(id) = p { Some(id.clone()) } else { None };
+        client.connack().properties.iter().find_map(id).expect("an assigned client id")
+    };
+    let (first, second) = (assigned(), assigned());
+    let digits = |id: &str| id.strip_prefix("homing-").expect("the prefix").to_owned();
+    let number = u64::from_str_radix(&digits(&first)[..16], 16).expect("hexadecimal");
+    let mut state = state_behind(number);
+    assert_eq!(splitmix64(&mut state.wrapping_sub(STEP)), number, "the inverse is right");
+    let computed = (0..1_000).any(|_| second.contains(&format!("{:016x}", splitmix64(&mut state))));
+    assert!(!computed, "{second} follows from {first}");
+    assert_eq!(digits(&second).len(), 32, "{second} has 128 bits");
+}
+
+fn a_client_id_beyond_the_limit_is_refused(version: Version) {
+    let broker = start_broker(|_| {});
+    broker.client(version, &"c".repeat(1_024)).settle();
+    let mut long = broker.open(version);
+    long.send(&Connect::new(version, &"c".repeat(1_025)).encode());
+    assert_eq!(long.expect_connack().code, if version == V5 { 0x85 } else { 2 });
+}
+versions!(a_client_id_beyond_the_limit_is_refused: v31, v311, v5);
+
 #[test]
 fn connack_of_5_0_announces_the_limits_that_hold() {
     let broker = start_broker(|config| {

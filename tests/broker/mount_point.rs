@@ -332,6 +332,21 @@ fn a_session_without_subscriptions_is_not_resumed_behind_another_mount_point() {
 }
 
 #[test]
+fn a_session_whose_only_filter_is_the_same_for_all_belongs_to_its_mount_point() {
+    let broker = start_broker(tenants);
+    for version in [V311, V5] {
+        for (client_id, other) in [("b", TENANT_B), ("plain", PLAIN)] {
+            let connect = Connect::persistent(version, &format!("{version:?}{client_id}")).clean(false);
+            let mut own = enter(&broker, TENANT_A, &connect);
+            own.subscribe(&[("$homing/session/granted", 1)]);
+            own.vanish();
+            let other = enter(&broker, other, &connect);
+            assert!(!other.session_present(), "{client_id}: the session of another tenant has ended");
+        }
+    }
+}
+
+#[test]
 fn a_session_that_began_without_a_mount_point_is_not_resumed_behind_one() {
     let broker = start_broker(tenants);
     for version in [V311, V5] {

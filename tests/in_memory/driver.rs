@@ -29,6 +29,7 @@ use homing::shard::features::delayed::DelayedRequest;
 use homing::shard::io::{EventMessages, Io, Written};
 use homing::shard::observe::client_events::{ClientEvent, Occurrence};
 use homing::shard::observe::trace::{TraceStep, TraceSteps};
+use homing::shard::randomness::Randomness;
 use homing::shard::totals::Totals;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{ConnectionId, PartialShare, ReadProgress, Shard, ShardSettings, SharedState};
@@ -80,6 +81,7 @@ pub fn settings() -> ShardSettings {
             topic_levels: 16,
             connect: ConnectPolicy {
                 packet_size: 1 << 20,
+                client_id: 1_024,
                 topic_alias_maximum: 10,
                 keep_alive_maximum: 0,
                 allow_never: true,
@@ -174,8 +176,15 @@ impl MemoryDriver {
             totals: Totals::default(),
             store_room: AtomicI64::new(i64::MAX),
         });
-        let shard =
-            |here| Shard::new(ShardId(here), shards, settings.clone(), Arc::clone(&shared), here.into());
+        let shard = |here| {
+            Shard::new(
+                ShardId(here),
+                shards,
+                settings.clone(),
+                Arc::clone(&shared),
+                Randomness::reproducible(here.into()),
+            )
+        };
         MemoryDriver {
             now: Instant::ZERO,
             shards: (0..shards).map(shard).collect(),

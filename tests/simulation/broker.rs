@@ -25,6 +25,7 @@ use homing::shard::features::delayed::DelayedRequest;
 use homing::shard::io::{EventMessages, Io, Written};
 use homing::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
 use homing::shard::observe::trace::TraceSteps;
+use homing::shard::randomness::Randomness;
 use homing::shard::{ConnectionId, ReadProgress, Shard};
 use homing::time::Instant;
 use std::collections::BTreeMap;
@@ -213,7 +214,15 @@ impl World {
         call: impl FnOnce(&mut Shard, Instant, &mut ShardIo<'_>) -> T,
     ) -> (T, Later) {
         let now = self.instant();
-        let idle = || Shard::new(ShardId(0), 1, self.plan.settings.clone(), Arc::clone(&self.shared), 0);
+        let idle = || {
+            Shard::new(
+                ShardId(0),
+                1,
+                self.plan.settings.clone(),
+                Arc::clone(&self.shared),
+                Randomness::reproducible(0),
+            )
+        };
         let spare = self.spare.take().unwrap_or_else(idle);
         let mut core = std::mem::replace(&mut self.nodes[shard].core, spare);
         let mut io = ShardIo { world: self, shard, later: Later::default() };

@@ -444,6 +444,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
     let write_timeout = Duration::from_millis(rng.between(1_500, 5_000));
     let connect = ConnectPolicy {
         packet_size: 1 << 20,
+        client_id: 1_024,
         keep_alive_maximum: 0,
         allow_never: true,
         session_expiry: rng.pick(&[LONG, LONG, LONG, LONG, 2]),

@@ -26,6 +26,7 @@ use homing::shard::authentication::AuthDecision;
 use homing::shard::exchange::outbound::PeerBatch;
 use homing::shard::observe::trace::TraceWatch;
 use homing::shard::observe::usage::ResourceUsage;
+use homing::shard::randomness::Randomness;
 use homing::shard::totals::Totals;
 use homing::shard::{ConnectionId, PartialShare, Shard, ShardSettings, SharedState};
 use homing::time::Instant;
@@ -391,7 +392,8 @@ impl World {
         self.nodes.clear();
         for (n, share) in (0..shards).zip(shares) {
             let (shared, seed) = (Arc::clone(&shared), self.rng.next());
-            let mut core = Shard::new(ShardId(n), shards, self.shard_settings(), shared, seed);
+            let mut core =
+                Shard::new(ShardId(n), shards, self.shard_settings(), shared, Randomness::reproducible(seed));
             if let Some(share) = share {
                 core.take_up(now, share);
             }

@@ -10,6 +10,9 @@ use crate::config::size::ByteSize;
 use crate::config::table::section;
 use std::time::Duration;
 
+/// The bytes of a client identifier that the broker assigns: `homing-` and 128 bits in hexadecimal.
+const LEAST_CLIENT_ID: u64 = 39;
+
 section! {
     /// Bounds on each client, each session and the whole broker.
     [limits] Limits {
@@ -74,6 +77,14 @@ section! {
             ValueType::Size(ONE_KIB, LARGEST_PACKET).only(),
             reload: NewConnections,
             why: "A client that nothing has authenticated can use little memory.";
+        /// The longest client identifier in bytes. A client with a longer one is refused: 5.0 with
+        /// 0x85, 3.x with return code 2.
+        client_id: ByteSize = ByteSize::kib(1),
+            ValueType::Size(LEAST_CLIENT_ID, 65_535).only(),
+            reload: NewConnections,
+            why: "Bans, rules and lists look at each byte of it.",
+            standard: "23 bytes must be allowed [MQTT-3.1.3-5]. The identifiers that the broker \
+                       assigns have 39.";
         /// PUBLISH packets that each client may send a second. A client that sends more is not read
         /// for a while, so that it sends no more than this on average. Nothing is dropped, and
         /// Keep Alive stands still meanwhile. A client that sent less may send the messages of one

@@ -31,7 +31,8 @@ section! {
     /// `versions` has the versions of MQTT that clients may speak: some of "3.1", "3.1.1" and
     /// "5.0"; all if left out. Other clients are refused (5.0: 0x84; 3.x: return code 1).
     /// `client_id` is the form of the client ids: %u stands for the user name, and * for any text.
-    /// With "%u-*" nobody can take the client id of another user. A client with another client id
+    /// A `*` stands for no text with the character beside %u, and may not stand beside %u itself: so
+    /// with "%u-*" nobody can take the client id of another user. A client with another client id
     /// is refused (5.0: 0x85; 3.x: return code 2). An id that the broker assigns is always allowed.
     ///
     /// `acl_file` has the rules about topics for the clients of this listener, in place of

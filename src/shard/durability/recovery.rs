@@ -77,8 +77,9 @@ impl SessionRecovery<'_> {
         let SessionRecovery { now, down, write_buffer, ref mut bodies, ref mut in_flight } = *self;
         let core = &mut *routing.core;
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
-        let user = stored.user_name.as_deref().or(stored.access.claimed_name.as_deref());
-        let redelivery = core.sessions.redelivery_of(&stored.client_id, user);
+        let user = user_of(&stored);
+        let name = core.access.name_in_redelivery_rules(user.as_deref());
+        let redelivery = core.sessions.redelivery_of(&stored.client_id, name);
         let mut session = Session::new(&stored.client_id, stored.expiry, redelivery);
         session.version = stored.version;
         session.set_row(SessionRow::new(stored.key, Rc::clone(write_buffer)));
@@ -98,7 +99,7 @@ impl SessionRecovery<'_> {
         session.will = stored.will;
         core.shared.totals.sessions.add(1);
         let mut entry = SessionEntry::new(session, ends, will_due);
-        restore_user(&mut entry, stored.user_name.as_deref(), &stored.access, &mut core.access);
+        restore_user(&mut entry, user, &stored.access, &mut core.access);
         let id = core.sessions.insert(entry);
         core.report_drops(id);
         for subscription in subscriptions {
@@ -121,17 +122,22 @@ impl SessionRecovery<'_> {
     }
 }
 
+/// Returns the user of a stored session.
+fn user_of(stored: &StoredSession) -> Option<Arc<Identity>> {
+    // The proof of a verified name does not matter: it is not asked for without a connection.
+    let owner = stored.user_name.as_deref().map(|name| Identity::new(name, IdentitySource::Password));
+    let claimed = stored.access.claimed_name.as_deref();
+    owner.or_else(|| Some(Identity::new(claimed?, IdentitySource::Claim))).map(Arc::new)
+}
+
 /// Gives a session the user and the rules that it had, so that its messages are judged as before.
 fn restore_user(
     entry: &mut SessionEntry,
-    owner: Option<&str>,
+    user: Option<Arc<Identity>>,
     stored: &StoredAccess,
     access: &mut AccessRules,
 ) {
-    // The proof of a verified name does not matter: it is not asked for without a connection.
-    let owner = owner.map(|name| Identity::new(name, IdentitySource::Password));
-    let claimed = stored.claimed_name.as_deref().map(|name| Identity::new(name, IdentitySource::Claim));
-    entry.set_user(owner.or(claimed).map(Arc::new));
+    entry.set_user(user);
     entry.set_rule_source(RuleSource::of_name(stored.listener.as_deref()));
     if let Some(rules) = &stored.rules {
         access.note_own_rules();
