@@ -81,7 +81,7 @@ pub fn settings() -> ShardSettings {
             topic_levels: 16,
             connect: ConnectPolicy {
                 packet_size: 1 << 20,
-                client_id: 1_024,
+                client_id: 65_535,
                 topic_alias_maximum: 10,
                 keep_alive_maximum: 0,
                 allow_never: true,
