@@ -33,7 +33,7 @@ impl Unacked {
 
     /// Returns the place in the window, for the store.
     pub fn flight(&self) -> Flight {
-        let Transmission { transmissions, .. } = self.transmission;
+        let transmissions = self.transmission.own_transmissions();
         Flight { running: self.transmission.number(), transmissions }
     }
 
@@ -55,9 +55,13 @@ impl Unacked {
 
     /// Counts one more transmission.
     pub fn sent_again(&mut self, now: Instant) {
-        let sent = &mut self.transmission;
-        sent.transmissions = sent.transmissions.saturating_add(1);
-        self.last_sent_after = u32::try_from(now.since(sent.first_sent).as_millis()).unwrap_or(u32::MAX);
+        self.transmission.sent_again();
+        self.note_last_sent(now);
+    }
+
+    fn note_last_sent(&mut self, now: Instant) {
+        let after = now.since(self.transmission.first_sent).as_millis();
+        self.last_sent_after = u32::try_from(after).unwrap_or(u32::MAX);
     }
 
     /// Sends the packet again on a live 3.x connection.
@@ -66,8 +70,8 @@ impl Unacked {
         let sending = Sending { dup: true, ..self.delivery.sending(Some(self.packet_id())) };
         // 3.x clients announce no Maximum Packet Size, so the packet fits as before.
         let _ = wire.put_publish(now, &self.delivery.message, sending);
-        self.transmission.attempts = self.transmission.attempts.saturating_add(1);
-        self.sent_again(now);
+        self.transmission.resent();
+        self.note_last_sent(now);
         self.transmission.written(policy.due(now, self.transmission.attempts, wire), wire);
         self.record();
     }
@@ -98,18 +102,23 @@ pub struct Release {
 impl Release {
     /// Writes the PUBREL, for the first time or again.
     pub fn write(&mut self, now: Instant, wire: &mut Wire, policy: &RedeliveryPolicy) {
+        self.transmission.sent_again();
+        self.put(now, wire, policy);
+    }
+
+    /// Writes the PUBREL, whose transmission is counted.
+    fn put(&mut self, now: Instant, wire: &mut Wire, policy: &RedeliveryPolicy) {
         // The PUBREC is recorded before it is answered.
         wire.wait_for(self.stored.as_deref());
         wire.put_acknowledgement(AckKind::Pubrel, self.packet_id(), ReasonCode::SUCCESS);
         let sent = &mut self.transmission;
-        sent.transmissions = sent.transmissions.saturating_add(1);
         sent.written(policy.due(now, sent.attempts, wire), wire);
     }
 
     /// Sends the PUBREL again on a live 3.x connection.
     pub fn resend(&mut self, now: Instant, wire: &mut Wire, policy: &RedeliveryPolicy) {
-        self.transmission.attempts = self.transmission.attempts.saturating_add(1);
-        self.write(now, wire, policy);
+        self.transmission.resent();
+        self.put(now, wire, policy);
     }
 
     /// Returns the Packet Identifier.
@@ -167,7 +176,7 @@ impl InFlightPacket<'_> {
     /// Returns false for a PUBREL: its message has arrived, so nothing is left to drop.
     pub fn is_exhausted(&self, policy: &RedeliveryPolicy) -> bool {
         match self {
-            InFlightPacket::Publish(p) => policy.gives_up(p.transmission.transmissions),
+            InFlightPacket::Publish(p) => policy.gives_up(p.transmission.own_transmissions()),
             InFlightPacket::Release(_) => false,
         }
     }

@@ -39,11 +39,12 @@ pub struct Retransmission {
 }
 
 impl Retransmission {
-    /// Notes a packet that is about to be resent for the `attempts + 1`-th time.
-    fn note(&mut self, found: Stall, attempts: u16, retry: &RetryPolicy) {
+    /// Notes a packet that is about to be resent after this number of attempts; `None` if an
+    /// operator asked for the resend.
+    fn note(&mut self, found: Stall, attempts: Option<u16>, retry: &RetryPolicy) {
         let stall = Stall { transmissions: found.transmissions.saturating_add(1), ..found };
         self.resent.get_or_insert(stall);
-        if retry.attempts > 0 && attempts == retry.attempts {
+        if retry.attempts > 0 && attempts == Some(retry.attempts) {
             self.kept.get_or_insert(stall);
         }
     }
@@ -93,10 +94,12 @@ impl ResendRound {
             Holder::JustArrived => return Decision::Wait,
             Holder::Application(stall) => stall,
         };
-        if packet.is_exhausted(policy) {
+        let attempts = packet.transmission().own_attempts();
+        let attempts = (!packet.transmission().is_asked()).then_some(attempts);
+        if attempts.is_some() && packet.is_exhausted(policy) {
             return Decision::Drop;
         }
-        if policy.retry.closes(packet.transmission().attempts, self.outlives) {
+        if attempts.is_some_and(|attempts| policy.retry.closes(attempts, self.outlives)) {
             self.done.exhausted = Some(stall);
             return Decision::Close;
         }
@@ -113,7 +116,7 @@ impl ResendRound {
             return Decision::Wait;
         }
         self.budget -= 1;
-        self.done.note(stall, transmission.attempts, &policy.retry);
+        self.done.note(stall, attempts, &policy.retry);
         Decision::Resend
     }
 
@@ -155,20 +158,23 @@ fn row(packet: &InFlightPacket<'_>) -> usize {
 }
 
 impl Sender {
-    /// Makes every packet of the connection due now, except those that were sent as often as
-    /// allowed. For an operator, who does not wait for the deadline. A packet that the network held
-    /// at the last look is resent if the peer's kernel has it now: otherwise younger packets would
-    /// be resent before it.
+    /// Makes every packet of the connection due now. For an operator, who does not wait for the
+    /// deadline, and whose resend is no attempt of the policy. A packet that the network held at the
+    /// last look is resent if the peer's kernel has it now: otherwise younger packets would be
+    /// resent before it.
     pub fn hasten(&mut self, now: Instant) {
-        let Sender { window: Some(window), redelivery, .. } = self else { return };
-        for mut packet in window.packets() {
-            let policy = packet.policy(redelivery);
-            let attempts = packet.transmission().attempts;
-            let is_spent = policy.retry.attempts > 0 && attempts >= policy.retry.attempts;
-            if !is_spent && !packet.is_exhausted(&policy) {
-                let transmission = packet.transmission_mut();
-                (transmission.due, transmission.with_network) = (now, false);
-            }
+        for mut packet in self.window.iter_mut().flat_map(|window| window.packets()) {
+            let transmission = packet.transmission_mut();
+            (transmission.due, transmission.with_network) = (now, false);
+            transmission.ask();
+        }
+    }
+
+    /// Records that the packets of the connection are sent again because an operator closes it. That
+    /// is no attempt of a policy.
+    pub fn ask_at_return(&mut self) {
+        for mut packet in self.window.iter_mut().flat_map(|window| window.packets()) {
+            packet.transmission_mut().ask();
         }
     }
 

@@ -39,13 +39,65 @@ pub struct Transmission {
     /// True if the peer's kernel did not have the packet at the last look. Its time has not begun
     /// then.
     pub with_network: bool,
+    asked: AskedResends,
+}
+
+/// The resends that an operator asked for. They are no attempts of a redelivery policy. Three bytes,
+/// which fit into the padding of [`Transmission`].
+#[derive(Clone, Copy, Debug, Default)]
+struct AskedResends {
+    /// True if the next resend is one of them.
+    is_next: bool,
+    /// Their number on this connection, up to 255.
+    here: u8,
+    /// Their number over all connections since the start of the broker, up to 255.
+    ever: u8,
 }
 
 impl Transmission {
     /// Creates the record of the packet with this running number, which is not written yet.
     pub fn new(number: u64, first_sent: Instant, due: Instant, transmissions: u16) -> Transmission {
-        let (end_offset, attempts, with_network) = (0, 0, false);
-        Transmission { due, first_sent, end_offset, number, attempts, transmissions, with_network }
+        let (end_offset, attempts, with_network, asked) = (0, 0, false, AskedResends::default());
+        Transmission { due, first_sent, end_offset, number, attempts, transmissions, with_network, asked }
+    }
+
+    /// Records that an operator asked for the next resend.
+    pub fn ask(&mut self) {
+        self.asked.is_next = true;
+    }
+
+    /// Returns true if an operator asked for the next resend.
+    pub fn is_asked(&self) -> bool {
+        self.asked.is_next
+    }
+
+    /// Returns the resends on this connection, without those that an operator asked for.
+    pub fn own_attempts(&self) -> u16 {
+        self.attempts.saturating_sub(self.asked.here.into())
+    }
+
+    /// Returns the transmissions over all connections, without those that an operator asked for.
+    pub fn own_transmissions(&self) -> u16 {
+        self.transmissions.saturating_sub(self.asked.ever.into())
+    }
+
+    /// Begins a connection, on which nothing was resent yet.
+    pub fn begin_connection(&mut self) {
+        (self.attempts, self.asked.here) = (0, 0);
+    }
+
+    /// Counts a resend on the connection that has the packet.
+    pub fn resent(&mut self) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.asked.here = self.asked.here.saturating_add(self.asked.is_next.into());
+        self.sent_again();
+    }
+
+    /// Counts one more transmission.
+    pub fn sent_again(&mut self) {
+        let is_asked = std::mem::take(&mut self.asked.is_next) && self.transmissions > 0;
+        self.asked.ever = self.asked.ever.saturating_add(is_asked.into());
+        self.transmissions = self.transmissions.saturating_add(1);
     }
 
     /// Returns the running number, which is unique in the session.
@@ -74,6 +126,7 @@ impl Transmission {
 
     /// Sets the due time one wait from now, without a resend.
     pub fn wait_again(&mut self, now: Instant, policy: &RedeliveryPolicy, wire: &Wire) {
+        self.asked.is_next = false;
         self.due = policy.due(now, self.attempts, wire);
     }
 

@@ -478,10 +478,10 @@ impl InFlight {
         self.outside_quota = self.releases.len();
         for r in &mut self.releases {
             r.in_quota = false;
-            r.transmission.attempts = 0;
+            r.transmission.begin_connection();
         }
         for p in &mut self.publishes {
-            p.transmission.attempts = 0;
+            p.transmission.begin_connection();
         }
         self.account();
     }

@@ -178,7 +178,14 @@ fn act(
     }
 }
 
-fn disconnect(now: Instant, connection: ConnectionId, life: &mut Lifecycle<'_>) {
+/// Closes a connection. Messages that are sent again for it, when the client returns, had no attempt
+/// more.
+pub(super) fn disconnect(now: Instant, connection: ConnectionId, life: &mut Lifecycle<'_>) {
+    let Core { connections, sessions, .. } = &mut *life.core;
+    let session = connections.get(connection).and_then(|connection| connection.session);
+    if let Some(entry) = session.and_then(|id| sessions.get_mut(id)) {
+        entry.session.sender.ask_at_return();
+    }
     let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
     life.disconnect(now, connection, reason, DisconnectCause::Operator);
 }

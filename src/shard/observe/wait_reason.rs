@@ -157,7 +157,7 @@ impl<'a> Waiting<'a> {
     }
 
     fn sent(&self, view: &InFlightView<'_>, connection: &Connection) -> SentPacket {
-        let Transmission { due, end_offset, attempts, transmissions, .. } = *view.transmission;
+        let Transmission { due, end_offset, .. } = *view.transmission;
         let session = &self.entry.session;
         let redelivery = session.sender.redelivery();
         let policy = match view.delivery {
@@ -165,12 +165,12 @@ impl<'a> Waiting<'a> {
             None => Cow::Borrowed(&redelivery.own),
         };
         // The message of a PUBREL has arrived, so nothing is left to drop.
-        let then = if view.delivery.is_some() && policy.gives_up(transmissions) {
+        let then = if view.delivery.is_some() && policy.gives_up(view.transmission.own_transmissions()) {
             AtDeadline::Drop
         } else if connection.wire.version.is_v5() {
             let disconnects = policy.ack.on_timeout.disconnects(session.outlives());
             if disconnects { AtDeadline::Disconnect } else { AtDeadline::Report }
-        } else if policy.retry.closes(attempts, session.outlives()) {
+        } else if policy.retry.closes(view.transmission.own_attempts(), session.outlives()) {
             AtDeadline::Disconnect
         } else {
             AtDeadline::Resend
