@@ -13,6 +13,7 @@ use homing::store::coalesce::CommitGroup;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -148,6 +149,8 @@ fn backup_copies_a_store_in_use_into_a_new_file_alone() {
     let _store = opened(directory.path());
     let copied = homing_store(directory.path(), &["backup", "copy.db"]);
     assert_eq!(copied.code, Some(0), "{}", copied.stderr);
+    let mode = std::fs::metadata(directory.path().join("copy.db")).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "the copy has the messages");
     let again = homing_store(directory.path(), &["backup", "copy.db"]);
     assert_eq!(again.code, Some(1));
     assert!(again.stderr.starts_with("homing: copy.db: is there already"), "{}", again.stderr);

@@ -8,7 +8,9 @@ use crate::store::wall::{FAR, NEVER, resume};
 use crate::store::{Moment, StoreError};
 use crate::time::duration;
 use rusqlite::{Connection, OpenFlags, Result, Row};
-use std::fs::File;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -161,18 +163,21 @@ impl StoreInspection {
     }
 
     /// Writes a copy of the store as of one moment, without free pages. The copy is on the disk
-    /// when this returns.
+    /// when this returns. Only its owner may read it, as the store: it has the messages.
     ///
     /// # Errors
     /// Returns an error if `to` exists already or is not UTF-8, or if the copy cannot be written.
     pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
         let explain = |why: &dyn std::fmt::Display| StoreError::Failed(format!("{}: {why}", to.display()));
-        if to.exists() {
-            return Err(explain(&"is there already; a backup goes into a new file"));
-        }
         let Some(text) = to.to_str() else { return Err(explain(&"its name is not UTF-8")) };
+        let copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+        let copy = copy.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => explain(&"is there already; a backup goes into a new file"),
+            _ => explain(&error),
+        })?;
+        // SQLite fills a file that is empty, and keeps its mode.
         self.connection.execute("VACUUM INTO ?", [text]).map_err(|error| explain(&error))?;
-        File::open(to).and_then(|copy| copy.sync_all()).map_err(|error| explain(&error))?;
+        copy.sync_all().map_err(|error| explain(&error))?;
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         directory::sync(folder).map_err(|error| explain(&error))
     }
