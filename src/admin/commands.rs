@@ -140,14 +140,19 @@ pub(super) async fn command_on_letter(
 /// # Errors
 /// The caller's scope is too small, the topic is no topic name or is reserved, it has no retained
 /// message, or the shard does not answer.
-pub(super) async fn delete_retained(state: &State, caller: &Caller, topic: &str) -> Result<(), Failed> {
+pub(super) async fn delete_retained(
+    state: &State,
+    caller: &Caller,
+    topic: &str,
+    note: &str,
+) -> Result<(), Failed> {
     permit(caller, Scope::Operator)?;
     if !is_topic_name(topic) {
         return Err(Failed::Parameter("name a topic without wildcards: topic=a/b".to_owned()));
     }
     // All shards share the retained messages.
     let command = (0, MessageCommand::DeleteRetained(topic.into()));
-    command_on_message(state, caller, ("delete_retained", topic), "", command).await
+    command_on_message(state, caller, ("delete_retained", topic), note, command).await
 }
 
 /// Reads the configuration and its files again for a caller, and writes a line of the audit log.
@@ -159,16 +164,17 @@ pub(super) async fn reload(
     state: &State,
     caller: &Caller,
     mode: ReloadMode,
+    note: &str,
 ) -> Result<Result<Reloaded, Vec<String>>, Failed> {
     permit(caller, Scope::Admin)?;
-    let (state, caller) = (state.clone(), caller.clone());
+    let (state, caller, arguments) = (state.clone(), caller.clone(), arguments(&[note_parameter(note)]));
     complete(async move {
         let result = state.running()?.reload(mode).await.map_err(|_| Failed::Busy)?;
         // A check changes nothing. `homing doctor` makes one each time.
         if mode == ReloadMode::Apply {
             let outcome = if result.is_ok() { "done" } else { ProblemKind::ConfigInvalid.facts().slug };
             let (target, result) = ("configuration", outcome.to_owned());
-            let action = AuditedAction { action: "reload", target, arguments: String::new(), result };
+            let action = AuditedAction { action: "reload", target, arguments, result };
             state.audit().note(&caller, &action);
         }
         Ok(result)
@@ -187,7 +193,7 @@ fn words(state: &AdminState, action: OperatorAction) -> (&'static str, Option<Pa
     }
 }
 
-fn note_parameter(note: &str) -> Option<Parameter> {
+pub(super) fn note_parameter(note: &str) -> Option<Parameter> {
     (!note.is_empty()).then(|| ("note", note.to_owned()))
 }
 

@@ -28,6 +28,7 @@
 //! | [`readiness`] | whether clients can connect, and whether the store commits |
 //! | [`checkup`] | what a running broker finds out about itself |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
+//! | `bulk` | actions on many connections, messages or dead letters |
 //! | `trace_commands` | the beginning and the end of traces |
 //! | `timeline::collector`, `recent::sampler` | the tasks that fill the timeline and the figures |
 //! | `event_stream` | the answer of a stream of server-sent events |
@@ -38,6 +39,7 @@
 pub mod access;
 mod audit;
 mod browser_login;
+mod bulk;
 pub mod checkup;
 mod commands;
 mod cookies;

@@ -10,11 +10,29 @@ use super::state::State;
 use actix_web::HttpRequest;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::{QueryConfig, ReqData};
+use serde::Deserialize;
 use std::borrow::Borrow;
 use std::fmt::{Display, LowerHex};
 
 /// Characters of a note at most.
 const NOTE: usize = 256;
+
+/// The parameters of an action that has no other.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoteParameters {
+    note: Option<String>,
+}
+
+impl NoteParameters {
+    /// Returns the note for the audit log; empty for none.
+    ///
+    /// # Errors
+    /// The note is too long.
+    pub(super) fn note(self) -> Result<String, Failed> {
+        note_of(self.note)
+    }
+}
 
 /// The caller of a request, whom the table of routes has admitted.
 pub(super) type Asker = ReqData<Caller>;

@@ -1,8 +1,8 @@
 //! The beginning and the end of traces, for programs and for the pages.
 
 use super::access::{Caller, Scope};
-use super::audit::{AuditedAction, arguments};
-use super::commands::complete;
+use super::audit::{AuditedAction, Parameter, arguments};
+use super::commands::{complete, note_parameter};
 use super::failed::Failed;
 use super::payloads::PayloadPermit;
 use super::problem_kind::ProblemKind;
@@ -69,21 +69,31 @@ impl TraceWish {
 /// # Errors
 /// The caller's scope is too small, or nobody may see payloads and the trace wants them. A part of
 /// the wish is not valid, or there is no room for the trace.
-pub(super) async fn begin_trace(state: &State, caller: &Caller, wish: TraceWish) -> Result<u64, Failed> {
+pub(super) async fn begin_trace(
+    state: &State,
+    caller: &Caller,
+    wish: TraceWish,
+    note: &str,
+) -> Result<u64, Failed> {
     permit(caller, Scope::Operator)?;
     if wish.payload {
         PayloadPermit::of(state, caller)?;
     }
     let order = wish.order()?;
-    complete(begin_and_note(state.clone(), caller.clone(), order)).await?
+    complete(begin_and_note(state.clone(), caller.clone(), order, note_parameter(note))).await?
 }
 
-async fn begin_and_note(state: State, caller: Caller, order: TraceOrder) -> Result<u64, Failed> {
+async fn begin_and_note(
+    state: State,
+    caller: Caller,
+    order: TraceOrder,
+    note: Option<Parameter>,
+) -> Result<u64, Failed> {
     let observer = state.running()?;
     let topics = (!order.filters.is_empty()).then(|| ("topics", order.filters.join(" ")));
     // First, because a long list of topics is cut.
     let payload = matches!(order.payloads, TracedPayloads::Shown).then(|| ("payload", "true".to_owned()));
-    let (target, arguments) = (order.clients.join(", "), arguments(&[payload, topics]));
+    let (target, arguments) = (order.clients.join(", "), arguments(&[payload, note, topics]));
     let begun = state.traces().begin(observer, order).await;
     let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));
     state.audit().note(&caller, &AuditedAction { action: "begin_trace", target: &target, arguments, result });
@@ -94,21 +104,22 @@ async fn begin_and_note(state: State, caller: Caller, order: TraceOrder) -> Resu
 ///
 /// # Errors
 /// The caller's scope is too small, or there is no such trace.
-pub(super) async fn end_trace(state: &State, caller: &Caller, number: u64) -> Result<(), Failed> {
+pub(super) async fn end_trace(state: &State, caller: &Caller, number: u64, note: &str) -> Result<(), Failed> {
     permit(caller, Scope::Operator)?;
-    let is_ended = complete(end_and_note(state.clone(), caller.clone(), number)).await?;
+    let is_ended =
+        complete(end_and_note(state.clone(), caller.clone(), number, note_parameter(note))).await?;
     if is_ended { Ok(()) } else { Err(Failed::NoSuchTrace) }
 }
 
 /// Returns false if there is no such trace.
-async fn end_and_note(state: State, caller: Caller, number: u64) -> bool {
+async fn end_and_note(state: State, caller: Caller, number: u64, note: Option<Parameter>) -> bool {
     // Nothing is traced before the start of the broker.
     let is_ended = match state.observer() {
         Some(observer) => state.traces().end(observer, number).await,
         None => false,
     };
     let result = if is_ended { "done" } else { ProblemKind::NoSuchTrace.facts().slug }.to_owned();
-    let (target, arguments) = (number.to_string(), String::new());
+    let (target, arguments) = (number.to_string(), arguments(&[note]));
     state.audit().note(&caller, &AuditedAction { action: "end_trace", target: &target, arguments, result });
     is_ended
 }

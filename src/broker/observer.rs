@@ -4,7 +4,9 @@
 //! shards report once a second, so reading them costs the shards nothing.
 
 use super::open_listener::ListenerDirectory;
-use super::question::{AskShard, CommandMessage, CommandShard, ShardAnswer, TraceFeed, TraceShard};
+use super::question::{
+    AskShard, CommandMany, CommandMessage, CommandShard, ShardAnswer, TraceFeed, TraceShard,
+};
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
@@ -14,6 +16,7 @@ use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::CountKeys;
 use crate::expiry::queue::WheelCount;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
+use crate::shard::features::bulk::{BulkCommand, Portion};
 use crate::shard::features::message_commands::MessageCommand;
 use crate::shard::observe::query::Query;
 use crate::shard::observe::trace::TraceWatch;
@@ -118,6 +121,15 @@ impl Observer {
         command: MessageCommand,
     ) -> Result<CommandOutcome, NoAnswer> {
         self.send(shard, CommandMessage(command)).await?.ok_or(NoAnswer)
+    }
+
+    /// Carries out a portion of a command about many things; `None` if there is no such session.
+    /// Answers once the store has committed the change.
+    ///
+    /// # Errors
+    /// As [`Self::command`].
+    pub async fn portion(&self, shard: usize, command: BulkCommand) -> Result<Option<Portion>, NoAnswer> {
+        self.send(shard, CommandMany(command)).await?.ok_or(NoAnswer)
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard

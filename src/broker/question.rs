@@ -2,6 +2,7 @@
 
 use crate::session::outbound::stall::Stall;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
+use crate::shard::features::bulk::{BulkCommand, Portion};
 use crate::shard::features::message_commands::MessageCommand;
 use crate::shard::observe::query::{Query, QueryAnswer};
 use crate::shard::observe::trace::{TraceStep, TraceSteps, TraceWatch};
@@ -35,6 +36,15 @@ pub struct CommandMessage(pub MessageCommand);
 
 impl Message for CommandMessage {
     type Result = Option<CommandOutcome>;
+}
+
+/// Carries out a portion of a command about many things. The outer answer is `None` if the broker
+/// ended before the store had committed the change, and the inner one if there is no such session.
+#[derive(Clone, Debug)]
+pub struct CommandMany(pub BulkCommand);
+
+impl Message for CommandMany {
+    type Result = Option<Option<Portion>>;
 }
 
 /// The answer of a shard.

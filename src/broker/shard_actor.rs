@@ -12,7 +12,7 @@ use crate::broker::message::{
     AclChanged, Adopt, BansChanged, ConnectAuthenticator, ConnectPeers, DelayedPage, Page, PasswordsChanged,
     SettingsChanged, StartTimers, Stop, TlsChanged,
 };
-use crate::broker::question::{AskShard, CommandMessage, CommandShard, TraceShard};
+use crate::broker::question::{AskShard, CommandMany, CommandMessage, CommandShard, TraceShard};
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
@@ -21,6 +21,7 @@ use crate::shard::SharedState;
 use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::administration::CommandOutcome;
+use crate::shard::features::bulk::Portion;
 use crate::time::Instant;
 use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, ResponseFuture};
 use std::rc::Rc;
@@ -296,6 +297,16 @@ impl Handler<CommandMessage> for ShardActor {
     fn handle(&mut self, command: CommandMessage, _: &mut Context<ShardActor>) -> Self::Result {
         let (outcome, committed) = self.driver.carry_out_on_message(&command.0);
         Box::pin(async move { committed.wait().await.then_some(outcome) })
+    }
+}
+
+impl Handler<CommandMany> for ShardActor {
+    type Result = ResponseFuture<Option<Option<Portion>>>;
+
+    /// Answers once the change is committed.
+    fn handle(&mut self, command: CommandMany, _: &mut Context<ShardActor>) -> Self::Result {
+        let (portion, committed) = self.driver.carry_out_portion(&command.0);
+        Box::pin(async move { committed.wait().await.then_some(portion) })
     }
 }
 

@@ -46,7 +46,7 @@ fn ask<T>(
         complain(&error.to_string());
         match error {
             CtlError::NotReachable { .. } => ExitCode::from(3),
-            CtlError::Configuration(_) => ExitCode::from(REFUSED),
+            CtlError::Configuration(_) | CtlError::Argument(_) => ExitCode::from(REFUSED),
             CtlError::Refused(_) | CtlError::Answer(_) => ExitCode::FAILURE,
         }
     })

@@ -16,6 +16,7 @@ use super::exchange::outbound::PeerBatch;
 use super::exchange::underway::Underway;
 use super::fans::Fans;
 use super::features::administration::{self, CarriedOut, OperatorCommand};
+use super::features::bulk::{self, BulkCommand, Portion};
 use super::features::delayed::Delayed;
 use super::features::letter_keeping;
 use super::features::message_commands::{self, MessageCommand};
@@ -179,6 +180,16 @@ impl Shard {
     /// default if there is none.
     pub fn carry_out(&mut self, now: Instant, command: &OperatorCommand, view: SocketView) -> CarriedOut {
         administration::carry_out(now, command, view, &mut self.lifecycle())
+    }
+
+    /// Carries out a portion of a command of an operator about many things; `None` if there is no
+    /// such session. Returns it with the batch that must be committed before the answer.
+    pub fn carry_out_portion(
+        &mut self,
+        now: Instant,
+        command: &BulkCommand,
+    ) -> (Option<Portion>, Option<Lsn>) {
+        bulk::carry_out(now, command, &mut self.lifecycle())
     }
 
     /// Sets what the traces of operators follow; `None` for nothing.

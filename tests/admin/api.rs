@@ -364,7 +364,7 @@ fn an_operator_disconnects_a_client_and_ends_a_session() {
     assert_eq!(code, Some(0));
     assert_eq!(broker.ask("GET", "/api/v1/clients/pump", &broker.viewer).0, 404);
     let (code, text) = broker.ctl(&["end", "pump"]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(2));
     assert!(text.contains("no session of this client"), "{text}");
 }
 
@@ -383,7 +383,7 @@ fn the_log_level_changes_for_a_time_and_hides_no_audit() {
     broker.broker.line("action=log_level").expect("an audit line");
     for (level, hold) in [("louder", "1m"), ("debug", "0s"), ("debug", "25h")] {
         let (code, text) = broker.ctl(&["log-level", level, "--for", hold]);
-        assert_eq!(code, Some(1), "{text}");
+        assert_eq!(code, Some(2), "{text}");
     }
     let path = "/api/v1/log/level";
     assert_eq!(broker.ask("PUT", path, &broker.operator).0, 403);

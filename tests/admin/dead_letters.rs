@@ -6,12 +6,12 @@ use crate::pages::{get, log_in};
 use crate::support::{Connect, Message, RawClient, Version, until};
 use serde_json::Value;
 
-fn connect(broker: &Administered, name: &str) -> RawClient {
+pub fn connect(broker: &Administered, name: &str) -> RawClient {
     RawClient::connect(broker.mqtt, &Connect::persistent(Version::V311, name).clean(false))
 }
 
 /// Publishes messages at QoS 1 to a client that is away, and parks all of them.
-fn park(broker: &Administered, name: &str, payloads: &[&str]) {
+pub fn park(broker: &Administered, name: &str, payloads: &[&str]) {
     let mut client = connect(broker, name);
     client.subscribe(&[("pumps/#", 1)]);
     client.disconnect();
@@ -26,21 +26,21 @@ fn park(broker: &Administered, name: &str, payloads: &[&str]) {
 }
 
 /// Returns the dead letters that a listing with these flags has.
-fn letters(broker: &Administered, flags: &[&str]) -> Vec<Value> {
+pub fn letters(broker: &Administered, flags: &[&str]) -> Vec<Value> {
     let (code, text) = broker.ctl(&[&["--json", "dead-letters", "list"], flags].concat());
     assert_eq!(code, Some(0), "{text}");
     serde_json::from_str(&text).expect("a list")
 }
 
-fn topics(rows: &[Value]) -> Vec<&str> {
+pub fn topics(rows: &[Value]) -> Vec<&str> {
     rows.iter().map(|row| row["topic"].as_str().expect("a topic")).collect()
 }
 
-fn id(row: &Value) -> &str {
+pub fn id(row: &Value) -> &str {
     row["id"].as_str().expect("an id")
 }
 
-fn status_of(broker: &Administered, method: &str, path: &str, token: &str) -> (u16, Value) {
+pub fn status_of(broker: &Administered, method: &str, path: &str, token: &str) -> (u16, Value) {
     let (status, answer) = broker.ask(method, path, token);
     (status, json_of(&answer))
 }
@@ -61,7 +61,7 @@ fn a_parked_message_stays_as_a_dead_letter_and_is_listed_by_cause_receiver_and_t
     assert_eq!(topics(&letters(&broker, &["--receiver", "pump", "--topic", "pumps/1"])), ["pumps/1"]);
     assert_eq!(topics(&letters(&broker, &["--cause", "expired"])), [""; 0]);
     let (code, text) = broker.ctl(&["dead-letters", "list", "--cause", "gone"]);
-    assert!(code == Some(1) && text.contains("must be one of") && text.contains("parked"), "{text}");
+    assert!(code == Some(2) && text.contains("must be one of") && text.contains("parked"), "{text}");
     let (_, text) = broker.ctl(&["dead-letters", "list"]);
     assert!(text.contains("parked") && text.contains("pumps/3"), "{text}");
 }

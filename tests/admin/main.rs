@@ -7,6 +7,7 @@ mod kit;
 mod support;
 
 mod api;
+mod bulk;
 mod checkup;
 mod dead_letters;
 mod hostile;

@@ -130,7 +130,7 @@ fn a_skipped_message_is_gone_and_the_next_one_follows() {
     client.settle();
     assert!(messages(&broker, "inflight", "pump").is_empty());
     let (code, text) = broker.ctl(&["skip", "pump", word(&stuck[0], "mid")]);
-    assert!(code == Some(1) && text.contains("no such message"), "{text}");
+    assert!(code == Some(2) && text.contains("no such message"), "{text}");
     let (_, audit) = broker.ctl(&["audit"]);
     assert!(audit.contains("it is broken") && audit.contains("no-such-message"), "{audit}");
 }

@@ -262,6 +262,11 @@ fn act(api: &mut Described) {
         api.expect(200, "POST", "/api/v1/clients/{id}/redeliver", "/api/v1/clients/pump/redeliver?by=resend");
     assert_eq!(again["packets"], 2);
     api.expect(409, "POST", "/api/v1/clients/{id}/redeliver", "/api/v1/clients/away/redeliver");
+    let purged =
+        api.expect(200, "DELETE", "/api/v1/clients/{id}/queue", "/api/v1/clients/pump/queue?note=old");
+    assert_eq!(purged["count"], 1, "one was skipped, and one is a dead letter");
+    let (connections, asked) = ("/api/v1/connections", "/api/v1/connections?prefix=nobody&note=none");
+    assert_eq!(api.expect(200, "DELETE", connections, asked)["count"], 0);
     api.expect(204, "POST", "/api/v1/clients/{id}/disconnect", "/api/v1/clients/pump/disconnect");
     api.expect(409, "POST", "/api/v1/clients/{id}/disconnect", "/api/v1/clients/pump/disconnect");
     api.expect(204, "DELETE", "/api/v1/clients/{id}", "/api/v1/clients/pump");
@@ -298,6 +303,11 @@ fn act_on_letters(api: &mut Described) {
     let page = api.get("/api/v1/dead-letters", "");
     let asked = format!("/api/v1/dead-letters/{}?note=useless", id(&page["dead_letters"][0]));
     api.expect(204, "DELETE", path, &asked);
+    let (many, republish) = ("/api/v1/dead-letters", "/api/v1/dead-letters/republish");
+    api.expect(400, "DELETE", many, many);
+    let counted = api.expect(200, "POST", republish, &format!("{republish}?receiver=nobody"));
+    assert_eq!((&counted["count"], &counted["confirm"]), (&0.into(), &Value::Null));
+    api.expect(200, "DELETE", many, &format!("{many}?all=true&confirm=1-1&note=useless"));
     let delayed = api.get("/api/v1/delayed", "");
     let asked = format!("/api/v1/delayed/{}", id(&delayed["delayed"][0]));
     api.expect(204, "DELETE", "/api/v1/delayed/{delayed}", &asked);

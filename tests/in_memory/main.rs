@@ -26,6 +26,7 @@
 //! | `suspend` | a machine that was suspended |
 //! | `gauges` | windows, queues and overdue sessions, as housekeeping counts them |
 //! | `objectives` | delivery objectives: the end of each delivery counts once |
+//! | `bulk` | commands of operators about many things |
 //! | `traces` | traces of operators, and that they change nothing |
 //!
 //! `driver` drives the shards. `client` has the packets and sessions of the clients.
@@ -36,6 +37,7 @@ mod admission;
 mod auth_exchange;
 mod authentication;
 mod bans;
+mod bulk;
 #[path = "../../src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
 mod cases;

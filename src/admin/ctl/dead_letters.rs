@@ -1,12 +1,13 @@
 //! `homing ctl dead-letters`: stored dead letters.
 
+use super::actions::{NoteFlag, to_the_end};
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::request;
-use super::listings::{pages, text};
+use super::http::{act, request};
+use super::listings::{pages, path_with, text};
 use super::text::{Print, flat, left, right, table};
 use crate::admin::segment::segment;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde_json::Value;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -34,25 +35,49 @@ pub(super) enum DeadLettersCommand {
         #[arg(long)]
         payload: bool,
     },
-    /// Publish the message of a dead letter again, and remove the dead letter
+    /// Publish the message of a dead letter again, or those of many, and remove the dead letters
     Republish {
-        /// The dead letter, as `list` names it
-        id: String,
+        #[command(flatten)]
+        which: LetterFlags,
         /// receiver, or topic for every subscriber
         #[arg(long, default_value = "receiver")]
         to: String,
-        /// A note for the audit log
-        #[arg(long)]
-        note: Option<String>,
+        #[command(flatten)]
+        note: NoteFlag,
     },
-    /// Delete a dead letter
+    /// Delete a dead letter, or many
     Delete {
-        /// The dead letter, as `list` names it
-        id: String,
-        /// A note for the audit log
-        #[arg(long)]
-        note: Option<String>,
+        #[command(flatten)]
+        which: LetterFlags,
+        #[command(flatten)]
+        note: NoteFlag,
     },
+}
+
+/// The dead letters that a command acts on.
+#[derive(Args, Clone, Debug)]
+pub(super) struct LetterFlags {
+    /// The dead letter, as `list` names it
+    #[arg(
+        required_unless_present_any = ["cause", "receiver", "topic", "all"],
+        conflicts_with_all = ["cause", "receiver", "topic", "all", "confirm"]
+    )]
+    id: Option<String>,
+    /// All with this cause, such as expired
+    #[arg(long)]
+    cause: Option<String>,
+    /// All of the client with this identifier
+    #[arg(long)]
+    receiver: Option<String>,
+    /// All with a topic that this filter matches
+    #[arg(long)]
+    topic: Option<String>,
+    /// All
+    #[arg(long, conflicts_with_all = ["cause", "receiver", "topic"])]
+    all: bool,
+    /// The confirmation that the command prints without this flag
+    #[arg(long)]
+    confirm: Option<String>,
 }
 
 /// Runs a command, and returns what to print.
@@ -67,33 +92,70 @@ pub(super) fn run(
     match command {
         DeadLettersCommand::List { cause, receiver, topic, limit } => {
             let parameters = [("cause", cause), ("receiver", receiver), ("topic", topic)];
-            let path = format!("/api/v1/dead-letters?{}", query(&parameters));
+            let path = path_with("/api/v1/dead-letters", &parameters);
             Ok(print.rows(pages(broker, &path, "dead_letters", (*limit, 256))?, letters_table))
         }
         DeadLettersCommand::Show { id, payload } => {
             let payload = if *payload { "?payload=true" } else { "" };
             Ok(print.answer(&request(broker, "GET", &letter_path(id, payload))?, flat))
         }
-        DeadLettersCommand::Republish { id, to, note } => {
-            let parameters = query(&[("to", &Some(to.clone())), ("note", note)]);
-            request(broker, "POST", &letter_path(id, &format!("/republish?{parameters}")))?;
-            Ok("the message is published again".to_owned())
-        }
-        DeadLettersCommand::Delete { id, note } => {
-            request(broker, "DELETE", &letter_path(id, &format!("?{}", query(&[("note", note)]))))?;
-            Ok("the dead letter is deleted".to_owned())
-        }
+        DeadLettersCommand::Republish { which, to, note } => match &which.id {
+            Some(id) => {
+                let path = letter_path(id, &format!("/republish?to={}", segment(to)));
+                act(broker, "POST", &path, note)?;
+                Ok("the message is published again".to_owned())
+            }
+            None => {
+                let path = which.path("/api/v1/dead-letters/republish", Some(to));
+                let body = to_the_end(|| act(broker, "POST", &path, note))?;
+                many(&body, "published again", print)
+            }
+        },
+        DeadLettersCommand::Delete { which, note } => match &which.id {
+            Some(id) => {
+                act(broker, "DELETE", &letter_path(id, ""), note)?;
+                Ok("the dead letter is deleted".to_owned())
+            }
+            None => {
+                let path = which.path("/api/v1/dead-letters", None);
+                let body = to_the_end(|| act(broker, "DELETE", &path, note))?;
+                many(&body, "deleted", print)
+            }
+        },
+    }
+}
+
+impl LetterFlags {
+    /// Returns a path with the filter and the confirmation.
+    fn path(&self, path: &str, to: Option<&String>) -> String {
+        let LetterFlags { cause, receiver, topic, all, confirm, .. } = self;
+        let all = all.then(|| "true".to_owned());
+        let (named, to) = ([("cause", cause), ("receiver", receiver), ("topic", topic)], to.cloned());
+        path_with(path, &[&named[..], &[("all", &all), ("to", &to), ("confirm", confirm)]].concat())
+    }
+}
+
+/// Returns the text for an action on many dead letters.
+///
+/// # Errors
+/// The action waits for its confirmation.
+fn many(body: &Value, done: &str, print: Print) -> Result<String, CtlError> {
+    let count = &body["count"];
+    match body["confirm"].as_str() {
+        Some(confirm) if print == Print::Text => Err(CtlError::Refused(format!(
+            "nothing is done yet: {count} dead letters would be {done}. Repeat the command with --confirm {confirm}"
+        ))),
+        _ => Ok(print.answer(body, |body| match (body["refused"].as_u64(), body["refusal"].as_str()) {
+            (Some(1..), Some(why)) => {
+                format!("{count} dead letters are {done}; {} stay, the first because {why}", body["refused"])
+            }
+            _ => format!("{count} dead letters are {done}"),
+        })),
     }
 }
 
 fn letter_path(id: &str, rest: &str) -> String {
     format!("/api/v1/dead-letters/{}{rest}", segment(id))
-}
-
-/// Returns the parameters that are given, as a query string.
-fn query(parameters: &[(&str, &Option<String>)]) -> String {
-    let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    given.map(|(name, value)| format!("{name}={}", segment(value))).collect::<Vec<_>>().join("&")
 }
 
 fn letters_table(rows: &[Value]) -> String {

@@ -18,6 +18,9 @@ pub enum CtlError {
     /// The broker refused.
     #[error("{0}")]
     Refused(String),
+    /// The broker does not know a word, or has no client, message or trace of a name.
+    #[error("{0}")]
+    Argument(String),
     /// The configuration has mistakes, one on a line. Nothing changed.
     #[error("nothing is changed:\n{0}")]
     Configuration(String),

@@ -1,5 +1,6 @@
 //! One request to the broker.
 
+use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use crate::admin::segment::segment;
@@ -25,6 +26,26 @@ pub(super) fn request(broker: &BrokerEndpoint, method: &str, path: &str) -> Resu
     done(send(broker, method, path, "")?)
 }
 
+/// Has the broker act, with a note for its audit log. Returns the JSON of the answer.
+///
+/// # Errors
+/// As [`request`].
+pub(super) fn act(
+    broker: &BrokerEndpoint,
+    method: &str,
+    path: &str,
+    note: &NoteFlag,
+) -> Result<Value, CtlError> {
+    request(broker, method, &noted(path, note))
+}
+
+/// Returns a path with the note of an action.
+pub(super) fn noted(path: &str, NoteFlag { note }: &NoteFlag) -> String {
+    let Some(note) = note else { return path.to_owned() };
+    let joint = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{joint}note={}", segment(note))
+}
+
 /// Returns the totals of a running broker: `GET /api/v1/overview`.
 ///
 /// # Errors
@@ -48,7 +69,15 @@ pub(crate) fn checks(endpoint: &BrokerEndpoint) -> Result<Value, CtlError> {
 pub(super) fn done((status, body): (u16, Value)) -> Result<Value, CtlError> {
     match status {
         200..=299 => Ok(body),
-        _ => Err(CtlError::Refused(body["detail"].as_str().unwrap_or("the broker refused").to_owned())),
+        _ => {
+            let detail = body["detail"].as_str().unwrap_or("the broker refused").to_owned();
+            // A word or a name that does not exist is a mistake of the arguments.
+            Err(if matches!(status, 400 | 404) {
+                CtlError::Argument(detail)
+            } else {
+                CtlError::Refused(detail)
+            })
+        }
     }
 }
 

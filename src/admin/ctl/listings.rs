@@ -7,18 +7,63 @@ use super::text::{TextColumn, items, left, right, safe, table};
 use crate::admin::payloads::MOST;
 use crate::admin::segment::segment;
 use crate::time::duration;
+use clap::Args;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Returns up to `limit` clients, over as many pages as it takes.
-pub(super) fn clients(
-    broker: &BrokerEndpoint,
-    (prefix, state, stuck): (&str, &str, Option<&str>),
+/// The clients that are listed: the filters of the interface.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ClientsFlags {
+    /// Only client identifiers that begin with this
+    #[arg(long)]
+    prefix: Option<String>,
+    /// all, connected or away
+    #[arg(long)]
+    state: Option<String>,
+    /// Only clients with this user name
+    #[arg(long)]
+    user: Option<String>,
+    /// 3.1, 3.1.1 or 5.0
+    #[arg(long)]
+    version: Option<String>,
+    /// Only clients of the listener with this name or address
+    #[arg(long)]
+    listener: Option<String>,
+    /// Only clients whose oldest message is unacknowledged for this long, such as 10s
+    #[arg(long, value_name = "AGE")]
+    stuck: Option<String>,
+    /// application or network: who holds the oldest unacknowledged message
+    #[arg(long)]
+    cause: Option<String>,
+    /// Only clients with so many messages in the queue, at least
+    #[arg(long, value_name = "MESSAGES")]
+    min_queued: Option<String>,
+    /// Only clients with so many bytes in the queue, at least
+    #[arg(long, value_name = "BYTES")]
+    min_queued_bytes: Option<String>,
+    /// Only clients with so many messages in flight, at least
+    #[arg(long, value_name = "MESSAGES")]
+    min_in_flight: Option<String>,
+    /// Number of clients at most
+    #[arg(long, default_value_t = 100)]
     limit: usize,
-) -> Result<Vec<Value>, CtlError> {
-    let stuck = stuck.map(|age| format!("&min_unacked_age={}", segment(age))).unwrap_or_default();
-    let filter = format!("state={}&prefix={}{stuck}", segment(state), segment(prefix));
-    pages(broker, &format!("/api/v1/clients?{filter}"), "clients", (limit, 1_000))
+}
+
+/// Returns the clients that the flags ask for, over as many pages as it takes.
+pub(super) fn clients(broker: &BrokerEndpoint, flags: &ClientsFlags) -> Result<Vec<Value>, CtlError> {
+    let filter = [
+        ("prefix", &flags.prefix),
+        ("state", &flags.state),
+        ("user", &flags.user),
+        ("version", &flags.version),
+        ("listener", &flags.listener),
+        ("min_unacked_age", &flags.stuck),
+        ("cause", &flags.cause),
+        ("min_queued", &flags.min_queued),
+        ("min_queued_bytes", &flags.min_queued_bytes),
+        ("min_in_flight", &flags.min_in_flight),
+    ];
+    pages(broker, &path_with("/api/v1/clients", &filter), "clients", (flags.limit, 1_000))
 }
 
 /// Returns up to `limit` rows of a listing, over as many pages of `page` rows as it takes. `path`

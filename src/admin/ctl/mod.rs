@@ -1,5 +1,6 @@
 //! `homing ctl`: asks a running broker through its Unix socket or a URL, and acts on clients.
 
+mod actions;
 mod dead_letters;
 mod endpoint;
 mod error;
@@ -16,12 +17,13 @@ pub(crate) use http::{checks, overview};
 pub(crate) use settings::pending_restart;
 
 use super::segment::segment;
+use actions::ActionCommand;
 use clap::{Args, Subcommand};
 use dead_letters::DeadLettersCommand;
 pub use endpoint::{BrokerEndpoint, EndpointArguments, EndpointDefaults};
 pub use error::CtlError;
 use http::{client_path, request};
-use listings::{clients, clients_table};
+use listings::{ClientsFlags, clients, clients_table};
 use messages::MessageFlags;
 use serde_json::Value;
 use settings::SettingsCommand;
@@ -48,20 +50,7 @@ enum CtlCommand {
     /// List what is open: listeners with their protocol, TLS and connections
     Listeners,
     /// List clients
-    Clients {
-        /// Only client identifiers that begin with this
-        #[arg(long, default_value = "")]
-        prefix: String,
-        /// all, connected or away
-        #[arg(long, default_value = "all")]
-        state: String,
-        /// Only clients whose oldest message is unacknowledged for this long, such as 10s
-        #[arg(long, value_name = "AGE")]
-        stuck: Option<String>,
-        /// Number of clients at most
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-    },
+    Clients(ClientsFlags),
     /// List the clients that come first by a figure
     Top {
         /// oldest_unacked, queued, queued_bytes or in_flight
@@ -80,34 +69,6 @@ enum CtlCommand {
     Inflight(MessageFlags),
     /// List the queue of a client, with the reason why each message waits
     Queue(MessageFlags),
-    /// Send the unacknowledged messages of a client again
-    Redeliver {
-        /// The client identifier
-        id: String,
-        /// auto, resend (3.1 and 3.1.1 only) or disconnect
-        #[arg(long, default_value = "auto")]
-        by: String,
-    },
-    /// Drop one message of a client
-    Skip {
-        /// The client identifier
-        id: String,
-        /// The message, as `inflight` and `queue` name it
-        message: String,
-        /// A note for the audit log
-        #[arg(long)]
-        note: Option<String>,
-    },
-    /// Move one message of a client to the dead letters
-    Park {
-        /// The client identifier
-        id: String,
-        /// The message, as `inflight` and `queue` name it
-        message: String,
-        /// A note for the audit log
-        #[arg(long)]
-        note: Option<String>,
-    },
     /// List, republish or delete stored dead letters
     #[command(subcommand)]
     DeadLetters(DeadLettersCommand),
@@ -117,22 +78,14 @@ enum CtlCommand {
     Wheel,
     /// Delivery objectives: the share in time, and what is left of the error budget
     Slo,
-    /// Disconnect a client; its session stays
-    Disconnect {
-        /// The client identifier
-        id: String,
-    },
-    /// End the session of a client; its queue is dropped
-    End {
-        /// The client identifier
-        id: String,
-    },
     /// List the last actions of operators
     Audit {
         /// Number of actions at most
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
+    #[command(flatten)]
+    Actions(ActionCommand),
     #[command(flatten)]
     Topics(TopicsCommand),
     #[command(flatten)]
@@ -149,9 +102,7 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
     Ok(match &arguments.command {
         CtlCommand::Status => print.answer(&overview(broker)?, flat),
         CtlCommand::Listeners => print.answer(&get("/api/v1/listeners")?, listings::listeners_table),
-        CtlCommand::Clients { prefix, state, stuck, limit } => {
-            print.rows(clients(broker, (prefix, state, stuck.as_deref()), *limit)?, clients_table)
-        }
+        CtlCommand::Clients(flags) => print.rows(clients(broker, flags)?, clients_table),
         CtlCommand::Top { by, limit } => {
             let path = format!("/api/v1/clients/top?by={}&limit={limit}", segment(by));
             print.answer(&get(&path)?, listings::top_table)
@@ -159,18 +110,6 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         CtlCommand::Client { id } => print.answer(&get(&client_path(id, ""))?, flat),
         CtlCommand::Inflight(flags) => return messages::run(flags, "inflight", broker, print),
         CtlCommand::Queue(flags) => return messages::run(flags, "queue", broker, print),
-        CtlCommand::Redeliver { id, by } => {
-            let path = client_path(id, &format!("/redeliver?by={}", segment(by)));
-            print.answer(&request(broker, "POST", &path)?, redelivered)
-        }
-        CtlCommand::Skip { id, message, note } => {
-            on_message(broker, id, message, "skip", note.as_deref())?;
-            "the message was dropped".to_owned()
-        }
-        CtlCommand::Park { id, message, note } => {
-            on_message(broker, id, message, "park", note.as_deref())?;
-            "the message is a dead letter now".to_owned()
-        }
         CtlCommand::Audit { limit } => {
             print.answer(&get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)
         }
@@ -178,25 +117,10 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         CtlCommand::Dashboard => return dashboard(broker, print),
         CtlCommand::Wheel => print.answer(&get("/api/v1/expiry")?, wheel::text),
         CtlCommand::Slo => print.answer(&get("/api/v1/slo")?, listings::objectives_table),
-        CtlCommand::Disconnect { id } => {
-            request(broker, "POST", &client_path(id, "/disconnect"))?;
-            "disconnected".to_owned()
-        }
-        CtlCommand::End { id } => {
-            request(broker, "DELETE", &client_path(id, ""))?;
-            "the session has ended".to_owned()
-        }
+        CtlCommand::Actions(command) => return actions::run(command, broker, print),
         CtlCommand::Topics(command) => return topics::run(command, broker, print),
         CtlCommand::Settings(command) => return settings::run(command, broker, print),
     })
-}
-
-/// Returns the text of a redelivery.
-fn redelivered(body: &Value) -> String {
-    match body["packets"].as_u64() {
-        Some(packets) => format!("{packets} packets were sent again"),
-        None => "disconnected; the messages are sent again when the client returns".to_owned(),
-    }
 }
 
 /// Asks for a code, and returns the link that logs a browser in.
@@ -210,16 +134,4 @@ fn dashboard(broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> 
     // A browser reaches the broker by the URL that this command has used.
     let url = broker.url().or_else(of_broker).ok_or_else(none)?;
     Ok(format!("{url}login#code={}", body["code"].as_str().unwrap_or_default()))
-}
-
-/// Acts on one message of a client.
-fn on_message(
-    broker: &BrokerEndpoint,
-    id: &str,
-    message: &str,
-    verb: &str,
-    note: Option<&str>,
-) -> Result<Value, CtlError> {
-    let note = note.map(|note| format!("?note={}", segment(note))).unwrap_or_default();
-    request(broker, "POST", &client_path(id, &format!("/messages/{}/{verb}{note}", segment(message))))
 }

@@ -1,8 +1,9 @@
 //! The commands of `homing ctl` about the settings of the broker.
 
+use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{done, request, send};
+use super::http::{done, noted, request, send};
 use super::text::{Print, items, left, short, table};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -16,6 +17,8 @@ pub(super) enum SettingsCommand {
         /// Set it for this long, such as 10m; then log.level of the configuration holds again
         #[arg(long = "for", value_name = "TIME", requires = "level")]
         hold: Option<String>,
+        #[command(flatten)]
+        note: NoteFlag,
     },
     /// List the keys of the configuration with the values in force and their sources
     Config {
@@ -28,6 +31,8 @@ pub(super) enum SettingsCommand {
         /// Check everything, show what would change, and change nothing
         #[arg(long)]
         dry_run: bool,
+        #[command(flatten)]
+        note: NoteFlag,
     },
 }
 
@@ -41,12 +46,16 @@ pub(super) fn run(
     print: Print,
 ) -> Result<String, CtlError> {
     match command {
-        SettingsCommand::LogLevel { level, hold } => log_level(broker, level.as_deref(), hold.as_deref()),
+        SettingsCommand::LogLevel { level, hold, note } => {
+            log_level(broker, level.as_deref(), hold.as_deref(), note)
+        }
         SettingsCommand::Config { changed } => {
             let body = request(broker, "GET", &format!("/api/v1/config?changed={changed}"))?;
             Ok(print.answer(&body, values_table))
         }
-        SettingsCommand::Reload { dry_run } => Ok(print.answer(&reload(broker, *dry_run)?, changes)),
+        SettingsCommand::Reload { dry_run, note } => {
+            Ok(print.answer(&reload(broker, *dry_run, note)?, changes))
+        }
     }
 }
 
@@ -69,8 +78,9 @@ fn values_table(body: &Value) -> String {
 }
 
 /// Has the configuration read again. Returns the answer.
-fn reload(broker: &BrokerEndpoint, dry_run: bool) -> Result<Value, CtlError> {
-    let (status, body) = send(broker, "POST", &format!("/api/v1/config/reload?dry_run={dry_run}"), "")?;
+fn reload(broker: &BrokerEndpoint, dry_run: bool, note: &NoteFlag) -> Result<Value, CtlError> {
+    let path = noted(&format!("/api/v1/config/reload?dry_run={dry_run}"), note);
+    let (status, body) = send(broker, "POST", &path, "")?;
     match body["mistakes"].as_array() {
         Some(mistakes) => {
             Err(CtlError::Configuration(mistakes.iter().map(short).collect::<Vec<_>>().join("\n")))
@@ -84,7 +94,7 @@ fn reload(broker: &BrokerEndpoint, dry_run: bool) -> Result<Value, CtlError> {
 /// # Errors
 /// Nobody answers, or the configuration is refused.
 pub(crate) fn pending_restart(broker: &BrokerEndpoint) -> Result<Vec<String>, CtlError> {
-    let body = reload(broker, true)?;
+    let body = reload(broker, true, &NoteFlag { note: None })?;
     let pending = items(&body, "changes").iter().filter(|change| change["effect"] == "restart");
     Ok(pending.map(|change| short(&change["key"])).collect())
 }
@@ -121,13 +131,18 @@ fn changes(body: &Value) -> String {
 }
 
 /// Shows the level of the log, or sets it.
-fn log_level(broker: &BrokerEndpoint, level: Option<&str>, hold: Option<&str>) -> Result<String, CtlError> {
+fn log_level(
+    broker: &BrokerEndpoint,
+    level: Option<&str>,
+    hold: Option<&str>,
+    note: &NoteFlag,
+) -> Result<String, CtlError> {
     let Some(level) = level else {
         let body = request(broker, "GET", "/api/v1/log/level")?;
         return Ok(body["level"].as_str().unwrap_or_default().to_owned());
     };
     let body = json!({ "level": level, "for": hold }).to_string();
-    done(send(broker, "PUT", "/api/v1/log/level", &body)?)?;
+    done(send(broker, "PUT", &noted("/api/v1/log/level", note), &body)?)?;
     Ok(match hold {
         Some(hold) => format!("the log level is {level} for {hold}"),
         None => format!("the log level is {level} until the next reload or start"),

@@ -1,9 +1,10 @@
 //! The commands about topics: where messages are, who is subscribed, and what is retained, slow or
 //! delayed.
 
+use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::request;
+use super::http::{act, request};
 use super::listings::{self, pages};
 use super::text::{Print, flat};
 use crate::admin::payloads::MOST;
@@ -57,6 +58,8 @@ pub(super) enum TopicsCommand {
         /// Delete the retained message of this topic
         #[arg(long, value_name = "TOPIC", conflicts_with = "filter")]
         delete: Option<String>,
+        #[command(flatten)]
+        note: NoteFlag,
     },
     /// List clients and topics with deliveries of more than a second in the last hour
     Slow {
@@ -75,6 +78,8 @@ pub(super) enum TopicsCommand {
         /// Delete this message, as the listing names it
         #[arg(long, value_name = "ID")]
         delete: Option<String>,
+        #[command(flatten)]
+        note: NoteFlag,
     },
 }
 
@@ -104,11 +109,11 @@ pub(super) fn run(
             let rows = pages(broker, "/api/v1/shared-groups?", "shared_groups", (*limit, 256))?;
             print.rows(rows, listings::groups_table)
         }
-        TopicsCommand::Retained { delete: Some(topic), .. } => {
-            request(broker, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)))?;
+        TopicsCommand::Retained { delete: Some(topic), note, .. } => {
+            act(broker, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)), note)?;
             "the retained message is deleted".to_owned()
         }
-        TopicsCommand::Retained { filter, limit, payload, delete: None } => {
+        TopicsCommand::Retained { filter, limit, payload, delete: None, .. } => {
             let (limit, payload) =
                 if *payload { ((*limit).min(MOST), "&payload=true") } else { (*limit, "") };
             let path = format!("/api/v1/retained?filter={}&limit={limit}{payload}", segment(filter));
@@ -119,11 +124,11 @@ pub(super) fn run(
             let body = get(&listings::path_with("/api/v1/deliveries/slow", &parameters))?;
             print.answer(&body, listings::slow_table)
         }
-        TopicsCommand::Delayed { delete: Some(id) } => {
-            request(broker, "DELETE", &format!("/api/v1/delayed/{}", segment(id)))?;
+        TopicsCommand::Delayed { delete: Some(id), note } => {
+            act(broker, "DELETE", &format!("/api/v1/delayed/{}", segment(id)), note)?;
             "the delayed message is deleted".to_owned()
         }
-        TopicsCommand::Delayed { delete: None } => {
+        TopicsCommand::Delayed { delete: None, .. } => {
             print.answer(&get("/api/v1/delayed")?, listings::delayed_table)
         }
     })

@@ -1,8 +1,9 @@
 //! `homing trace`: begins a trace in a running broker, and prints its steps as they come.
 
+use super::actions::NoteFlag;
 use super::endpoint::{BrokerEndpoint, EndpointArguments};
 use super::error::CtlError;
-use super::http::{done, request, send};
+use super::http::{done, noted, request, send};
 use super::text::{escaped, items, safe};
 use clap::Args;
 use serde_json::{Value, json};
@@ -30,6 +31,8 @@ pub struct TraceArguments {
     /// Print each step as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    note: NoteFlag,
 }
 
 /// Begins a trace, and prints its steps until it ends. The broker ends it half a minute after this
@@ -40,7 +43,7 @@ pub struct TraceArguments {
 pub fn run(arguments: &TraceArguments, broker: &BrokerEndpoint) -> Result<(), CtlError> {
     let TraceArguments { clients, topics, lasts, payload, .. } = arguments;
     let body = json!({ "clients": clients, "topics": topics, "for": lasts, "payload": payload });
-    let begun = done(send(broker, "POST", "/api/v1/traces", &body.to_string())?)?;
+    let begun = done(send(broker, "POST", &noted("/api/v1/traces", &arguments.note), &body.to_string())?)?;
     let (number, mut after) = (begun["trace"].as_u64().unwrap_or_default(), 0);
     loop {
         let page = request(broker, "GET", &format!("/api/v1/traces/{number}?after={after}&wait=5s"))?;

@@ -116,7 +116,7 @@ pub(super) async fn read_again(
             return Err(NoPage::Failed(Failed::Parameter(what)));
         }
     };
-    let report = ReloadReport::of(mode, reload(&state, &login.caller, mode).await?);
+    let report = ReloadReport::of(mode, reload(&state, &login.caller, mode, "").await?);
     let is_refused = !report.mistakes.is_empty();
     let mut answer = settings(&request, &state, &login, SettingsFilter::default(), Some(report)).await?;
     if is_refused {

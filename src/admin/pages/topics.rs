@@ -126,6 +126,6 @@ impl RetainedRow {
 /// Deletes a retained message, and goes back to the page.
 pub(super) async fn delete(request: HttpRequest, state: State, form: web::Form<DeleteForm>) -> PageResult {
     let login = login_of_form(&request, &state, &form.csrf)?;
-    delete_retained(&state, &login.caller, &form.topic).await?;
+    delete_retained(&state, &login.caller, &form.topic, "").await?;
     Ok(see(&format!("/topics?filter={}", segment(&form.filter))))
 }

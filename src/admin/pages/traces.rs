@@ -130,7 +130,7 @@ pub(super) async fn begin(request: HttpRequest, state: State, form: web::Form<Be
         lasts: (!form.lasts.is_empty()).then(|| form.lasts.clone()),
         payload: form.payload,
     };
-    let number = begin_trace(&state, &login.caller, wish).await?;
+    let number = begin_trace(&state, &login.caller, wish, "").await?;
     Ok(see(&format!("/traces/{number}")))
 }
 
@@ -164,7 +164,7 @@ pub(super) async fn end(
     form: web::Form<EndForm>,
 ) -> PageResult {
     let login = login_of_form(&request, &state, &form.csrf)?;
-    end_trace(&state, &login.caller, *path).await?;
+    end_trace(&state, &login.caller, *path, "").await?;
     Ok(see("/traces"))
 }
 

@@ -8,7 +8,7 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::topic::TopicFilter;
-use crate::persistence::letter::{LetterPlace, StoredLetter};
+use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::DropReason;
 use crate::shard::observe::letters::{LetterFilter, LetterPage};
 use crate::shard::observe::query::{Query, QueryAnswer, ROWS};
@@ -33,7 +33,11 @@ pub(crate) struct LetterParameters {
 }
 
 impl LetterParameters {
-    fn filter(&self) -> Result<LetterFilter, Failed> {
+    /// Returns the letters that are wanted.
+    ///
+    /// # Errors
+    /// The cause or the topic filter is not valid.
+    pub(crate) fn filter(&self) -> Result<LetterFilter, Failed> {
         if let Some(cause) = &self.cause
             && DropReason::ALL.iter().all(|known| known.name() != cause)
         {
@@ -111,6 +115,37 @@ async fn of_shard(
         }
         before = page.next;
     }
+}
+
+/// Returns the places of all letters that a filter admits, for each shard, the oldest first. None is
+/// newer than `newest`. A million letters are a thousand questions and 16 MB.
+///
+/// # Errors
+/// A shard does not answer.
+pub(crate) async fn places_of(
+    state: &AdminState,
+    filter: &LetterFilter,
+    newest: Option<LetterPlace>,
+) -> Result<Vec<Vec<LetterPlace>>, Failed> {
+    let observer = state.running()?;
+    // Behind the newest one. A number is unique, so no letter is there.
+    let behind =
+        |place: LetterPlace| LetterPlace { number: LetterNumber(place.number.0.saturating_add(1)), ..place };
+    let mut all = Vec::new();
+    for shard in 0..observer.shards() {
+        let (mut places, mut before, mut has_more) = (Vec::new(), newest.map(behind), true);
+        while has_more {
+            let query = Query::Letters { before, most: ROWS, filter: filter.clone() };
+            let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
+                return Err(Failed::Busy);
+            };
+            places.extend(page.letters.iter().map(|letter| letter.place));
+            (before, has_more) = (page.next, page.next.is_some());
+        }
+        places.reverse();
+        all.push(places);
+    }
+    Ok(all)
 }
 
 /// Returns the letters that an operator looks for, the newest first and at most [`ROWS`], and true

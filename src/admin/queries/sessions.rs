@@ -85,6 +85,21 @@ impl ListParameters {
     }
 }
 
+/// Returns the filter for connected clients of a user, of the listener with a label, and with a
+/// beginning of the client identifier.
+///
+/// # Errors
+/// There is no such listener.
+pub(crate) fn connected_of(
+    observer: &Observer,
+    user: Option<String>,
+    listener: Option<String>,
+    prefix: Option<String>,
+) -> Result<SessionFilter, Failed> {
+    let state = Some("connected".to_owned());
+    ListParameters { state, user, listener, prefix, ..ListParameters::default() }.filter(observer)
+}
+
 fn version(text: &str) -> Result<ProtocolVersion, Failed> {
     named("version", text, &ProtocolVersion::ALL, |version| version.to_string())
 }

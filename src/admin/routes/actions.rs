@@ -1,7 +1,8 @@
-//! Actions on one client and its messages.
+//! Actions on one client and its messages, and on the connections of many clients.
 
 use super::json_answer::JsonAnswer;
 use crate::admin::access::Caller;
+use crate::admin::bulk::{self, ConnectionFilter};
 use crate::admin::commands::{carry_out, message_action, redeliver_by};
 use crate::admin::failed::Failed;
 use crate::admin::queries::target::ClientTarget;
@@ -50,6 +51,39 @@ pub(crate) async fn end(
 ) -> Result<HttpResponse, Failed> {
     act(&state, &caller, &path, asked.into_inner(), OperatorAction::EndSession).await?;
     Ok(HttpResponse::NoContent().finish())
+}
+
+/// Drops the queue of a client.
+pub(crate) async fn purge(
+    caller: Asker,
+    path: Path<String>,
+    asked: Query<ActionParameters>,
+    state: State,
+) -> JsonAnswer {
+    let ActionParameters { reference, note } = asked.into_inner();
+    let target = ClientTarget::read(&path, reference.as_deref(), &state)?;
+    bulk::purge(&state, &caller, &target, &note_of(note)?).await.map(Json)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DisconnectParameters {
+    user: Option<String>,
+    listener: Option<String>,
+    prefix: Option<String>,
+    note: Option<String>,
+}
+
+/// Disconnects all clients of a user, a listener or a beginning of the client identifier. Their
+/// sessions stay.
+pub(crate) async fn disconnect_many(
+    caller: Asker,
+    asked: Query<DisconnectParameters>,
+    state: State,
+) -> JsonAnswer {
+    let DisconnectParameters { user, listener, prefix, note } = asked.into_inner();
+    let wanted = ConnectionFilter { user, listener, prefix };
+    bulk::disconnect(&state, &caller, wanted, &note_of(note)?).await.map(Json)
 }
 
 /// Sends the unacknowledged messages of a client again.

@@ -6,7 +6,7 @@ use crate::admin::commands;
 use crate::admin::failed::Failed;
 use crate::admin::problem::{problem_body, respond};
 use crate::admin::problem_kind::ProblemKind;
-use crate::admin::request::Asker;
+use crate::admin::request::{Asker, note_of};
 use crate::admin::state::State;
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::config::{KeyChange, KeyInForce, ListenerChange, Shadowed};
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 pub(crate) struct ReloadParameters {
     /// `true` to check everything and change nothing.
     dry_run: Option<String>,
+    note: Option<String>,
 }
 
 /// The parameters of the values in force.
@@ -56,7 +57,9 @@ pub(crate) async fn reload(
     asked: Query<ReloadParameters>,
     state: State,
 ) -> Result<HttpResponse, Failed> {
-    let mode = match asked.dry_run.as_deref() {
+    let ReloadParameters { dry_run, note } = asked.into_inner();
+    let note = note_of(note)?;
+    let mode = match dry_run.as_deref() {
         Some("true") => ReloadMode::Check,
         None | Some("false") => ReloadMode::Apply,
         Some(other) => {
@@ -64,7 +67,7 @@ pub(crate) async fn reload(
             return Err(Failed::Parameter(what));
         }
     };
-    Ok(match commands::reload(&state, &caller, mode).await? {
+    Ok(match commands::reload(&state, &caller, mode, &note).await? {
         Ok(reloaded) => HttpResponse::Ok().json(described(&reloaded)),
         Err(mistakes) => refused(&mistakes),
     })

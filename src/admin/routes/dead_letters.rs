@@ -1,16 +1,16 @@
 //! /api/v1/dead-letters: stored dead letters, and commands about them.
 
 use super::json_answer::JsonAnswer;
-use crate::admin::access::Caller;
+use crate::admin::bulk::{LetterAction, LetterWish, act_on_letters};
 use crate::admin::commands::{command_on_letter, republish_to};
 use crate::admin::failed::Failed;
 use crate::admin::names::letter_name;
 use crate::admin::payloads::PayloadPermit;
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
-use crate::admin::request::{Asker, note_of};
+use crate::admin::request::{Asker, NoteParameters, note_of};
 use crate::admin::state::State;
 use crate::mqtt::packet::ReasonCode;
-use crate::persistence::letter::{LetterPlace, StoredLetter};
+use crate::persistence::letter::StoredLetter;
 use crate::shard::features::message_commands::MessageCommand;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
@@ -34,9 +34,31 @@ pub(crate) struct RepublishParameters {
     note: Option<String>,
 }
 
+/// The parameters of a deletion of many dead letters. One of `cause`, `receiver`, `topic` and `all` is
+/// given at least.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DeleteParameters {
+pub(crate) struct DeleteManyParameters {
+    cause: Option<String>,
+    receiver: Option<String>,
+    topic: Option<String>,
+    #[serde(default)]
+    all: bool,
+    confirm: Option<String>,
+    note: Option<String>,
+}
+
+/// The parameters of a republication of many dead letters, as those of a deletion.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RepublishManyParameters {
+    cause: Option<String>,
+    receiver: Option<String>,
+    topic: Option<String>,
+    #[serde(default)]
+    all: bool,
+    confirm: Option<String>,
+    to: Option<String>,
     note: Option<String>,
 }
 
@@ -78,7 +100,7 @@ pub(crate) async fn republish(
     let RepublishParameters { to, note } = asked.into_inner();
     let to = republish_to(to.as_deref().unwrap_or("receiver"))?;
     let command = |place| MessageCommand::Republish(place, to);
-    act(&state, &caller, ("republish", &path), note, command).await?;
+    command_on_letter(&state, &caller, ("republish", &path), &note_of(note)?, command).await?;
     Ok(Json(json!({ "action": "done" })))
 }
 
@@ -86,22 +108,38 @@ pub(crate) async fn republish(
 pub(crate) async fn delete(
     caller: Asker,
     path: Path<String>,
-    asked: Query<DeleteParameters>,
+    asked: Query<NoteParameters>,
     state: State,
 ) -> Result<HttpResponse, Failed> {
-    let note = asked.into_inner().note;
-    act(&state, &caller, ("delete_dead_letter", &path), note, MessageCommand::DeleteLetter).await?;
+    let note = asked.into_inner().note()?;
+    let named = ("delete_dead_letter", &**path);
+    command_on_letter(&state, &caller, named, &note, MessageCommand::DeleteLetter).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
-async fn act(
-    state: &State,
-    caller: &Caller,
-    (action, name): (&'static str, &str),
-    note: Option<String>,
-    command: impl FnOnce(LetterPlace) -> MessageCommand,
-) -> Result<(), Failed> {
-    command_on_letter(state, caller, (action, name), &note_of(note)?, command).await
+/// Counts the dead letters that a filter admits, or publishes their messages again.
+pub(crate) async fn republish_many(
+    caller: Asker,
+    asked: Query<RepublishManyParameters>,
+    state: State,
+) -> JsonAnswer {
+    let RepublishManyParameters { cause, receiver, topic, all, confirm, to, note } = asked.into_inner();
+    let action = LetterAction::Republish(republish_to(to.as_deref().unwrap_or("receiver"))?);
+    let filter = LetterParameters { cause, receiver, topic, ..LetterParameters::default() };
+    let wish = LetterWish { filter, all, confirm };
+    act_on_letters(&state, &caller, wish, action, &note_of(note)?).await.map(Json)
+}
+
+/// Counts the dead letters that a filter admits, or deletes them.
+pub(crate) async fn delete_many(
+    caller: Asker,
+    asked: Query<DeleteManyParameters>,
+    state: State,
+) -> JsonAnswer {
+    let DeleteManyParameters { cause, receiver, topic, all, confirm, note } = asked.into_inner();
+    let filter = LetterParameters { cause, receiver, topic, ..LetterParameters::default() };
+    let wish = LetterWish { filter, all, confirm };
+    act_on_letters(&state, &caller, wish, LetterAction::Delete, &note_of(note)?).await.map(Json)
 }
 
 /// Returns a dead letter as JSON, without its payload.

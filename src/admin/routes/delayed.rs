@@ -7,7 +7,7 @@ use crate::admin::commands::command_on_message;
 use crate::admin::failed::Failed;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::DelayedRow;
-use crate::admin::request::Asker;
+use crate::admin::request::{Asker, NoteParameters};
 use crate::admin::state::State;
 use crate::clock;
 use crate::shard::features::message_commands::MessageCommand;
@@ -29,9 +29,15 @@ pub(crate) async fn list(asked: Query<TopicParameters>, state: State) -> JsonAns
 }
 
 /// Deletes a delayed message that is in memory. It is never published.
-pub(crate) async fn delete(caller: Asker, path: Path<String>, state: State) -> Result<HttpResponse, Failed> {
+pub(crate) async fn delete(
+    caller: Asker,
+    path: Path<String>,
+    asked: Query<NoteParameters>,
+    state: State,
+) -> Result<HttpResponse, Failed> {
+    let note = asked.into_inner().note()?;
     let (shard, place) = state.process().delayed(&path).ok_or(Failed::NoSuchMessage)?;
     let command = (usize::from(shard), MessageCommand::DeleteDelayed(place));
-    command_on_message(&state, &caller, ("delete_delayed", &path), "", command).await?;
+    command_on_message(&state, &caller, ("delete_delayed", &path), &note, command).await?;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -2,13 +2,14 @@
 
 use super::json_answer::JsonAnswer;
 use crate::admin::audit::{AuditedAction, arguments};
+use crate::admin::commands::note_parameter;
 use crate::admin::failed::Failed;
-use crate::admin::request::Asker;
+use crate::admin::request::{Asker, NoteParameters};
 use crate::admin::state::State;
 use crate::log::level::{self, LevelError};
 use crate::time::duration;
 use actix_web::HttpResponse;
-use actix_web::web::{Bytes, Json};
+use actix_web::web::{Bytes, Json, Query};
 use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
@@ -34,7 +35,13 @@ pub(crate) async fn level() -> JsonAnswer {
 }
 
 /// Sets the level, for a time or until the next reload.
-pub(crate) async fn set(caller: Asker, body: Bytes, state: State) -> Result<HttpResponse, Failed> {
+pub(crate) async fn set(
+    caller: Asker,
+    body: Bytes,
+    asked: Query<NoteParameters>,
+    state: State,
+) -> Result<HttpResponse, Failed> {
+    let note = asked.into_inner().note()?;
     let LevelBody { level, hold } = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"level\": \"debug\", \"for\": \"10m\"}}: {error}"))
     })?;
@@ -44,7 +51,7 @@ pub(crate) async fn set(caller: Asker, body: Bytes, state: State) -> Result<Http
         LevelError::NoLog => Failed::Busy,
     })?;
     let hold_text = hold.map(|hold| ("for", duration::format(hold)));
-    let arguments = arguments(&[Some(("level", level.clone())), hold_text]);
+    let arguments = arguments(&[Some(("level", level.clone())), hold_text, note_parameter(&note)]);
     let action = AuditedAction { action: "log_level", target: "log", arguments, result: "done".to_owned() };
     state.audit().note(&caller, &action);
     if let Some(hold) = hold {

@@ -11,7 +11,7 @@ use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{Elsewhere, elsewhere, receivers};
-use crate::admin::request::{Asker, cursor_to, limit_of, place_of};
+use crate::admin::request::{Asker, cursor_to, limit_of, note_of, place_of};
 use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
@@ -53,6 +53,14 @@ pub(crate) struct RetainedParameters {
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopicParameters {
     topic: Option<String>,
+}
+
+/// The retained message that is deleted.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeleteParameters {
+    topic: Option<String>,
+    note: Option<String>,
 }
 
 /// Returns the subscriptions that match a topic, those with a filter, or those of a client.
@@ -125,10 +133,12 @@ pub(crate) async fn retained(caller: Asker, asked: Query<RetainedParameters>, st
 /// Deletes the retained message of a topic.
 pub(crate) async fn delete_retained(
     caller: Asker,
-    asked: Query<TopicParameters>,
+    asked: Query<DeleteParameters>,
     state: State,
 ) -> Result<HttpResponse, Failed> {
-    commands::delete_retained(&state, &caller, asked.topic.as_deref().unwrap_or_default()).await?;
+    let DeleteParameters { topic, note } = asked.into_inner();
+    let topic = topic.unwrap_or_default();
+    commands::delete_retained(&state, &caller, &topic, &note_of(note)?).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 

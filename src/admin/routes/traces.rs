@@ -2,7 +2,7 @@
 
 use super::json_answer::JsonAnswer;
 use crate::admin::failed::Failed;
-use crate::admin::request::{Asker, limit_of};
+use crate::admin::request::{Asker, NoteParameters, limit_of};
 use crate::admin::state::State;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
 use crate::time::duration;
@@ -27,12 +27,17 @@ pub(crate) struct StepParameters {
 }
 
 /// Begins a trace.
-pub(crate) async fn begin(caller: Asker, body: Bytes, state: State) -> Result<HttpResponse, Failed> {
+pub(crate) async fn begin(
+    caller: Asker,
+    body: Bytes,
+    asked: Query<NoteParameters>,
+    state: State,
+) -> Result<HttpResponse, Failed> {
     state.running()?;
     let wish: TraceWish = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"clients\": [\"app-1\"], \"for\": \"5m\"}}: {error}"))
     })?;
-    let number = begin_trace(&state, &caller, wish).await?;
+    let number = begin_trace(&state, &caller, wish, &asked.into_inner().note()?).await?;
     Ok(HttpResponse::Created().json(json!({ "trace": number })))
 }
 
@@ -56,7 +61,12 @@ pub(crate) async fn steps(path: Path<u64>, asked: Query<StepParameters>, state: 
 }
 
 /// Ends a trace and forgets its steps.
-pub(crate) async fn end(caller: Asker, path: Path<u64>, state: State) -> Result<HttpResponse, Failed> {
-    end_trace(&state, &caller, *path).await?;
+pub(crate) async fn end(
+    caller: Asker,
+    path: Path<u64>,
+    asked: Query<NoteParameters>,
+    state: State,
+) -> Result<HttpResponse, Failed> {
+    end_trace(&state, &caller, *path, &asked.into_inner().note()?).await?;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -6,6 +6,7 @@ use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::question::{ShardAnswer, SocketFacts, TraceShard};
 use crate::clock;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
+use crate::shard::features::bulk::{BulkCommand, Portion};
 use crate::shard::features::message_commands::MessageCommand;
 use crate::shard::observe::query::{Query, QueryAnswer, SessionSummary};
 
@@ -85,5 +86,12 @@ impl ShardDriver {
     pub fn carry_out_on_message(&self, command: &MessageCommand) -> (CommandOutcome, AwaitedCommit) {
         let done = self.in_new_turn(|shard, now| shard.carry_out_on_message(now, command));
         (done.outcome, self.commits.wait_for(done.commit))
+    }
+
+    /// Carries out a portion of a command of an operator about many things; `None` if there is no
+    /// such session. The caller answers once the returned commit has happened.
+    pub fn carry_out_portion(&self, command: &BulkCommand) -> (Option<Portion>, AwaitedCommit) {
+        let (portion, commit) = self.in_new_turn(|shard, now| shard.carry_out_portion(now, command));
+        (portion, self.commits.wait_for(commit))
     }
 }

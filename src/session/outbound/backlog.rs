@@ -5,7 +5,7 @@ use crate::mqtt::message::Message;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
 use crate::persistence::rows::Parked;
-use crate::session::drops::Drops;
+use crate::session::drops::{DropReason, Drops};
 use crate::session::outbound::portion::Portion;
 use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
 use crate::time::Instant;
@@ -154,6 +154,11 @@ impl Backlog {
         is_taken: impl FnMut(&Message) -> bool,
     ) -> Portion<Delivery> {
         self.0.as_mut().map_or_else(Portion::default, |queue| queue.take_where(number, most, is_taken))
+    }
+
+    /// Drops the oldest deliveries, at most `most`. Returns their number.
+    pub fn drop_oldest(&mut self, most: usize, cause: DropReason, drops: &mut Drops) -> usize {
+        self.0.as_mut().map_or(0, |queue| queue.drop_oldest(most, cause, drops))
     }
 
     /// Returns true if some entry is parked, so that its message is only in the store.

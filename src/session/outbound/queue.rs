@@ -263,7 +263,7 @@ impl Queue {
         self.make_room(now, size, limits, drops);
         if limits.policy == QueuePolicy::DropOldest && size <= limits.bytes {
             while !self.has_room(size, limits)
-                && let Some(oldest) = self.drop_oldest()
+                && let Some(oldest) = self.take_oldest(DropReason::QueueOverflow)
             {
                 drops.lose(oldest);
             }
@@ -280,15 +280,23 @@ impl Queue {
         Ok(())
     }
 
+    /// Drops the oldest deliveries, at most `most`. Returns their number.
+    pub fn drop_oldest(&mut self, most: usize, cause: DropReason, drops: &mut Drops) -> usize {
+        let oldest = std::iter::from_fn(|| self.take_oldest(cause)).take(most);
+        let dropped = oldest.map(|oldest| drops.lose(oldest)).count();
+        self.give_back_rows();
+        dropped
+    }
+
     /// Drops the oldest delivery and returns it, or `None` if the queue is empty. A parked entry is
     /// counted like any other, but has no message for a dead letter.
-    fn drop_oldest(&mut self) -> Option<Dropped> {
+    fn take_oldest(&mut self, cause: DropReason) -> Option<Dropped> {
         if let Some(oldest) = self.pop() {
-            return Some(oldest.to_drop(DropReason::QueueOverflow));
+            return Some(oldest.to_drop(cause));
         }
         let number = self.pop_unread()?.number();
         let (mark, _) = self.parked.take_mark(number);
-        Some(Dropped::new(DropReason::QueueOverflow, None).counted_by(mark))
+        Some(Dropped::new(cause, None).counted_by(mark))
     }
 
     /// Charges the rows, which may have grown or shrunk. If they have not, this costs two

@@ -100,7 +100,12 @@ fn delete_retained(now: Instant, topic: &str, core: &mut Core) -> CommandOutcome
 /// Publishes the message of a letter again. The end of the letter is in the batch, or in the
 /// transaction, that records the deliveries. So after a crash the message is either in the queues
 /// of its receivers or still a letter.
-fn republish(now: Instant, place: LetterPlace, to: RepublishTo, life: &mut Lifecycle<'_>) -> CommandOutcome {
+pub(super) fn republish(
+    now: Instant,
+    place: LetterPlace,
+    to: RepublishTo,
+    life: &mut Lifecycle<'_>,
+) -> CommandOutcome {
     let Some(letter) = life.core.letters.find(place).cloned() else { return CommandOutcome::NoSuchMessage };
     let message = &letter.message;
     let change = Change::Publish { qos: message.header().qos, bytes: message.size(), frees: 0 };

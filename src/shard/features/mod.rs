@@ -3,6 +3,7 @@
 //! | file | concern |
 //! |---|---|
 //! | [`administration`] | commands of operators about one client |
+//! | [`bulk`] | commands of operators about many connections, dead letters or messages |
 //! | `delayed` | messages that are published at a later time |
 //! | `dead_letters` | dropped messages that are published under `$dead/` |
 //! | `stored_letters` | dead letters that stay until an operator acts on them |
@@ -13,6 +14,7 @@
 //! | `redelivery_request` | requests of a client about its own redelivery |
 
 pub mod administration;
+pub mod bulk;
 pub(crate) mod dead_letters;
 pub mod delayed;
 pub(crate) mod hold;

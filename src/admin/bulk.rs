@@ -1,0 +1,275 @@
+//! Actions of operators on many connections, messages or dead letters, in portions.
+
+use super::access::{Caller, Scope};
+use super::audit::{AuditedAction, Parameter, arguments};
+use super::commands::{complete, note_parameter};
+use super::failed::Failed;
+use super::names::{letter_name, read_letter_name};
+use super::queries::ask::ask;
+use super::queries::letters::{LetterParameters, places_of};
+use super::queries::sessions::connected_of;
+use super::queries::target::ClientTarget;
+use super::request::permit;
+use super::state::State;
+use crate::broker::observer::Observer;
+use crate::clock;
+use crate::persistence::letter::LetterPlace;
+use crate::shard::features::bulk::{BulkCommand, Portion};
+use crate::shard::features::message_commands::RepublishTo;
+use crate::shard::observe::query::{Query, QueryAnswer, ROWS};
+use crate::time::Instant;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Time after which an action answers with what it has done so far. It is shorter than the time of a
+/// request.
+const TIME: Duration = Duration::from_secs(5);
+
+/// Time until a shard is asked again that could do nothing.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// What an action has done.
+#[derive(Debug, Default)]
+struct Done {
+    count: usize,
+    refused: usize,
+    refusal: Option<&'static str>,
+    /// True if the time was over before the end.
+    is_cut: bool,
+}
+
+impl Done {
+    fn add(&mut self, portion: &Portion) {
+        self.count += portion.done;
+        self.refused += portion.refused;
+        self.refusal = self.refusal.or(portion.refusal);
+    }
+
+    fn json(&self) -> Value {
+        let Done { count, refused, refusal, is_cut } = self;
+        json!({ "count": count, "refused": refused, "refusal": refusal, "complete": !is_cut, "confirm": null })
+    }
+
+    /// Returns the result for the audit log.
+    fn words(&self) -> String {
+        let Done { count, refused, is_cut, .. } = self;
+        let refused = if *refused > 0 { format!(", {refused} refused") } else { String::new() };
+        let cut = if *is_cut { ", more are left" } else { "" };
+        format!("done {count}{refused}{cut}")
+    }
+}
+
+/// Drops the queue of a client as it is now, for a caller. Messages in flight stay.
+///
+/// # Errors
+/// The caller's scope is too small, there is no such session, or its shard does not answer.
+pub(super) async fn purge(
+    state: &State,
+    caller: &Caller,
+    target: &ClientTarget,
+    note: &str,
+) -> Result<Value, Failed> {
+    let of = target.clone();
+    let work = async move |state: State, mut done: Done| {
+        let observer = state.running()?;
+        // Messages that come meanwhile are not of the queue as it was.
+        let (end, mut left) = (clock::now() + TIME, usize::MAX);
+        while left > 0 && !done.is_cut {
+            let command = BulkCommand::Purge(of.session.clone(), left);
+            let portion = portion(observer, of.shard(observer), command).await?;
+            let Some(portion) = portion else {
+                return (done.count > 0).then_some(done).ok_or(Failed::NoSuchClient);
+            };
+            done.add(&portion);
+            left = left.min(portion.done + portion.queued) - portion.done;
+            pause(portion.done).await;
+            done.is_cut = left > 0 && clock::now() >= end;
+        }
+        Ok(done)
+    };
+    audited(state, caller, ("purge", &target.shown), &[note_parameter(note)], work).await
+}
+
+/// Closes the connections of all clients that a filter admits, for a caller.
+///
+/// # Errors
+/// The caller's scope is too small, the filter admits everybody or names no listener, or a shard
+/// does not answer.
+pub(super) async fn disconnect(
+    state: &State,
+    caller: &Caller,
+    wanted: ConnectionFilter,
+    note: &str,
+) -> Result<Value, Failed> {
+    permit(caller, Scope::Operator)?;
+    let ConnectionFilter { user, listener, prefix } = wanted;
+    let named = [("user", &user), ("listener", &listener), ("prefix", &prefix)];
+    let target = words(named)?;
+    let filter = connected_of(state.running()?, user, listener, prefix)?;
+    let work = async move |state: State, mut done: Done| {
+        let (observer, end) = (state.running()?, clock::now() + TIME);
+        for shard in 0..observer.shards() {
+            let mut from = Some(0);
+            while let Some(slot) = from.filter(|_| !done.is_cut) {
+                let query = Query::Sessions { from: slot, most: ROWS, filter: filter.clone() };
+                let QueryAnswer::Sessions(rows, next) = ask(&state, observer, shard, query).await?.answer
+                else {
+                    return Err(Failed::Busy);
+                };
+                let open: Vec<_> = rows.iter().filter_map(|row| row.connection).collect();
+                in_portions((observer, shard), &open, BulkCommand::Disconnect, (&mut done, end)).await?;
+                from = next;
+            }
+        }
+        Ok(done)
+    };
+    audited(state, caller, ("disconnect", &target), &[note_parameter(note)], work).await
+}
+
+/// The clients that are disconnected. One at least is named.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionFilter {
+    pub(super) user: Option<String>,
+    /// The name of a listener, or its address.
+    pub(super) listener: Option<String>,
+    /// The beginning of the client identifier.
+    pub(super) prefix: Option<String>,
+}
+
+/// What is done with dead letters.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LetterAction {
+    Delete,
+    Republish(RepublishTo),
+}
+
+/// The dead letters of a request, and its confirmation.
+#[derive(Debug, Default)]
+pub(super) struct LetterWish {
+    pub(super) filter: LetterParameters,
+    /// True if the request wants all letters, without a filter.
+    pub(super) all: bool,
+    /// The confirmation that the count of the letters came with; `None` to count them.
+    pub(super) confirm: Option<String>,
+}
+
+/// Deletes or republishes the dead letters that a filter admits, for a caller. Without a
+/// confirmation it counts them, and returns the confirmation: the name of the newest one. With it,
+/// no newer letter is touched. The oldest letter of each receiver comes first.
+///
+/// # Errors
+/// The caller's scope is too small, the filter is not valid or names nothing, the confirmation is
+/// none, or a shard does not answer.
+pub(super) async fn act_on_letters(
+    state: &State,
+    caller: &Caller,
+    wish: LetterWish,
+    action: LetterAction,
+    note: &str,
+) -> Result<Value, Failed> {
+    permit(caller, Scope::Operator)?;
+    let LetterParameters { cause, receiver, topic, .. } = &wish.filter;
+    let target = match words([("cause", cause), ("receiver", receiver), ("topic", topic)]) {
+        Ok(_) if wish.all => Err(Failed::Parameter("all has no filter beside it".to_owned())),
+        Err(_) if wish.all => Ok("all".to_owned()),
+        named => named,
+    }?;
+    let filter = wish.filter.filter()?;
+    let Some(confirm) = wish.confirm else { return counted(&places_of(state, &filter, None).await?) };
+    let newest = read_letter_name(&confirm).ok_or_else(|| {
+        Failed::Parameter("confirm is no confirmation; ask without it, and repeat with what comes".to_owned())
+    })?;
+    let (name, to) = match action {
+        LetterAction::Delete => ("delete_dead_letters", None),
+        LetterAction::Republish(to) => ("republish_dead_letters", Some(("to", to.name().to_owned()))),
+    };
+    let work = async move |state: State, mut done: Done| {
+        let (observer, end) = (state.running()?, clock::now() + TIME);
+        let all = places_of(&state, &filter, Some(newest)).await?;
+        for (shard, places) in all.iter().enumerate() {
+            let command = |places| match action {
+                LetterAction::Delete => BulkCommand::DeleteLetters(places),
+                LetterAction::Republish(to) => BulkCommand::Republish(places, to),
+            };
+            in_portions((observer, shard), places, command, (&mut done, end)).await?;
+        }
+        Ok(done)
+    };
+    audited(state, caller, (name, &target), &[to, note_parameter(note)], work).await
+}
+
+/// Returns the number of letters, and the confirmation to act on them.
+fn counted(all: &[Vec<LetterPlace>]) -> Result<Value, Failed> {
+    let newest = all.iter().flatten().max().map(|place| letter_name(*place));
+    let count = all.iter().map(Vec::len).sum::<usize>();
+    Ok(json!({ "count": count, "refused": 0, "refusal": null, "complete": count == 0, "confirm": newest }))
+}
+
+/// Returns the parameters of a filter as one text.
+///
+/// # Errors
+/// None is given. Then everything would be wanted.
+fn words(named: [(&'static str, &Option<String>); 3]) -> Result<String, Failed> {
+    let given = named.map(|(name, value)| value.as_ref().map(|value| (name, value.clone())));
+    if given.iter().all(Option::is_none) {
+        let names = named.map(|(name, _)| name).join(", ");
+        return Err(Failed::Parameter(format!("name what is meant, by one of {names}")));
+    }
+    Ok(arguments(&given))
+}
+
+/// Does an action to its end, for a caller, and writes a line of the audit log.
+async fn audited(
+    state: &State,
+    caller: &Caller,
+    (action, target): (&'static str, &str),
+    parameters: &[Option<Parameter>],
+    work: impl AsyncFnOnce(State, Done) -> Result<Done, Failed> + 'static,
+) -> Result<Value, Failed> {
+    permit(caller, Scope::Operator)?;
+    let (arguments, state) = (arguments(parameters), state.clone());
+    let (caller, target) = (caller.clone(), target.to_owned());
+    complete(async move {
+        let done = work(state.clone(), Done::default()).await;
+        let result = done.as_ref().map_or_else(|failed| failed.kind().facts().slug.to_owned(), Done::words);
+        state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
+        done.map(|done| done.json())
+    })
+    .await?
+}
+
+/// Has a shard act on things, in portions, until `end`.
+///
+/// # Errors
+/// The shard does not answer.
+async fn in_portions<T: Copy>(
+    (observer, shard): (&Observer, usize),
+    things: &[T],
+    command: impl Fn(Box<[T]>) -> BulkCommand,
+    (done, end): (&mut Done, Instant),
+) -> Result<(), Failed> {
+    let mut rest = things;
+    while !rest.is_empty() {
+        if clock::now() >= end {
+            done.is_cut = true;
+            break;
+        }
+        let next = &rest[..rest.len().min(ROWS)];
+        let portion = portion(observer, shard, command(next.into())).await?.unwrap_or_default();
+        done.add(&portion);
+        rest = rest.get(portion.looked_at..).unwrap_or_default();
+        pause(portion.looked_at).await;
+    }
+    Ok(())
+}
+
+async fn portion(observer: &Observer, shard: usize, command: BulkCommand) -> Result<Option<Portion>, Failed> {
+    observer.portion(shard, command).await.map_err(|_| Failed::Unconfirmed)
+}
+
+/// Waits a moment if a shard could do nothing.
+async fn pause(looked_at: usize) {
+    if looked_at == 0 {
+        tokio::time::sleep(AGAIN).await;
+    }
+}

@@ -1,0 +1,146 @@
+//! Commands of operators about many things: connections, dead letters, or a whole queue.
+//!
+//! A command does a portion, which ends with the turn. The caller sends the rest again. So sockets
+//! have their turn between two portions, and the work of a turn is bounded whatever an operator asks
+//! for.
+
+use crate::persistence::letter::LetterPlace;
+use crate::persistence::records::Lsn;
+use crate::session::drops::DropReason;
+use crate::shard::features::administration::{CommandOutcome, disconnect};
+use crate::shard::features::letter_keeping;
+use crate::shard::features::message_commands::{RepublishTo, republish};
+use crate::shard::lifecycle::Lifecycle;
+use crate::shard::observe::query::SessionName;
+use crate::shard::slots::ConnectionId;
+use crate::time::Instant;
+
+/// Steps of one closed connection: its session's records and its will, without the will's receivers.
+const DISCONNECT: u32 = 100;
+
+/// Steps of one dead letter, beside those of its publication.
+const LETTER: u32 = 20;
+
+/// Messages of a queue that are dropped for one look at the turn.
+const DROPPED: usize = 64;
+
+/// Steps of one dropped message: its record, its counters and its dead letter.
+const DROP: u32 = 4;
+
+/// A command about many things.
+#[derive(Clone, Debug)]
+pub enum BulkCommand {
+    /// Closes connections. The sessions stay as long as after any other loss of the connection.
+    Disconnect(Box<[ConnectionId]>),
+    /// Deletes dead letters of this shard.
+    DeleteLetters(Box<[LetterPlace]>),
+    /// Publishes the messages of dead letters again, and removes the letters.
+    Republish(Box<[LetterPlace]>, RepublishTo),
+    /// Drops the oldest messages of the queue of a session, this many at most. Messages in flight
+    /// stay.
+    Purge(SessionName, usize),
+}
+
+/// The part of a command that one turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Portion {
+    /// Connections closed, letters done with, or messages dropped.
+    pub done: usize,
+    /// Letters that are not republished, and stay.
+    pub refused: usize,
+    /// The reason why the first of them stays.
+    pub refusal: Option<&'static str>,
+    /// The number of things at the front of the command that were looked at. Some may have been
+    /// gone.
+    pub looked_at: usize,
+    /// Messages that are left in the queue, after a purge.
+    pub queued: usize,
+}
+
+impl Portion {
+    fn note(&mut self, outcome: CommandOutcome) {
+        let why = match outcome {
+            CommandOutcome::Done => return self.done += 1,
+            CommandOutcome::NoSuchMessage => return,
+            CommandOutcome::CannotRepublish(why) => why,
+            CommandOutcome::NoSuchClient => "the receiver has no session any more",
+            _ => "memory or disk has no room for it",
+        };
+        self.refused += 1;
+        self.refusal.get_or_insert(why);
+    }
+}
+
+/// Does a portion of a command; `None` if the shard has no such session. Returns it with the batch
+/// that must be committed before the answer. Does nothing while dead letters wait to be published,
+/// so that a fast operator makes no heap of them.
+pub(crate) fn carry_out(
+    now: Instant,
+    command: &BulkCommand,
+    life: &mut Lifecycle<'_>,
+) -> (Option<Portion>, Option<Lsn>) {
+    let portion = match command {
+        _ if !life.core.dead_letters.is_empty() => Some(Portion::default()),
+        BulkCommand::Republish(..) if life.fans.is_fanning() => Some(Portion::default()),
+        BulkCommand::Disconnect(connections) => Some(each(connections, DISCONNECT, life, |id, life| {
+            let connection = life.core.connections.get(*id);
+            let is_gone = connection.is_none_or(|connection| connection.is_closing());
+            disconnect(now, *id, life);
+            if is_gone { CommandOutcome::NoSuchMessage } else { CommandOutcome::Done }
+        })),
+        BulkCommand::DeleteLetters(letters) => Some(each(letters, LETTER, life, |place, life| {
+            let removed = letter_keeping::remove(*place, life.core);
+            removed.map_or(CommandOutcome::NoSuchMessage, |_| CommandOutcome::Done)
+        })),
+        BulkCommand::Republish(letters, to) => {
+            Some(each(letters, LETTER, life, |place, life| republish(now, *place, *to, life)))
+        }
+        BulkCommand::Purge(session, most) => purge(now, session, *most, life),
+    };
+    // A dead letter is published with the open batch.
+    life.core.has_dead_letters();
+    (portion, life.core.durability.pending())
+}
+
+/// Calls `act` for one thing after the other until the turn is over.
+fn each<T>(
+    things: &[T],
+    steps: u32,
+    life: &mut Lifecycle<'_>,
+    mut act: impl FnMut(&T, &mut Lifecycle<'_>) -> CommandOutcome,
+) -> Portion {
+    let mut portion = Portion::default();
+    for thing in things {
+        // The next letter may have to wait for the large publication of the last one.
+        if life.core.turn.is_over() || life.fans.is_fanning() && portion.looked_at > 0 {
+            break;
+        }
+        life.core.turn.charge(steps);
+        portion.looked_at += 1;
+        portion.note(act(thing, life));
+    }
+    portion
+}
+
+/// Drops the oldest messages of a queue. Returns `None` if the shard has no such session.
+fn purge(now: Instant, session: &SessionName, most: usize, life: &mut Lifecycle<'_>) -> Option<Portion> {
+    let id = session.find(life.core)?;
+    let mut portion = Portion::default();
+    while portion.done < most && !life.core.turn.is_over() && life.core.dead_letters.is_empty() {
+        let backlog = &mut life.core.sessions.get_mut(id)?.session.sender.backlog;
+        let chunk = DROPPED.min(most - portion.done);
+        let dropped = backlog.drop_oldest(chunk, DropReason::Skipped, &mut life.core.counters.drops);
+        life.core.report_drops(id);
+        portion.done += dropped;
+        life.core.turn.charge(DROP * dropped as u32);
+        if dropped < chunk {
+            break;
+        }
+    }
+    portion.queued = life.core.sessions.get(id)?.session.sender.backlog.len();
+    if portion.done > 0 {
+        life.after_session_change(now, id);
+        life.routing().has_room_for_orphaned_queues(now, id);
+    }
+    Some(portion)
+}
