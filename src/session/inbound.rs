@@ -50,7 +50,7 @@ pub enum Admission {
     Pending,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Pending {
     packet_id: PacketId,
     qos: QoS,
@@ -66,9 +66,18 @@ struct Pending {
 }
 
 /// Pending acknowledgements, in the order of their PUBLISHes.
+///
+/// A client may leave 65,535 of them unanswered, and each PUBLISH asks for their number. So the
+/// numbers are kept, and the row is not searched.
 #[derive(Debug, Default)]
 struct Row {
     pending: VecDeque<Pending>,
+    /// Number of acknowledgements that are [`AckState::Current`].
+    current: usize,
+    /// Number of these at QoS 1.
+    current_at_least_once: usize,
+    /// No acknowledgement in front of this place is [`AckState::Current`].
+    first_current: usize,
     charge: Charge,
 }
 
@@ -81,7 +90,79 @@ impl Row {
         if self.pending.len() == self.pending.capacity() {
             self.grow();
         }
+        self.count(&pending);
         self.pending.push_back(pending);
+    }
+
+    fn count(&mut self, current: &Pending) {
+        self.current += 1;
+        self.current_at_least_once += usize::from(current.qos == QoS::AtLeastOnce);
+    }
+
+    fn uncount(&mut self, current: &Pending) {
+        self.current -= 1;
+        self.current_at_least_once -= usize::from(current.qos == QoS::AtLeastOnce);
+    }
+
+    /// Removes and returns the oldest acknowledgement, if its gates have answered.
+    fn pop_answered(&mut self) -> Option<Pending> {
+        let oldest = self.pending.pop_front_if(|p| p.gates == 0)?;
+        self.first_current = self.first_current.saturating_sub(1);
+        if oldest.ack_state == AckState::Current {
+            self.uncount(&oldest);
+        }
+        Some(oldest)
+    }
+
+    /// Returns the oldest current acknowledgement, if its gates have answered. It counts as written
+    /// from now on. Each acknowledgement that is not current is passed over once.
+    fn write_first_current(&mut self) -> Option<Pending> {
+        let first = loop {
+            let p = self.pending.get_mut(self.first_current)?;
+            if p.ack_state == AckState::Current {
+                break p;
+            }
+            self.first_current += 1;
+        };
+        if first.gates > 0 {
+            return None;
+        }
+        first.ack_state = AckState::Written;
+        let first = *first;
+        self.uncount(&first);
+        Some(first)
+    }
+
+    /// Gives the pending PUBREC of an identifier to the present connection. Returns false if there
+    /// is none. Costs a pass over the row, which the caller charges.
+    fn repeat(&mut self, id: PacketId) -> bool {
+        let same =
+            |p: &Pending| p.qos == QoS::ExactlyOnce && p.packet_id == id && p.ack_state != AckState::Written;
+        let Some(at) = self.pending.iter().position(same) else { return false };
+        let Some(p) = self.pending.get_mut(at) else { return false };
+        if p.ack_state == AckState::Current {
+            // The first copy on this connection gets the pending PUBREC, and each further copy gets
+            // one more. 3.1.1 [MQTT-4.3.3-2], 5.0 [MQTT-4.3.3-8]
+            p.again = p.again.saturating_add(1);
+            return true;
+        }
+        p.ack_state = AckState::Current;
+        let p = *p;
+        self.count(&p);
+        self.first_current = self.first_current.min(at);
+        true
+    }
+
+    /// Ends the connection of all current acknowledgements.
+    fn detach(&mut self) {
+        for p in &mut self.pending {
+            if p.ack_state == AckState::Current {
+                p.ack_state = AckState::Detached;
+                p.again = 0;
+            }
+        }
+        (self.current, self.current_at_least_once) = (0, 0);
+        self.first_current = self.pending.len();
     }
 
     /// Called once for each doubling of the row.
@@ -158,7 +239,7 @@ impl Receiver {
     /// them.
     // 5.0 [MQTT-3.3.4-7]
     pub fn unfinished(&self) -> usize {
-        let at_least_once = self.speaking().filter(|p| p.qos == QoS::AtLeastOnce).count();
+        let at_least_once = self.pending.as_ref().map_or(0, |row| row.current_at_least_once);
         self.exactly_once.as_ref().map_or(0, |ids| ids.len()) + at_least_once
     }
 
@@ -169,17 +250,13 @@ impl Receiver {
 
     /// Returns the number of PUBLISHes of this connection whose PUBACK or PUBREC is pending.
     pub fn unanswered(&self) -> usize {
-        self.speaking().count()
+        self.pending.as_ref().map_or(0, |row| row.current)
     }
 
     /// True if as many answers are pending as Receive Maximum allows. The broker stops to read a
     /// 3.x client then, because 3.x has no such limit.
     pub fn owes_the_most(&self) -> bool {
         self.unanswered() >= usize::from(self.announced.receive_maximum)
-    }
-
-    fn speaking(&self) -> impl Iterator<Item = &Pending> {
-        self.pending.iter().flat_map(|row| &row.pending).filter(|p| p.ack_state == AckState::Current)
     }
 
     /// Decides about an incoming QoS 2 PUBLISH, and remembers its identifier.
@@ -189,20 +266,14 @@ impl Receiver {
             self.exactly_once.get_or_insert_default().insert_absent(id);
             return Admission::New;
         }
-        let mut pending = self.pending.iter_mut().flat_map(|row| &mut row.pending);
-        let same = |p: &&mut Pending| {
-            p.qos == QoS::ExactlyOnce && p.packet_id == id && p.ack_state != AckState::Written
-        };
-        match pending.find(same) {
-            Some(p) => {
-                // The first copy on this connection gets the pending PUBREC, and each further copy
-                // gets one more. 3.1.1 [MQTT-4.3.3-2], 5.0 [MQTT-4.3.3-8]
-                p.again = p.again.saturating_add(u8::from(p.ack_state == AckState::Current));
-                p.ack_state = AckState::Current;
-                Admission::Pending
-            }
-            None => Admission::Repeated,
-        }
+        let is_pending = self.pending.as_mut().is_some_and(|row| row.repeat(id));
+        if is_pending { Admission::Pending } else { Admission::Repeated }
+    }
+
+    /// Returns the number of acknowledgements that [`Self::admit`] looks at for a repetition, at
+    /// most.
+    pub fn looked_at(&self) -> usize {
+        self.pending.as_ref().map_or(0, |row| row.pending.len())
     }
 
     /// True if this QoS 2 identifier is between its PUBLISH and its PUBREL.
@@ -322,14 +393,10 @@ impl Receiver {
         loop {
             let row = self.pending.as_mut()?;
             row.give_back_room();
-            let pending = &mut row.pending;
-            let Some(p) = pending.pop_front_if(|p| p.gates == 0) else {
+            let Some(p) = row.pop_answered() else {
                 // Detached acknowledgements do not block later ones: the first current one may
                 // leave before them.
-                let p =
-                    pending.iter_mut().find(|p| p.ack_state == AckState::Current).filter(|p| p.gates == 0)?;
-                p.ack_state = AckState::Written;
-                let Pending { packet_id, qos, outcome, refused, again, .. } = *p;
+                let Pending { packet_id, qos, outcome, refused, again, .. } = row.write_first_current()?;
                 return Some(self.due(packet_id, qos, outcome, refused, again));
             };
             self.first = self.first.wrapping_add(1);
@@ -345,11 +412,8 @@ impl Receiver {
     /// Ends the connection. Pending acknowledgements stay, because their gates belong to the
     /// session, but they are not written unless a PUBLISH is repeated. QoS 2 identifiers stay too.
     pub fn end_connection(&mut self) {
-        for p in self.pending.iter_mut().flat_map(|row| &mut row.pending) {
-            if p.ack_state == AckState::Current {
-                p.ack_state = AckState::Detached;
-                p.again = 0;
-            }
+        if let Some(row) = &mut self.pending {
+            row.detach();
         }
         match (&mut self.carried_over, self.exactly_once.take()) {
             (_, None) => {}

@@ -145,3 +145,69 @@ fn refused_qos_2_identifier_denotes_a_new_message() {
     assert_eq!(due.map(|d| d.reason), Some(ReasonCode::QUOTA_EXCEEDED));
     assert_eq!(r.admit(id(5)), Admission::New);
 }
+
+/// The acknowledgements that a row counts, counted one by one.
+fn counted(r: &Receiver) -> (usize, usize) {
+    let current =
+        || r.pending.iter().flat_map(|row| &row.pending).filter(|p| p.ack_state == AckState::Current);
+    let at_least_once = current().filter(|p| p.qos == QoS::AtLeastOnce).count();
+    (current().count(), at_least_once + r.exactly_once.as_ref().map_or(0, |ids| ids.len()))
+}
+
+#[test]
+fn the_numbers_of_unanswered_and_unfinished_messages_are_those_of_the_row() {
+    let (mut r, mut state, mut tokens) = (Receiver::default(), 7_u64, Vec::new());
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for _ in 0..20_000 {
+        match random(12) {
+            0..4 => {
+                let (number, gates) = (id(random(40) as u16 + 1), random(2) as u32);
+                let qos = if random(2) == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+                if qos == QoS::AtLeastOnce || r.admit(number) == Admission::New {
+                    tokens.push(r.wait(number, qos, Outcome::Taken, gates, None));
+                }
+            }
+            4..9 if !tokens.is_empty() => {
+                let token = tokens.swap_remove(random(tokens.len() as u64) as usize);
+                r.answer(token, Outcome::Taken);
+            }
+            9 if random(20) == 0 => r.end_connection(),
+            10 => {
+                r.release(id(random(40) as u16 + 1));
+            }
+            _ => _ = r.next_due(),
+        }
+        assert_eq!((r.unanswered(), r.unfinished()), counted(&r));
+    }
+}
+
+/// A PUBLISH asks for the number of all that came before it.
+#[test]
+fn a_publish_behind_very_many_unanswered_ones_costs_no_walk() {
+    const UNANSWERED: u32 = 40_000;
+    let mut r = Receiver::default();
+    r.begin_connection(AnnouncedLimits { receive_maximum: u16::MAX, topic_alias_maximum: 0 });
+    let begun = std::time::Instant::now();
+    // The ones of the connection before, which no PUBLISH repeats, stand in front of the others.
+    for connection in 0..2 {
+        for n in 0..UNANSWERED {
+            assert!(!r.is_at_maximum() && !r.owes_the_most());
+            r.wait(id(n as u16 + 1), QoS::AtLeastOnce, Outcome::Taken, 1 + (n + connection) % 2, None);
+        }
+        if connection == 0 {
+            r.end_connection();
+        }
+    }
+    let second = AckToken(UNANSWERED);
+    r.answer(second, Outcome::Taken);
+    for n in 0..UNANSWERED {
+        r.answer(AckToken(UNANSWERED + n), Outcome::Taken);
+        r.answer(AckToken(UNANSWERED + n), Outcome::Taken);
+        assert_eq!(r.next_due().map(|due| due.packet_id), Some(id(n as u16 + 1)));
+    }
+    // 0.05 s in a build without optimization; the walks took minutes.
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+}
