@@ -87,6 +87,9 @@ pub struct Counters {
     pub audited: AuditedAcks,
     /// Deliveries that took more than a second. A copy of the counters has none.
     pub slow: SlowDeliveries,
+    /// Steps of the turn that were used and are not charged yet: packets that left a queue or were
+    /// sent again.
+    pub steps: u32,
 }
 
 impl Counters {
@@ -126,6 +129,7 @@ impl Counters {
             objectives,
             audited: _,
             slow: _,
+            steps: _,
         } = other;
         self.packets_received.merge(packets_received);
         self.packets_sent.merge(packets_sent);

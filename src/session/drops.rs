@@ -257,7 +257,7 @@ impl Counts {
 
 /// Drops that belong to the turn and not to the counts: a clone of the counts leaves them behind.
 #[derive(Debug, Default)]
-struct Unreported(Vec<Dropped>);
+struct Unreported(Vec<Dropped>, usize);
 
 impl Clone for Unreported {
     fn clone(&self) -> Unreported {
@@ -305,6 +305,16 @@ impl Drops {
     /// True if the current session has drops that are not yet reported.
     pub fn are_unreported(&self) -> bool {
         !self.unreported.0.is_empty()
+    }
+
+    /// Counts bytes that were read or moved to find the drops that are not yet reported.
+    pub fn charge_bytes(&mut self, bytes: usize) {
+        self.unreported.1 += bytes;
+    }
+
+    /// Takes the bytes that [`Self::charge_bytes`] has counted.
+    pub fn take_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.unreported.1)
     }
 
     /// Takes the drops that are not yet reported.

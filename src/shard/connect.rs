@@ -537,12 +537,13 @@ impl<'a> ConnectRequest<'a> {
     /// that were sent again.
     fn resume(&self, session_id: SessionId, core: &mut Core) -> (u64, u64) {
         let ConnectRequest { now, connection: id, .. } = *self;
-        let Core { connections, sessions, settings, counters, .. } = &mut *core;
+        let Core { connections, sessions, settings, counters, turn, .. } = &mut *core;
         let Some(Connection { wire, .. }) = connections.get_mut(id) else { return (0, 0) };
         let Some(session_entry) = sessions.get_mut(session_id) else { return (0, 0) };
         let RedeliveryCounts { returned_publishes, returned_releases, .. } = counters.redelivered;
         session_entry.session.sender.resume(now, wire, counters);
         session_entry.session.sender.pump(now, wire, &settings.session.send, counters);
+        turn.charge(std::mem::take(&mut counters.steps));
         let redelivered = &counters.redelivered;
         (
             redelivered.returned_publishes - returned_publishes,

@@ -18,6 +18,7 @@ use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::objectives::Objectives;
+use crate::session::outbound::sender::PUMPED_AT_ONCE;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
 use crate::shard::admission::{Change, Want};
@@ -264,6 +265,8 @@ impl Core {
     #[cold]
     fn report_drops_of(&mut self, id: SessionId) {
         let mut drops = self.counters.drops.take_unreported();
+        self.turn.charge(u32::try_from(drops.len()).unwrap_or(u32::MAX));
+        self.turn.charge_bytes(self.counters.drops.take_bytes());
         if self.tracer.is_on() {
             self.recorder().add_drops(id, &drops);
         }
@@ -275,6 +278,11 @@ impl Core {
                 Some(_) => ReceiverState::Connected,
                 None => ReceiverState::Away,
             };
+            if drops.len() >= PUMPED_AT_ONCE && receiver == ReceiverState::Connected {
+                // Nothing may have been sent, and then no write and no acknowledgement leads to the
+                // messages behind these.
+                self.after_deliveries.to_send.push(id);
+            }
             for dropped in drops.drain(..) {
                 self.counters.drops.count_receiver(dropped.cause, receiver);
                 self.counters.objectives.dropped(dropped.mark);
@@ -329,6 +337,12 @@ impl Core {
 
 /// One connection and its session.
 impl Core {
+    /// Charges the steps that senders used since the last call.
+    #[inline]
+    pub(crate) fn charge_senders(&mut self) {
+        self.turn.charge(std::mem::take(&mut self.counters.steps));
+    }
+
     /// Marks a connection as dirty if it has something to write, or is closing. The turn flushes
     /// it.
     pub(crate) fn touch(&mut self, id: ConnectionId) {
@@ -384,6 +398,16 @@ impl Core {
         // A tick resends a limited number of packets, so some may be overdue here. They wait for
         // the next tick, because an immediate deadline would resend all of them at once.
         self.connections.register(DeadlineKind::Retransmit, id, deadline.max(now), &mut self.effects);
+    }
+
+    /// Releases the bytes in an outbox that waited for a commit which is done. If the first bytes
+    /// wait for a later commit, the connection waits with them.
+    pub(crate) fn release_committed(&mut self, now: Instant, id: ConnectionId) {
+        let Core { connections, durability, effects, .. } = self;
+        let Some(write_buffer) = durability.write_buffer() else { return };
+        if !connections.release_committed(now, id, write_buffer.last_committed(), effects) {
+            durability.hold(id);
+        }
     }
 
     /// Returns when the first unacknowledged packet of a connection is due, or [`Instant::NEVER`].

@@ -239,7 +239,7 @@ pub(crate) struct Published {
     pub dead_letters: bool,
 }
 
-/// The result of matching a publication within one turn.
+/// The result of matching a publication within one turn, and of the deliveries that followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchExtent {
     /// All receivers are known.
@@ -248,6 +248,20 @@ pub(crate) enum MatchExtent {
     Many,
     /// The receivers are not known, because matching visits more nodes than this turn allows.
     InPart,
+    /// All receivers are known, and the first `at` subscribers of this shard have the message. The
+    /// deliveries dropped so many messages of full queues that the others wait for a later turn.
+    /// `outcome` is that of these deliveries.
+    Begun { at: usize, outcome: Outcome },
+}
+
+/// The number of turns that the deliveries of one publication may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeliveryTurns {
+    /// Only this turn, because the shard has a large publication already, or because the outcome is
+    /// needed now.
+    ThisOne,
+    /// As many as they need.
+    Several,
 }
 
 #[cfg(test)]

@@ -383,6 +383,7 @@ fn release_for_flush(now: Instant, life: &mut Lifecycle<'_>) {
     debug_assert!(!life.core.counters.drops.are_unreported(), "each drop is reported with its session");
     life.disconnect_overfull(now);
     life.admit_held_of_all(now);
+    life.send_later();
     if life.routes.orphaned_queues.is_nudged() {
         life.routing().go_on_settling(now);
     }
@@ -434,10 +435,12 @@ fn go_on(now: Instant, job: Job, life: &mut Lifecycle<'_>) -> Option<Job> {
             life.delayed.publish_due(now, life.fans, &mut routing)
         }
         Job::Due => life.go_on_with_due(now),
+        Job::Committed => life.go_on_with_commit(now),
         Job::RulesChanged { from } => life.walk_after_change(now, from),
         Job::QueueCheck(session) => life.go_on_with_check(now, session),
         Job::SettingsChanged { from } => reconfigure::walk_after_reload(from, life.core),
         Job::End(ended) => life.go_on_with_end(now, ended),
+        Job::Send(session) => life.go_on_sending(now, session),
         Job::Request(request) => {
             let connection = request.connection;
             let left = FilterChange::go_on(now, request, life);

@@ -16,9 +16,9 @@ use crate::session::inbound::AckToken;
 use crate::shard::admission::Change;
 use crate::shard::connection::Pause;
 use crate::shard::core::Core;
-use crate::shard::durability::gates::Waits;
+use crate::shard::durability::gates::{Opened, Waits};
 use crate::shard::effects::PageRequest;
-use crate::shard::exchange::outbound::{Gate, Item};
+use crate::shard::exchange::outbound::Gate;
 use crate::shard::fans::Fans;
 use crate::shard::features::dead_letters::DeadLetter;
 use crate::shard::features::delayed::Delayed;
@@ -66,6 +66,7 @@ impl Lifecycle<'_> {
             self.core.register_retransmit(now, id);
         }
         self.core.fetch(session);
+        self.core.charge_senders();
     }
 
     /// Does the steps of [`Self::after_session_change`] after a packet that the session handled
@@ -203,7 +204,7 @@ impl Lifecycle<'_> {
             Gate::OrphanedQueue => self.routing().orphaned_queue_answered(now, outcome),
             Gate::Peer { shard, number, index } => {
                 if let Some(peer) = self.core.exchange.peer(shard) {
-                    peer.send_late(Item::Late { number, index, outcome });
+                    peer.send_late(number, index, outcome);
                 }
             }
         }
@@ -223,20 +224,34 @@ impl Lifecycle<'_> {
         if core.tracer.is_on() {
             core.recorder().add_commits(now, lsn);
         }
-        let opened = core.durability.committed(lsn, &mut core.effects);
-        for id in opened.connections {
-            if !core.connections.release_committed(now, id, lsn, &mut core.effects) {
-                core.durability.hold(id);
-            }
-        }
+        core.durability.committed(lsn, &mut core.effects);
         core.exchange.committed(lsn);
-        for waits in opened.gates {
-            // `exchange.committed` releases tickets, because the exchange with a peer knows their
-            // order.
-            if let Waits::Publisher { gate, outcome } = waits {
-                self.answer_gate(now, gate, outcome);
+        // A job that is left from an earlier commit goes on with this one.
+        if !core.durability.set_opening(true)
+            && let Some(job) = self.go_on_with_commit(now)
+        {
+            self.work.later(job);
+        }
+    }
+
+    /// Releases outboxes and acknowledgements that waited for a commit, until this turn is over.
+    /// After a sync of 3 s there may be 150,000 of them. Returns the job that is left.
+    pub(crate) fn go_on_with_commit(&mut self, now: Instant) -> Option<Job> {
+        while let Some(opened) = self.core.durability.next_opened() {
+            self.core.turn.charge(1);
+            match opened {
+                Opened::Connection(id) => self.core.release_committed(now, id),
+                Opened::Gate(Waits::Publisher { gate, outcome }) => self.answer_gate(now, gate, outcome),
+                // `exchange.committed` releases tickets, because the exchange with a peer knows
+                // their order.
+                Opened::Gate(Waits::Ticket { .. }) => {}
+            }
+            if self.core.turn.is_over() {
+                return Some(Job::Committed);
             }
         }
+        self.core.durability.set_opening(false);
+        None
     }
 
     /// Opens the gates of messages that every receiver has finished before the commit. The drop of
@@ -411,6 +426,30 @@ impl Lifecycle<'_> {
             return;
         }
         self.core.sessions.register(id, &mut self.core.effects);
+    }
+
+    /// Puts off to later turns what is to be sent behind messages that were dropped.
+    pub(crate) fn send_later(&mut self) {
+        for id in std::mem::take(&mut self.core.after_deliveries.to_send) {
+            self.work.later(Job::Send(id));
+        }
+    }
+
+    /// Sends the next messages of a queue. Returns the job that is left. More jobs follow while all
+    /// messages are dropped.
+    pub(crate) fn go_on_sending(&mut self, now: Instant, id: SessionId) -> Option<Job> {
+        self.core.turn.charge(1);
+        // The dead letters of the last portion are published before the next portion adds more.
+        if !self.core.dead_letters.is_empty() {
+            return Some(Job::Send(id));
+        }
+        let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
+        let session_entry = sessions.get_mut(id)?;
+        let connection = session_entry.connection.and_then(|id| connections.get_mut(id))?;
+        connection.wire.outbox.lend(&mut scratch.pool);
+        session_entry.session.sender.pump(now, &mut connection.wire, &settings.session.send, counters);
+        self.after_session_change(now, id);
+        None
     }
 
     /// Admits held messages of the receivers whose queues were full in this turn.

@@ -9,7 +9,7 @@ use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet,
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::Publisher;
-use crate::shard::fans::{Fan, Fans, MatchExtent, OwnPublication, PublicationOrigin};
+use crate::shard::fans::{DeliveryTurns, Fan, Fans, MatchExtent, OwnPublication, PublicationOrigin};
 use crate::shard::publication::Publication;
 use crate::shard::route::Routing;
 use crate::shard::slots::SessionId;
@@ -84,32 +84,41 @@ impl Fans {
     ) -> OwnProgress {
         let mut matches = routing.routes.router.take_matches();
         let matched = routing.match_at_once(publication.parts.topic, &mut matches);
-        self.route_own_matched(now, publication, (matched, matches), routing)
+        let turns = if self.is_fanning() { DeliveryTurns::ThisOne } else { DeliveryTurns::Several };
+        self.route_own_matched(now, publication, (matched, matches), turns, routing)
     }
 
-    /// Does the same for a publication that was matched already. Puts the matches back.
+    /// Does the same for a publication that was matched already. Puts the matches back. `turns` is
+    /// [`DeliveryTurns::ThisOne`] if the shard has a large publication already.
     pub(crate) fn route_own_matched(
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
         (matched, mut matches): (MatchExtent, Box<Matches>),
+        turns: DeliveryTurns,
         routing: &mut Routing<'_>,
     ) -> OwnProgress {
-        let progress = if matched == MatchExtent::All {
-            OwnProgress::Complete(routing.route_matched(now, publication, &mut matches).outcome)
-        } else if self.is_fanning() {
-            matches.clear();
-            OwnProgress::Waits
-        } else {
-            self.fan_out(publication, matched, matches, PublicationOrigin::Broker, routing.core);
-            return OwnProgress::GoesOn;
+        let routed = match matched {
+            MatchExtent::All => routing.route_matched(now, publication, &mut matches, turns),
+            large => Err(large),
+        };
+        let progress = match routed {
+            Ok(routed) => OwnProgress::Complete(routed.outcome),
+            Err(_) if self.is_fanning() => {
+                matches.clear();
+                OwnProgress::Waits
+            }
+            Err(extent) => {
+                self.fan_out(publication, extent, matches, PublicationOrigin::Broker, routing.core);
+                return OwnProgress::GoesOn;
+            }
         };
         routing.routes.router.give_back_matches(matches);
         progress
     }
 
     /// Begins a large publication, which continues in later turns. `matched` and `matches` tell how
-    /// far matching went.
+    /// far it came.
     pub(crate) fn fan_out(
         &mut self,
         publication: &mut Publication<'_>,
@@ -118,6 +127,10 @@ impl Fans {
         origin: PublicationOrigin,
         core: &mut Core,
     ) {
+        let (at, outcome) = match matched {
+            MatchExtent::Begun { at, outcome } => (at, outcome),
+            _ => (0, Outcome::Unmatched),
+        };
         self.begin(Fan {
             message: publication.message(&mut core.scratch.bytes).clone(),
             publisher: publication.publisher,
@@ -127,13 +140,13 @@ impl Fans {
             transaction: publication.transaction,
             walk: (matched == MatchExtent::InPart).then(Walk::default),
             matches,
-            at: 0,
-            ordered: 0,
-            outcome: Outcome::Unmatched,
+            at,
+            ordered: at,
+            outcome,
             forwarded: false,
             groups_served: 0,
-            held: 0,
-            gates: 0,
+            held: publication.held,
+            gates: publication.held,
             full: ShardSet::EMPTY,
             origin,
         });

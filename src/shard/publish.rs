@@ -16,7 +16,7 @@ use crate::shard::connection::{Connection, Pause};
 use crate::shard::core::Core;
 use crate::shard::durability::gates::{Early, early};
 use crate::shard::exchange::outbound::Gate;
-use crate::shard::fans::{MatchExtent, PublicationOrigin, Published};
+use crate::shard::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
 use crate::shard::flow::Flow;
@@ -25,6 +25,9 @@ use crate::shard::observe::trace::StepKind;
 use crate::shard::publication::{Publication, Routed, expires};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+
+/// Pending acknowledgements that one step looks at, for a repetition of a QoS 2 PUBLISH.
+const LOOKED_AT: usize = 64;
 
 /// A PUBLISH of an established connection that is being handled.
 #[derive(Clone, Copy, Debug)]
@@ -164,12 +167,22 @@ impl<'a> ClientPublish<'a> {
         // Built where it is used: for nearly every PUBLISH it is not.
         let qos = publish.qos;
         let of = || Published { connection: id, token, incoming, waits, qos, dead_letters: false };
-        if matched != MatchExtent::All {
-            life.fans.fan_out(publication, matched, matches, PublicationOrigin::Client(of()), life.core);
-            self.publish_on(life, refused);
-            return Flow::Continue;
-        }
-        let mut routed = life.routing().route_matched(now, publication, &mut matches);
+        let routed = match matched {
+            MatchExtent::All => {
+                life.routing().route_matched(now, publication, &mut matches, DeliveryTurns::Several)
+            }
+            large => Err(large),
+        };
+        let mut routed = match routed {
+            Ok(routed) => routed,
+            Err(extent) => {
+                let origin = Published { dead_letters: life.core.has_dead_letters(), ..of() };
+                let origin = PublicationOrigin::Client(origin);
+                life.fans.fan_out(publication, extent, matches, origin, life.core);
+                self.publish_on(life, refused, publication.held);
+                return Flow::Continue;
+            }
+        };
         life.routes.router.give_back_matches(matches);
         // For nearly every PUBLISH nothing was recorded, and no transaction has to be ended.
         if waits
@@ -195,13 +208,13 @@ impl<'a> ClientPublish<'a> {
     }
 
     /// Lets a PUBLISH continue in later turns. The end of the routing is one gate of its
-    /// acknowledgement. The connection is not read until then. `reason` replaces the outcome in the
-    /// acknowledgement.
-    fn publish_on(&self, life: &mut Lifecycle<'_>, reason: Option<ReasonCode>) {
+    /// acknowledgement, beside those of the `held` receivers that hold the message so far. The
+    /// connection is not read until then. `reason` replaces the outcome in the acknowledgement.
+    fn publish_on(&self, life: &mut Lifecycle<'_>, reason: Option<ReasonCode>, held: u32) {
         let ClientPublish { now, connection: id, publish, .. } = *self;
         if let Some(packet_id) = publish.packet_id {
             self.settle(life, |receiver| {
-                receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1, reason);
+                receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1 + held, reason);
                 None
             });
         }
@@ -420,6 +433,10 @@ fn end_unrouted(
         life.fail(now, id, violation);
         return Flow::Closed;
     }
+    // A repetition was looked for among the pending acknowledgements.
+    let session = connection.session.and_then(|id| life.core.sessions.get(id));
+    let looked_at = session.map_or(0, |entry| entry.session.receiver.looked_at());
+    life.core.turn.charge((looked_at / LOOKED_AT) as u32);
     Flow::Continue
 }
 

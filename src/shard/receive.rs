@@ -194,9 +194,13 @@ impl Shard {
             let (flow, length) = match codec::decode_next(rest, version, limit, topic) {
                 Ok(Decoded::Packet { packet: Packet::Publish(ref publish), length }) => {
                     topic = publish.topic;
+                    self.core.turn.charge_decoded(length - publish.payload.len());
                     (ClientPublish::handle(now, id, publish, &mut self.lifecycle()), length)
                 }
-                Ok(Decoded::Packet { packet, length }) => (self.dispatch(now, id, packet), length),
+                Ok(Decoded::Packet { packet, length }) => {
+                    self.core.turn.charge_decoded(length);
+                    (self.dispatch(now, id, packet), length)
+                }
                 Ok(Decoded::Incomplete { .. }) => return (ReadProgress::All, taken),
                 Err(error) => {
                     self.undecodable(now, id, &error, rest);
@@ -258,6 +262,7 @@ impl Shard {
         if connection.wire.is_traced() {
             self.core.recorder().add_packet(now, id, &packet);
         }
+        self.core.turn.charge_decoded(length);
         // `decode_connect` returns no other packet.
         let Packet::Connect(connect) = packet else { return Err(ReadProgress::Closed) };
         let flow = ConnectRequest::handle(now, id, &connect, &mut self.lifecycle());
@@ -292,6 +297,7 @@ impl Shard {
         if appended > 0 {
             effects.unflushed += appended;
             turn.charge_bytes(appended);
+            turn.charge(std::mem::take(&mut counters.steps));
             connection.mark_dirty(id, &mut effects.dirty);
         }
         let holds = session_entry.holds();

@@ -13,7 +13,7 @@ use crate::routing::subscription_tree::Unsubscribed;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardSet, Subscriber};
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Gate, Item};
-use crate::shard::fans::MatchExtent;
+use crate::shard::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::publication::Publication;
 use crate::shard::publication::Routed;
 use crate::shard::publication::Target;
@@ -40,18 +40,23 @@ impl Routing<'_> {
     /// Delivers a publication to every receiver in `matches`: to the sessions of this shard, to the
     /// peers, and to one member of each shared group. `publication.gate` is the gate of the
     /// publisher. Returns the outcome so far, and the number of answers that are pending.
+    ///
+    /// # Errors
+    /// How far it came, if the rest must wait for a later turn. Only sessions of this shard have
+    /// the message then.
     pub(crate) fn route_matched(
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
         matches: &mut Matches,
-    ) -> Routed {
-        let outcome = self.deliver_matches(now, publication, matches);
+        turns: DeliveryTurns,
+    ) -> Result<Routed, MatchExtent> {
+        let outcome = self.deliver_matches(now, publication, matches, turns)?;
         let mut routed = Routed { outcome, gates: publication.held, full: ShardSet::EMPTY };
         if !matches.peers.is_empty() || !matches.groups.is_empty() {
             self.route_on(now, publication, matches, &mut routed);
         }
-        routed
+        Ok(routed)
     }
 
     /// Sends the publication to the peers and to the shared groups.
@@ -74,47 +79,65 @@ impl Routing<'_> {
     }
 
     /// Delivers the publication to the sessions of this shard in `matches`, to each session once.
-    /// Charges one step for each subscriber.
+    /// Charges one step for each subscriber. What a delivery drops from a full queue is charged, too:
+    /// if that takes more than a portion of the turn, the other deliveries wait.
+    ///
+    /// # Errors
+    /// How far it came, if the other deliveries must wait for a later turn.
     pub(crate) fn deliver_matches(
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
         matches: &mut Matches,
-    ) -> Outcome {
+        turns: DeliveryTurns,
+    ) -> Result<Outcome, MatchExtent> {
         let subscribers = &matches.subscribers;
         self.core.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
+        let most = match turns {
+            DeliveryTurns::ThisOne => u32::MAX,
+            DeliveryTurns::Several => self.core.turn.portion_from_now(),
+        };
         // The subscribers of one filter are in ascending order of their slots. Two filters that
         // overlap may name a session twice, and then the order is broken.
         if !subscribers.is_sorted_by(|a, b| a.session.0 < b.session.0) {
-            return self.deliver_merged(now, publication, matches);
+            return self.deliver_merged(now, publication, matches, most);
         }
         let mut outcome = Outcome::Unmatched;
-        for only in subscribers {
+        for (at, only) in subscribers.iter().enumerate() {
+            if self.core.turn.is_beyond(most) {
+                return Err(MatchExtent::Begun { at, outcome });
+            }
             if let Some(target) = Target::of(only, publication.publisher, self.core.here) {
                 outcome = outcome.or(self.core.deliver(now, &target, publication));
             }
         }
-        outcome
+        Ok(outcome)
     }
 
     /// Does the same where overlapping filters may name a session more than once. Sorts the
-    /// subscribers and merges the subscriptions of each session.
+    /// subscribers and merges the subscriptions of each session. Stops beyond `most` steps of the
+    /// turn.
     #[inline(never)]
     fn deliver_merged(
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
         matches: &mut Matches,
-    ) -> Outcome {
+        most: u32,
+    ) -> Result<Outcome, MatchExtent> {
         let Matches { subscribers, ids, .. } = matches;
         subscribers.sort_unstable_by_key(|s| s.session.0);
-        let mut outcome = Outcome::Unmatched;
+        let (mut outcome, mut at) = (Outcome::Unmatched, 0);
         for same in subscribers.chunk_by(|a, b| a.session == b.session) {
+            if self.core.turn.is_beyond(most) {
+                return Err(MatchExtent::Begun { at, outcome });
+            }
+            at += same.len();
             if let Some(target) = merge(same, publication.publisher, self.core.here, ids) {
                 outcome = outcome.or(self.core.deliver(now, &target, publication));
             }
         }
-        outcome
+        Ok(outcome)
     }
 
     /// Adds the publication to the peer batch of every interested peer.

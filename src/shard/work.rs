@@ -29,6 +29,8 @@ pub(crate) enum Job {
     Delayed,
     /// Handles sessions with an expired deadline.
     Due,
+    /// Releases outboxes and acknowledgements that waited for a commit which is done.
+    Committed,
     /// Looks at the sessions in the slots from `from` on, because the rules of the ACL have
     /// changed.
     RulesChanged { from: u32 },
@@ -37,6 +39,8 @@ pub(crate) enum Job {
     QueueCheck(SessionId),
     /// Gives the sessions in the slots from `from` on the redelivery settings that hold now.
     SettingsChanged { from: u32 },
+    /// Sends the next messages of a session's queue, because those before them were dropped.
+    Send(SessionId),
     /// Inserts or removes the filters of a SUBSCRIBE or UNSUBSCRIBE.
     Request(Box<SubscribeRequest>),
     /// Queues the retained messages for a SUBSCRIBE.

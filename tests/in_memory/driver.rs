@@ -210,6 +210,7 @@ impl MemoryDriver {
     pub fn commit(&mut self) {
         self.holds_commits = false;
         for (shard, lsn) in std::mem::take(&mut self.uncommitted) {
+            self.shards[shard].begin_turn();
             self.shards[shard].committed(self.now, lsn);
         }
         self.settle();
@@ -488,6 +489,7 @@ impl MemoryDriver {
             if self.holds_commits {
                 self.uncommitted.push((at, lsn));
             } else {
+                self.shards[at].begin_turn();
                 self.shards[at].committed(now, lsn);
             }
         }

@@ -20,6 +20,7 @@
 //! | `gates` | when publishers are answered, and where shared messages wait |
 //! | `stored` | changes that are committed together |
 //! | `turns` | the work of one turn |
+//! | `turn_limits` | what one packet, one return or one commit may cause, at its limits |
 //! | `restart` | the rules for stored sessions after a restart, and those of listeners |
 //! | `rates` | clients that send more than their rate allows |
 //! | `peers` | publishers that wait for other shards |
@@ -64,6 +65,7 @@ mod splits;
 mod stored;
 mod suspend;
 mod traces;
+mod turn_limits;
 mod turns;
 mod waits;
 

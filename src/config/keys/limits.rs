@@ -64,7 +64,8 @@ section! {
                         FlashMQ `expire_sessions_after_seconds`";
         /// The largest packet that is accepted from a client, with its fixed header. The size is
         /// checked before the packet is buffered. A client that sends a larger packet is
-        /// disconnected (5.0: 0x95).
+        /// disconnected (5.0: 0x95). So is a client that sends more than 65535 properties in one
+        /// packet (0x97).
         packet_size: ByteSize = ByteSize::mib(2),
             ValueType::Size(ONE_KIB, LARGEST_PACKET).only(),
             reload: NewConnections,

@@ -95,6 +95,8 @@ pub enum DecodeError {
     PropertyNotAllowed { property: &'static str, set: PropertySet },
     #[error("{property} stands more than once in {set}; it may stand once")]
     RepeatedProperty { property: &'static str, set: PropertySet },
+    #[error("more properties in {set} than are accepted in one packet, {maximum}")]
+    TooManyProperties { set: PropertySet, maximum: u32 },
     #[error("{property} is {value}; it has to be 0 or 1")]
     PropertyNotBoolean { property: &'static str, value: u8 },
     #[error("{property} is 0; it has to be 1 or more")]
@@ -118,7 +120,7 @@ impl DecodeError {
         use DecodeError::*;
         match self {
             PacketTooLarge { .. } => ReasonCode::PACKET_TOO_LARGE,
-            TooManyFilters { .. } => ReasonCode::QUOTA_EXCEEDED,
+            TooManyFilters { .. } | TooManyProperties { .. } => ReasonCode::QUOTA_EXCEEDED,
             UnsupportedProtocolVersion { .. } | LaterProtocolVersion { .. } => {
                 ReasonCode::UNSUPPORTED_PROTOCOL_VERSION
             }

@@ -67,6 +67,26 @@ fn a_packet_with_more_filters_than_a_turn_decodes_is_refused() {
 }
 
 #[test]
+fn a_packet_with_more_properties_than_a_turn_decodes_is_refused() {
+    // User Properties, and Subscription Identifiers.
+    for entry in [&[0x26, 0, 0, 0, 0][..], &[0x0B, 1]] {
+        for (properties, accepted) in [(65_535, true), (65_536, false)] {
+            let block = entry.repeat(properties);
+            let encoded = |length: usize| {
+                [0, 7, 14].map(|shift| (length >> shift & 127) as u8 | if shift < 14 { 0x80 } else { 0 })
+            };
+            let body = [b"\0\x01t", &encoded(block.len())[..], &block].concat();
+            let bytes = [&[0x30][..], &encoded(body.len()), &body].concat();
+            let decoded = decode(&bytes, ProtocolVersion::V5, NO_LIMIT);
+            assert_eq!(decoded.is_ok(), accepted, "{properties}");
+            if let Err(error) = decoded {
+                assert_eq!(error.reason_code().byte(), 0x97);
+            }
+        }
+    }
+}
+
+#[test]
 fn first_packets_decode_as_the_table_says() {
     for case in FIRST_PACKETS {
         check(case, decode_connect(case.bytes, NO_LIMIT));

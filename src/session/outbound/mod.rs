@@ -7,6 +7,7 @@
 //! | `backlog` | the queue of a session, which takes memory only from its first message on |
 //! | `window` | the in-flight window: Packet Identifiers, PUBLISH and PUBREL in their orders |
 //! | `withheld` | Packet Identifiers of dropped messages that their receiver may still hold |
+//! | `expiry_times` | when the messages of a queue expire |
 //! | `portion` | removes some items of a long row, a portion at a time |
 //! | `parked` | queued entries whose messages are in the store alone; pages of them |
 //! | `in_flight_packet` | one packet of the window: PUBLISH or PUBREL |
@@ -19,6 +20,7 @@
 //! | `stall` | one packet without its acknowledgement, and who holds it |
 
 pub mod backlog;
+mod expiry_times;
 pub mod in_flight_packet;
 pub mod one_message;
 pub mod overdue;

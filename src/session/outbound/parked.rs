@@ -8,7 +8,7 @@ use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
-use crate::time::Instant;
+use crate::session::outbound::portion::{Selection, take_portion};
 use std::collections::VecDeque;
 
 /// Entries in one page at most.
@@ -140,12 +140,12 @@ impl ParkedEntries {
         self.entries.iter()
     }
 
-    /// Removes an entry. Returns the bytes that it had in the queue, or `None` if there is no such
-    /// entry.
-    pub(super) fn remove(&mut self, number: EntryNumber) -> Option<usize> {
+    /// Removes an entry. Returns the place that it had, and its bytes in the queue. Returns `None`
+    /// if there is no such entry.
+    pub(super) fn remove(&mut self, number: EntryNumber) -> Option<(usize, usize)> {
         let at = self.entries.iter().position(|entry| entry.number() == number)?;
         let entry = self.entries.remove(at)?;
-        Some(self.forget(&entry))
+        Some((at, self.forget(&entry)))
     }
 
     /// Adjusts the figures for an entry that was removed. Returns the bytes that it had in the
@@ -162,28 +162,29 @@ impl ParkedEntries {
         std::mem::take(&mut self.entries)
     }
 
-    /// Drops the entries that have expired. Returns the bytes that they had in the queue, and the
-    /// earliest expiry of the others.
-    pub(super) fn drop_expired(&mut self, now: Instant, drops: &mut Drops) -> (usize, Instant) {
-        let (mut bytes, mut earliest) = (0, Instant::NEVER);
-        let ParkedEntries { entries, ids: all_ids, .. } = self;
-        let mut left = entries.len();
-        entries.retain(|e| {
-            let expired = e.expires() <= now;
-            if expired {
-                // The same share as in `forget`.
-                let ids = *all_ids / left.max(1);
-                *all_ids -= ids;
-                left -= 1;
-                // Without its message, which is in the store alone.
-                drops.lose(Dropped::new(DropReason::Expired, None));
-                bytes += e.size() + ids;
-            } else {
-                earliest = earliest.min(e.expires());
-            }
-            !expired
-        });
-        (bytes, earliest)
+    /// Drops entries from the place `from` on, because they have expired. Returns their number, and
+    /// the bytes that they had in the queue.
+    pub(super) fn drop_selected(
+        &mut self,
+        from: usize,
+        selections: &[Selection],
+        drops: &mut Drops,
+    ) -> (usize, usize) {
+        let (mut left, mut next) = (self.entries.len(), selections.iter());
+        let select = |_: &Parked| next.next().copied().unwrap_or(Selection::Keep);
+        let expired = take_portion(&mut self.entries, from, selections.len(), select);
+        drops.charge_bytes(expired.moved * size_of::<Parked>());
+        let (dropped, mut bytes) = (expired.taken.len(), 0);
+        for entry in expired.taken {
+            // The same share as in `forget`.
+            let ids = self.ids / left.max(1);
+            self.ids -= ids;
+            left -= 1;
+            // Without its message, which is in the store alone.
+            drops.lose(Dropped::new(DropReason::Expired, None));
+            bytes += entry.size() + ids;
+        }
+        (dropped, bytes)
     }
 
     /// True if some entry came by a shared subscription.

@@ -5,6 +5,10 @@
 //! message beyond the bound is decided by policy, after expired entries have made room. Control
 //! packets are never queued.
 //!
+//! A new message drops as many expired ones as it needs the room of. Others that have expired stay
+//! until their room is needed or their turn to be sent comes, so that one delivery never drops a
+//! whole queue.
+//!
 //! Only the head of a long stored queue is in memory. Behind it stand parked entries without their
 //! messages, about 110 B each with their bodies. Pages of them are read back as the head drains.
 
@@ -16,6 +20,7 @@ use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
+use crate::session::outbound::expiry_times::ExpiryTimes;
 use crate::session::outbound::parked::{PAGE_BYTES, ParkedEntries};
 use crate::session::outbound::portion::{Portion, Selection, take_portion};
 use crate::session::wire::Sending;
@@ -163,9 +168,27 @@ pub struct Queue {
     /// The number of the oldest entry in memory, for operators. The numbers of the others follow
     /// without a gap. Every number is new after an entry between two others was removed.
     front: u64,
-    /// No entry expires before this time. So a full queue is searched only if some entry may have
-    /// expired.
-    earliest_expiry: Instant,
+    /// The expiry times of `entries`, and of the parked entries behind them.
+    expiry: ExpiryTimes,
+}
+
+/// Deliveries that are searched for expired ones at first, when a new one needs room.
+const SEARCHED: usize = 4;
+
+/// Deliveries that are moved for each one that is searched, where expired ones stand behind others.
+const MOVED: usize = 64;
+
+/// Deliveries that one new one drops at most, and one more for each [`DROPPED_BYTES`] of its size.
+/// In a queue within its bounds this always makes room. The operator may have lowered the bounds:
+/// then the queue comes down to them with the next deliveries.
+const DROPPED: usize = 1_024;
+
+/// A size that every message exceeds.
+const DROPPED_BYTES: usize = 32;
+
+/// Returns the largest number of deliveries that a new one of `size` bytes drops.
+fn most_dropped(size: usize) -> usize {
+    DROPPED + size / DROPPED_BYTES
 }
 
 impl Default for Queue {
@@ -177,7 +200,7 @@ impl Default for Queue {
             charge: Charge::NONE,
             at_most_once: 0,
             front: 0,
-            earliest_expiry: Instant::NEVER,
+            expiry: ExpiryTimes::default(),
         }
     }
 }
@@ -222,6 +245,7 @@ impl Queue {
             return self.pop();
         }
         let delivery = self.entries.remove(at)?;
+        self.expiry.remove(at);
         self.front += self.entries.len() as u64 + 2;
         self.bytes -= delivery.size();
         self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
@@ -230,7 +254,8 @@ impl Queue {
 
     /// Removes a parked entry. Returns false if it is not parked. Costs a pass over the entries.
     pub fn remove_parked(&mut self, entry: EntryNumber) -> bool {
-        let Some(bytes) = self.parked.remove(entry) else { return false };
+        let Some((at, bytes)) = self.parked.remove(entry) else { return false };
+        self.expiry.remove(self.entries.len() + at);
         self.bytes -= bytes;
         self.account();
         true
@@ -262,9 +287,11 @@ impl Queue {
         let size = delivery.size();
         self.make_room(now, size, limits, drops);
         if limits.policy == QueuePolicy::DropOldest && size <= limits.bytes {
-            while !self.has_room(size, limits)
-                && let Some(oldest) = self.take_oldest(DropReason::QueueOverflow)
-            {
+            for _ in 0..most_dropped(size) {
+                if self.has_room(size, limits) {
+                    break;
+                }
+                let Some(oldest) = self.take_oldest(DropReason::QueueOverflow) else { break };
                 drops.lose(oldest);
             }
         }
@@ -306,7 +333,7 @@ impl Queue {
     }
 
     fn rows(&self) -> usize {
-        self.entries.capacity() * size_of::<Delivery>() + self.parked.row_bytes()
+        self.entries.capacity() * size_of::<Delivery>() + self.parked.row_bytes() + self.expiry.row()
     }
 
     /// Appends a delivery whatever the limits say: for retained messages at a SUBSCRIBE, which the
@@ -317,13 +344,17 @@ impl Queue {
         let behind = !self.parked.is_empty() || is_long;
         self.bytes += delivery.size();
         self.at_most_once += u32::from(delivery.qos == QoS::AtMostOnce);
-        self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
+        let (others, expires) = (self.len(), delivery.message.header().expires);
         match delivery.stored.take_if(|_| behind) {
             Some(entry) => {
+                self.expiry.insert(others, others, expires);
                 self.parked.keep_mark(&entry, delivery.mark, delivery.message.audit());
                 self.parked.park(*entry, delivery.share.is_some(), delivery.ids.size());
             }
-            None => self.entries.push_back(delivery),
+            None => {
+                self.expiry.insert(self.entries.len(), others, expires);
+                self.entries.push_back(delivery);
+            }
         }
         self.account();
     }
@@ -332,7 +363,7 @@ impl Queue {
     /// Identifiers in bytes.
     pub fn restore(&mut self, entry: Parked, shared: bool, ids: usize) {
         self.bytes += entry.size() + ids;
-        self.earliest_expiry = self.earliest_expiry.min(entry.expires());
+        self.expiry.insert(self.len(), self.len(), entry.expires());
         self.parked.restore(entry, shared, ids);
         self.account();
     }
@@ -382,6 +413,7 @@ impl Queue {
             let (mark, audit) = self.parked.take_mark(*number);
             self.bytes -= bytes;
             let Some(ReadEntry { message, qos, retain, ids, share, .. }) = found else {
+                self.expiry.remove(self.entries.len());
                 drops.lose(Dropped::new(DropReason::Unreadable, None).counted_by(mark));
                 continue;
             };
@@ -410,13 +442,11 @@ impl Queue {
     /// Removes the oldest delivery in memory.
     pub fn pop(&mut self) -> Option<Delivery> {
         let delivery = self.entries.pop_front()?;
+        self.expiry.pop();
         self.front += 1;
         self.bytes -= delivery.size();
         self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
         if self.entries.is_empty() {
-            if self.parked.is_empty() {
-                self.earliest_expiry = Instant::NEVER;
-            }
             self.give_back_rows();
         }
         Some(delivery)
@@ -434,16 +464,18 @@ impl Queue {
     ) -> Portion<Delivery> {
         let (len, from) = (self.entries.len(), number.saturating_sub(self.front));
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(len);
-        let select = |delivery: &Delivery| delivery.selection(&mut is_taken);
+        let mut selections = Vec::new();
+        let select = |delivery: &Delivery| {
+            selections.push(delivery.selection(&mut is_taken));
+            selections.last().copied().unwrap_or(Selection::Keep)
+        };
         let mut portion = take_portion(&mut self.entries, from, most, select);
         if !portion.taken.is_empty() {
+            self.expiry.take(from, &selections);
             self.front += len as u64 + 1;
             for delivery in &portion.taken {
                 self.bytes -= delivery.size();
                 self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
-            }
-            if self.is_empty() {
-                self.earliest_expiry = Instant::NEVER;
             }
             self.give_back_rows();
         }
@@ -465,13 +497,16 @@ impl Queue {
     /// Removes the oldest parked entry.
     pub fn pop_unread(&mut self) -> Option<Parked> {
         let (oldest, bytes) = self.parked.pop()?;
+        self.expiry.remove(self.entries.len());
         self.bytes -= bytes;
+        self.account();
         Some(oldest)
     }
 
     /// Removes all parked entries, when nothing else is left.
     pub fn take_unread(&mut self) -> VecDeque<Parked> {
         self.bytes = 0;
+        self.expiry.clear();
         let unread = self.parked.take();
         self.account();
         unread
@@ -484,44 +519,61 @@ impl Queue {
 
     /// True if some delivery may have expired.
     pub fn may_have_expired(&self, now: Instant) -> bool {
-        self.earliest_expiry <= now
+        self.expiry.may_have_expired(now)
     }
 
-    /// Drops expired deliveries if a message of this size does not fit. Returns true if the message
-    /// fits then.
+    /// Drops as many expired deliveries as a message of this size needs the room of. Returns true if
+    /// the message fits then.
     pub fn make_room(&mut self, now: Instant, size: usize, limits: &QueueLimits, drops: &mut Drops) -> bool {
-        if !self.has_room(size, limits) {
-            self.drop_expired(now, drops);
+        let (mut searched, mut left) = (SEARCHED, most_dropped(size));
+        while !self.has_room(size, limits) && size <= limits.bytes && left > 0 {
+            let Some(first) = self.expiry.first_expired(now) else { break };
+            drops.charge_bytes(first * size_of::<Instant>());
+            let dropped = self.drop_expired(now, first, searched.min(left), drops);
+            // The first one has expired, so some were dropped.
+            left = left.saturating_sub(dropped.max(1));
+            searched *= 2;
         }
         self.has_room(size, limits)
     }
 
-    fn drop_expired(&mut self, now: Instant, drops: &mut Drops) {
-        if self.earliest_expiry > now {
-            return;
+    /// Drops the expired ones among the deliveries from the place `first` on: among `most` of them,
+    /// or more if that many others have to be moved. Returns the number of drops.
+    fn drop_expired(&mut self, now: Instant, first: usize, most: usize, drops: &mut Drops) -> usize {
+        let in_memory = self.entries.len();
+        let (from, of) =
+            if first < in_memory { (first, in_memory) } else { (first - in_memory, self.parked.len()) };
+        let most = most.max(from.min(of - from) / MOVED).min(of - from);
+        let selections = self.expiry.select_expired(first, most, now);
+        self.expiry.take(first, &selections);
+        let dropped = if first < in_memory {
+            self.drop_selected(from, &selections, drops)
+        } else {
+            let (dropped, bytes) = self.parked.drop_selected(from, &selections, drops);
+            self.bytes -= bytes;
+            dropped
+        };
+        self.account();
+        dropped
+    }
+
+    /// Drops deliveries in memory, from the place `from` on, because they have expired. Returns
+    /// their number.
+    fn drop_selected(&mut self, from: usize, selections: &[Selection], drops: &mut Drops) -> usize {
+        let (len, mut next) = (self.entries.len(), selections.iter());
+        let select = |_: &Delivery| next.next().copied().unwrap_or(Selection::Keep);
+        let expired = take_portion(&mut self.entries, from, selections.len(), select);
+        drops.charge_bytes(expired.moved * size_of::<Delivery>());
+        let dropped = expired.taken.len();
+        for delivery in expired.taken {
+            drops.lose(delivery.to_drop(DropReason::Expired));
+            self.bytes -= delivery.size();
+            self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
         }
-        let Queue { entries, parked, bytes, at_most_once, earliest_expiry, front, .. } = self;
-        *earliest_expiry = Instant::NEVER;
-        let len = entries.len();
-        let oldest = entries.iter().take_while(|d| d.message.is_expired(now)).count();
-        entries.retain(|d| {
-            let expired = d.message.is_expired(now);
-            if expired {
-                drops.lose(d.to_drop(DropReason::Expired));
-                *bytes -= d.size();
-                *at_most_once -= u32::from(d.qos == QoS::AtMostOnce);
-            } else {
-                *earliest_expiry = (*earliest_expiry).min(d.message.header().expires);
-            }
-            !expired
-        });
         // If only the oldest went, the others keep their numbers, and a check goes on where it was.
-        let removed = len - entries.len();
-        let skipped = if removed == oldest { removed } else { len + 1 };
-        *front += skipped as u64;
-        let (expired_bytes, earliest_parked) = parked.drop_expired(now, drops);
-        *bytes -= expired_bytes;
-        *earliest_expiry = (*earliest_expiry).min(earliest_parked);
+        let is_oldest = from == 0 && selections.iter().take(dropped).all(|s| *s != Selection::Keep);
+        self.front += if is_oldest { dropped as u64 } else { len as u64 + 1 };
+        dropped
     }
 }
 

@@ -206,3 +206,98 @@ fn bytes_are_charged_in_full_and_given_back() {
     q.pop();
     assert_eq!(q.bytes(), 0);
 }
+
+/// The expiry and the size of each delivery in a queue.
+fn held(q: &Queue) -> impl Iterator<Item = (Instant, usize)> {
+    let parked = q.view_parked().map(|entry| (entry.expires(), entry.size()));
+    q.view().map(|held| (held.message.header().expires, held.size())).chain(parked)
+}
+
+/// A delivery with this entry in the store, if there is one.
+fn numbered(number: u64, expires: Instant, write_buffer: Option<&Rc<WriteBuffer>>) -> Delivery {
+    let mut made = delivery(expires);
+    let size = made.message.size() as u32;
+    made.stored = write_buffer.map(|write_buffer| {
+        let body = write_buffer.known_body(BodyNumber(number), size, expires);
+        write_buffer.known_entry(EntryNumber(number), Some(body))
+    });
+    made
+}
+
+#[test]
+fn a_message_is_refused_only_if_nothing_in_the_full_queue_has_expired() {
+    let l = QueueLimits { messages: 100, bytes: 1_000_000, policy: QueuePolicy::Refuse };
+    let write_buffer = WriteBuffer::new(0, 0);
+    for stored in [None, Some(&write_buffer)] {
+        let (mut q, mut drops, mut state, mut refused) = (Queue::default(), Drops::default(), 3_u64, 0);
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for step in 0..6_000 {
+            let now = Instant::from_millis(step);
+            match random(40) {
+                0 => _ = q.pop().is_some() || q.pop_unread().is_some(),
+                1 => _ = q.take_where(0, 20, |_| random(8) == 0),
+                2 => _ = q.remove(&Queued::Stored(EntryNumber(step.saturating_sub(random(300))))),
+                3 => _ = q.remove_parked(EntryNumber(step.saturating_sub(random(300)))),
+                _ => {}
+            }
+            let is_expiring = random(3) > 0;
+            let expires =
+                if is_expiring { Instant::from_millis(step + random(2_000)) } else { Instant::NEVER };
+            let has_room = q.len() < l.messages || held(&q).any(|(expires, _)| expires <= now);
+            let taken = q.push(now, numbered(step, expires, stored), Head::Offline, &l, &mut drops);
+            assert_eq!(taken.is_ok(), has_room, "message {step}");
+            assert_eq!(held(&q).map(|(_, size)| size).sum::<usize>(), q.bytes());
+            assert_eq!(q.recount().held, q.recount().charged);
+            refused += u32::from(taken.is_err());
+            drops.take_unreported();
+        }
+        assert!((500..5_500).contains(&refused), "{refused} of 6,000");
+    }
+}
+
+/// One message drops few, wherever the expired ones stand.
+#[test]
+fn a_message_drops_no_whole_queue_of_expired_ones() {
+    const MESSAGES: usize = 20_000;
+    let soon = Instant::from_millis(10);
+    let write_buffer = WriteBuffer::new(0, 0);
+    for (stored, lasting) in
+        [(None, 0), (None, MESSAGES / 2), (Some(&write_buffer), 0), (Some(&write_buffer), MESSAGES / 2)]
+    {
+        let (mut q, mut drops) = (Queue::default(), Drops::default());
+        let l = QueueLimits { messages: MESSAGES, bytes: usize::MAX, policy: QueuePolicy::DropOldest };
+        for n in 0..MESSAGES {
+            let expires = if n < lasting { Instant::NEVER } else { soon };
+            let new = numbered(n as u64, expires, stored);
+            assert_eq!(q.push(Instant::ZERO, new, Head::Offline, &l, &mut drops), Ok(()));
+        }
+        let mut dropped = 0;
+        for n in 0..MESSAGES - lasting {
+            let new = numbered((MESSAGES + n) as u64, Instant::NEVER, stored);
+            assert_eq!(q.push(soon, new, Head::Offline, &l, &mut drops), Ok(()));
+            let now = drops.take_unreported().len();
+            assert!(now <= SEARCHED.max(MESSAGES / 2 / MOVED), "{now} at once");
+            dropped += now;
+        }
+        assert_eq!((dropped, drops.of(DropReason::QueueOverflow)), (MESSAGES - lasting, 0));
+    }
+}
+
+/// The operator has lowered the bounds.
+#[test]
+fn a_queue_far_above_its_bounds_comes_down_with_several_messages() {
+    for policy in [QueuePolicy::DropOldest, QueuePolicy::Refuse] {
+        let (mut q, mut l) = full_of_expiring(5_000);
+        (l.messages, l.policy) = (10, policy);
+        let (mut drops, mut attempts) = (Drops::default(), 0);
+        let now = Instant::from_millis(if policy == QueuePolicy::Refuse { 10_000 } else { 0 });
+        while q.push(now, delivery(Instant::NEVER), Head::All, &l, &mut drops).is_err() {
+            attempts += 1;
+            assert!(drops.take_unreported().len() <= DROPPED + 10);
+        }
+        assert!((4..6).contains(&attempts) && q.len() <= l.messages, "{attempts} attempts");
+    }
+}

@@ -28,6 +28,10 @@ use std::sync::Arc;
 /// Number of full windows that a session may leave unfinished over all its connections.
 const CARRIED_OVER: usize = 4;
 
+/// Messages that one call of [`Sender::pump`] handles at most: 0.3 ms. The caller goes on when these
+/// are written, or in a later turn if all of them were dropped.
+pub const PUMPED_AT_ONCE: usize = 1_024;
+
 /// Unfinished messages at most, so that some of the 65,535 identifiers are always free.
 const MOST_UNFINISHED: usize = 60_000;
 
@@ -136,14 +140,16 @@ impl Sender {
         let Some(window) = &mut self.window else { return };
         window.begin_connection();
         for release in window.releases() {
+            counters.steps += 1;
             counters.redelivered.returned_releases += 1;
             counters.packets_sent.count(PacketType::Pubrel);
             release.write(now, wire, &self.redelivery.under(release.matched));
         }
     }
 
-    /// Sends as much as window, outbox and the client's limits allow. Messages in flight before
-    /// this connection go first, in their order; the queue follows.
+    /// Sends as much as window, outbox and the client's limits allow, but handles at most
+    /// [`PUMPED_AT_ONCE`] messages. Messages in flight before this connection go first, in their
+    /// order; the queue follows.
     #[inline]
     pub fn pump(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, counters: &mut Counters) {
         // Called with every acknowledgement, and usually nothing waits.
@@ -156,14 +162,17 @@ impl Sender {
         if wire.withholds_queue {
             return;
         }
+        let mut handled = 0..PUMPED_AT_ONCE;
         while self.has_unsent() {
-            if !self.has_quota(wire, policy) || wire.outbox.len() >= policy.outbox {
+            if handled.next().is_none() || !self.has_quota(wire, policy) || wire.outbox.len() >= policy.outbox
+            {
                 return;
             }
+            counters.steps += 1;
             self.resend_carried_over(now, wire, counters);
         }
         while let Some(front) = self.backlog.front() {
-            if wire.outbox.len() >= policy.outbox {
+            if handled.next().is_none() || wire.outbox.len() >= policy.outbox {
                 return;
             }
             if front.message.is_expired(now) {
@@ -177,6 +186,7 @@ impl Sender {
                 return;
             }
             if let Some(delivery) = self.backlog.pop() {
+                counters.steps += 1;
                 self.send(now, delivery, wire, counters);
             }
         }

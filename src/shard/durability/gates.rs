@@ -56,8 +56,12 @@ struct Stored {
     /// For each client whose session ended: the batch that records the end, until its commit. The
     /// key is the hash of the client identifier.
     ended: HashMap<u64, Lsn, FixedState>,
-    /// The connections whose outbox waits for a commit. Each is here once.
+    /// The connections whose outbox waits for a commit. Each is here once, or in `to_release`.
     held_until_commit: Vec<ConnectionId>,
+    /// The connections among them whose outbox the last commit may release.
+    to_release: VecDeque<ConnectionId>,
+    /// True while a job opens gates and releases outboxes in later turns.
+    is_opening: bool,
     /// Page requests that wait for a commit.
     pages: VecDeque<(Lsn, PageRequest)>,
     /// The number of page requests whose page has not come yet.
@@ -101,11 +105,13 @@ pub(crate) enum SealTime {
     AtOnce,
 }
 
-/// The gates that a commit opened, and the connections whose outbox it may release.
-#[derive(Debug, Default)]
-pub(crate) struct OpenedGates {
-    pub gates: Vec<Waits>,
-    pub connections: Vec<ConnectionId>,
+/// Something that waited for a commit which is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Opened {
+    /// The commit may release the outbox of this connection.
+    Connection(ConnectionId),
+    /// A gate opens.
+    Gate(Waits),
 }
 
 impl Durability {
@@ -119,6 +125,8 @@ impl Durability {
             charge: Charge::NONE,
             ended: HashMap::default(),
             held_until_commit: Vec::new(),
+            to_release: VecDeque::new(),
+            is_opening: false,
             pages: VecDeque::new(),
             pages_requested: 0,
             to_fetch: VecDeque::new(),
@@ -253,14 +261,11 @@ impl Durability {
     }
 
     /// Handles the commit of all batches up to `lsn`. Requests that waited for it go into the
-    /// effects. Returns the gates that open.
-    pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) -> OpenedGates {
-        let Some(stored) = &mut self.stored else { return OpenedGates::default() };
+    /// effects. [`Self::next_opened`] has the gates that open.
+    pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) {
+        let Some(stored) = &mut self.stored else { return };
         stored.write_buffer.committed(lsn);
-        let open = stored.gates.iter().take_while(|(waits, _)| *waits <= lsn).count();
-        let gates: Vec<Waits> = stored.gates.drain(..open).filter_map(|(_, waits)| waits).collect();
-        stored.first += open as GateNumber;
-        stored.give_back_room();
+        stored.to_release.extend(stored.held_until_commit.drain(..));
         if !stored.ended.is_empty() {
             stored.ended.retain(|_, waits| *waits > lsn);
         }
@@ -270,7 +275,29 @@ impl Durability {
         if let Some((_, request)) = stored.look_up.take_if(|(waits, _)| *waits <= lsn) {
             effects.delayed.push(request);
         }
-        OpenedGates { gates, connections: std::mem::take(&mut stored.held_until_commit) }
+    }
+
+    /// Removes and returns the next thing that waited for a commit which is done, or `None` if
+    /// there is none. First come the connections, then the gates in their order.
+    pub(crate) fn next_opened(&mut self) -> Option<Opened> {
+        let stored = self.stored.as_mut()?;
+        if let Some(id) = stored.to_release.pop_front() {
+            return Some(Opened::Connection(id));
+        }
+        let committed = stored.write_buffer.last_committed();
+        while let Some((_, waits)) = stored.gates.pop_front_if(|(waits, _)| *waits <= committed) {
+            stored.first += 1;
+            if let Some(waits) = waits {
+                return Some(Opened::Gate(waits));
+            }
+        }
+        stored.give_back_room();
+        None
+    }
+
+    /// Notes if a job opens gates in later turns. Returns true if there was such a job before.
+    pub(crate) fn set_opening(&mut self, is_opening: bool) -> bool {
+        self.stored.as_mut().is_some_and(|stored| std::mem::replace(&mut stored.is_opening, is_opening))
     }
 
     /// Removes and returns the owners of gates whose message every receiver finished before the
@@ -437,7 +464,9 @@ mod tests {
             assert!(durability.seal(SealTime::AtOnce).is_some());
         }
         for lsn in sealed {
-            assert_eq!(durability.committed(lsn, &mut effects).gates.len(), 1);
+            durability.committed(lsn, &mut effects);
+            assert!(matches!(durability.next_opened(), Some(Opened::Gate(_))));
+            assert!(durability.next_opened().is_none());
         }
         assert!(durability.pending().is_none());
     }

@@ -2,13 +2,13 @@
 
 use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::Lsn;
-use crate::routing::subscription_tree::ShardId;
+use crate::routing::subscription_tree::{Matches, ShardId};
 use crate::shard::connection::Pause;
 use crate::shard::core::Core;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::{Gate, Item, SharedMessage};
 use crate::shard::exchange::underway::Underway;
-use crate::shard::fans::{MatchExtent, PublicationOrigin};
+use crate::shard::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::publication::Publication;
 use crate::shard::share::SharedDelivery;
@@ -27,15 +27,17 @@ impl Underway {
                     let mut matches = life.routes.router.take_matches();
                     let matched = life.routing().match_at_once(message.topic(), &mut matches);
                     life.core.durability.begin_participation(&mut publication, transaction);
-                    if matched != MatchExtent::All {
-                        if let Some(write_buffer) = life.core.durability.write_buffer() {
-                            write_buffer.suspend_participation();
+                    let turns = DeliveryTurns::Several;
+                    let delivered = match matched {
+                        MatchExtent::All => {
+                            life.routing().deliver_matches(now, &mut publication, &mut matches, turns)
                         }
-                        let origin = PublicationOrigin::PeerBatch;
-                        life.fans.fan_out(&mut publication, matched, matches, origin, life.core);
-                        return self.put_off(life);
-                    }
-                    let outcome = life.routing().deliver_matches(now, &mut publication, &mut matches);
+                        large => Err(large),
+                    };
+                    let outcome = match delivered {
+                        Ok(outcome) => outcome,
+                        Err(extent) => return self.fan_out(&mut publication, extent, matches, life),
+                    };
                     life.routes.router.give_back_matches(matches);
                     let held = publication.held;
                     self.end_publication(&mut publication, outcome, held, life.core);
@@ -52,6 +54,21 @@ impl Underway {
             }
         }
         self.end(now, life);
+    }
+
+    /// Lets a publication of the batch continue in later turns, and the rest of the batch behind it.
+    fn fan_out(
+        self: Box<Self>,
+        publication: &mut Publication<'_>,
+        extent: MatchExtent,
+        matches: Box<Matches>,
+        life: &mut Lifecycle<'_>,
+    ) {
+        if let Some(write_buffer) = life.core.durability.write_buffer() {
+            write_buffer.suspend_participation();
+        }
+        life.fans.fan_out(publication, extent, matches, PublicationOrigin::PeerBatch, life.core);
+        self.put_off(life);
     }
 
     /// Delivers a message of a shared subscription, or sends it on to another member.
@@ -109,7 +126,7 @@ impl Underway {
             if put_off {
                 peer.answer_promised(number, ticket, needs, committed);
             } else {
-                peer.answer(ticket, needs);
+                peer.answer(number, ticket, needs);
             }
         }
         for item in others {

@@ -10,7 +10,7 @@ use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 pub use crate::shard::exchange::peer_batch::{
     Chosen, Gate, Item, Offered, PeerBatch, Publisher, Readers, Round, SharedMessage,
@@ -27,6 +27,9 @@ const MOST_OUTSTANDING_BYTES: usize = 16 * 1024 * 1024;
 
 /// Maximum number of rows for which an empty table keeps its memory.
 const KEPT_ROWS: usize = 256;
+
+/// Bytes of an entry of `late`, in a node that is half full.
+const LATE: usize = 2 * size_of::<((u64, u32), Late)>();
 
 /// A gate that waits for the answer to one publication. These publications have no gate: a
 /// publication at QoS 0, a will, and a publication whose publisher was answered already. If a peer
@@ -58,11 +61,12 @@ pub struct Peer {
     load: usize,
     /// Bytes of these publications.
     load_bytes: usize,
-    /// Answers to the peer that wait for the commit of their deliveries, in order.
+    /// Tickets to the peer that wait for the commit of their deliveries, in the order of their
+    /// numbers. So the ticket of a peer batch is found without a walk.
     held_back: VecDeque<HeldBack>,
     /// Publications that the peer holds or has forwarded, with the number of deferred answers that
-    /// are to come.
-    late: VecDeque<Late>,
+    /// are to come. The key is the number of the peer batch, and the index of the publication.
+    late: BTreeMap<(u64, u32), Late>,
     /// Heap bytes of the items in `outgoing`.
     outgoing_heap: usize,
     /// Heap bytes of the items in `held_back`.
@@ -119,18 +123,27 @@ impl Needs {
     }
 }
 
-/// An answer that waits for its conditions.
+/// A ticket that waits for its conditions.
 #[derive(Debug)]
 struct HeldBack {
+    /// The number of the peer batch.
+    number: u64,
     needs: Needs,
-    item: Item,
+    ticket: Item,
+    /// Deferred answers to the peer batch, which leave behind the ticket.
+    late: Vec<(u32, Outcome)>,
+}
+
+impl HeldBack {
+    /// Returns the bytes on the heap that nothing else charges.
+    fn heap(&self) -> usize {
+        self.ticket.heap() + self.late.capacity() * size_of::<(u32, Outcome)>()
+    }
 }
 
 /// A publication for which `answers` deferred answers are to come.
 #[derive(Debug)]
 struct Late {
-    number: u64,
-    index: u32,
     answers: u32,
     outcome: Outcome,
     gate: Gate,
@@ -152,19 +165,22 @@ impl Peer {
         self.outgoing.push(item);
     }
 
-    /// Adds the ticket of a peer batch, or holds the ticket back until its conditions are met.
-    pub fn answer(&mut self, ticket: Item, needs: Needs) {
+    /// Adds the ticket of the peer batch `number`, or holds the ticket back until its conditions are
+    /// met.
+    pub fn answer(&mut self, number: u64, ticket: Item, needs: Needs) {
         // A ticket without a condition overtakes tickets that wait for a commit, so that a full
         // store does not stop QoS 0.
         if needs.lsn.is_none() {
             return self.send(ticket);
         }
-        self.hold_back(HeldBack { needs, item: ticket });
+        self.hold_back(HeldBack { number, needs, ticket, late: Vec::new() });
     }
 
-    /// Holds an answer back, behind the others.
+    /// Holds a ticket back. Peer batches are answered in the order of their numbers, so its place is
+    /// the last one.
     fn hold_back(&mut self, held: HeldBack) {
-        self.held_back_heap += held.item.heap();
+        debug_assert!(self.held_back.back().is_none_or(|last| last.number < held.number));
+        self.held_back_heap += held.heap();
         self.held_back.push_back(held);
         self.account();
     }
@@ -173,7 +189,7 @@ impl Peer {
     /// batch overtakes it.
     pub fn promise(&mut self, number: u64) {
         let ticket = Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() };
-        self.hold_back(HeldBack { needs: Needs::never(), item: ticket });
+        self.hold_back(HeldBack { number, needs: Needs::never(), ticket, late: Vec::new() });
     }
 
     /// Adds a ticket that was promised. `committed` is the last commit, because the commit that the
@@ -182,71 +198,82 @@ impl Peer {
         if needs.lsn.is_none_or(|lsn| lsn <= committed) {
             needs = Needs::default();
         }
-        let same = |h: &&mut HeldBack| h.item.is_ticket_of(peer_batch);
-        if let Some(held) = self.held_back.iter_mut().find(same) {
+        let Some(at) = self.place_of(peer_batch) else { return };
+        if let Some(held) = self.held_back.get_mut(at) {
             // The promised ticket, which is replaced, has nothing on the heap.
             self.held_back_heap += ticket.heap();
-            *held = HeldBack { needs, item: ticket };
+            (held.needs, held.ticket) = (needs, ticket);
         }
-        self.let_go();
+        self.let_go(at);
         self.account();
     }
 
     /// Adds a deferred answer. If the ticket of its peer batch is held back, the answer waits
     /// behind the ticket.
-    pub fn send_late(&mut self, late: Item) {
-        if let Item::Late { number, .. } = late
-            && self.held_back.iter().any(|held| held.item.is_ticket_of(number))
-        {
-            return self.hold_back(HeldBack { needs: Needs::default(), item: late });
-        }
-        self.send(late);
+    pub fn send_late(&mut self, number: u64, index: u32, outcome: Outcome) {
+        let at = self.place_of(number);
+        let Some(held) = at.and_then(|at| self.held_back.get_mut(at)) else {
+            return self.send(Item::Late { number, index, outcome });
+        };
+        let heap = held.heap();
+        held.late.push((index, outcome));
+        self.held_back_heap += held.heap() - heap;
+        self.account();
     }
 
     /// Notes that the batch `lsn` and all before it are committed. Moves the answers that waited
-    /// for this to the next peer batch.
+    /// for this to the next peer batch. Costs one pass over the tickets that are held back.
     pub fn committed(&mut self, lsn: Lsn) {
-        for held in &mut self.held_back {
-            if held.needs.lsn.is_some_and(|waits| waits <= lsn) {
-                held.needs = Needs::default();
+        let is_met = |held: &HeldBack| held.needs.lsn.is_none_or(|waits| waits <= lsn);
+        if !self.held_back.iter().any(is_met) {
+            return;
+        }
+        for held in std::mem::take(&mut self.held_back) {
+            if is_met(&held) {
+                self.send_held(held);
+            } else {
+                self.held_back.push_back(held);
             }
         }
-        self.let_go();
+        self.account();
     }
 
     /// Notes that every receiver has finished one message of this peer batch. Moves the ticket to
     /// the next peer batch if it needs nothing else.
     pub fn finished_one(&mut self, peer_batch: u64) {
-        let same = |h: &&mut HeldBack| h.item.is_ticket_of(peer_batch);
-        if let Some(held) = self.held_back.iter_mut().find(same) {
+        let Some(at) = self.place_of(peer_batch) else { return };
+        if let Some(held) = self.held_back.get_mut(at) {
             held.needs.unfinished = held.needs.unfinished.saturating_sub(1);
             if held.needs.unfinished == 0 && !held.needs.commit {
                 held.needs.lsn = None;
             }
         }
-        self.let_go();
+        self.let_go(at);
     }
 
-    /// Moves the answers whose conditions are met to the next peer batch. A deferred answer stays
-    /// behind its ticket. Costs a pass over all answers that are held back, if one can be moved.
-    fn let_go(&mut self) {
-        if self.held_back.iter().all(|held| held.needs.lsn.is_some()) {
-            return;
+    /// Returns the place of the ticket of a peer batch, if it is held back.
+    fn place_of(&self, peer_batch: u64) -> Option<usize> {
+        self.held_back.binary_search_by_key(&peer_batch, |held| held.number).ok()
+    }
+
+    /// Moves the ticket in this place to the next peer batch if its conditions are met, and its
+    /// deferred answers behind it.
+    fn let_go(&mut self, at: usize) {
+        if self.held_back.get(at).is_some_and(|held| held.needs.lsn.is_none())
+            && let Some(held) = self.held_back.remove(at)
+        {
+            self.send_held(held);
+            self.account();
         }
-        self.held_back_heap = 0;
-        for held in std::mem::take(&mut self.held_back) {
-            let waits = match held.item {
-                Item::Late { number, .. } => self.held_back.iter().any(|h| h.item.is_ticket_of(number)),
-                _ => held.needs.lsn.is_some(),
-            };
-            if waits {
-                self.held_back_heap += held.item.heap();
-                self.held_back.push_back(held);
-            } else {
-                self.send(held.item);
-            }
+    }
+
+    fn send_held(&mut self, held: HeldBack) {
+        self.held_back_heap -= held.heap();
+        let HeldBack { number, ticket, late, .. } = held;
+        self.send(ticket);
+        for (index, outcome) in late {
+            self.send(Item::Late { number, index, outcome });
         }
-        self.account();
     }
 
     /// Updates the charge of the rows that stay here from turn to turn. Called whenever an answer
@@ -261,7 +288,7 @@ impl Peer {
         let items = self.outgoing.capacity() * size_of::<Item>() + self.outgoing_heap + self.held_back_heap;
         items
             + self.held_back.capacity() * size_of::<HeldBack>()
-            + self.late.capacity() * size_of::<Late>()
+            + self.late.len() * LATE
             + self.outstanding.capacity() * size_of::<Outstanding>()
             + waiters * size_of::<Waiter>()
     }
@@ -353,25 +380,21 @@ impl Peer {
     /// answers follow.
     pub fn hold(&mut self, number: u64, waiter: &Waiter, answers: u32, outcome: Outcome) {
         let Waiter { index, gate } = *waiter;
-        self.late.push_back(Late { number, index, answers, outcome, gate });
+        self.late.insert((number, index), Late { answers, outcome, gate });
         self.account();
     }
 
     /// Takes in a deferred answer. Returns the gate and the combined outcome if this was the last
     /// answer for the publication.
     pub fn late(&mut self, number: u64, index: u32, outcome: Outcome) -> Option<(Gate, Outcome)> {
-        let at = self.late.iter().position(|l| (l.number, l.index) == (number, index))?;
-        let late = self.late.get_mut(at)?;
+        let late = self.late.get_mut(&(number, index))?;
         late.outcome = late.outcome.or(outcome);
         late.answers = late.answers.saturating_sub(1);
         if late.answers > 0 {
             return None;
         }
-        let late = self.late.remove(at)?;
-        if self.late.capacity() > KEPT_ROWS && self.late.is_empty() {
-            self.late = VecDeque::new();
-            self.account();
-        }
+        let late = self.late.remove(&(number, index))?;
+        self.account();
         Some((late.gate, late.outcome))
     }
 }
@@ -385,7 +408,7 @@ impl Recount for Peer {
         }
         let heap = |items: &mut dyn Iterator<Item = &'_ Item>| items.map(Item::heap).sum::<usize>();
         debug_assert_eq!(heap(&mut self.outgoing.iter()), self.outgoing_heap);
-        let held_back = heap(&mut self.held_back.iter().map(|held| &held.item));
+        let held_back = self.held_back.iter().map(HeldBack::heap).sum::<usize>();
         let waiters = self.outstanding.iter().map(|sent| sent.waiters.capacity()).sum();
         let held = self.rows(waiters) - self.held_back_heap + held_back;
         Recounted { held, charged: self.charge.bytes() }

@@ -25,7 +25,7 @@ fn a_batch_its_waiters_and_its_ticket_are_on_the_account_until_each_is_gone() {
     drop(sent);
     let needs = Needs { lsn: Some(Lsn(1)), unfinished: 0, commit: true };
     let not_taken = vec![(0, Outcome::Refused); 1_000];
-    there.answer(Item::Ticket { number: 1, not_taken, held: Vec::new() }, needs);
+    there.answer(1, Item::Ticket { number: 1, not_taken, held: Vec::new() }, needs);
     assert!(balanced(&there) > 8_000);
     there.committed(Lsn(1));
     assert!(balanced(&there) > 8_000, "it is on its way");
@@ -33,7 +33,7 @@ fn a_batch_its_waiters_and_its_ticket_are_on_the_account_until_each_is_gone() {
     for waiter in here.settle(1) {
         here.hold(1, &waiter, 1, Outcome::Taken);
     }
-    assert!(balanced(&here) >= 1_000 * size_of::<Late>());
+    assert!(balanced(&here) >= 1_000 * LATE);
     (0..1_000).for_each(|index| assert!(here.late(1, index, Outcome::Taken).is_some()));
     assert!(balanced(&here) + balanced(&there) < 4_096);
     drop((here, there));
@@ -64,10 +64,6 @@ fn ticket(number: u64) -> Item {
     Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() }
 }
 
-fn late(number: u64) -> Item {
-    Item::Late { number, index: 0, outcome: Outcome::Taken }
-}
-
 /// Returns the numbers of the tickets that leave, and the numbers of the deferred answers plus
 /// 100.
 fn leaving(peer: &mut Peer) -> Vec<u64> {
@@ -84,10 +80,10 @@ fn a_ticket_that_needs_no_commit_passes_those_that_do_and_a_late_answer_follows_
     let mut peer = Peer::default();
     let mut committed = Needs::default();
     committed.add(Readiness::Committed(Lsn(7)));
-    peer.answer(ticket(1), committed);
-    peer.send_late(late(1));
-    peer.answer(ticket(2), Needs::default());
-    peer.send_late(late(2));
+    peer.answer(1, ticket(1), committed);
+    peer.send_late(1, 0, Outcome::Taken);
+    peer.answer(2, ticket(2), Needs::default());
+    peer.send_late(2, 0, Outcome::Taken);
     assert_eq!(leaving(&mut peer), [2, 102], "a full store does not stop QoS 0");
     peer.committed(Lsn(6));
     assert_eq!(leaving(&mut peer), [0; 0]);
@@ -116,7 +112,7 @@ fn publishers_wait_beyond_the_bound_and_go_on_at_half_of_it() {
 fn a_ticket_that_is_promised_keeps_its_place_before_its_late_answers() {
     let mut peer = Peer::default();
     peer.promise(1);
-    peer.send_late(late(1));
+    peer.send_late(1, 0, Outcome::Taken);
     peer.committed(Lsn(100));
     assert_eq!(leaving(&mut peer), [0; 0], "no commit stands in for the ticket");
     let mut needs = Needs::default();
@@ -148,7 +144,7 @@ fn a_ticket_leaves_when_every_message_is_finished_unless_one_needs_its_commit() 
         if one_needs_its_commit {
             needs.add(Readiness::Committed(Lsn(7)));
         }
-        peer.answer(ticket(1), needs);
+        peer.answer(1, ticket(1), needs);
         peer.finished_one(1);
         assert_eq!(leaving(&mut peer), [0; 0], "one message is not finished");
         peer.finished_one(2);
@@ -171,4 +167,46 @@ fn the_last_late_answer_brings_the_gate_with_the_outcome_of_all() {
     let last = peer.late(1, 3, Outcome::HeldTooLong);
     assert!(matches!(last, Some((Gate::OrphanedQueue, Outcome::Taken))));
     assert!(peer.late(1, 3, Outcome::Taken).is_none() && peer.unsettled() == 0);
+}
+
+#[test]
+fn very_many_late_answers_behind_tickets_cost_no_walk_each() {
+    const TICKETS: u64 = 4_000;
+    let mut peer = Peer::default();
+    let begun = std::time::Instant::now();
+    for number in 1..=TICKETS {
+        let mut needs = Needs::default();
+        needs.add(Readiness::Finished(Lsn(number)));
+        needs.add(Readiness::Finished(Lsn(number)));
+        peer.answer(number, ticket(number), needs);
+    }
+    for number in (1..=TICKETS).rev() {
+        (0..4).for_each(|index| peer.send_late(number, index, Outcome::Taken));
+        peer.finished_one(number);
+    }
+    // Each commit lets the first ticket go, and its answers behind it.
+    for number in 1..=TICKETS / 8 {
+        peer.committed(Lsn(number));
+        assert_eq!(leaving(&mut peer), [number, number + 100, number + 100, number + 100, number + 100]);
+    }
+    peer.committed(Lsn(TICKETS));
+    assert_eq!(leaving(&mut peer).len() as u64, 5 * (TICKETS - TICKETS / 8));
+    assert_eq!(balanced(&peer), peer.rows(0));
+    // 0.1 s in a build without optimization; the walks took half a minute.
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn very_many_late_answers_of_a_peer_find_their_publications_without_a_walk() {
+    const HELD: u32 = 20_000;
+    let mut peer = Peer::default();
+    let begun = std::time::Instant::now();
+    for index in 0..HELD {
+        peer.hold(1, &Waiter { index, gate: Gate::OrphanedQueue }, 1, Outcome::Unmatched);
+    }
+    for index in (0..HELD).rev() {
+        assert!(peer.late(1, index, Outcome::Taken).is_some());
+    }
+    assert_eq!((peer.unsettled(), balanced(&peer)), (0, peer.rows(0)));
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
 }

@@ -138,11 +138,6 @@ pub enum Item {
 }
 
 impl Item {
-    /// Returns true if the item is the ticket of this peer batch.
-    pub(super) fn is_ticket_of(&self, peer_batch: u64) -> bool {
-        matches!(self, Item::Ticket { number, .. } if *number == peer_batch)
-    }
-
     /// Returns the bytes on the heap that nothing else charges.
     pub(super) fn heap(&self) -> usize {
         match self {

@@ -24,14 +24,19 @@ use crate::time::Instant;
 use std::sync::Arc;
 
 /// Moves held messages into the queue of a session, in order, as long as the queue has room.
-/// Answers the gate of each message when the records so far are committed.
+/// Answers the gate of each message when the records so far are committed. Goes on in the next turn
+/// if this one is over.
 pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
+    let mut was_over = false;
     loop {
         let Core { connections, sessions, access, settings, counters, .. } = &mut *life.core;
         let policy = &settings.session.send;
         let Some(session_entry) = sessions.get_mut(id) else { return };
         let Some(front) = session_entry.first_held() else { return };
         let size = front.delivery.size();
+        if was_over {
+            return life.core.after_deliveries.to_admit.push(id);
+        }
         let limits = session_entry.session.queue_limits(policy);
         if !session_entry.session.sender.backlog.make_room(now, size, limits, &mut counters.drops) {
             return life.core.report_drops(id);
@@ -39,6 +44,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
         let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
         if access.are_on() && !session_entry.may_read(access, delivery.message.topic()) {
             end_unreadable(now, id, delivery, gate, life);
+            was_over = is_over_with_one(life);
             continue;
         }
         let head = session_entry.head();
@@ -52,7 +58,15 @@ pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
         }
         life.core.report_drops(id);
         life.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
+        was_over = is_over_with_one(life);
     }
+}
+
+/// Charges one held message that has left. Returns true if the turn is over.
+fn is_over_with_one(life: &mut Lifecycle<'_>) -> bool {
+    life.core.charge_senders();
+    life.core.turn.charge(1);
+    life.core.turn.is_over()
 }
 
 /// Ends a held message that the client may not read, because the rules or the user of the
@@ -68,7 +82,7 @@ fn end_unreadable(now: Instant, id: SessionId, delivery: Delivery, gate: Gate, l
 }
 
 /// Drops the held messages of a session whose time is up, and answers their gates with
-/// `HeldTooLong`.
+/// `HeldTooLong`. Goes on in a later turn if this one is over.
 pub(crate) fn refuse_overdue(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
     while let Some(session_entry) = life.core.sessions.get_mut(id)
         && session_entry.held_until() <= now
@@ -77,6 +91,9 @@ pub(crate) fn refuse_overdue(now: Instant, id: SessionId, life: &mut Lifecycle<'
         life.core.counters.drops.lose(delivery.to_drop(DropReason::QueueRefused));
         life.core.report_drops(id);
         life.answer_gate(now, gate, Outcome::HeldTooLong);
+        if is_over_with_one(life) {
+            return life.work.session_due(id);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::routing::shared_group::{Member, Presence, SharedGroup};
 use crate::routing::subscription_tree::{ShardId, Subscriber};
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
-use crate::shard::fans::MatchExtent;
+use crate::shard::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::features::administration::{CarriedOut, CommandOutcome};
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
@@ -260,7 +260,8 @@ fn publish_to_topic(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_
     let mut publication = publication(letter, life.core);
     let letters_before = life.core.dead_letters.len();
     let mut routing = Routing { core: life.core, routes: life.routes };
-    match life.fans.route_own_matched(now, &mut publication, (extent, receivers), &mut routing) {
+    let turns = DeliveryTurns::ThisOne;
+    match life.fans.route_own_matched(now, &mut publication, (extent, receivers), turns, &mut routing) {
         OwnProgress::Complete(Outcome::Unmatched | Outcome::Refused) if are_all_here => {
             // The message stays the letter that it is, and becomes no second one.
             life.core.dead_letters.take_back(letters_before);
