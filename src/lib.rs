@@ -31,8 +31,8 @@
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
 //! `time < mqtt < access < persistence < session < routing < expiry (queue) < shard < clock <
-//! scheduling < config < auth < store < net < expiry (actor) < broker < finding < admin < health <
-//! doctor < import < load < main`
+//! scheduling < file_thread < config < auth < store < net < expiry (actor) < broker < finding <
+//! admin < health < doctor < import < load < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
 //! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard
@@ -74,6 +74,7 @@ pub mod clock;
 pub mod config;
 pub mod doctor;
 pub mod expiry;
+pub mod file_thread;
 pub mod finding;
 pub mod health;
 pub mod import;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 27] = [
+const ORDER: [(&str, bool); 28] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -22,6 +22,7 @@ const ORDER: [(&str, bool); 27] = [
     ("shard", true),
     ("clock", false),
     ("scheduling", false),
+    ("file_thread", false),
     ("config", false),
     ("log", false),
     ("service", false),

@@ -15,6 +15,9 @@ const SLOW: Duration = Duration::from_millis(256);
 /// Time for which a drop is a warning. An older one is told, and no trouble any more.
 const LATELY: Duration = Duration::from_hours(1);
 
+/// Time for the values in force, which wait for the end of a reload.
+const CONFIGURATION: Duration = Duration::from_secs(2);
+
 /// What a broker reports of itself.
 pub struct SelfReport<'a> {
     /// Its version.
@@ -103,7 +106,10 @@ impl SelfReport<'_> {
 pub(super) async fn own_findings(observer: &Observer) -> Vec<Finding> {
     let statistics = observer.statistics();
     let now = crate::clock::now();
-    let pending = observer.configuration().await.map_err(|_| "the broker stops".to_owned());
+    let pending = match tokio::time::timeout(CONFIGURATION, observer.configuration()).await {
+        Ok(pending) => pending.map_err(|_| "the broker stops".to_owned()),
+        Err(_) => Err("a reload is under way".to_owned()),
+    };
     let total = statistics.total();
     let report = SelfReport {
         version: env!("CARGO_PKG_VERSION"),

@@ -16,6 +16,7 @@ use crate::persistence::letter::LetterPlace;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
 use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Reads the way of a redelivery.
 ///
@@ -40,6 +41,21 @@ pub(super) fn message_action(
         "park" => Ok(OperatorAction::Park(message)),
         other => Err(Failed::Parameter(format!("the action is {other:?}, and must be skip or park"))),
     }
+}
+
+/// Time for the answer to a reload: less than a request has. Files that hang are refused before.
+const RELOAD: Duration = Duration::from_secs(8);
+
+/// The answer to a reload that takes longer.
+pub(super) const UNDER_WAY: &str = "the reload is under way, and is not given up: the log says how it ends (config.reloaded or config.reload_refused), and homing_config_reloads_total counts it";
+
+/// The end of a reload, as its caller sees it.
+pub(super) enum ReloadEnd {
+    Done(Reloaded),
+    /// All mistakes. Nothing changed.
+    Refused(Vec<String>),
+    /// The reload goes on, and holds later or is refused.
+    UnderWay,
 }
 
 /// Makes a change to its end, even if its request ends before: its time is over, or its connection
@@ -156,19 +172,18 @@ pub(super) async fn delete_retained(
 }
 
 /// Reads the configuration and its files again for a caller, and writes a line of the audit log.
-/// The inner error has all mistakes; then nothing changed.
 ///
 /// # Errors
-/// The caller's scope is too small, or the broker starts or stops.
+/// The caller's scope is too small, the broker starts or stops, or a check takes too long.
 pub(super) async fn reload(
     state: &State,
     caller: &Caller,
     mode: ReloadMode,
     note: &str,
-) -> Result<Result<Reloaded, Vec<String>>, Failed> {
+) -> Result<ReloadEnd, Failed> {
     permit(caller, Scope::Admin)?;
     let (state, caller, arguments) = (state.clone(), caller.clone(), arguments(&[note_parameter(note)]));
-    complete(async move {
+    let reload = complete(async move {
         let result = state.running()?.reload(mode).await.map_err(|_| Failed::Busy)?;
         // A check changes nothing. `homing doctor` makes one each time.
         if mode == ReloadMode::Apply {
@@ -178,8 +193,12 @@ pub(super) async fn reload(
             state.audit().note(&caller, &action);
         }
         Ok(result)
-    })
-    .await?
+    });
+    match (tokio::time::timeout(RELOAD, reload).await, mode) {
+        (Ok(result), _) => Ok(result??.map_or_else(ReloadEnd::Refused, ReloadEnd::Done)),
+        (Err(_), ReloadMode::Apply) => Ok(ReloadEnd::UnderWay),
+        (Err(_), ReloadMode::Check) => Err(Failed::Late),
+    }
 }
 
 /// Returns the name of an action in the audit log, and its parameter.
@@ -244,7 +263,6 @@ fn done(outcome: Result<CommandOutcome, NoAnswer>) -> Result<Value, Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use tokio::sync::oneshot;
 
     #[test]

@@ -13,7 +13,7 @@ use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
 use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use actix_web::middleware::Next;
@@ -64,6 +64,9 @@ pub(super) async fn guard(
     let mut response = if unread_body::has_no_length(&request) {
         unread_body::refuse(request)
     } else if own {
+        if let Some(state) = request.app_data::<Data<AdminState>>().filter(|_| shows_something(&request)) {
+            state.look_at_credentials().await;
+        }
         let proven = PageReader::of(request.request()).is_ok();
         let time = if proven { REQUEST } else { UNPROVEN_REQUEST };
         // Keeps no copy of the request, because the router needs the only one.
@@ -77,6 +80,12 @@ pub(super) async fn guard(
     };
     add_headers(response.headers_mut(), number);
     Ok(response)
+}
+
+/// Returns true if a request may show a credential: a token, a login, or a form of one.
+fn shows_something(request: &ServiceRequest) -> bool {
+    let has = |name| request.headers().contains_key(name);
+    has(AUTHORIZATION) || has(COOKIE) || !request.method().is_safe()
 }
 
 /// Returns the answer to a request that was not complete in time. It is an error, because the

@@ -18,6 +18,7 @@ use super::wheel::LastWheel;
 use crate::auth::guessing::Guessing;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::file_thread::{FileThread, NotRead};
 use crate::finding::Finding;
 use crate::time::Instant;
 use actix_web::web::Data;
@@ -25,10 +26,11 @@ use arc_swap::ArcSwap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// Looks at the machine and the files of the broker. It may block.
-pub type Examination = Box<dyn Fn() -> Vec<Finding> + Send + Sync>;
+pub type Examination = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
 
 /// The state of the HTTP interface, and its view of the broker.
 pub(super) struct AdminState {
@@ -36,8 +38,8 @@ pub(super) struct AdminState {
     observer: OnceLock<Observer>,
     /// Empty until clients can connect.
     examination: OnceLock<Examination>,
-    /// One permit for an examination.
-    examining: Arc<Semaphore>,
+    /// The thread of an examination.
+    examining: FileThread,
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<SocketAddr>,
     scheme: Scheme,
@@ -84,6 +86,9 @@ const WAITING: usize = 32;
 
 /// Callers that may wait for a search of all sessions, or do one, at once.
 const SEARCHES: usize = 8;
+
+/// Time for the look at the machine and the files. A disk that hangs may take for ever.
+const EXAMINATION: Duration = Duration::from_secs(5);
 
 /// Passwords that may wait for their check, or be checked, at once.
 const PASSWORDS: usize = 8;
@@ -142,7 +147,7 @@ impl AdminState {
         AdminState {
             observer: OnceLock::new(),
             examination: OnceLock::new(),
-            examining: Arc::new(Semaphore::new(1)),
+            examining: FileThread::new("homing-doctor", EXAMINATION),
             bound,
             scheme,
             terms: ArcSwap::from_pointee(terms),
@@ -167,9 +172,15 @@ impl AdminState {
         }
     }
 
-    /// Returns the credentials, as the file has them now. Costs a `stat`.
+    /// Returns the credentials, as of the last look at the file.
     pub(super) fn credentials(&self) -> Arc<Credentials> {
-        self.credentials.now()
+        self.credentials.known()
+    }
+
+    /// Reads the file of credentials again if it changed. Costs a thread and a `stat`. Returns
+    /// within a second for each caller before, also if the file hangs.
+    pub(super) async fn look_at_credentials(&self) {
+        self.credentials.look().await;
     }
 
     /// Returns true if a caller is still admitted. A caller does not outlive its credential. A user
@@ -289,14 +300,13 @@ impl AdminState {
         self.passwords.turn().await
     }
 
-    /// Returns the place of an examination; `None` while another one is under way.
-    pub(super) fn examination_place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.examining).try_acquire_owned().ok()
-    }
-
-    /// Examines the machine and the files of the broker. Blocks for as long as its disks take.
-    pub(super) fn examine(&self) -> Vec<Finding> {
-        self.examination.get().map(|examine| examine()).unwrap_or_default()
+    /// Examines the machine and the files of the broker.
+    ///
+    /// # Errors
+    /// A disk hangs, or another examination is under way.
+    pub(super) async fn examine(&self) -> Result<Vec<Finding>, NotRead> {
+        let Some(examine) = self.examination.get().cloned() else { return Ok(Vec::new()) };
+        self.examining.run(move || examine()).await
     }
 
     /// Returns true if passwords of this address are refused now.

@@ -1,5 +1,6 @@
 //! The mistakes in a file of the operator, all at once, each with its line.
 
+use crate::file_thread;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,7 @@ impl FileError {
     /// # Errors
     /// The system refuses the file.
     pub fn read(file: &Path) -> Result<Vec<u8>, FileError> {
+        file_thread::opens(file);
         std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))
     }
 

@@ -1,5 +1,6 @@
 //! Files of the operator that are watched by `stat`, so that a change needs no signal.
 
+use crate::file_thread;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,7 @@ impl FileWatch {
 }
 
 fn stamp(file: &Path) -> Option<FileStamp> {
+    file_thread::opens(file);
     let found = fs::metadata(file).ok()?;
     Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }

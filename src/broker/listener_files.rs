@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The paths of all files of one kind.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ListenerPaths {
     broker: Option<PathBuf>,
     /// All listeners by number.
@@ -18,7 +18,7 @@ pub(super) struct ListenerPaths {
 }
 
 /// The files of one kind, as they were read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ListenerFiles<T> {
     pub(super) broker: Option<Arc<T>>,
     /// All listeners by number.
@@ -118,9 +118,14 @@ impl<T> ListenerFiles<T> {
         usize::from(listener.0) < self.listeners.len()
     }
 
+    /// Returns each file, those of closed listeners included.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.broker.iter().chain(self.listeners.iter().filter_map(|listener| listener.file.as_ref()))
+    }
+
     /// Returns true if there is no file.
     pub(super) fn is_empty(&self) -> bool {
-        self.broker.is_none() && self.listeners.iter().all(|listener| listener.file.is_none())
+        self.all().next().is_none()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::handshake::entrance::Entrance;
 use super::handshake::reload::{NewTls, TlsReload};
 use super::listener_places::ListenerPlan;
-use super::logins::{LoginFiles, Logins};
+use super::logins::{LoginFiles, Logins, PasswordFiles};
 use super::message::{AclChanged, BansChanged, ConnectAuthenticator, PasswordsChanged, TlsChanged};
 use super::rule_files::RuleFiles;
 use super::settings::asks_authenticator;
@@ -15,6 +15,7 @@ use crate::auth::ban_file;
 use crate::auth::password::decoy_secret::DecoySecret;
 use crate::clock;
 use crate::config::Config;
+use crate::file_thread::{FileThread, NotRead, Retired};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::live::LiveTls;
 use crate::shard::arrival::ListenerNumber;
@@ -34,6 +35,21 @@ pub(super) struct LiveFiles {
     pub(super) tls: TlsReload,
     pub(super) shards: Vec<Addr<ShardActor>>,
     pub(super) statistics: Arc<BrokerStatistics>,
+    /// The thread that looks at the files of TLS once a minute.
+    pub(super) looking: FileThread,
+    /// Files that were replaced, and that shards may still use.
+    pub(super) retired: Retired,
+}
+
+/// What the files are read with, on another thread.
+pub(super) struct FilesToRead {
+    needs_logins: bool,
+    /// The password files in force.
+    passwords: Arc<PasswordFiles>,
+    decoys: Option<DecoySecret>,
+    tls: TlsReload,
+    rules: RuleFiles,
+    bans: Option<PathBuf>,
 }
 
 /// Files that were read again and are not in force yet.
@@ -53,16 +69,15 @@ impl NewFiles {
     }
 }
 
-impl LiveFiles {
-    /// Reads all files again, for these listeners. Nothing changes before [`Self::put_in_force`].
+impl FilesToRead {
+    /// Reads all files, for these listeners. Blocks for as long as their disks take.
     ///
     /// # Errors
     /// The mistakes of all files.
     pub(super) fn read(&self, config: &Config, plan: &ListenerPlan) -> Result<NewFiles, Vec<String>> {
         let (places, text) = (&plan.places, |error: StartError| error.to_string());
-        let needs_logins = self.logins.is_some() || asks_authenticator(config, places);
-        let read = || LoginFiles::read(config, places, self.decoys.as_ref(), self.logins.as_ref());
-        let logins = needs_logins.then(read).transpose();
+        let read = || LoginFiles::read(config, places, self.decoys.as_ref(), &self.passwords);
+        let logins = self.needs_logins.then(read).transpose();
         let tls = self.tls.read_again(plan).map_err(StartError::Tls);
         let rules = self.rules.read_again(config, places);
         let bans = self.bans.as_deref().map(ban_file::load).transpose().map_err(|error| error.to_string());
@@ -76,6 +91,21 @@ impl LiveFiles {
                     .extend([tls.err().map(text), rules.err().map(text), bans.err()].into_iter().flatten());
                 Err(mistakes)
             }
+        }
+    }
+}
+
+impl LiveFiles {
+    /// Returns what the files of these listeners are read again with. Nothing changes before
+    /// [`Self::put_in_force`].
+    pub(super) fn to_read(&self, config: &Config, plan: &ListenerPlan) -> FilesToRead {
+        FilesToRead {
+            needs_logins: self.logins.is_some() || asks_authenticator(config, &plan.places),
+            passwords: self.logins.as_ref().map(Logins::passwords).unwrap_or_default(),
+            decoys: self.decoys.clone(),
+            tls: self.tls.clone(),
+            rules: self.rules.clone(),
+            bans: self.bans.clone(),
         }
     }
 
@@ -109,14 +139,18 @@ impl LiveFiles {
             self.logins = Some(logins);
         }
         if let (Some(logins), Some(files)) = (&self.logins, files) {
+            self.retired.keep(logins.passwords());
             what.extend(self.put_logins_in_force(logins, files));
         }
         if !self.rules.is_empty() || !rules.is_empty() {
             self.send_to_shards(|| AclChanged(rules.acls()));
             what.extend(rules.changes());
         }
+        self.rules.all().for_each(|acl| self.retired.keep(Arc::clone(acl)));
         self.rules = rules;
         if let Some(bans) = bans.map(Arc::new) {
+            // The shards alone have the list otherwise, and would free it.
+            self.retired.keep(Arc::clone(&bans));
             self.send_to_shards(|| BansChanged { bans: Arc::clone(&bans), from: 0 });
             what.push(format!("{} bans are in force", bans.len()));
         }
@@ -131,11 +165,36 @@ impl LiveFiles {
 
     /// Reads the files of TLS again if one of them changed, all of them or none. Reports what
     /// changed, and once a day what ends soon. Called once a minute.
-    pub(super) fn check_tls_files(&mut self, entrances: &[Arc<Entrance>]) {
+    pub(super) async fn check_tls_files(&mut self, entrances: &[Arc<Entrance>]) {
+        self.retired.free();
         if self.tls.is_empty() {
             return;
         }
-        match self.tls.read_renewed() {
+        let mut tls = self.tls.clone();
+        let look = move || {
+            let renewed = tls.read_renewed();
+            (tls, renewed)
+        };
+        match self.looking.run(look).await {
+            Ok((tls, renewed)) => {
+                self.tls = tls;
+                self.put_renewed_in_force(renewed, entrances);
+            }
+            // Its first minute was logged.
+            Err(NotRead::Busy(_)) => {}
+            Err(error) => error!(
+                event = "tls.files_refused",
+                "a renewed certificate or revocation list is not in force: {error}"
+            ),
+        }
+        let now = clock::unix_millis();
+        self.tls.warn_daily(now);
+        self.statistics.set_tls_days(self.tls.days_left(now));
+    }
+
+    /// Puts renewed files of TLS in force, if there are some, and reports them.
+    fn put_renewed_in_force(&mut self, renewed: Result<Option<NewTls>, String>, entrances: &[Arc<Entrance>]) {
+        match renewed {
             Ok(Some(new)) => {
                 let what = lines(&new);
                 self.put_tls_in_force(new, entrances);
@@ -155,9 +214,6 @@ impl LiveFiles {
                 );
             }
         }
-        let now = clock::unix_millis();
-        self.tls.warn_daily(now);
-        self.statistics.set_tls_days(self.tls.days_left(now));
     }
 
     fn send_to_shards<M>(&self, message: impl Fn() -> M)
@@ -169,6 +225,7 @@ impl LiveFiles {
     }
 
     fn put_tls_in_force(&mut self, new: NewTls, entrances: &[Arc<Entrance>]) {
+        self.tls.servers().for_each(|server| self.retired.keep(Arc::clone(server)));
         let listeners: Arc<[ListenerNumber]> = entrances.iter().map(|entrance| entrance.number).collect();
         for (entrance, server) in self.tls.put_in_force(new, entrances) {
             self.send_to_shards(|| TlsChanged {

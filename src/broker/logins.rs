@@ -60,11 +60,10 @@ impl LoginFiles {
         config: &Config,
         places: &ListenerPlaces,
         decoys: Option<&DecoySecret>,
-        before: Option<&Logins>,
+        before: &PasswordFiles,
     ) -> Result<LoginFiles, Vec<StartError>> {
         let LoginSources { passwords: paths, keys, http } = LoginSources::of(config, places);
-        let before = before.map(|logins| Arc::clone(&logins.authenticator.checks().passwords));
-        let passwords = load_passwords(&paths, decoys, &before.unwrap_or_default());
+        let passwords = load_passwords(&paths, decoys, before);
         let keys = keys.as_deref().map(TokenKeys::load).transpose().map_err(StartError::TokenKeys);
         let http = http.as_ref().map(HttpSource::load).transpose();
         match (passwords, keys, http) {
@@ -106,6 +105,11 @@ impl Logins {
     /// Returns the way to the authenticator for one shard. Decisions go to `reply`.
     pub(super) fn client(&self, reply: Recipient<Decided>) -> AuthClientParts {
         self.authenticator.client(reply)
+    }
+
+    /// Returns the password files in force.
+    pub(super) fn passwords(&self) -> Arc<PasswordFiles> {
+        Arc::clone(&self.authenticator.checks().passwords)
     }
 
     /// Puts the files in force. Returns the password files before and after, and what changed, for

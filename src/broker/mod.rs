@@ -238,7 +238,7 @@ impl Broker {
     }
 
     /// Sets who is told what each reload does with the listeners. The watcher is called on the
-    /// thread that accepts connections, and must not block.
+    /// thread that reads files, and may block.
     ///
     /// # Panics
     /// If called from within an async runtime.
@@ -310,8 +310,8 @@ impl Broker {
     /// Stops in order: refuses new connections, sends DISCONNECT 0x8B to 5.0 clients, and writes
     /// pending bytes.
     ///
-    /// Returns within 14 seconds, whatever the clients do, and later if a dump or a reload is under
-    /// way. A second call does nothing.
+    /// Returns within 14 seconds, whatever the clients do. A dump or a reload that is under way is
+    /// given up. A second call does nothing.
     pub fn shutdown(&mut self) {
         self.observer.statistics().stops();
         self.requests = None;

@@ -16,6 +16,7 @@ use super::shard_actor::ShardActor;
 use crate::config::{
     Config, KeyChange, KeyInForce, KeySources, ListenerChange, Loaded, Refusal, ReloadEffect, Shadowed,
 };
+use crate::file_thread::{self, FileThread, NotRead};
 use crate::log::level;
 use crate::service;
 use crate::shard::SharedState;
@@ -27,7 +28,11 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 /// Reads all layers of the configuration as at the start.
-pub type ConfigReader = Box<dyn Fn() -> Result<Loaded, Refusal> + Send>;
+pub type ConfigReader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
+
+/// Time for the configuration, and again for the files that it names. Within it, rules and passwords
+/// of a million users are read from a healthy disk.
+pub(super) const READ: Duration = Duration::from_secs(5);
 
 /// Time for all shards to take the new settings. A shard that is late takes them later.
 const SWAP: Duration = Duration::from_secs(5);
@@ -43,7 +48,7 @@ pub enum ReloadMode {
 }
 
 /// Is told what a reload did with the listeners, if it did anything.
-pub type ListenerWatcher = Box<dyn Fn(&ListenerNews) + Send>;
+pub type ListenerWatcher = Arc<dyn Fn(&ListenerNews) + Send + Sync>;
 
 /// Is given the configuration that a reload has put in force.
 pub type SettingsWatcher = Box<dyn Fn(&Config) + Send>;
@@ -121,6 +126,8 @@ pub(super) struct Reload {
     pub(super) sources: KeySources,
     pub(super) files: LiveFiles,
     pub(super) listeners: LiveListeners,
+    /// The thread that reads the configuration and its files.
+    pub(super) reading: FileThread,
     /// Is told what a reload did with the listeners; `None` where nobody wants to know.
     pub(super) tell: Option<ListenerWatcher>,
     /// Is given the configuration that a reload has put in force; `None` where nobody wants it.
@@ -139,8 +146,8 @@ impl Reload {
     }
 
     /// Reads the files of TLS again if one of them changed.
-    pub(super) fn check_tls_files(&mut self) {
-        self.files.check_tls_files(self.listeners.entrances());
+    pub(super) async fn check_tls_files(&mut self) {
+        self.files.check_tls_files(self.listeners.entrances()).await;
     }
 
     /// Reads everything again, and puts it in force if nothing has a mistake.
@@ -167,7 +174,7 @@ impl Reload {
     }
 
     async fn read_and_apply(&mut self, mode: ReloadMode) -> Result<Reloaded, Vec<String>> {
-        let ReadAgain { loaded, config, files, plan } = self.read_all()?;
+        let ReadAgain { loaded, config, mut files, plan } = self.read_all().await?;
         let mut reloaded = Reloaded { mode, ..Reloaded::default() };
         if let Some(loaded) = &loaded {
             reloaded.changes = loaded.changes_from(&self.config);
@@ -175,9 +182,16 @@ impl Reload {
             reloaded.shadowed.clone_from(&loaded.shadowed);
         }
         if mode == ReloadMode::Check {
+            file_thread::free(files);
             return live_listeners::check_new(&plan).map(|()| reloaded);
         }
-        let (files, listeners) = self.make_ready(&config, files, plan)?;
+        let listeners = match self.make_ready(&config, &mut files, plan) {
+            Ok(listeners) => listeners,
+            Err(mistakes) => {
+                file_thread::free(files);
+                return Err(mistakes);
+            }
+        };
         reloaded.files = self.files.put_in_force(files, self.listeners.entrances());
         self.put_in_force(config, listeners.places()).await;
         if let Some(watcher) = &self.settings_watcher {
@@ -189,20 +203,30 @@ impl Reload {
         let news = self.listeners.put_in_force(&self.config, listeners).await;
         self.files.statistics.config.done(reloaded.pending().count());
         reloaded.log();
-        if let Some(tell) = &self.tell
-            && !news.is_empty()
-        {
-            tell(&news);
-        }
+        self.files.retired.free();
+        self.tell(news).await;
         Ok(reloaded)
     }
 
-    /// Reads the configuration and all files. Changes nothing.
+    /// Tells what the reload did with the listeners. The watcher writes a file.
+    async fn tell(&self, news: ListenerNews) {
+        let Some(tell) = self.tell.clone().filter(|_| !news.is_empty()) else { return };
+        if let Err(error) = self.reading.run(move || tell(&news)).await {
+            warn!(event = "broker.addresses_file_failed", %error, "network.addresses_file is not written, so `homing health` needs --address");
+        }
+    }
+
+    /// Reads the configuration and all files, on a thread for that. Changes nothing.
     ///
     /// # Errors
-    /// All mistakes of all layers and files.
-    fn read_all(&self) -> Result<ReadAgain, Vec<String>> {
-        let loaded = self.reader.as_ref().map(|read| self.checked(read()?)).transpose();
+    /// All mistakes of all layers and files, or the file that hangs.
+    async fn read_all(&self) -> Result<ReadAgain, Vec<String>> {
+        let not_read = |error: NotRead| vec![error.to_string()];
+        let loaded = match self.reader.clone() {
+            Some(read) => Some(self.reading.run(move || read()).await.map_err(not_read)?),
+            None => None,
+        };
+        let loaded = loaded.map(|read| self.checked(read?)).transpose();
         let (loaded, mut mistakes) = match loaded {
             Ok(loaded) => (loaded, Vec::new()),
             Err(refusal) => (None, refusal.0.iter().map(ToString::to_string).collect()),
@@ -212,10 +236,20 @@ impl Reload {
             .as_ref()
             .map_or_else(|| self.config.clone(), |loaded| self.config.with_reloaded(&loaded.config));
         let plan = self.listeners.plan(&config).map_err(|mistake| vec![mistake])?;
-        match self.files.read(&config, &plan) {
+        let files = self.files.to_read(&config, &plan);
+        let read = move || {
+            let files = files.read(&config, &plan);
+            (files, config, plan)
+        };
+        let (files, config, plan) = self.reading.run(read).await.map_err(not_read)?;
+        match files {
             Ok(files) if mistakes.is_empty() => Ok(ReadAgain { loaded, config, files, plan }),
-            files => {
-                mistakes.extend(files.err().unwrap_or_default());
+            Ok(files) => {
+                file_thread::free(files);
+                Err(mistakes)
+            }
+            Err(of_files) => {
+                mistakes.extend(of_files);
                 Err(mistakes)
             }
         }
@@ -228,12 +262,12 @@ impl Reload {
     fn make_ready(
         &self,
         config: &Config,
-        mut files: NewFiles,
+        files: &mut NewFiles,
         plan: ListenerPlan,
-    ) -> Result<(NewFiles, NewListeners), Vec<String>> {
+    ) -> Result<NewListeners, Vec<String>> {
         let listeners = self.listeners.open_new(config, plan, &|number| files.tls_of(number))?;
-        self.files.start_logins(config, &mut files)?;
-        Ok((files, listeners))
+        self.files.start_logins(config, files)?;
+        Ok(listeners)
     }
 
     /// Counts and logs a reload that is refused.

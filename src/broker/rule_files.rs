@@ -10,7 +10,7 @@ use crate::shard::access::{AclFiles, ListenerAcl};
 use std::sync::Arc;
 
 /// The ACL files in force, with their paths.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct RuleFiles {
     paths: ListenerPaths,
     files: ListenerFiles<Acl>,
@@ -54,6 +54,11 @@ impl RuleFiles {
         };
         let listeners = self.files.listeners.iter().map(of_listener).collect();
         AclFiles { broker: self.files.broker.clone(), listeners }
+    }
+
+    /// Returns the rules of each file.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Acl>> {
+        self.files.all()
     }
 
     /// Returns what the log says of files that were read again.

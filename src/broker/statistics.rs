@@ -13,6 +13,7 @@ use crate::time::Instant;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// The age of a shard's last report at which the shard counts as hanging. Shards report once a
 /// second.
@@ -41,6 +42,7 @@ pub struct BrokerStatistics {
     refused_addresses: AtomicU64,
     handshakes: HandshakeCounts,
     stopping: AtomicBool,
+    stop: Notify,
     /// Events that the rates did not admit.
     suppressed_events: AtomicU64,
     /// Sessions whose Session Expiry Interval ran out.
@@ -170,6 +172,7 @@ impl BrokerStatistics {
             refused_addresses: AtomicU64::new(0),
             handshakes: HandshakeCounts::default(),
             stopping: AtomicBool::new(false),
+            stop: Notify::new(),
             suppressed_events: AtomicU64::new(0),
             expired_sessions: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
@@ -215,12 +218,22 @@ impl BrokerStatistics {
 
     /// Notes that the broker stops.
     pub(super) fn stops(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.stopping.store(true, Ordering::Release);
+        self.stop.notify_waiters();
     }
 
     /// Returns true once the broker stops.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits until the broker stops.
+    pub(super) async fn stopped(&self) {
+        // Before the look, so that a stop between both is noticed.
+        let stop = self.stop.notified();
+        if !self.is_stopping() {
+            stop.await;
+        }
     }
 
     /// Returns the counts of each listener.

@@ -7,11 +7,11 @@ use super::handshake::reload::TlsReload;
 use super::listener_places::ListenerPlaces;
 use super::live_files::LiveFiles;
 use super::live_listeners::{FirstSockets, LiveListeners, TlsOf};
-use super::logins::{self, LoginFiles, Logins};
+use super::logins::{self, LoginFiles, Logins, PasswordFiles};
 use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
 use super::observer::Observer;
 use super::rate_limit::EventRates;
-use super::reload::Reload;
+use super::reload::{READ, Reload};
 use super::rule_files::RuleFiles;
 use super::settings::{asks_authenticator, broker_limits, partial_limit, retained_limits, settings};
 use super::signals::Request;
@@ -28,6 +28,7 @@ use crate::clock;
 use crate::config::{Config, KeySources};
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::Inspect;
+use crate::file_thread::{FileThread, Retired};
 use crate::mqtt::charge::Budget;
 use crate::mqtt::retained_message::RetainedMessage;
 use crate::routing::retained::Retained;
@@ -105,6 +106,8 @@ impl Supervisor {
         let rules = RuleFiles::load(&config, &places)?;
         let bans = config.bans.path();
         let banned = bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans)?.map(Arc::new);
+        let mut retired = Retired::default();
+        banned.iter().for_each(|bans| retired.keep(Arc::clone(bans)));
         let mut settings = settings(&config, &places);
         settings.access.files = rules.acls();
         let parts =
@@ -135,6 +138,8 @@ impl Supervisor {
             tls,
             shards: shards.clone(),
             statistics: Arc::clone(&statistics),
+            looking: FileThread::new("homing-tls-look", READ),
+            retired,
         };
         let reload = Reload {
             config,
@@ -142,6 +147,7 @@ impl Supervisor {
             sources: KeySources::default(),
             files,
             listeners,
+            reading: FileThread::new("homing-files", READ),
             tell: None,
             settings_watcher: None,
             limits,
@@ -178,15 +184,24 @@ impl Supervisor {
         Some(dump::render(&expiry, &self.statistics.expiry, shards, clock::now()))
     }
 
-    /// Carries out requests until all senders are gone, and looks at the files of TLS once a
-    /// minute.
-    pub(super) async fn serve(&mut self, mut requested: mpsc::Receiver<Request>) {
+    /// Carries out requests until the broker stops, and looks at the files of TLS once a minute.
+    /// A request that is under way then is given up: its files may hang.
+    pub(super) async fn serve(&mut self, requested: mpsc::Receiver<Request>) {
+        let statistics = Arc::clone(&self.statistics);
+        tokio::select! {
+            () = self.carry_out(requested) => {}
+            () = statistics.stopped() => {}
+        }
+    }
+
+    /// Carries out requests until all senders are gone.
+    async fn carry_out(&mut self, mut requested: mpsc::Receiver<Request>) {
         let mut checks = tokio::time::interval(TLS_CHECKS);
         loop {
             let request = tokio::select! {
                 request = requested.recv() => request,
                 _ = checks.tick() => {
-                    self.reload.check_tls_files();
+                    self.reload.check_tls_files().await;
                     continue;
                 }
             };
@@ -201,7 +216,7 @@ impl Supervisor {
                 Some(Request::Include(interface)) => self.reload.files.include(interface),
                 Some(Request::Configuration(reply)) => drop(reply.send(self.reload.in_force())),
                 Some(Request::CheckTls(reply)) => {
-                    self.reload.check_tls_files();
+                    self.reload.check_tls_files().await;
                     let _ = reply.send(());
                 }
                 None => return,
@@ -393,7 +408,7 @@ fn start_logins(
     if !asks_authenticator(config, places) {
         return Ok(None);
     }
-    match LoginFiles::read(config, places, decoys, None) {
+    match LoginFiles::read(config, places, decoys, &PasswordFiles::default()) {
         Ok(files) => Logins::start(config, files, shards).map(Some),
         Err(errors) => Err(errors.into_iter().next().unwrap_or(StartError::Died)),
     }

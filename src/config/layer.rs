@@ -10,6 +10,7 @@ use super::rule::ValueType;
 use super::secrets::without_secrets;
 use super::table::Key;
 use super::value::origin;
+use crate::file_thread;
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use std::ffi::OsString;
 use std::path::Path;
@@ -42,6 +43,7 @@ impl Layer {
 
     pub(super) fn from_file(path: &Path) -> Result<Layer, Problem> {
         let file = path.to_owned();
+        file_thread::opens(path);
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(cause) => return Err(Problem::Unreadable { file, cause }),

@@ -7,6 +7,7 @@ use super::problem::{Problem, Refusal, Setting};
 use super::secrets::without_secrets;
 use super::table::Key;
 use super::{Config, keys, listener_contradictions, value};
+use crate::file_thread;
 use config::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,11 @@ impl Sources {
     /// Sets the file layer to the first of these files that exists, or to nothing if none does. A
     /// file whose existence cannot be checked counts as existing, so that the operator sees why.
     pub fn first_file_of(self, candidates: &[&str]) -> Sources {
-        match candidates.iter().find(|path| Path::new(path).try_exists().unwrap_or(true)) {
+        let exists = |path: &&&str| {
+            file_thread::opens(Path::new(path));
+            Path::new(path).try_exists().unwrap_or(true)
+        };
+        match candidates.iter().find(exists) {
             Some(path) => self.file(path),
             None => self,
         }

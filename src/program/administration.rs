@@ -8,6 +8,7 @@ use homing::config::{Admin, Config, Store};
 use homing::doctor;
 use homing::finding::Finding;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The HTTP interface at the start.
 pub(crate) enum AdminPart {
@@ -67,7 +68,7 @@ impl AdminPart {
     pub(crate) fn started(&self, broker: &Broker, settings: &Settings, store: Store) -> Option<String> {
         let AdminPart::Started(Some(server)) = self else { return None };
         let settings = settings.clone();
-        server.started(broker.observer(), Box::new(move || examine_own(&settings, &store)));
+        server.started(broker.observer(), Arc::new(move || examine_own(&settings, &store)));
         if let Some(tls) = server.tls() {
             broker.renew_also(tls);
         }

@@ -11,11 +11,13 @@ use super::settings::{Settings, configuration_line, read_configuration};
 use homing::broker::{Broker, OpenListener, Signals};
 use homing::clock;
 use homing::config::{Config, KeySources, ListenerAddress, Loaded};
+use homing::file_thread;
 use homing::log::{self, stderr};
 use homing::service;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Runs the broker until it is stopped.
 pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
@@ -56,14 +58,14 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
         Err(error) => return failed(&error),
     };
     let again = settings.clone();
-    broker.read_again_by(Box::new(move || read_configuration(&again)), sources);
+    broker.read_again_by(Arc::new(move || read_configuration(&again)), sources);
     warn_of_entrances(broker.listeners());
     warn_of_unproven_names(broker.listeners());
     if let Some(file) = &addresses_file {
         write_addresses(file, broker.listeners());
     }
     let of_reloads = addresses_file.clone();
-    broker.watch_listeners(Box::new(move |news| {
+    broker.watch_listeners(Arc::new(move |news| {
         log_listeners(news);
         if let Some(file) = &of_reloads {
             write_addresses(file, &news.open);
@@ -95,6 +97,7 @@ fn write_addresses(file: &Path, listeners: &[OpenListener]) {
         ListenerAddress::Unix(_) => None,
     });
     let addresses: String = plain.chain(others).map(|address| format!("{address}\n")).collect();
+    file_thread::opens(file);
     if let Err(error) = std::fs::write(file, addresses) {
         let file = file.display();
         tracing::warn!(event = "broker.addresses_file_failed", %file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");

@@ -183,7 +183,7 @@ pub fn ctl(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 /// Makes a token of this scope, with the scope as its name.
-fn token(file: &PathBuf, scope: &str) -> String {
+pub fn token(file: &PathBuf, scope: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
     let output =
         command.arg("admin-token").arg(file).args([scope, "--scope", scope]).output().expect("it runs");

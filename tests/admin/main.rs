@@ -14,6 +14,7 @@ mod hostile;
 mod hostile_readers;
 mod http;
 mod https;
+mod hung_files;
 mod listeners;
 mod live;
 mod logins;

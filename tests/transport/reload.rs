@@ -28,7 +28,7 @@ impl Reloaded {
             loaded.config.clone_from(&new.lock().unwrap());
             Ok(loaded)
         };
-        broker.read_again_by(Box::new(reader), KeySources::default());
+        broker.read_again_by(Arc::new(reader), KeySources::default());
         Reloaded { broker, next }
     }
 

@@ -3,15 +3,42 @@
 use super::Credentials;
 use crate::auth::file_error::FileError;
 use crate::auth::file_watch::FileWatch;
+use crate::file_thread::{FileThread, NotRead};
+use arc_swap::{ArcSwap, ArcSwapOption};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Mutex as Turns;
 use tracing::warn;
 
+/// Time of a request for a look at the file. With a disk that hangs, the credentials stay as they
+/// are.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// The file of credentials. A credential that leaves the file is not valid any more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CredentialFile {
-    path: Option<PathBuf>,
-    last: Mutex<(FileWatch, Arc<Credentials>)>,
+    file: Arc<WatchedFile>,
+    looking: FileThread,
+    /// One look at a time. Each request looks for itself, because the file may have changed since
+    /// an earlier look began.
+    turns: Turns<()>,
+}
+
+#[derive(Debug, Default)]
+struct WatchedFile {
+    /// `None` for no file and no credentials.
+    path: ArcSwapOption<PathBuf>,
+    known: ArcSwap<Credentials>,
+    /// The watch, with the path that it is for. Locked on the thread that looks, and nowhere else.
+    watch: Mutex<(Option<Arc<PathBuf>>, FileWatch)>,
+}
+
+impl Default for CredentialFile {
+    fn default() -> CredentialFile {
+        let looking = FileThread::new("homing-admin-cr", LOOK);
+        CredentialFile { file: Arc::default(), looking, turns: Turns::default() }
+    }
 }
 
 impl CredentialFile {
@@ -22,22 +49,71 @@ impl CredentialFile {
     pub(crate) fn load(path: Option<PathBuf>) -> Result<CredentialFile, FileError> {
         let watch = FileWatch::new(&path);
         let credentials = path.as_deref().map(Credentials::load).transpose()?.unwrap_or_default();
-        Ok(CredentialFile { path, last: Mutex::new((watch, Arc::new(credentials))) })
+        let path = path.map(Arc::new);
+        let file = WatchedFile {
+            path: ArcSwapOption::new(path.clone()),
+            known: ArcSwap::from_pointee(credentials),
+            watch: Mutex::new((path, watch)),
+        };
+        Ok(CredentialFile { file: Arc::new(file), ..CredentialFile::default() })
     }
 
-    /// Returns the credentials of the file as it is now. A file with a mistake, or a missing one,
-    /// leaves the credentials as they were, and is logged once.
-    pub(crate) fn now(&self) -> Arc<Credentials> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (watch, credentials) = &mut *last;
-        if let Some(path) = self.path.as_deref().filter(|_| watch.has_changed()) {
-            match Credentials::load(path) {
-                Ok(new) => *credentials = Arc::new(new),
-                Err(error) => {
-                    warn!(event = "admin.credentials_refused", %error, "admin.credentials is not changed, because it has a mistake")
-                }
+    /// Returns the credentials as of the last [`Self::look`].
+    pub(crate) fn known(&self) -> Arc<Credentials> {
+        self.file.known.load_full()
+    }
+
+    /// Reads the file again if it changed. A file with a mistake, a missing one, and one that is
+    /// not read within a second leave the credentials as they were, and are logged once.
+    pub(crate) async fn look(&self) {
+        if self.file.path.load().is_none() {
+            return;
+        }
+        let _turn = self.turns.lock().await;
+        let file = Arc::clone(&self.file);
+        match self.looking.run(move || file.look()).await {
+            // What hangs was logged when it began. A late read is in force once it is done.
+            Ok(()) | Err(NotRead::Busy(_)) => {}
+            Err(error) => {
+                warn!(event = "admin.credentials_refused", %error, "admin.credentials stays as it was")
             }
         }
-        Arc::clone(credentials)
+    }
+
+    /// Has the credentials of another file from the next look on; `None` for no credentials.
+    pub(crate) fn follow(&self, path: Option<PathBuf>) {
+        let file = &self.file;
+        if file.path.load().as_deref() == path.as_ref() {
+            return;
+        }
+        if path.is_none() {
+            file.known.store(Arc::default());
+        }
+        file.path.store(path.map(Arc::new));
+    }
+}
+
+impl WatchedFile {
+    /// Reads the file again if it, or its path, changed. Blocks for as long as its disk takes.
+    fn look(&self) {
+        let Some(path) = self.path.load_full() else { return };
+        let mut last = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let (watched, watch) = &mut *last;
+        if watched.as_ref().is_none_or(|watched| !Arc::ptr_eq(watched, &path)) {
+            *watch = FileWatch::new([&*path]);
+            *watched = Some(Arc::clone(&path));
+        } else if !watch.has_changed() {
+            return;
+        }
+        match Credentials::load(&path) {
+            // The path may be another one meanwhile.
+            Ok(new) if self.path.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, &path)) => {
+                self.known.store(Arc::new(new));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                warn!(event = "admin.credentials_refused", %error, "admin.credentials is not changed, because it has a mistake")
+            }
+        }
     }
 }

@@ -85,6 +85,8 @@ fn reload(broker: &BrokerEndpoint, dry_run: bool, note: &NoteFlag) -> Result<Val
         Some(mistakes) => {
             Err(CtlError::Configuration(mistakes.iter().map(short).collect::<Vec<_>>().join("\n")))
         }
+        // It is not known yet if the new values will hold.
+        None if status == 202 => Err(CtlError::Refused(short(&body["detail"]))),
         None => done((status, body)),
     }
 }

@@ -136,6 +136,7 @@ impl LiveWriter {
                     until_look -= 1;
                     if until_look == 0 {
                         until_look = LOOK_UP;
+                        self.state.look_at_credentials().await;
                         if !self.reader.may_still_read(&self.state) {
                             return;
                         }

@@ -4,12 +4,12 @@ use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
 use crate::admin::access::Scope;
-use crate::admin::commands::reload;
+use crate::admin::commands::{ReloadEnd, reload};
 use crate::admin::failed::Failed;
 use crate::admin::logins::LoggedIn;
 use crate::admin::request::read_query;
 use crate::admin::state::State;
-use crate::broker::reload::{ReloadMode, Reloaded};
+use crate::broker::reload::ReloadMode;
 use crate::config::{KeyChange, KeyInForce};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -68,12 +68,15 @@ struct ReloadReport {
 }
 
 impl ReloadReport {
-    fn of(mode: ReloadMode, result: Result<Reloaded, Vec<String>>) -> ReloadReport {
-        let reloaded = match result {
-            Ok(reloaded) => reloaded,
-            Err(mistakes) => {
-                let title = "Nothing is changed, because of a mistake.";
-                return ReloadReport { title, mistakes, changes: Vec::new(), notes: Vec::new() };
+    fn of(mode: ReloadMode, end: ReloadEnd) -> ReloadReport {
+        let short = |title, mistakes| ReloadReport { title, mistakes, changes: Vec::new(), notes: Vec::new() };
+        let reloaded = match end {
+            ReloadEnd::Done(reloaded) => reloaded,
+            ReloadEnd::Refused(mistakes) => {
+                return short("Nothing is changed, because of a mistake.", mistakes);
+            }
+            ReloadEnd::UnderWay => {
+                return short("The reload is under way. The log says how it ends.", Vec::new());
             }
         };
         let shadowed = reloaded.shadowed.iter().map(|shadowed| {

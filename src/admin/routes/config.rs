@@ -2,7 +2,7 @@
 //! files again.
 
 use super::json_answer::JsonAnswer;
-use crate::admin::commands;
+use crate::admin::commands::{self, ReloadEnd, UNDER_WAY};
 use crate::admin::failed::Failed;
 use crate::admin::problem::{problem_body, respond};
 use crate::admin::problem_kind::ProblemKind;
@@ -51,7 +51,7 @@ pub(crate) async fn values(asked: Query<ConfigParameters>, state: State) -> Json
 }
 
 /// Reads everything again. Answers 200 with the changes, or 422 with all mistakes; then nothing
-/// changed.
+/// changed. Answers 202 if the reload takes longer than a request may.
 pub(crate) async fn reload(
     caller: Asker,
     asked: Query<ReloadParameters>,
@@ -68,8 +68,9 @@ pub(crate) async fn reload(
         }
     };
     Ok(match commands::reload(&state, &caller, mode, &note).await? {
-        Ok(reloaded) => HttpResponse::Ok().json(described(&reloaded)),
-        Err(mistakes) => refused(&mistakes),
+        ReloadEnd::Done(reloaded) => HttpResponse::Ok().json(described(&reloaded)),
+        ReloadEnd::Refused(mistakes) => refused(&mistakes),
+        ReloadEnd::UnderWay => HttpResponse::Accepted().json(json!({ "detail": UNDER_WAY })),
     })
 }
 

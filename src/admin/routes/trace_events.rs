@@ -56,7 +56,11 @@ async fn write(
     (number, mut after): (u64, u64),
     to: &Sender<Bytes>,
 ) -> Result<(), Gone> {
-    while state.still_admits(caller) {
+    loop {
+        state.look_at_credentials().await;
+        if !state.still_admits(caller) {
+            return Ok(());
+        }
         let page = tokio::select! {
             () = to.closed() => return Err(Gone),
             page = state.traces().watch(number, (after, STEPS), SILENCE) => page,
@@ -76,7 +80,6 @@ async fn write(
             put(to, Bytes::from_static(b":\n\n")).await?;
         }
     }
-    Ok(())
 }
 
 /// Waits until the reader has room for an event.

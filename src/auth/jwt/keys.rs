@@ -3,6 +3,7 @@
 use super::algorithm::{KeyMaterial, VerificationKey, mac, rsa};
 use crate::auth::file_error::{FileError, LineErrors};
 use crate::auth::password::file::Fingerprint;
+use crate::file_thread;
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, ED25519, ParsedPublicKey,
@@ -38,6 +39,7 @@ impl TokenKeys {
     /// # Errors
     /// The file cannot be read, or has mistakes: all of them, each with the number of its key.
     pub fn load(file: &Path) -> Result<TokenKeys, FileError> {
+        file_thread::opens(file);
         let size = std::fs::metadata(file).map_err(|cause| FileError::unreadable(file, cause))?.len();
         if size > FILE {
             return Err(FileError::whole(file, "is larger than 1 MiB: this is no JWK Set"));

@@ -15,7 +15,7 @@ use tracing::warn;
 
 /// The TLS of all listeners with the settings to read their files again. The HTTP interface is one
 /// of them, with the number [`INTERFACE`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TlsReload {
     /// `None` if the HTTP interface has no TLS.
     interface: Option<Arc<LiveTls>>,
@@ -69,6 +69,11 @@ impl TlsReload {
     /// Returns the TLS of a listener; `None` if it has none.
     pub(crate) fn server(&self, number: ListenerNumber) -> Option<Arc<TlsServer>> {
         self.set.get(number.0).cloned()
+    }
+
+    /// Returns the TLS of each listener and of the HTTP interface.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Arc<TlsServer>> {
+        self.set.servers()
     }
 
     /// Reads all files again, for the listeners after a reload. Nothing changes before

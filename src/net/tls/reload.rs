@@ -132,6 +132,11 @@ impl TlsSet {
         self.listeners.iter().find(|(listener, _)| listener.number == number).map(|(_, server)| server)
     }
 
+    /// Returns the TLS of each listener.
+    pub fn servers(&self) -> impl Iterator<Item = &Arc<TlsServer>> {
+        self.listeners.iter().map(|(_, server)| server)
+    }
+
     /// Returns the open listeners with TLS, with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<TlsServer>)> {
         let open = self.listeners.iter().filter(|(listener, _)| !listener.is_closed);

@@ -1,0 +1,222 @@
+//! Files of the operator are read on threads of their own, with a limit on the time.
+//!
+//! A disk that hangs, a dead network file system or a FIFO without a writer may hold a read for
+//! ever. No thread that serves clients or operators waits for one. The threads are never joined, so
+//! a read that hangs holds up no stop of the process either.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+thread_local! {
+    /// The place at which this thread notes its file, if it is a thread of [`FileThread`].
+    static NOTED: RefCell<Option<Arc<Mutex<Reading>>>> = const { RefCell::new(None) };
+}
+
+/// The readers of one kind of file: one thread at a time. So reads that hang do not pile up.
+#[derive(Clone, Debug)]
+pub struct FileThread {
+    /// At most 15 bytes, because the kernel keeps no more.
+    name: &'static str,
+    /// The time that a caller waits.
+    limit: Duration,
+    reading: Arc<Mutex<Reading>>,
+}
+
+/// The read that is under way, if there is one.
+#[derive(Debug, Default)]
+struct Reading {
+    is_under_way: bool,
+    /// The file that was opened last; empty if none was.
+    file: PathBuf,
+}
+
+/// The reason why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRead {
+    /// The read was not done within the limit. It goes on, and its result is dropped.
+    #[error("{} was not read within {} s; see if its disk or network file system hangs", shown(.0), .1.as_secs_f64())]
+    Late(PathBuf, Duration),
+    /// An earlier read is under way.
+    #[error("an earlier read of {} is not done; see if its disk or network file system hangs", shown(.0))]
+    Busy(PathBuf),
+    /// The system refuses the thread, or the thread ended without a result.
+    #[error("the thread for files: {0}")]
+    NoThread(io::Error),
+}
+
+impl FileThread {
+    /// Returns readers that wait `limit` for each read. `name` is that of their thread.
+    pub fn new(name: &'static str, limit: Duration) -> FileThread {
+        FileThread { name, limit, reading: Arc::default() }
+    }
+
+    /// Runs `read` on a thread, and returns its result. The system's file operations in it are to be
+    /// announced with [`opens`], so that an error names the file.
+    ///
+    /// A caller that stops waiting ends nothing: the read goes on, and keeps its place.
+    ///
+    /// # Errors
+    /// The read takes too long, an earlier one is not done, or there is no thread for it.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotRead> {
+        let place = Place::take(&self.reading).map_err(NotRead::Busy)?;
+        let (done, result) = oneshot::channel();
+        let work = move || {
+            NOTED.set(Some(Arc::clone(&place.0)));
+            let result = read();
+            // Another read may begin once the caller has the result.
+            drop(place);
+            // The result of a late read is dropped here, and not on a thread that serves.
+            drop(done.send(result));
+        };
+        Builder::new().name(self.name.to_owned()).spawn(work).map_err(NotRead::NoThread)?;
+        match tokio::time::timeout(self.limit, result).await {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(_)) => Err(NotRead::NoThread(io::Error::other("it ended without a result"))),
+            Err(_) => Err(NotRead::Late(lock(&self.reading).file.clone(), self.limit)),
+        }
+    }
+}
+
+/// Notes the file that this thread is about to open or to look at, for the error of a read that
+/// hangs. Does nothing on a thread that is none of [`FileThread`].
+pub fn opens(file: &Path) {
+    NOTED.with_borrow(|noted| {
+        if let Some(reading) = noted {
+            file.clone_into(&mut lock(reading).file);
+        }
+    });
+}
+
+/// The place of the one read. It is given back when the read ends, also with a panic.
+struct Place(Arc<Mutex<Reading>>);
+
+impl Place {
+    /// Takes the place.
+    ///
+    /// # Errors
+    /// Another read has it. Returns its file.
+    fn take(reading: &Arc<Mutex<Reading>>) -> Result<Place, PathBuf> {
+        let mut one = lock(reading);
+        if one.is_under_way {
+            return Err(one.file.clone());
+        }
+        *one = Reading { is_under_way: true, file: PathBuf::new() };
+        drop(one);
+        Ok(Place(Arc::clone(reading)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.0).is_under_way = false;
+    }
+}
+
+fn lock(reading: &Mutex<Reading>) -> MutexGuard<'_, Reading> {
+    reading.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn shown(file: &Path) -> String {
+    if file.as_os_str().is_empty() { "a file".to_owned() } else { file.display().to_string() }
+}
+
+/// Values that are replaced and that other threads may still use: rules of 100,000 users take 11 ms
+/// to free. The owner keeps a reference to each, so that no other thread has the last one.
+#[derive(Debug, Default)]
+pub struct Retired(Vec<Arc<dyn Any + Send + Sync>>);
+
+impl Retired {
+    /// Keeps a value that was replaced. One that is kept already is kept once.
+    pub fn keep<T: Any + Send + Sync>(&mut self, value: Arc<T>) {
+        let value: Arc<dyn Any + Send + Sync> = value;
+        if !self.0.iter().any(|kept| Arc::ptr_eq(kept, &value)) {
+            self.0.push(value);
+        }
+    }
+
+    /// Frees the values that nobody else uses any more, on a thread for that.
+    pub fn free(&mut self) {
+        let unused: Vec<_> = self.0.extract_if(.., |value| Arc::strong_count(value) == 1).collect();
+        if !unused.is_empty() {
+            free(unused);
+        }
+    }
+}
+
+/// Drops a value on a thread for that, because a large one takes long.
+pub fn free<T: Send + 'static>(value: T) {
+    // A system that refuses the thread drops the value here.
+    drop(Builder::new().name("homing-free".to_owned()).spawn(move || drop(value)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("an event loop").block_on(work)
+    }
+
+    #[test]
+    fn a_read_that_hangs_is_refused_with_its_file_and_keeps_the_only_place_until_it_ends() {
+        let files = FileThread::new("homing-test", Duration::from_millis(20));
+        let (release, hangs) = mpsc::channel::<()>();
+        let (ends, ended) = mpsc::channel::<()>();
+        let read = move || {
+            opens(Path::new("/net/acl"));
+            let _ends = ends;
+            drop(hangs.recv());
+        };
+        let refused = |error: NotRead| error.to_string();
+        let late = wait(files.run(read)).map_err(refused);
+        let hint = "see if its disk or network file system hangs";
+        assert_eq!(late, Err(format!("/net/acl was not read within 0.02 s; {hint}")));
+        let busy = wait(files.run(|| 1)).map_err(refused);
+        assert_eq!(busy, Err(format!("an earlier read of /net/acl is not done; {hint}")));
+        drop(release);
+        drop(ended.recv());
+        let free = || wait(files.run(|| 2)).ok();
+        let again = std::iter::repeat_with(free).take(10_000).flatten().next();
+        assert_eq!(again, Some(2), "the place is free again");
+    }
+
+    #[test]
+    fn a_read_that_panics_gives_its_place_back() {
+        let files = FileThread::new("homing-test", Duration::from_secs(10));
+        let panics = wait(files.run(|| panic!("as the test wants")));
+        assert!(matches!(panics, Err(NotRead::NoThread(_))), "{panics:?}");
+        assert_eq!(wait(files.run(|| 1)).ok(), Some(1));
+    }
+
+    #[test]
+    fn a_retired_value_is_freed_on_another_thread_once_nobody_else_has_it() {
+        struct Freed(mpsc::Sender<std::thread::ThreadId>);
+        impl Drop for Freed {
+            fn drop(&mut self) {
+                drop(self.0.send(std::thread::current().id()));
+            }
+        }
+        let (freed, who) = mpsc::channel();
+        let (value, mut retired) = (Arc::new(Freed(freed)), Retired::default());
+        retired.keep(Arc::clone(&value));
+        retired.keep(Arc::clone(&value));
+        retired.free();
+        assert_eq!(retired.0.len(), 1, "a shard has it");
+        drop(value);
+        assert!(who.try_recv().is_err(), "the last reference is not that of the shard");
+        retired.free();
+        let thread = who.recv_timeout(Duration::from_secs(10)).expect("it is freed");
+        assert_ne!(thread, std::thread::current().id());
+    }
+}
