@@ -176,7 +176,7 @@ mod tests {
         let read = move || {
             opens(Path::new("/net/acl"));
             let _ends = ends;
-            drop(hangs.recv());
+            let _ = hangs.recv();
         };
         let refused = |error: NotRead| error.to_string();
         let late = wait(files.run(read)).map_err(refused);
@@ -185,7 +185,7 @@ mod tests {
         let busy = wait(files.run(|| 1)).map_err(refused);
         assert_eq!(busy, Err(format!("an earlier read of /net/acl is not done; {hint}")));
         drop(release);
-        drop(ended.recv());
+        let _ = ended.recv();
         let free = || wait(files.run(|| 2)).ok();
         let again = std::iter::repeat_with(free).take(10_000).flatten().next();
         assert_eq!(again, Some(2), "the place is free again");
@@ -204,7 +204,7 @@ mod tests {
         struct Freed(mpsc::Sender<std::thread::ThreadId>);
         impl Drop for Freed {
             fn drop(&mut self) {
-                drop(self.0.send(std::thread::current().id()));
+                let _ = self.0.send(std::thread::current().id());
             }
         }
         let (freed, who) = mpsc::channel();

@@ -194,8 +194,19 @@ pub(super) async fn reload(
         }
         Ok(result)
     });
+    end_of(mode, async { reload.await? }).await
+}
+
+/// Waits for the end of a reload, as long as the answer has time.
+///
+/// # Errors
+/// As the reload; also if a check takes longer.
+async fn end_of(
+    mode: ReloadMode,
+    reload: impl Future<Output = Result<Result<Reloaded, Vec<String>>, Failed>>,
+) -> Result<ReloadEnd, Failed> {
     match (tokio::time::timeout(RELOAD, reload).await, mode) {
-        (Ok(result), _) => Ok(result??.map_or_else(ReloadEnd::Refused, ReloadEnd::Done)),
+        (Ok(result), _) => Ok(result?.map_or_else(ReloadEnd::Refused, ReloadEnd::Done)),
         (Err(_), ReloadMode::Apply) => Ok(ReloadEnd::UnderWay),
         (Err(_), ReloadMode::Check) => Err(Failed::Late),
     }
@@ -269,6 +280,19 @@ mod tests {
     fn an_action_without_an_answer_may_have_been_carried_out() {
         let failed = done(Err(NoAnswer)).expect_err("no answer");
         assert_eq!(failed.kind(), ProblemKind::Unconfirmed);
+    }
+
+    #[test]
+    fn a_reload_that_takes_longer_than_a_request_may_is_under_way_and_a_check_is_late() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("an event loop").block_on(async {
+            let end = end_of(ReloadMode::Apply, std::future::pending()).await;
+            assert!(matches!(end, Ok(ReloadEnd::UnderWay)));
+            let end = end_of(ReloadMode::Check, std::future::pending()).await;
+            assert!(matches!(end, Err(Failed::Late)));
+            let end = end_of(ReloadMode::Apply, std::future::ready(Ok(Err(Vec::new())))).await;
+            assert!(matches!(end, Ok(ReloadEnd::Refused(_))));
+        });
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl AdminServer {
     /// Returns what a reload calls with the configuration that it has put in force.
     pub fn settings_watcher(&self) -> impl Fn(&Config) + Send + use<> {
         let state = self.state.clone();
-        move |config| state.put_in_force(AdminTerms::of(&config.admin))
+        move |config| state.put_in_force(AdminTerms::of(&config.admin), config.admin.credentials_path())
     }
 
     /// Returns the TLS of the addresses, whose files the broker reads again; `None` for plain HTTP.

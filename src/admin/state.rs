@@ -24,6 +24,7 @@ use crate::time::Instant;
 use actix_web::web::Data;
 use arc_swap::ArcSwap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -189,9 +190,10 @@ impl AdminState {
         caller.is_of_socket() || self.credentials().has(caller)
     }
 
-    /// Puts the settings of a reload in force.
-    pub(super) fn put_in_force(&self, terms: AdminTerms) {
+    /// Puts the settings of a reload in force, with the path of the file of credentials.
+    pub(super) fn put_in_force(&self, terms: AdminTerms, credentials: Option<PathBuf>) {
         self.terms.store(Arc::new(terms));
+        self.credentials.follow(credentials);
     }
 
     /// Returns true if nobody may see the payload of a message.

@@ -76,6 +76,15 @@ pub enum Problem {
         rule: &'static str,
     },
 
+    /// A file that a key names cannot be used.
+    #[error("{key}: {why}")]
+    UnusableFile {
+        /// The key.
+        key: &'static str,
+        /// The file and the reason.
+        why: String,
+    },
+
     /// A rule admitted a value that its field cannot hold. This is a fault of the broker.
     #[error("configuration: {0}")]
     Internal(String),

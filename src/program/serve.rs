@@ -10,7 +10,9 @@ use super::output::{complain, failed, say};
 use super::settings::{Settings, configuration_line, read_configuration};
 use homing::broker::{Broker, OpenListener, Signals};
 use homing::clock;
-use homing::config::{Config, KeySources, ListenerAddress, Loaded};
+#[cfg(feature = "admin")]
+use homing::config::Problem;
+use homing::config::{Config, KeySources, ListenerAddress, Loaded, Refusal};
 use homing::file_thread;
 use homing::log::{self, stderr};
 use homing::service;
@@ -58,7 +60,7 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
         Err(error) => return failed(&error),
     };
     let again = settings.clone();
-    broker.read_again_by(Arc::new(move || read_configuration(&again)), sources);
+    broker.read_again_by(Arc::new(move || read_again(&again)), sources);
     warn_of_entrances(broker.listeners());
     warn_of_unproven_names(broker.listeners());
     if let Some(file) = &addresses_file {
@@ -85,6 +87,22 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     }
     stderr::flush();
     code
+}
+
+/// Reads the configuration for a reload, and the files that only the HTTP interface uses.
+///
+/// # Errors
+/// All problems of all layers, or the file of credentials cannot be used.
+fn read_again(settings: &Settings) -> Result<Loaded, Refusal> {
+    let loaded = read_configuration(settings)?;
+    #[cfg(feature = "admin")]
+    if let Some(path) = loaded.config.admin.credentials_path()
+        && let Err(error) = homing::admin::credentials::Credentials::load(&path)
+    {
+        let why = error.to_string();
+        return Err(Refusal(vec![Problem::UnusableFile { key: "admin.credentials", why }]));
+    }
+    Ok(loaded)
 }
 
 /// Writes the addresses of the listeners to a file, those for plain MQTT first.

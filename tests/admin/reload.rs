@@ -1,6 +1,6 @@
 //! The configuration read again while the broker runs.
 
-use crate::api::ctl;
+use crate::api::{ctl, token};
 use crate::http::{LOCAL, request, serve_with};
 use crate::support::process::Process;
 use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, Version, now, until};
@@ -140,6 +140,28 @@ fn the_values_in_force_have_their_sources_and_one_that_waits_for_a_restart_is_pe
         text.contains("expiry.tick") && text.contains("runtime.threads") && !text.contains("keep_alive"),
         "{text}"
     );
+}
+
+#[test]
+fn the_file_of_credentials_is_another_one_after_a_reload_and_must_be_right() {
+    let files = tempfile::tempdir().expect("a directory");
+    let [old, new] = ["old", "new"].map(|name| files.path().join(name));
+    let [of_old, of_new] = [&old, &new].map(|file| token(file, "viewer"));
+    let named = |file: &Path| format!("[admin]\ncredentials = {file:?}\n");
+    let broker = Configured::start(&named(&old));
+    let status = |token: &str| {
+        let headers = format!("{LOCAL}Authorization: Bearer {token}\r\n");
+        request(broker.admin, "GET", "/api/v1/me", &headers).0
+    };
+    assert_eq!((status(&of_old), status(&of_new)), (200, 401));
+    broker.write(&named(&files.path().join("missing")));
+    let (code, text) = broker.ctl(&["reload"]);
+    assert!(code == Some(2) && text.contains("admin.credentials: "), "{text}");
+    assert_eq!(status(&of_old), 200);
+    broker.write(&named(&new));
+    let (code, text) = broker.ctl(&["reload"]);
+    assert!(code == Some(0) && text.starts_with("live     admin.credentials"), "{text}");
+    assert_eq!((status(&of_old), status(&of_new)), (401, 200));
 }
 
 #[test]

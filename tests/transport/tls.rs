@@ -4,6 +4,7 @@ use crate::kit::{self, CONNACK, CONNECT, Pki};
 use crate::support::{self, Connect, V5, V311, Will, password_file};
 use homing::broker::Broker;
 use homing::config::{AnonymousClients, Listener, ListenerTls};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{ErrorKind, Read, Write};
@@ -384,4 +385,30 @@ fn renewed_files_are_used_without_a_signal_and_broken_ones_change_nothing() {
     pki.write("server.pem", "no certificate");
     broker.check_tls_files();
     assert_eq!(certificate(), Some(renewed));
+}
+
+/// A FIFO that nobody writes to stands for a file on a dead network file system.
+#[test]
+fn clients_connect_while_the_look_at_the_certificates_hangs() {
+    let pki = Pki::new();
+    pki.server("server", &["localhost"]);
+    let broker = kit::start(vec![listener(pki.tls()), kit::listener()]);
+    let (file, good) = (pki.path("server.pem"), std::fs::read(pki.path("server.pem")).unwrap());
+    std::fs::remove_file(&file).unwrap();
+    mknodat(CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    std::thread::scope(|scope| {
+        let look = scope.spawn(|| broker.check_tls_files());
+        let writer = support::until("a look at the certificate", || {
+            rustix::fs::open(&file, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok()
+        });
+        let [tls, plain] = [broker.addresses()[0], broker.addresses()[1]];
+        kit::connect(&mut kit::dial(plain));
+        kit::connect(&mut kit::tls_client(pki.client_config(None), "localhost", kit::dial(tls)));
+        // The next read is of the file again.
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, &good).unwrap();
+        rustix::io::write(&writer, &good).unwrap();
+        drop(writer);
+        look.join().unwrap();
+    });
 }

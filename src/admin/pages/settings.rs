@@ -69,7 +69,8 @@ struct ReloadReport {
 
 impl ReloadReport {
     fn of(mode: ReloadMode, end: ReloadEnd) -> ReloadReport {
-        let short = |title, mistakes| ReloadReport { title, mistakes, changes: Vec::new(), notes: Vec::new() };
+        let short =
+            |title, mistakes| ReloadReport { title, mistakes, changes: Vec::new(), notes: Vec::new() };
         let reloaded = match end {
             ReloadEnd::Done(reloaded) => reloaded,
             ReloadEnd::Refused(mistakes) => {

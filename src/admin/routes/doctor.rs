@@ -27,8 +27,7 @@ async fn look(state: &AdminState) -> Vec<Finding> {
                 .advise("Ask again; if it stays, see if a disk or a network file system hangs"),
         ],
         Err(error) => vec![
-            Finding::fail("files", error.to_string())
-                .advise("See if a disk or a network file system hangs"),
+            Finding::fail("files", error.to_string()).advise("See if a disk or a network file system hangs"),
         ],
     }
 }

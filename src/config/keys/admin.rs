@@ -48,7 +48,8 @@ section! {
         /// it changes. Without the file only /healthz, /readyz, and on this machine /metrics, are
         /// answered over TCP.
         credentials: String = String::new(),
-            ValueType::Path.or("off", "no file");
+            ValueType::Path.or("off", "no file"),
+            reload: Live;
         /// Names by which browsers and tools reach the interface over TCP, such as
         /// "broker.example.com", without a port. Loopback and the addresses of the interface need
         /// no entry. A request with another Host is refused, so that no foreign web page can speak
