@@ -122,8 +122,11 @@ impl Layers {
         Layers { ws: Some(ws), ..self }
     }
 
-    /// Opens wire bytes: appends the MQTT bytes in them to `plain`, and replies (pong, close frame,
-    /// alert) to `out`. The caller sends `out` even after an error.
+    /// Opens wire bytes: appends the MQTT bytes in them to `plain`, and replies (pong, alert; a
+    /// close frame after an error) to `out`. The caller sends `out` even after an error.
+    ///
+    /// After a close frame of the peer, [`Layers::seal`] still seals. [`Layers::close`] replies to
+    /// it, once everything before it is handled.
     ///
     /// A pong is appended only if `out` was empty: while older bytes wait for the socket, the
     /// newest ping waits too. So a client that pings and does not read makes `out` grow by one pong
@@ -152,7 +155,7 @@ impl Layers {
                 ws.reply_to_ping(out);
             }
             plain.extend_from_slice(wire.get(..kept).unwrap_or_default());
-            return Ok(OpenedWire { used: wire.len(), closed: ws.is_closed() });
+            return Ok(OpenedWire { used: wire.len(), closed: ws.is_read_closed() });
         };
         let start = plain.len();
         let opened = tls.open(wire, plain, out)?;
@@ -169,7 +172,7 @@ impl Layers {
             tls.close(out);
             return Err(error.into());
         }
-        Ok(OpenedWire { used: opened.used, closed: opened.closed || ws.is_closed() })
+        Ok(OpenedWire { used: opened.used, closed: opened.closed || ws.is_read_closed() })
     }
 
     /// Appends the reply to the newest ping of WebSocket that waits, if there is one. Called when
@@ -190,8 +193,7 @@ impl Layers {
     /// MQTT bytes sealed.
     ///
     /// With WebSocket, one call makes one binary frame. With TLS, a record has up to 16 KiB, or the
-    /// configured record size. Returns 0 after the connection was closed by either side's close
-    /// frame, or by [`Layers::close`].
+    /// configured record size. Returns 0 after [`Layers::close`] or an error of [`Layers::open`].
     pub fn seal(&mut self, pieces: &[IoSlice<'_>], out: &mut Vec<u8>) -> usize {
         let whole: usize = pieces.iter().map(|piece| piece.len()).sum();
         let len = whole.min(SEAL_MAX);
@@ -215,8 +217,8 @@ impl Layers {
         }
     }
 
-    /// Appends to `out` what ends the connection in order: a WebSocket close frame with code 1000
-    /// and TLS's close_notify. A second call appends nothing.
+    /// Appends to `out` what ends the connection in order: a WebSocket close frame, with the peer's
+    /// code or 1000, and TLS's close_notify. A second call appends nothing.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         let mut frame = Vec::new();
         if let Some(ws) = &mut self.ws {
@@ -240,7 +242,7 @@ impl Layers {
     /// Returns true if the peer closed its side by a WebSocket close frame or by close_notify.
     pub fn is_peer_closed(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_peer_closed())
-            || self.ws.as_ref().is_some_and(Ws::is_closed)
+            || self.ws.as_ref().is_some_and(Ws::is_read_closed)
     }
 
     /// Returns true if a part of a WebSocket frame has come, and its rest has not.

@@ -1,6 +1,8 @@
 //! MQTT over WebSocket, plain and over TLS, and requests that are refused.
 
 use crate::kit::{self, CONNACK, CONNECT, Pki};
+use crate::support::wire::packet;
+use crate::support::{Connect, V311, Will};
 use homing::config::Listener;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -171,6 +173,58 @@ fn a_packet_may_be_split_over_frames_and_frames_may_hold_several() {
         Message::Pong(payload) => assert_eq!(&*payload, b"anybody?"),
         other => panic!("{other:?}"),
     }
+}
+
+/// A client sends publications, DISCONNECT and a close frame at once. All of them count, also those
+/// for which it has to wait.
+fn ends_in_order(configure: impl FnOnce(&mut homing::config::Config), publications: usize, payload: usize) {
+    let broker = kit::start_with(vec![listener(), kit::listener()], |config| {
+        // With two threads the marker below could overtake what came from the other thread.
+        config.runtime.threads = 1;
+        configure(config);
+    });
+    let (address, plain) = (broker.addresses()[0], broker.addresses()[1]);
+    let mut watcher = kit::dial(plain);
+    kit::connect(&mut watcher);
+    // SUBSCRIBE with identifier 1 to "t/#", QoS 0.
+    watcher.write_all(b"\x82\x08\0\x01\0\x03t/#\0").expect("open");
+    assert_eq!(kit::read(&mut watcher, 5), b"\x90\x03\0\x01\0");
+
+    let mut client = Stream::new(upgrade(kit::dial(address), address, "/mqtt", None).expect("an upgrade"));
+    let connect = Connect::new(V311, "w").keep_alive(0).will(Will::new("t/w", "gone"));
+    client.write_all(&connect.encode()).expect("open");
+    assert_eq!(kit::read(&mut client, 4), CONNACK);
+    for id in 1..=publications {
+        let body = [&b"\0\x03t/q"[..], &u16::try_from(id).expect("few").to_be_bytes(), &vec![b'x'; payload]];
+        client.write_all(&packet(0x32, &body.concat())).expect("open");
+    }
+    client.write_all(&[0xE0, 0]).expect("open");
+    client.socket.close(None).expect("open");
+    // The broker replies when it has handled all that came before.
+    client.read_to_end(&mut Vec::new()).expect("a close frame");
+
+    let marker = b"\x30\x08\0\x03t/mend";
+    watcher.write_all(marker).expect("open");
+    for number in 1..=publications {
+        let (first, body) = kit::packet(&mut watcher);
+        assert_eq!((first, &body[..5]), (0x30, &b"\0\x03t/q"[..]), "publication {number}");
+    }
+    assert_eq!(kit::packet(&mut watcher), (0x30, marker[2..].to_vec()), "no will");
+}
+
+#[test]
+fn everything_before_a_close_frame_is_handled() {
+    ends_in_order(|_| {}, 3_000, 10);
+}
+
+#[test]
+fn large_publications_before_a_close_frame_are_handled() {
+    ends_in_order(|_| {}, 12, 200_000);
+}
+
+#[test]
+fn publications_above_the_rate_before_a_close_frame_are_handled() {
+    ends_in_order(|config| config.limits.messages_per_second = 100, 150, 10);
 }
 
 #[test]

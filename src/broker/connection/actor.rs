@@ -262,8 +262,12 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
 
     /// Ends the connection after the last byte of the client.
     fn end_of_stream(&mut self) {
-        // The client may have closed its side alone, and still read the answers.
+        // The client may have closed its side alone, and still read the answers. A WebSocket client
+        // waits for the reply to its close frame.
         self.driver.flush_connection(self.id);
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.transport().close_layers();
+        }
         self.gone("closed by the peer");
     }
 

@@ -54,6 +54,9 @@ enum FramePhase {
         /// True if a fragmented message continues after this frame.
         in_message: bool,
     },
+    /// The client sent a close frame, and the owner has not replied yet. The owner first handles
+    /// what came before, and may still send (RFC 6455 5.5.1).
+    PeerClosed { code: Option<[u8; 2]> },
     /// A close frame was sent. Nothing follows in either direction.
     Closed,
 }
@@ -122,7 +125,7 @@ impl Ws {
     }
 
     /// Takes frames out of `bytes`: moves their payload to the front of `bytes`, unmasked, and
-    /// returns its length. Appends the reply to a close frame to `out`.
+    /// returns its length. [`Ws::close`] replies to a close frame.
     ///
     /// All of `bytes` is used; the state keeps a header that is not whole, and the newest ping for
     /// [`Ws::reply_to_ping`]. Bytes after a close frame are ignored.
@@ -132,7 +135,7 @@ impl Ws {
     /// A frame that the standard or MQTT forbids. The close frame with its code is in `out`, and
     /// the payload before it is lost. The state is closed.
     pub fn open(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) -> Result<usize, FrameError> {
-        let result = self.take_frames(bytes, out);
+        let result = self.take_frames(bytes);
         if let Err(error) = result {
             self.close_with(&error.code.to_be_bytes(), out);
         }
@@ -148,7 +151,12 @@ impl Ws {
         }
     }
 
-    /// True after a close frame in either direction.
+    /// True after a close frame in either direction: nothing more is opened.
+    pub fn is_read_closed(&self) -> bool {
+        matches!(self.phase, FramePhase::PeerClosed { .. } | FramePhase::Closed)
+    }
+
+    /// True after a close frame of the broker: nothing more may be sent.
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, FramePhase::Closed)
     }
@@ -158,7 +166,7 @@ impl Ws {
         match self.phase {
             FramePhase::Header { len, .. } => len > 0,
             FramePhase::Payload { left, .. } => left > 0,
-            FramePhase::Closed => false,
+            FramePhase::PeerClosed { .. } | FramePhase::Closed => false,
         }
     }
 
@@ -167,16 +175,20 @@ impl Ws {
         header(BINARY, len)
     }
 
-    /// Appends a close frame with code 1000 to `out`, unless one was sent before.
+    /// Appends a close frame to `out`, unless one was sent before. Its code is that of the client's
+    /// close frame, which RFC 6455 5.5.1 wants echoed, or 1000.
     pub fn close(&mut self, out: &mut Vec<u8>) {
-        self.close_with(&NORMAL.to_be_bytes(), out);
+        match self.phase {
+            FramePhase::PeerClosed { code } => self.close_with(code.as_ref().map_or(&[], |c| c), out),
+            _ => self.close_with(&NORMAL.to_be_bytes(), out),
+        }
     }
 
-    fn take_frames(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) -> Result<usize, FrameError> {
+    fn take_frames(&mut self, bytes: &mut [u8]) -> Result<usize, FrameError> {
         let (mut read, mut kept) = (0, 0);
         while read < bytes.len() {
             match &mut self.phase {
-                FramePhase::Closed => break,
+                FramePhase::PeerClosed { .. } | FramePhase::Closed => break,
                 FramePhase::Header { .. } => {
                     read += self.take_header(bytes.get(read..).unwrap_or_default())?;
                 }
@@ -202,7 +214,7 @@ impl Ws {
                     }
                 }
             }
-            self.end_frame(out)?;
+            self.end_frame()?;
         }
         Ok(kept)
     }
@@ -271,7 +283,7 @@ impl Ws {
     }
 
     /// Leaves a payload of which the last byte has arrived.
-    fn end_frame(&mut self, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    fn end_frame(&mut self) -> Result<(), FrameError> {
         let FramePhase::Payload { left: 0, purpose, in_message, .. } = self.phase else { return Ok(()) };
         self.phase = FramePhase::start(in_message);
         if purpose != Purpose::Control {
@@ -280,9 +292,8 @@ impl Ws {
         if let Some(control) = &mut self.control {
             control.whole = true;
             if control.opcode == CLOSE {
-                // 5.5.1: the reply echoes the code that was received.
-                let code = control.close_code()?;
-                self.close_with(code.as_ref().map_or(&[], |code| code.as_slice()), out);
+                self.phase = FramePhase::PeerClosed { code: control.close_code()? };
+                self.control = None;
             }
         }
         Ok(())

@@ -123,8 +123,12 @@ fn a_close_frame_is_echoed_and_ends_the_stream() {
     ] {
         let mut ws = Ws::new();
         let wire = [frame(FIN | BINARY, b"last"), frame(FIN | CLOSE, sent), frame(FIN | TEXT, b"x")].concat();
-        let (plain, out) = open(&mut ws, &wire, usize::MAX).unwrap();
-        assert_eq!((plain.as_slice(), out.as_slice()), (&b"last"[..], reply));
+        let (plain, mut out) = open(&mut ws, &wire, usize::MAX).unwrap();
+        assert_eq!((plain.as_slice(), out.as_slice()), (&b"last"[..], &b""[..]));
+        assert!(ws.is_read_closed() && !ws.is_closed(), "the owner may still send");
+        ws.close(&mut out);
+        ws.close(&mut out);
+        assert_eq!(out, reply);
         assert!(ws.is_closed());
     }
     for code in [0, 999, 1004, 1005, 1006, 1015, 2999, 5000_u16] {
@@ -262,7 +266,9 @@ proptest! {
         let wire = std::mem::take(&mut client.get_mut().outgoing);
         let mut ws = Ws::new();
         let (plain, mut out) = open(&mut ws, &wire, chunk).unwrap();
-        prop_assert!(plain == expected && ws.is_closed());
+        prop_assert!(plain == expected && ws.is_read_closed());
+        ws.reply_to_ping(&mut out);
+        ws.close(&mut out);
         out.splice(0..0, expected.chunks(40_000).flat_map(|part| {
             let (header, len) = Ws::header(part.len());
             [&header[..len], part].concat()
