@@ -2,8 +2,9 @@
 //! that are not valid any more. Only the driver knows the sockets.
 
 use super::ShardDriver;
+
 use crate::access::bans::{Ban, BanList};
-use crate::broker::connection::{PeerAddress, Transport};
+use crate::broker::connection::{ConnectionHandle, PeerAddress, Transport};
 use crate::broker::message::{BansChanged, TlsChanged};
 use crate::clock;
 use crate::mqtt::packet::ReasonCode;
@@ -15,8 +16,9 @@ use std::sync::Arc;
 /// Slots of connections that are checked in one go. A check takes 10 us with a certificate.
 const CONNECTIONS_AT_ONCE: usize = 256;
 
-/// Slots of connections whose certificates are checked in one go. A check takes 50 us.
-const CHAINS_AT_ONCE: usize = 64;
+/// The time for which certificates are checked in one go. A check takes 50 us for an ordinary chain
+/// and up to 2 ms for the most costly one that is looked at.
+const CHECK_NANOS: u64 = 2_000_000;
 
 impl ShardDriver {
     /// Puts new bans in force, and disconnects the clients that are banned now. Checks up to
@@ -45,9 +47,8 @@ impl ShardDriver {
         (is_left && is_newest).then_some(end)
     }
 
-    /// Checks the certificates of the clients in up to [`CHAINS_AT_ONCE`] slots again. Disconnects
-    /// those that are not valid any more. Returns the first slot that is left, or `None` if none
-    /// is.
+    /// Checks the certificates of clients again, for up to [`CHECK_NANOS`]. Disconnects those that
+    /// are not valid any more. Returns the first slot that is left, or `None` if none is.
     pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
         let TlsChanged { listener, server, listeners, from } = change;
         if *from == 0 {
@@ -61,16 +62,19 @@ impl ShardDriver {
             return None;
         }
         let unix_ms = clock::unix_millis();
-        let mut refused = Vec::new();
-        let end = from + CHAINS_AT_ONCE;
+        let (mut refused, mut next) = (Vec::new(), *from);
         let is_left = {
-            let handles = self.handles.borrow();
-            for handle in handles.range(*from..end).filter(|handle| handle.peer.listener() == *listener) {
-                if let Err(error) = handle.transport().check_chain(server, unix_ms) {
+            let (handles, began) = (self.handles.borrow(), clock::nanos());
+            while next < handles.slots() && clock::nanos() - began < CHECK_NANOS {
+                let of_listener = |handle: &&ConnectionHandle<_>| handle.peer.listener() == *listener;
+                if let Some(handle) = handles.range(next..next + 1).find(of_listener)
+                    && let Err(error) = handle.transport().check_chain(server, unix_ms)
+                {
                     refused.push((handle.id, error));
                 }
+                next += 1;
             }
-            end < handles.slots()
+            next < handles.slots()
         };
         self.in_new_turn(|shard, now| {
             for (id, error) in refused {
@@ -78,7 +82,7 @@ impl ShardDriver {
                 shard.disconnect(now, id, Some(ReasonCode::NOT_AUTHORIZED), cause);
             }
         });
-        is_left.then_some(end)
+        is_left.then_some(next)
     }
 
     /// Checks the certificate of a client whose TLS handshake may be older than the TLS of its

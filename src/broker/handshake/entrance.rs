@@ -122,6 +122,7 @@ fn websocket_rules(listener: &Listener, is_loopback: bool) -> Option<UpgradeRule
             Some(list) => Origins::Listed(list.clone()),
         },
         is_loopback: is_loopback && is_tcp,
+        has_tls: listener.tls.is_some(),
     })
 }
 

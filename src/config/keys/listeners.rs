@@ -52,7 +52,8 @@ section! {
     /// `protocol` is "mqtt" or "websocket". A WebSocket has the path `websocket_path` ("/mqtt"; "*"
     /// accepts any). `origins` lists the web pages that may connect, such as app.example.com with
     /// https:// before it; "*" accepts any. Without it only pages of the same host may, and
-    /// programs that are no browser.
+    /// programs that are no browser. Without TLS that host is an address or a private name, such
+    /// as plc-7 or plc-7.local: DNS rebinding can forge a public name.
     ///
     /// `proxy_protocol` is for a listener behind HAProxy or another proxy: "v1", "v2" or "any".
     /// Each connection must begin with a PROXY header, and the address in it counts as the

@@ -8,6 +8,7 @@ use rustls::{AlertDescription, ClientConfig, HandshakeKind};
 use tempfile::TempDir;
 
 use super::*;
+use crate::clock;
 use crate::net::layers::{LayerError, Layers};
 use crate::net::tls::config::{AdmittedClient, TlsServer};
 use crate::net::tls::identity::NoIdentity;
@@ -299,4 +300,35 @@ fn a_client_without_a_certificate_does_not_survive_a_reload_that_requires_one() 
     let (admitted, _) = connect(&bench.load(), bench.config(None)).unwrap();
     bench.settings.client_certificates = ClientCertificates::Required;
     assert_eq!(bench.load().check(&admitted.tls, NOW), Err(ChainError::NoCertificate));
+}
+
+/// Returns `subjects.len()` intermediates with these subjects. Each claims to be issued by the next
+/// subject, and the last one by an authority of the listener. No signature is right.
+fn forged(subjects: &[&str]) -> Vec<CertificateDer<'static>> {
+    let issuers = subjects.iter().skip(1).copied().chain(["test root"]);
+    let forge = |(subject, issuer): (&&str, &str)| Authority::new(issuer).authority(subject);
+    subjects.iter().zip(issuers).map(forge).map(|forged| forged.0.der().clone()).collect()
+}
+
+#[test]
+fn a_chain_of_many_paths_is_refused_before_it_is_verified() {
+    let roots = Arc::new(Authority::new("test root").roots());
+    let rules = ClientRules { required: true, crl_check: CrlCheck::Leaf, dates: true };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = ClientVerifier::new(roots, Vec::new(), rules, provider).unwrap();
+    let refusal = |subjects: &[&str]| {
+        let leaf = Authority::new(subjects[0]).client("guest");
+        let chain: Vec<_> = std::iter::once(leaf.certificate.clone()).chain(forged(subjects)).collect();
+        let began = clock::nanos();
+        let refusal = verifier.check(&chain, NOW).unwrap_err().to_string();
+        (refusal, clock::nanos() - began)
+    };
+    let long = ["a"; 70];
+    assert!(refusal(&long).0.contains("more than 8 intermediate certificates"), "{:?}", refusal(&long));
+    let twins = refusal(&["a"; 8]).0;
+    assert!(twins.contains("more than 2 intermediate certificates have the subject"), "{twins}");
+    // The worst that is looked at. It took 100 ms without the bound on twins.
+    let (why, took) = refusal(&["a", "a", "a", "b", "c", "d", "e", "f"]);
+    assert!(why.contains("BadSignature") || why.contains("UnknownIssuer"), "{why}");
+    assert!(took < 200_000_000, "{took} ns");
 }

@@ -37,6 +37,8 @@ pub struct UpgradeRules {
     /// True if the listener is bound to a loopback address. `Host` must be a loopback name then:
     /// with DNS rebinding, a page of another host reaches localhost under the name of that host.
     pub is_loopback: bool,
+    /// True if the listener has TLS: then the certificate proves the name in `Host` to a browser.
+    pub has_tls: bool,
 }
 
 /// The web pages that may connect, by `Origin` (RFC 6454). A request without `Origin` is not from a
@@ -45,7 +47,8 @@ pub struct UpgradeRules {
 pub enum Origins {
     /// Every page.
     Any,
-    /// A page of the host that the request names in `Host`; the port may differ.
+    /// A page of the host that the request names in `Host`; the port may differ. Without TLS, a
+    /// page of a host with a public name must be listed, because DNS rebinding can forge the name.
     SameHost,
     /// The pages of these origins, for example `https://app.example.com`.
     Listed(Vec<String>),
@@ -307,6 +310,10 @@ impl<'b> Headers<'_, 'b> {
             ));
         }
         let Some(origin) = self.single("Origin", "Origin is in the request twice")? else { return Ok(()) };
+        let rebinding = UpgradeError::Forbidden(
+            "the page's host has a public name, which DNS rebinding can forge without TLS: \
+             list the Origin in the listener's origins",
+        );
         let allowed = match &rules.origins {
             Origins::Any => true,
             Origins::Listed(list) => {
@@ -314,8 +321,16 @@ impl<'b> Headers<'_, 'b> {
                 list.iter().any(|listed| listed == "*" || same(listed))
             }
             Origins::SameHost => {
-                let page = origin.split_once("://").map(|(_, authority)| host_name(authority));
-                page.is_some_and(|page| !page.is_empty() && page.eq_ignore_ascii_case(host_name(host)))
+                let (scheme, authority) = origin.split_once("://").unwrap_or_default();
+                let page = host_name(authority);
+                let is_same = !page.is_empty() && page.eq_ignore_ascii_case(host_name(host));
+                // A browser does not let a page of https open an unencrypted WebSocket. So a proxy
+                // with the certificate of this name is in between.
+                let is_proven = rules.has_tls || scheme.eq_ignore_ascii_case("https");
+                if is_same && !is_proven && !is_private_name(page) {
+                    return Err(rebinding);
+                }
+                is_same
             }
         };
         match allowed {
@@ -381,6 +396,16 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host.ends_with(".localhost")
         || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Returns true for a host that no public DNS name can stand for: an address, a name of one label,
+/// and the domains kept for private networks (RFC 6762, RFC 8375, and ICANN for `internal`).
+fn is_private_name(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    let private = [".local", ".internal", ".home.arpa", ".localhost"];
+    host.parse::<IpAddr>().is_ok()
+        || !host.contains('.')
+        || private.iter().any(|domain| host.ends_with(domain))
 }
 
 /// Returns the value of Sec-WebSocket-Accept (RFC 6455 4.2.2). SHA-1 protects nothing here.

@@ -8,7 +8,7 @@ use tungstenite::client::IntoClientRequest as _;
 use super::*;
 
 fn rules() -> UpgradeRules {
-    UpgradeRules { path: "/mqtt".to_owned(), origins: Origins::Any, is_loopback: false }
+    UpgradeRules { path: "/mqtt".to_owned(), origins: Origins::Any, is_loopback: false, has_tls: false }
 }
 
 /// The request of RFC 6455 1.3 with MQTT's subprotocol; each change replaces text in it.
@@ -167,6 +167,10 @@ fn the_origin_decides_which_pages_may_connect() {
         ("https://app.example.com", "broker.example.com", 403, 101),
         ("https://APP.example.com", "app.example.com:443", 101, 101),
         ("http://app.example.com", "x", 403, 403),
+        ("http://rebound.example", "rebound.example:9001", 403, 403),
+        ("http://192.0.2.7", "192.0.2.7:9001", 101, 403),
+        ("http://plc-7", "plc-7:9001", 101, 403),
+        ("http://plc-7.local", "PLC-7.local:9001", 101, 403),
         ("https://evil.example", "localhost:9001", 403, 403),
         ("http://[::1]:80", "[::1]:9001", 101, 403),
         ("null", "null", 403, 403),
@@ -288,4 +292,11 @@ fn a_peer_that_passes_a_request_on_is_not_the_client() {
             assert_eq!(client(&text, forwarding), expected, "{header}");
         }
     }
+}
+
+#[test]
+fn a_certificate_proves_the_name_of_a_page_of_the_same_host() {
+    let rules = UpgradeRules { origins: Origins::SameHost, has_tls: true, ..rules() };
+    let host = "broker.example.com\r\nOrigin: http://broker.example.com";
+    assert_eq!(status(&[("server.example.com", host)], &rules), 101);
 }

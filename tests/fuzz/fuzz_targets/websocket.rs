@@ -21,6 +21,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
             _ => Origins::Listed(vec!["https://app.example.com".to_owned()]),
         },
         is_loopback: selector & 16 != 0,
+        has_tls: selector & 32 != 0,
     };
     let trusted = TrustedProxies::new(vec!["10.0.0.0/8".parse().expect("a network")]);
     let start: &[u8] = if selector & 1 == 0 { REQUEST } else { b"" };
