@@ -37,6 +37,26 @@ pub struct SendPolicy {
     pub in_flight: u16,
 }
 
+impl SendPolicy {
+    /// Returns the bytes in an outbox after which QoS 0 is dropped while a message of QoS 1 or 2
+    /// waits. The other half of the outbox is for what is owed.
+    pub fn at_most_once_share(&self) -> usize {
+        self.outbox / 2
+    }
+
+    /// Returns the bytes in an outbox after which the client's requests wait. It is more than
+    /// [`Self::outbox`], so that a long queue does not keep the client from publishing.
+    pub fn request_room(&self) -> usize {
+        self.outbox.saturating_add(self.outbox / 16)
+    }
+
+    /// Returns the bytes in an outbox after which no PINGREQ, PUBREC or PUBREL is answered. The
+    /// answers of two or four bytes have room that nothing else takes.
+    pub fn answer_room(&self) -> usize {
+        self.outbox.saturating_add(self.outbox / 8)
+    }
+}
+
 /// The operator's bounds on what a CONNECT requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectPolicy {

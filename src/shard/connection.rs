@@ -3,10 +3,10 @@
 //!
 //! The connection actor of [`crate::broker`] owns the socket, and this value belongs to the shard.
 //! A connection has no session before CONNECT is accepted, and none after a take-over. The Keep
-//! Alive does not run while a connection is paused, because the broker does not read then.
+//! Alive does not run while a connection is paused, because the broker may not read then.
 
 use crate::access::bans::Ban;
-use crate::access::meter::TrafficMeter;
+use crate::access::meter::{RateMeter, TrafficMeter, TrafficRates};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::packet::ProtocolVersion;
@@ -18,6 +18,7 @@ use crate::session::wire::Wire;
 use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
 use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::pending_exchange::{ExchangeEnd, PendingExchange};
+use crate::shard::read_ahead::Search;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
@@ -49,7 +50,7 @@ pub struct Connection {
     rare: Option<Box<Rare>>,
     /// The time of the last packet, and the Keep Alive.
     pub keep_alive: KeepAlive,
-    /// The reasons why the connection is not read.
+    /// The reasons why the client's requests wait.
     pub pauses: Pauses,
     /// True if the connection is in the shard's dirty list.
     pub dirty: bool,
@@ -98,6 +99,8 @@ pub struct Rare {
 pub struct MeteredTraffic {
     /// The meters.
     pub meter: TrafficMeter,
+    /// The meter of acknowledgements that were handled during a pause for the rate.
+    ahead: RateMeter,
     /// The time at which the pause for the rate ends. Without such a pause, the time at which the
     /// last one ended; [`Instant::ZERO`] before the first.
     pub until: Instant,
@@ -112,12 +115,32 @@ const LOOK: Duration = Duration::from_secs(1);
 impl MeteredTraffic {
     /// Returns the meters of a client that has sent nothing.
     pub fn new(now: Instant) -> MeteredTraffic {
-        MeteredTraffic { meter: TrafficMeter::new(now), until: Instant::ZERO, look: Instant::ZERO }
+        MeteredTraffic {
+            meter: TrafficMeter::new(now),
+            ahead: RateMeter::new(now),
+            until: Instant::ZERO,
+            look: Instant::ZERO,
+        }
     }
 
     /// Pauses the client until `due`.
     pub fn pause(&mut self, now: Instant, due: Instant) {
         (self.until, self.look) = (due, now + LOOK);
+    }
+
+    /// Charges an acknowledgement that is handled during the pause, and extends the pause. Returns
+    /// false, and charges nothing, if the acknowledgements alone are above the rate. The next look
+    /// is then at the time from which one may be handled.
+    pub(crate) fn charge_ahead(&mut self, now: Instant, rates: TrafficRates, bytes: usize) -> bool {
+        let Some(rate) = rates.bytes else { return true };
+        let due = self.ahead.due(rate);
+        if due > now {
+            self.look = self.look.min(due);
+            return false;
+        }
+        self.ahead.charge(now, rate, bytes as u64);
+        self.until = self.until.max(self.meter.charge(now, rates, 0, bytes as u64));
+        true
     }
 }
 
@@ -129,13 +152,21 @@ pub struct Partial {
     /// The time of the last byte of a partial packet, and the maximum time until the next byte.
     /// `None` if no byte is expected.
     awaited: Option<(Instant, Duration)>,
+    /// The search for acknowledgements in the bytes behind a pause.
+    pub(crate) search: Search,
     /// True if the connection is in the shard's list of large partial packets.
     pub listed: bool,
 }
 
 impl Default for Partial {
     fn default() -> Partial {
-        Partial { bytes: Vec::new(), charge: Charge::NONE, awaited: None, listed: false }
+        Partial {
+            bytes: Vec::new(),
+            charge: Charge::NONE,
+            awaited: None,
+            search: Search::default(),
+            listed: false,
+        }
     }
 }
 
@@ -161,7 +192,7 @@ impl Partial {
     /// Removes and returns the bytes. No further byte is expected then.
     pub fn take(&mut self) -> Vec<u8> {
         self.charge.set(0);
-        self.awaited = None;
+        (self.awaited, self.search) = (None, Search::default());
         std::mem::take(&mut self.bytes)
     }
 }
@@ -258,6 +289,18 @@ impl Connection {
     /// Returns the number of bytes that were read and not handled.
     pub fn partial_len(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.partial.bytes.len())
+    }
+
+    /// Returns true if bytes were read that nobody has looked at. Acknowledgements may be among
+    /// them.
+    pub(crate) fn has_unsearched(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.partial.search.is_unfinished)
+    }
+
+    /// Returns true if requests wait behind a pause, and acknowledgements are handled meanwhile.
+    #[inline]
+    pub(crate) fn reads_ahead(&self) -> bool {
+        self.pauses.hold_requests() && self.phase == Phase::Established
     }
 
     /// Returns the number of bytes that were read and not handled, with those of a CONNECT whose
@@ -357,13 +400,6 @@ impl Connection {
         if let Some(metered) = self.rare.as_mut().and_then(|rare| rare.metered.as_mut()) {
             metered.look = now + LOOK;
         }
-    }
-
-    /// Returns true if the client is paused for its rate, or was so within the last `tick`. Then
-    /// its acknowledgements may have come, and are not read yet.
-    pub(crate) fn is_held_back(&self, now: Instant, tick: Duration) -> bool {
-        let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
-        self.pauses.has(Pause::Rate) || metered.is_some_and(|metered| now < metered.until + tick)
     }
 
     /// Begins to wait for the decision of the authenticator. Nothing more is read meanwhile.

@@ -3,6 +3,7 @@
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::shard::connection::{Connection, FIRST_READ_SIZE, Pause, Phase};
 use crate::shard::core::Core;
+use crate::shard::read_ahead;
 use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
 
@@ -25,16 +26,29 @@ impl<'a> ConnectionView<'a> {
         self.core.connections.get(self.id).is_some_and(|c| c.partial_len() > 0)
     }
 
-    /// Returns true if the connection exists and is not paused, so that its socket is read.
+    /// Returns true if the connection exists and is not paused, so that all its packets are handled.
     pub fn reads(self) -> bool {
-        self.read_size() > 0
+        self.core.connections.get(self.id).is_some_and(|c| !c.pauses.any())
+    }
+
+    /// Returns true if packets of the client wait in the shard behind a pause. The end of its stream
+    /// comes after them.
+    pub fn has_waiting(self) -> bool {
+        self.has_unread() && !self.reads()
     }
 
     /// Returns the most bytes that are read from the socket at once; 0 if it is not read. A client
-    /// that is not connected yet gets little memory.
+    /// that is not connected yet gets little memory, and one whose requests wait gets little more.
     pub fn read_size(self) -> usize {
         match self.core.connections.get(self.id) {
-            Some(connection) if connection.pauses.any() => 0,
+            Some(connection) if connection.pauses.any() => {
+                let is_short = || self.core.shared.budget.is_nearly_exceeded();
+                if connection.reads_ahead() {
+                    read_ahead::room(connection.partial_len(), is_short)
+                } else {
+                    0
+                }
+            }
             // What stays behind a pause for the rate takes memory.
             Some(connection) if connection.is_metered() => FIRST_READ_SIZE,
             Some(Connection { phase: Phase::AwaitingConnect | Phase::Exchanging, .. }) => FIRST_READ_SIZE,
@@ -43,11 +57,10 @@ impl<'a> ConnectionView<'a> {
         }
     }
 
-    /// Returns true if nothing is sent to the client again yet. Its acknowledgements may be among
-    /// the bytes that are not read, because the client is or just was paused for its rate.
-    pub fn is_held_back(self, now: Instant) -> bool {
-        let connection = self.core.connections.get(self.id);
-        connection.is_some_and(|c| c.is_held_back(now, self.core.settings.expiry_interval))
+    /// Returns true if bytes were read that nobody has looked at. Acknowledgements may be among
+    /// them, so nothing is sent to the client again yet.
+    pub fn has_unsearched(self) -> bool {
+        self.core.connections.get(self.id).is_some_and(Connection::has_unsearched)
     }
 
     /// Returns true if the connection is to be disconnected for its silence, and for nothing else.

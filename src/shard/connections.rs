@@ -13,6 +13,7 @@ use crate::shard::authentication::AuthDecision;
 use crate::shard::connection::{Connection, Leaves, Pause, Phase};
 use crate::shard::effects::Effects;
 use crate::shard::pending_exchange::PendingExchange;
+use crate::shard::read_ahead::Search;
 use crate::shard::settings::ShardSettings;
 use crate::shard::shared_state::PartialShare;
 use crate::shard::slots::{ConnectionId, OfConnection, SessionId, Slots};
@@ -185,10 +186,14 @@ impl Connections {
         true
     }
 
-    /// Ends one cause of a pause. Reading continues after the last one.
+    /// Ends one cause of a pause. The requests that wait are handled after the last one, and the
+    /// search for acknowledgements continues after each one.
     pub(crate) fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause, effects: &mut Effects) {
-        if self.slots.get_mut(id).is_some_and(|c| c.unpause(cause, now)) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        if connection.unpause(cause, now) {
             self.register_read_idle(id, effects);
+            effects.resume.push(id);
+        } else if connection.has_unsearched() {
             effects.resume.push(id);
         }
     }
@@ -390,6 +395,7 @@ impl Connections {
         self.partials.bytes += rest.len();
         let partial = &mut connection.rare_mut().partial;
         partial.keep(rest);
+        partial.search.is_unfinished = kind == Unhandled::BehindPause;
         if kind == Unhandled::PartialPacket {
             // Keep Alive counts whole packets and may be off. So the rest of a partial packet has a
             // deadline of its own.
@@ -402,6 +408,27 @@ impl Connections {
             self.register_read_idle(id, effects);
         }
         is_large
+    }
+
+    /// Removes and returns the bytes behind a pause, with the search for acknowledgements in them.
+    pub(crate) fn take_waiting(&mut self, id: ConnectionId) -> Option<(Vec<u8>, Search)> {
+        let search = self.slots.get(id)?.rare().map_or_else(Search::default, |rare| rare.partial.search);
+        Some((self.take_partial(id)?, search))
+    }
+
+    /// Keeps the bytes behind a pause, which were searched so far.
+    pub(crate) fn keep_waiting(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        waiting: Vec<u8>,
+        search: Search,
+        effects: &mut Effects,
+    ) {
+        self.keep_partial(now, id, waiting, Unhandled::BehindPause, effects);
+        if let Some(connection) = self.slots.get_mut(id).filter(|c| c.partial_len() > 0) {
+            connection.rare_mut().partial.search = search;
+        }
     }
 
     /// Returns the exchange of AUTH packets of a connection, if there is one.

@@ -22,8 +22,8 @@ pub use crate::shard::settings::{OWN_DELAYED, OWN_HOUSEKEEPING};
 /// The action of a connection's actor when a deadline has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlineAction {
-    /// Unacknowledged packets are due. The actor asks the socket which bytes the peer's kernel has,
-    /// then calls [`Shard::acknowledgement_due`](crate::shard::Shard::acknowledgement_due).
+    /// Unacknowledged packets are due. The actor reads the bytes that came, because acknowledgements
+    /// may be among them. It asks the socket which bytes the peer's kernel has, then calls [`Shard::acknowledgement_due`](crate::shard::Shard::acknowledgement_due).
     Retransmit(ConnectionId),
     /// The client was silent, or took no bytes, for too long. The actor reads the bytes that came
     /// while [`is_silent`](crate::shard::connection_view::ConnectionView::is_silent), then calls
@@ -42,12 +42,11 @@ pub(crate) struct OverdueAcknowledgement {
 
 impl OverdueAcknowledgement {
     /// Sends packets again to a 3.x client, if its host has received them. Reports or disconnects a
-    /// 5.0 client. Does nothing if the connection is gone.
+    /// 5.0 client. Does nothing if the connection is gone. Decides nothing in this tick if the
+    /// acknowledgements may be among bytes of the client that lie on this side.
     pub(crate) fn handle(&self, life: &mut Lifecycle<'_>) {
-        let tick = life.core.settings.expiry_interval;
         match life.core.connections.get(self.connection) {
-            // The acknowledgements may be among the bytes that the broker does not read.
-            Some(connection) if connection.is_held_back(self.now, tick) => {
+            Some(connection) if self.view.unread > 0 || connection.has_unsearched() => {
                 life.core.register_retransmit(self.now, self.connection);
             }
             Some(connection) if connection.version().is_v5() => self.ack_timeout(life),
@@ -134,7 +133,8 @@ pub enum OverdueConnection {
     NotYet,
     /// The connection is flushed and then closed.
     Disconnected,
-    /// The client is not read for its rate. If its socket is closed, the connection can end.
+    /// The client is paused for its rate. More of its acknowledgements may be handled now. If its
+    /// socket is closed, the connection can end.
     Paused,
     /// The socket takes no bytes, and is closed at once.
     Abandon,

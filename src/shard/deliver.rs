@@ -137,8 +137,9 @@ enum Eligibility {
     Queue,
     /// The receiver is not connected, and only a connected receiver gets QoS 0.
     Absent,
-    /// The message is QoS 0, and the outbox is full. The outbox counts as full from [`SLOW`] bytes
-    /// on while the memory budget is exceeded.
+    /// The message is QoS 0, and the outbox is full. Half an outbox counts as full while a message of
+    /// QoS 1 or 2 waits, and [`SLOW`] bytes while the memory budget is exceeded. Behind other QoS 0
+    /// messages in the queue, half a queue counts as full.
     OutboxFull,
 }
 
@@ -192,9 +193,17 @@ impl Handover<'_, '_> {
             None => Eligibility::Queue,
             Some((_, connection)) if self.qos == QoS::AtMostOnce => {
                 let waiting = connection.wire.outbox.len();
+                let is_owed = || waiting >= policy.outbox || sender.has_waiting();
                 if sender.backlog.has_at_most_once() {
-                    Eligibility::Queue
-                } else if waiting >= policy.outbox || waiting >= SLOW && budget.is_exceeded_with(unflushed) {
+                    let limits = self.session_entry.session.queue_limits(policy);
+                    if sender.backlog.is_half_full(limits) {
+                        Eligibility::OutboxFull
+                    } else {
+                        Eligibility::Queue
+                    }
+                } else if waiting >= policy.at_most_once_share() && is_owed()
+                    || waiting >= SLOW && budget.is_exceeded_with(unflushed)
+                {
                     Eligibility::OutboxFull
                 } else {
                     Eligibility::SendNow

@@ -430,6 +430,11 @@ fn go_on(now: Instant, job: Job, life: &mut Lifecycle<'_>) -> Option<Job> {
             life.core.unpause(now, id, Pause::Turn);
             None
         }
+        Job::ReadBehindFan(id) => {
+            life.core.turn.charge(1);
+            life.core.unpause(now, id, Pause::Work);
+            None
+        }
         Job::Delayed => {
             let mut routing = Routing { core: life.core, routes: life.routes };
             life.delayed.publish_due(now, life.fans, &mut routing)

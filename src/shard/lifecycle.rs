@@ -129,9 +129,9 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Continues the work that waited for room in a connection's outbox: the queue, held messages,
-    /// and reading. Waits until half of the outbox is free, so that this is not done for every few
-    /// bytes.
+    /// Continues the work that waited for room in a connection's outbox: the client's requests, the
+    /// queue, and held messages. Requests go first: a queue that takes all room at once would keep
+    /// the client from publishing. The queue follows at the next write.
     pub(crate) fn outbox_has_room(&mut self, now: Instant, id: ConnectionId) {
         let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
         let Some(connection) = connections.get_mut(id) else { return };
@@ -143,22 +143,20 @@ impl Lifecycle<'_> {
             return;
         }
         let policy = &settings.session.send;
-        if connection.wire.outbox.len() >= policy.outbox / 2 {
+        if connection.wire.outbox.len() >= policy.outbox {
             return;
         }
-        if waits {
-            connection.wire.outbox.lend(&mut scratch.pool);
-            session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
-            self.after_session_change(now, session);
-        }
         if paused {
-            self.core.unpause(now, id, Pause::Outbox);
+            return self.core.unpause(now, id, Pause::Outbox);
         }
+        connection.wire.outbox.lend(&mut scratch.pool);
+        session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
+        self.after_session_change(now, session);
     }
 
     /// Pauses a client whose next packet must wait until a large publication is complete.
     pub(crate) fn read_behind_fan(&mut self, now: Instant, id: ConnectionId) {
-        if self.core.connections.pause(id, Pause::Turn, now) {
+        if self.core.connections.pause(id, Pause::Work, now) {
             self.fans.wait(id);
         }
     }

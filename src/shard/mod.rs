@@ -15,7 +15,7 @@
 //!
 //! | layer | files |
 //! |---|---|
-//! | inputs: `Shard` | `inputs`, [`io`] (the turn), `receive` (bytes to packets) |
+//! | inputs: `Shard` | `inputs`, [`io`] (the turn), `receive` (bytes to packets), `read_ahead` |
 //! | a packet | `connect`, `publish`, `mounted`, `subscribe`, `suback` |
 //! | a portion | `fan_out`, [`deadlines`] |
 //! | one batch of a peer | [`exchange`] |
@@ -45,7 +45,7 @@
 //! | data | of |
 //! |---|---|
 //! | [`connection`], [`session_entry`] | one connection, one session |
-//! | `pause` | the causes for which a connection is not read |
+//! | `pause` | the causes for which the requests of a client wait |
 //! | [`connection_view`] | one connection as its driver sees it |
 //! | [`access_control`] | changes of who may do what |
 //! | [`arrival`] | what is known of a connection before its first packet |
@@ -106,6 +106,7 @@ mod publication;
 mod publish;
 pub mod randomness;
 mod rates;
+mod read_ahead;
 pub mod receive;
 mod reconfigure;
 mod route;

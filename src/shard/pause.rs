@@ -1,10 +1,13 @@
-//! The causes for which a connection is not read.
+//! The causes for which the requests of a client wait.
 
-/// The causes of a pause, as a set of bits. The connection is read when the set is empty.
+/// The causes of a pause, as a set of bits. All packets of the client are handled when the set is
+/// empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pauses(u8);
 
-/// A cause of a pause: the broker does not read the connection while it lasts.
+/// A cause of a pause. While it lasts, requests of the client wait: PUBLISH, SUBSCRIBE, UNSUBSCRIBE
+/// and AUTH. Acknowledgements and PINGREQ are handled all the same (`read_ahead`), except before
+/// CONNACK and for the rest of a turn that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Pause {
@@ -19,7 +22,8 @@ pub enum Pause {
     PeerBarrier = 8,
     /// The client's packets used up a turn. Reading continues in a later one.
     Turn = 16,
-    /// The last packet needs more work than one turn. Reading continues when the work is complete.
+    /// The last packet needs more work than one turn, or the next one waits for the end of a large
+    /// publication. Reading continues when the work is complete.
     Work = 32,
     /// The authenticator has not decided about CONNECT yet.
     Authentication = 64,
@@ -76,6 +80,12 @@ impl Pauses {
     /// Returns true if this cause holds.
     pub fn has(self, cause: Pause) -> bool {
         self.0 & cause as u8 != 0
+    }
+
+    /// Returns true if requests wait, and acknowledgements are handled. In the rest of a turn that is
+    /// used up nothing is handled.
+    pub fn hold_requests(self) -> bool {
+        self.any() && self.0 & (Pause::Turn as u8 | Pause::Authentication as u8) == 0
     }
 
     /// Returns true if any cause holds.

@@ -1,8 +1,11 @@
-//! The rates of a client: what it sends is charged, and the socket is not read while it is in debt.
+//! The rates of a client: what it sends is charged, and its requests wait while it is in debt.
 //!
 //! Nothing is dropped: the bytes wait in the client's buffers and in the kernel's. The pause ends
 //! with the connection's read-idle deadline, which is registered for the end of the debt. Until
 //! then the deadline passes once a second, to look whether the client is gone.
+//!
+//! Acknowledgements are handled during the pause, so that a client in debt gets no message twice.
+//! They are charged, too. Alone they have the same rate in bytes, so a flood of them is slowed.
 
 use crate::shard::connection::{MeteredTraffic, Pause, Phase};
 use crate::shard::core::Core;
@@ -32,4 +35,20 @@ pub(crate) fn meter(now: Instant, id: ConnectionId, packet: &[u8], core: &mut Co
         core.counters.rate_pauses += 1;
     }
     core.connections.register_read_idle(id, &mut core.effects);
+}
+
+/// Charges an acknowledgement that is handled during a pause. Returns false if it has to wait,
+/// because the acknowledgements alone are above the rate of the client.
+pub(crate) fn charge_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &mut Core) -> bool {
+    let Some(connection) = core.connections.get_mut(id) else { return false };
+    let rates = core.settings.rates_of(connection.listener);
+    if !connection.is_metered() || !connection.pauses.has(Pause::Rate) {
+        return true;
+    }
+    let Some(metered) = &mut connection.rare_mut().metered else { return true };
+    let may_pass = metered.charge_ahead(now, rates, bytes);
+    if !may_pass {
+        core.connections.register_read_idle(id, &mut core.effects);
+    }
+    may_pass
 }

@@ -2,8 +2,8 @@
 //!
 //! The connection passes in the bytes that it read. Whole packets are decoded where they stand, and
 //! each goes to the session; PUBLISH takes a shorter way of its own. The rest of a packet stays in
-//! the connection's `Partial`. Reading stops for three reasons: the connection is paused, the turn
-//! is over, or much waits to be written.
+//! the connection's `Partial`. The loop stops for three reasons: the connection is paused, the turn
+//! is over, or much waits to be written. Behind a pause, `read_ahead` handles acknowledgements.
 
 use crate::mqtt::codec::{self, DecodeError, Decoded, PacketType};
 use crate::mqtt::packet::{Packet, ReasonCode};
@@ -12,13 +12,14 @@ use crate::session::{Action, Violation, disconnect};
 use crate::shard::Shard;
 use crate::shard::auth_exchange;
 use crate::shard::connect::{ConnectRequest, refuse_undecodable};
-use crate::shard::connection::{Connection, Pause, Phase};
+use crate::shard::connection::{Pause, Phase};
 use crate::shard::connections::Unhandled;
 use crate::shard::core::Core;
 use crate::shard::flow::Flow;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::publish::ClientPublish;
 use crate::shard::rates;
+use crate::shard::read_ahead;
 use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
 use crate::shard::work::Job;
@@ -36,7 +37,9 @@ pub enum ReadProgress {
     /// Much waits to be written. The caller flushes, then continues with [`Shard::receive`] and no
     /// bytes.
     Flush,
-    /// The caller does not read until it is told to resume.
+    /// Requests wait until the caller is told to resume.
+    /// [`read_size`](crate::shard::connection_view::ConnectionView::read_size) says how much is
+    /// read meanwhile.
     Paused,
     /// The session lives in another shard. The caller sends the socket there, with these unread
     /// bytes.
@@ -60,6 +63,9 @@ impl Shard {
         let Some(connection) = self.core.connections.get_mut(id) else { return ReadProgress::Closed };
         if connection.is_closing() {
             return ReadProgress::Closed;
+        }
+        if connection.reads_ahead() {
+            return self.read_ahead(now, id, input);
         }
         let has_password = matches!(connection.phase, Phase::AwaitingConnect | Phase::Exchanging);
         let joined = (connection.partial_len() > 0).then(|| {
@@ -143,10 +149,11 @@ impl Shard {
             let violation = Violation { reason: ReasonCode::QUOTA_EXCEEDED, what };
             self.lifecycle().fail(now, largest, violation);
         }
-        if self.core.connections.get(id).is_none_or(Connection::is_closing) {
-            ReadProgress::Closed
-        } else {
-            progress
+        match self.core.connections.get(id) {
+            Some(connection) if connection.is_closing() => ReadProgress::Closed,
+            Some(connection) if connection.reads_ahead() => self.read_ahead(now, id, &[]),
+            Some(_) => progress,
+            None => ReadProgress::Closed,
         }
     }
 
@@ -157,7 +164,8 @@ impl Shard {
             let Some(connection) = self.core.connections.get_mut(id) else {
                 return (ReadProgress::Closed, taken);
             };
-            if connection.wire.outbox.len() >= self.core.settings.session.send.outbox {
+            let (outbox, send) = (connection.wire.outbox.len(), &self.core.settings.session.send);
+            if outbox >= send.outbox && !read_ahead::has_room(input[taken], outbox, send) {
                 // The client asks for more than it takes.
                 connection.pause(Pause::Outbox, now);
             }
@@ -222,7 +230,7 @@ impl Shard {
     /// once more by the caller: a reference to it there would cost every message of every client
     /// 50 instructions, because the packet would have to lie in memory.
     #[cold]
-    fn trace_next(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) {
+    pub(super) fn trace_next(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) {
         let Some(connection) = self.core.connections.get(id) else { return };
         let (version, limit) = (connection.wire.version, connection.packet_size);
         if let Ok(Decoded::Packet { packet, .. }) = codec::decode(rest, version, limit) {
@@ -284,7 +292,7 @@ impl Shard {
     }
 
     /// Handles any packet of a session but PUBLISH.
-    fn dispatch(&mut self, now: Instant, id: ConnectionId, packet: Packet<'_>) -> Flow {
+    pub(super) fn dispatch(&mut self, now: Instant, id: ConnectionId, packet: Packet<'_>) -> Flow {
         let Core { connections, sessions, settings, counters, scratch, effects, turn, .. } = &mut self.core;
         let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
         let Some(session_id) = connection.session else { return Flow::Closed };

@@ -25,6 +25,9 @@ use std::collections::VecDeque;
 pub(crate) enum Job {
     /// The connection's packets used up a turn: continues to read it.
     Read(ConnectionId),
+    /// The connection's next packet waited for the end of a large publication: continues to read
+    /// it.
+    ReadBehindFan(ConnectionId),
     /// Publishes delayed messages that are due.
     Delayed,
     /// Handles sessions with an expired deadline.
@@ -63,9 +66,9 @@ impl Work {
         self.jobs.push_back(job);
     }
 
-    /// Puts off reading these connections to a later turn.
+    /// Puts off reading these connections, which waited for a large publication, to a later turn.
     pub(crate) fn read_later(&mut self, connections: impl Iterator<Item = ConnectionId>) {
-        self.jobs.extend(connections.map(Job::Read));
+        self.jobs.extend(connections.map(Job::ReadBehindFan));
     }
 
     /// Puts off a session with an expired deadline. Until then it stays as it was, in the store

@@ -125,10 +125,15 @@ pub struct Link {
     unread: Vec<u8>,
     /// Bytes the socket still takes from the broker.
     room: usize,
+    /// Bytes that the client's kernel does not have, beside those in `received`. `None` if it has
+    /// all at once.
+    pub on_the_way: Option<usize>,
     /// The bytes that the broker wrote.
     pub received: Vec<u8>,
     /// The version of an accepted CONNECT.
     pub version: Option<ProtocolVersion>,
+    /// The reason in the event of a disconnect.
+    pub disconnected: Option<String>,
     /// The user name in the event of a refused CONNECT.
     pub refused_as: Option<Box<str>>,
 }
@@ -276,8 +281,10 @@ impl MemoryDriver {
             lingering: false,
             unread: Vec::new(),
             room: usize::MAX,
+            on_the_way: None,
             received: Vec::new(),
             version: None,
+            disconnected: None,
             refused_as: None,
         });
         self.settle();
@@ -363,14 +370,19 @@ impl MemoryDriver {
         }
         match self.shards[shard].expired_deadline(self.now, due.kind, due.slot, due.generation) {
             Some(DeadlineAction::Retransmit(id)) => {
-                self.shards[shard].acknowledgement_due(self.now, id, SocketView::default());
+                let Some(link) = self.link_of(shard, id) else { return };
+                self.read(link);
+                let Link { on_the_way, ref unread, ref received, .. } = self.links[link];
+                let unsent = on_the_way.map_or(0, |bytes| bytes + received.len());
+                let view = SocketView { unsent, unread: unread.len(), ..SocketView::default() };
+                self.shards[shard].acknowledgement_due(self.now, id, view);
             }
             Some(DeadlineAction::Disconnect(id)) => {
-                let link = self.link_of(shard, id);
-                if self.shards[shard].disconnect_if_due(self.now, id) == OverdueConnection::Abandon
-                    && let Some(link) = link
-                {
-                    self.gone(link);
+                let Some(link) = self.link_of(shard, id) else { return };
+                match self.shards[shard].disconnect_if_due(self.now, id) {
+                    OverdueConnection::Abandon => self.gone(link),
+                    OverdueConnection::Paused => self.resume(shard, id),
+                    OverdueConnection::NotYet | OverdueConnection::Disconnected => {}
                 }
             }
             None => {}
@@ -391,12 +403,21 @@ impl MemoryDriver {
 
     /// The broker reads a socket, as far as it wants to.
     fn read(&mut self, link: LinkId) {
-        let Link { shard, id, open, lingering, .. } = self.links[link];
-        if !open || lingering || !self.shards[shard].connection(id).reads() {
-            return;
+        loop {
+            let Link { shard, id, open, lingering, ref mut unread, .. } = self.links[link];
+            if !open || lingering || unread.is_empty() {
+                return;
+            }
+            let connection = self.shards[shard].connection(id);
+            // A socket that is not paused is read empty at once.
+            let size = if connection.reads() { unread.len() } else { connection.read_size() };
+            if size == 0 {
+                return;
+            }
+            let rest = unread.split_off(size.min(unread.len()));
+            let bytes = std::mem::replace(unread, rest);
+            self.take_in(link, &bytes);
         }
-        let bytes = std::mem::take(&mut self.links[link].unread);
-        self.take_in(link, &bytes);
     }
 
     fn take_in(&mut self, link: LinkId, bytes: &[u8]) {
@@ -566,11 +587,14 @@ impl Io for ShardIo<'_> {
         let link = &mut self.links[at];
         let mut wrote = 0;
         while outbox.writable() > 0 && wrote < link.room {
-            let pieces: Vec<u8> = outbox.pieces().iter().flat_map(|piece| piece.to_vec()).collect();
-            let taken = &pieces[..pieces.len().min(link.room - wrote)];
-            link.received.extend_from_slice(taken);
-            outbox.advance(taken.len());
-            wrote += taken.len();
+            let before = link.received.len();
+            for piece in outbox.pieces() {
+                let room = link.room - wrote - (link.received.len() - before);
+                link.received.extend_from_slice(&piece[..piece.len().min(room)]);
+            }
+            let taken = link.received.len() - before;
+            outbox.advance(taken);
+            wrote += taken;
         }
         if wrote > 0 {
             self.writes.push(at);
@@ -631,6 +655,11 @@ impl Io for ShardIo<'_> {
             && let Some(link) = self.link_of(connection)
         {
             self.links[link].version = event.version;
+        }
+        if let (Occurrence::Disconnected(why), Some(connection)) = (&event.occurrence, event.connection)
+            && let Some(link) = self.link_of(connection)
+        {
+            self.links[link].disconnected = Some(format!("{why:?}"));
         }
         if let (Occurrence::Refused { user_name, .. }, Some(connection)) =
             (&event.occurrence, event.connection)

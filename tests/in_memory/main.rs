@@ -61,6 +61,7 @@ mod rates;
 mod restart;
 mod script;
 mod shares;
+mod slow_links;
 mod splits;
 mod stored;
 mod suspend;

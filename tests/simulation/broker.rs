@@ -509,15 +509,20 @@ impl World {
         self.sockets[socket].read_scheduled = false;
         let Some((shard, id)) = self.sockets[socket].place else { return };
         let lingering = self.nodes[shard].link(id).is_some_and(|l| l.lingering);
-        if !lingering && !self.nodes[shard].core.connection(id).reads() {
+        let connection = self.nodes[shard].core.connection(id);
+        let size = if lingering { usize::MAX } else { connection.read_size() };
+        if size == 0 {
             return;
         }
+        let has_waiting = connection.has_waiting();
         let s = &mut self.sockets[socket];
         if s.up.is_empty() && s.up_ended {
-            self.gone(shard, id, "closed by the peer");
+            if !has_waiting {
+                self.gone(shard, id, "closed by the peer");
+            }
             return;
         }
-        let all = s.up.len();
+        let all = s.up.len().min(size);
         let n = if self.rng.percent(20) { self.rng.between(1, all.max(1) as u64) as usize } else { all };
         let bytes = take(&mut self.sockets[socket].up, n);
         if !lingering && !bytes.is_empty() {
@@ -656,10 +661,18 @@ impl World {
     fn retransmit(&mut self, shard: usize, id: ConnectionId) {
         let now = self.instant();
         let Some(socket) = self.socket_of(shard, id) else { return };
-        let unsent = self.sockets[socket].send_queue.len();
-        let view = SocketView { unsent, ..SocketView::default() };
-        // The acknowledgement may be among what is not read, because its client is over its rate.
-        if self.nodes[shard].core.connection(id).is_held_back(now) {
+        // The acknowledgement may be among what came.
+        while self.sockets[socket].place == Some((shard, id))
+            && let size = self.nodes[shard].core.connection(id).read_size()
+            && size > 0
+            && !self.sockets[socket].up.is_empty()
+        {
+            let bytes = take(&mut self.sockets[socket].up, size);
+            self.take_in(shard, id, socket, &bytes);
+        }
+        let s = &self.sockets[socket];
+        let view = SocketView { unsent: s.send_queue.len(), unread: s.up.len(), ..SocketView::default() };
+        if view.unread > 0 || self.nodes[shard].core.connection(id).has_unsearched() {
             self.sockets[socket].held_back = self.now;
         }
         self.nodes[shard].core.acknowledgement_due(now, id, view);
@@ -684,8 +697,10 @@ impl World {
         let now = self.instant();
         let overdue = self.nodes[shard].core.disconnect_if_due(now, id);
         self.after_core(shard);
-        if overdue == OverdueConnection::Abandon {
-            self.gone(shard, id, "takes no bytes");
+        match overdue {
+            OverdueConnection::Abandon => self.gone(shard, id, "takes no bytes"),
+            OverdueConnection::Paused => self.resume(shard, id),
+            OverdueConnection::NotYet | OverdueConnection::Disconnected => {}
         }
     }
 

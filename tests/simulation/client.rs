@@ -204,6 +204,7 @@ impl World {
     pub(crate) fn acknowledge(&mut self, client: usize, kind: AckKind, id: u16) {
         let c = &mut self.clients[client];
         let (Some(connection), Some(session)) = (c.connection.as_mut(), c.session) else { return };
+        let socket = connection.socket;
         if kind == AckKind::Pubrec {
             *connection.pubrecs.entry(id).or_default() += 1;
         }
@@ -220,6 +221,12 @@ impl World {
             _ => Packet::Pubcomp(ack),
         };
         self.send(client, &packet);
+        if kind != AckKind::Pubcomp
+            && let Some(incoming) = self.oracle.sessions[session].incoming.get_mut(&id)
+            && incoming.socket == socket
+        {
+            incoming.answer_end.get_or_insert(self.sockets[socket].sent());
+        }
     }
 
     pub fn step(&mut self, client: usize) {

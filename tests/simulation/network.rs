@@ -45,8 +45,11 @@ pub struct Socket {
     pub severed: bool,
     /// When an operator had packets sent again on it.
     pub hastened: Vec<u64>,
-    /// When something was due again on it last and waited, because its client is over its rate.
+    /// When something was due again on it last and waited, because acknowledgements may be among
+    /// what is not read.
     pub held_back: u64,
+    /// Where the client's stream ended in the broker's kernel when.
+    came: Vec<(u64, u64)>,
     /// Where the broker's stream ended when; each time it grew.
     pub appended: Vec<(u64, u64)>,
     /// Where it ended in the client's kernel when.
@@ -89,6 +92,7 @@ impl Socket {
             severed: false,
             hastened: Vec::new(),
             held_back: 0,
+            came: Vec::new(),
             appended: Vec::new(),
             arrived: Vec::new(),
             accepted: now,
@@ -105,6 +109,17 @@ impl Socket {
     pub fn arrived_at(&self, offset: u64) -> u64 {
         let at = self.arrived.partition_point(|(end, _)| *end < offset);
         self.arrived.get(at).map_or(u64::MAX, |(_, when)| *when)
+    }
+
+    /// Where the client's stream ends by now.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// When the broker's kernel had the client's stream up to this offset.
+    pub fn came_at(&self, offset: u64) -> u64 {
+        let at = self.came.partition_point(|(end, _)| *end < offset);
+        self.came.get(at).map_or(u64::MAX, |(_, when)| *when)
     }
 
     /// The client sends a packet of so many bytes.
@@ -217,6 +232,8 @@ impl World {
             return;
         }
         s.up.extend_from_slice(bytes);
+        let before = s.came.last().map_or(0, |(end, _)| *end);
+        s.came.push((before + bytes.len() as u64, self.now));
         self.wake_reader(socket);
     }
 

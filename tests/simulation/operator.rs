@@ -237,7 +237,8 @@ impl World {
         let connection = self.nodes[shard].core.connection_of(&command.client);
         let socket = connection.and_then(|id| self.socket_of(shard, id));
         let unsent = socket.map_or(0, |socket| self.sockets[socket].send_queue.len());
-        let view = SocketView { unsent, ..SocketView::default() };
+        let unread = socket.map_or(0, |socket| self.sockets[socket].up.len());
+        let view = SocketView { unsent, unread, ..SocketView::default() };
         let done = self.nodes[shard].core.carry_out(now, &command, view);
         trace!(self, "shard {shard}: the operator: {command:?}: {done:?}");
         let drops = matches!(command.action, OperatorAction::Skip(_) | OperatorAction::Park(_));

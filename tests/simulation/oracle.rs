@@ -119,6 +119,8 @@ pub struct Incoming {
     pub received: u64,
     /// PUBACK or PUBREC was sent on this connection.
     pub answered: bool,
+    /// Where the first of them ends in the client's stream on this connection.
+    pub answer_end: Option<u64>,
     /// PUBREC was ever sent.
     pub recorded: bool,
     /// PUBREL came.

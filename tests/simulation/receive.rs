@@ -399,6 +399,7 @@ impl World {
                     end,
                     received: self.now,
                     answered: false,
+                    answer_end: None,
                     recorded: false,
                     released: false,
                     finished: false,
@@ -432,13 +433,18 @@ impl World {
         incoming.unordered |= unordered;
         incoming.receptions = before + 1;
         incoming.received = self.now;
+        let answer_end = incoming.answer_end;
         if !here {
             (incoming.socket, incoming.answered, incoming.finished) = (socket, false, false);
+            incoming.answer_end = None;
             incoming.place = order;
             log.next_order += 1;
         }
         if here && appended < self.sockets[socket].arrived_at(earlier_end) {
             return Err(format!("PUBLISH {id} is sent again while the network still has it"));
+        }
+        if here && answer_end.is_some_and(|end| self.sockets[socket].came_at(end) < appended) {
+            return Err(format!("PUBLISH {id} is sent again although its acknowledgement had come"));
         }
         if here {
             self.check_resend(session, id, before, appended - earlier)?;

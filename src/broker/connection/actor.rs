@@ -42,6 +42,9 @@ pub trait ConnectionDriver: 'static {
     /// Returns true if the shard keeps bytes of this connection that are not handled.
     fn has_unread(&self, id: ConnectionId) -> bool;
 
+    /// Returns true if packets of this connection wait in the shard behind a pause.
+    fn has_waiting(&self, id: ConnectionId) -> bool;
+
     /// Passes bytes to the shard, behind the bytes that the shard keeps.
     fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress;
 
@@ -117,23 +120,35 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         }
     }
 
-    /// Takes in bytes that the kernel has of a silent client. Stops at the first whole packet,
-    /// because then the client is not silent. Bytes that come during this call are not read,
-    /// because a client that never stops would hold the thread.
-    fn read_what_came(&mut self) {
+    /// Takes in the bytes that the kernel has now, until `size` returns 0: the most bytes that are
+    /// read at once. Returns the number of bytes that are left. Bytes that come during this call
+    /// are not read, because a client that never stops would hold the thread.
+    fn read_what_came(&mut self, size: impl Fn(&D, ConnectionId) -> usize) -> usize {
         let driver = Rc::clone(&self.driver);
         let mut left = self.endpoint.as_ref().map_or(0, |endpoint| endpoint.transport().unread());
-        while left > 0 && self.state == SocketState::Open && driver.is_silent(self.id) {
-            let Some(endpoint) = &self.endpoint else { return };
+        while left > 0 && self.state == SocketState::Open {
+            let size = size(&driver, self.id);
+            let Some(endpoint) = self.endpoint.as_ref().filter(|_| size > 0) else { break };
             let mut buffer = driver.read_buffer();
-            let read = match endpoint.transport().read_now(&mut buffer, FIRST_READ_SIZE) {
+            let read = match endpoint.transport().read_now(&mut buffer, size) {
                 Ok(SocketRead::Some(n) | SocketRead::Last(n)) => n,
                 // The next regular read meets the same and ends the connection.
-                Ok(SocketRead::Nothing | SocketRead::End) | Err(_) => return,
+                Ok(SocketRead::Nothing | SocketRead::End) | Err(_) => return 0,
             };
             left = left.saturating_sub(read);
             let wrapped = endpoint.transport().is_wrapped();
             self.received(&mut buffer, read, wrapped);
+        }
+        left
+    }
+
+    /// Reports that packets of this connection are overdue for their acknowledgement. What came of
+    /// the client is read before, because the acknowledgement may be among it.
+    fn acknowledgement_due(&mut self) {
+        let unread = self.read_what_came(|driver, id| driver.read_size(id));
+        if let Some(endpoint) = &self.endpoint {
+            let view = SocketView { unread, ..endpoint.transport().view() };
+            self.driver.acknowledgement_due(self.id, view);
         }
     }
 
@@ -149,8 +164,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
                 SocketState::Lingering => usize::MAX,
                 SocketState::Gone => 0,
             };
-            if size > 0 && self.peer_closed {
-                return self.end_of_stream();
+            if self.peer_closed && self.state != SocketState::Gone {
+                return self.end_unless_waiting();
             }
             let Some(endpoint) = self.endpoint.as_ref().filter(|_| size > 0) else { return };
             let transport = endpoint.transport();
@@ -178,10 +193,19 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
                     empty = true;
                     n
                 }
-                Ok(SocketRead::End) => return self.end_of_stream(),
+                Ok(SocketRead::End) => return self.end_unless_waiting(),
+                Err(_) if driver.has_waiting(self.id) => return,
                 Err(error) => return self.gone(&error.to_string()),
             };
             self.received(&mut buffer, read, wrapped);
+        }
+    }
+
+    /// Ends the connection after the last byte of the client. Packets that wait in the shard behind
+    /// a pause are handled first: the read after the pause meets the same end.
+    fn end_unless_waiting(&mut self) {
+        if !self.driver.has_waiting(self.id) {
+            self.end_of_stream();
         }
     }
 
@@ -218,7 +242,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
             Ok(false) => {}
             // Of a paused connection, the packets before the close wait in the shard. A DISCONNECT
             // may be among them.
-            Ok(true) if self.state == SocketState::Open && driver.read_size(self.id) == 0 => {
+            Ok(true) if self.state == SocketState::Open && driver.has_waiting(self.id) => {
                 self.peer_closed = true;
             }
             Ok(true) => self.end_of_stream(),
@@ -289,7 +313,12 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         }
         match self.driver.disconnect_if_due(self.id) {
             OverdueConnection::NotYet | OverdueConnection::Disconnected => {}
-            OverdueConnection::Paused => self.end_if_hung_up(),
+            OverdueConnection::Paused => {
+                if self.driver.has_unread(self.id) {
+                    self.take_in(&[]);
+                }
+                self.end_if_hung_up();
+            }
             OverdueConnection::Abandon => self.gone("takes no bytes"),
         }
     }
@@ -329,7 +358,7 @@ impl<D: ConnectionDriver> Polled for ConnectionActor<D> {
             self.driver.flush_connection(self.id);
         }
         if std::mem::take(&mut self.overdue) {
-            self.read_what_came();
+            self.read_what_came(|driver, id| if driver.is_silent(id) { FIRST_READ_SIZE } else { 0 });
             self.disconnect_if_due();
         }
         self.read(cx);
@@ -385,11 +414,7 @@ impl<D: ConnectionDriver> Handler<ConnectionNotice> for ConnectionActor<D> {
             }
             ConnectionNotice::KeysUsedUp => self.driver.keys_used_up(self.id),
             ConnectionNotice::Broken => self.gone("cannot be written to"),
-            ConnectionNotice::Retransmit => {
-                if let Some(endpoint) = &self.endpoint {
-                    self.driver.acknowledgement_due(self.id, endpoint.transport().view());
-                }
-            }
+            ConnectionNotice::Retransmit => self.acknowledgement_due(),
             ConnectionNotice::Disconnect => self.overdue = true,
         }
     }

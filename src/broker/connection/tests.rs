@@ -19,7 +19,8 @@ enum Call {
     Turn,
     TakeIn(Vec<u8>),
     Flush,
-    AcknowledgementDue,
+    /// With the number of bytes that are not read.
+    AcknowledgementDue(usize),
     DisconnectIfDue,
     Release,
     Moved(ShardId, Vec<u8>),
@@ -36,6 +37,7 @@ struct Recorder {
     reads: Cell<bool>,
     is_silent: Cell<bool>,
     has_unread: Cell<bool>,
+    has_waiting: Cell<bool>,
     is_stuck: Cell<bool>,
     home: Cell<Option<ShardId>>,
 }
@@ -56,6 +58,7 @@ impl Recorder {
             reads: Cell::new(true),
             is_silent: Cell::new(false),
             has_unread: Cell::new(false),
+            has_waiting: Cell::new(false),
             is_stuck: Cell::new(false),
             home: Cell::default(),
         });
@@ -126,6 +129,10 @@ impl ConnectionDriver for Recorder {
         self.has_unread.get()
     }
 
+    fn has_waiting(&self, _: ConnectionId) -> bool {
+        self.has_waiting.get()
+    }
+
     fn take_in(&self, _: ConnectionId, bytes: &[u8]) -> ReadProgress {
         self.call(Call::TakeIn(bytes.to_vec()));
         self.home
@@ -137,8 +144,8 @@ impl ConnectionDriver for Recorder {
         self.call(Call::Flush);
     }
 
-    fn acknowledgement_due(&self, _: ConnectionId, _: SocketView) {
-        self.call(Call::AcknowledgementDue);
+    fn acknowledgement_due(&self, _: ConnectionId, view: SocketView) {
+        self.call(Call::AcknowledgementDue(view.unread));
     }
 
     fn keys_used_up(&self, _: ConnectionId) {}
@@ -219,11 +226,43 @@ fn a_paused_connection_is_read_after_a_notice() {
         driver.reads.set(false);
         client.write_all(b"later").await.expect("open");
         driver.notify(ConnectionNotice::Retransmit);
-        driver.until(|call| *call == Call::AcknowledgementDue).await;
+        driver.until(|call| *call == Call::AcknowledgementDue(5)).await;
         assert_eq!(driver.taken(), b"");
         driver.reads.set(true);
         driver.notify(ConnectionNotice::Read);
         driver.until(|call| *call == Call::TakeIn(b"later".into())).await;
+    });
+}
+
+#[test]
+fn what_came_is_read_before_a_decision_about_acknowledgements() {
+    run(async {
+        let (driver, mut client) = Recorder::start(1024).await;
+        driver.reads.set(false);
+        client.write_all(b"ack").await.expect("open");
+        // The reactor reports the bytes, and nobody reads them.
+        tokio::task::yield_now().await;
+        driver.reads.set(true);
+        driver.notify(ConnectionNotice::Retransmit);
+        driver.until(|call| matches!(call, Call::AcknowledgementDue(_))).await;
+        assert_eq!(driver.calls(), [Call::TakeIn(b"ack".into()), Call::AcknowledgementDue(0)]);
+    });
+}
+
+#[test]
+fn a_client_that_closes_while_its_packets_wait_ends_when_they_are_handled() {
+    run(async {
+        let (driver, mut client) = Recorder::start(1024).await;
+        driver.has_waiting.set(true);
+        client.write_all(b"publish").await.expect("open");
+        drop(client);
+        driver.until(|call| *call == Call::TakeIn(b"publish".into())).await;
+        driver.notify(ConnectionNotice::Retransmit);
+        driver.until(|call| matches!(call, Call::AcknowledgementDue(_))).await;
+        assert_eq!(driver.calls().len(), 2, "{:?}", driver.calls());
+        driver.has_waiting.set(false);
+        driver.notify(ConnectionNotice::Read);
+        assert_eq!(driver.until_closed().await.last(), Some(&Call::Closed("closed by the peer".into())));
     });
 }
 

@@ -324,8 +324,9 @@ impl Transport {
         let _ = socket2::SockRef::from(self.socket.get_ref()).shutdown(Shutdown::Write);
     }
 
-    /// Returns how many written MQTT bytes the peer's kernel does not have, and why. Costs one
-    /// system call, and a second one if there are such bytes.
+    /// Returns how many written MQTT bytes the peer's kernel does not have, and why; and how many
+    /// wire bytes of the peer are not read. Costs two system calls, and a third one if there are
+    /// written bytes that the peer's kernel does not have.
     ///
     /// For a Unix socket the kernel reports the memory of what the peer's process has not read,
     /// which is more than the bytes. So such bytes count as not read for longer than they are.
@@ -335,13 +336,8 @@ impl Transport {
             None => unacknowledged,
             Some(wrapped) => wrapped.unsent(unacknowledged),
         };
-        match unsent {
-            0 => SocketView::default(),
-            unsent => {
-                let (on_the_way, retransmits) = self.segments();
-                SocketView { unsent, on_the_way, retransmits }
-            }
-        }
+        let (on_the_way, retransmits) = if unsent > 0 { self.segments() } else { (0, 0) };
+        SocketView { unsent, on_the_way, retransmits, unread: self.unread() }
     }
 
     /// Returns the number of segments that the peer's kernel has not acknowledged, and how often

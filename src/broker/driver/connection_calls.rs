@@ -43,6 +43,10 @@ impl ConnectionDriver for ShardDriver {
         self.look(|shard| shard.connection(id).has_unread())
     }
 
+    fn has_waiting(&self, id: ConnectionId) -> bool {
+        self.look(|shard| shard.connection(id).has_waiting())
+    }
+
     fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress {
         self.traffic.add_received(bytes.len());
         self.with_shard(|shard, now| {

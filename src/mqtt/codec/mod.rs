@@ -117,6 +117,14 @@ pub fn decode_next<'a>(
     }
 }
 
+/// Returns the type and the size in bytes of the packet at the front of `buf`. Returns `None` if
+/// the fixed header is not complete, or breaks a rule that [`decode`] reports. The body may not
+/// have come, and is not checked.
+pub fn front(buf: &[u8], version: ProtocolVersion, max_packet_size: u32) -> Option<(PacketType, usize)> {
+    let fixed = frame::fixed_header(buf, version, max_packet_size).ok()??;
+    Some((fixed.packet_type, fixed.total))
+}
+
 /// Decodes the packets that are rare on a connection. Not inlined, to keep them away from the hot
 /// path.
 #[inline(never)]

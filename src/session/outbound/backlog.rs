@@ -48,6 +48,11 @@ impl Backlog {
         self.0.as_deref().is_some_and(Queue::has_at_most_once)
     }
 
+    /// Returns true if the queue has half of the messages or bytes that it may have.
+    pub fn is_half_full(&self, limits: &QueueLimits) -> bool {
+        self.len() >= limits.messages / 2 || self.bytes() >= limits.bytes / 2
+    }
+
     /// Appends a delivery.
     ///
     /// # Errors

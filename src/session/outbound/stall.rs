@@ -8,7 +8,7 @@ use crate::mqtt::packet::PacketId;
 use std::fmt;
 use std::time::Duration;
 
-/// The state of a socket's sent bytes, as the kernel reports it at one moment.
+/// The state of a socket's bytes, as the kernel reports it at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketView {
     /// Written bytes that the peer's kernel has not acknowledged.
@@ -17,6 +17,9 @@ pub struct SocketView {
     pub on_the_way: u32,
     /// Retransmissions of the oldest such segment without an answer.
     pub retransmits: u32,
+    /// Bytes that came from the peer and that the broker has not read. Acknowledgements may be
+    /// among them.
+    pub unread: usize,
 }
 
 impl SocketView {
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_the_socket_says_names_the_network() {
-        let view = |on_the_way, retransmits| SocketView { unsent: 9, on_the_way, retransmits };
+        let view = |on_the_way, retransmits| SocketView { unsent: 9, on_the_way, retransmits, unread: 0 };
         assert_eq!(StallCause::of_network(view(3, 2)), StallCause::Unanswered);
         assert_eq!(StallCause::of_network(view(0, 0)), StallCause::Unread);
         assert_eq!(StallCause::of_network(view(3, 0)), StallCause::InTransit);
