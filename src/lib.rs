@@ -31,7 +31,7 @@
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
 //! `time < mqtt < access < persistence < session < routing < expiry (queue) < shard < clock <
-//! scheduling < file_thread < config < auth < store < net < expiry (actor) < broker < finding <
+//! scheduling < file_thread < pulse < config < auth < store < net < expiry (actor) < broker < finding <
 //! admin < health < doctor < import < load < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
@@ -84,6 +84,7 @@ pub mod log;
 pub mod mqtt;
 pub mod net;
 pub mod persistence;
+pub mod pulse;
 pub mod routing;
 pub mod scheduling;
 pub mod service;

@@ -108,8 +108,23 @@ impl Pulses {
         self.lock().push(WatchedThread { name: name.into(), work, pulse, ask: Box::new(ask) });
     }
 
+    /// Watches a thread that gets each question as a message, until the end of the process.
+    pub fn watch_once(
+        &self,
+        name: impl Into<Box<str>>,
+        work: ThreadWork,
+        send: impl Fn(Arc<Pulse>) + Send + 'static,
+    ) {
+        self.watch(name, work, Arc::default(), move |pulse, question| {
+            if question == Question::New {
+                send(Arc::clone(pulse));
+            }
+            Ok(())
+        });
+    }
+
     /// Watches a thread with an event loop, until the returned task ends. The thread has to run it.
-    pub fn watch_loop(&self, name: impl Into<Box<str>>) -> impl Future<Output = ()> + Send + use<> {
+    pub fn watch_loop(&self, name: &str) -> impl Future<Output = ()> + Send + use<> {
         let (questions, mut asked) = unbounded_channel::<Arc<Pulse>>();
         let ask = move |pulse: &Arc<Pulse>, question| match question {
             Question::New => questions.send(Arc::clone(pulse)).map_err(|_| Ended),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 28] = [
+const ORDER: [(&str, bool); 29] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -23,6 +23,7 @@ const ORDER: [(&str, bool); 28] = [
     ("clock", false),
     ("scheduling", false),
     ("file_thread", false),
+    ("pulse", false),
     ("config", false),
     ("log", false),
     ("service", false),

@@ -1,6 +1,6 @@
 //! What a running broker finds out about itself, for `homing doctor` and `GET /api/v1/doctor`.
 
-use crate::admin::readiness::StoreState;
+use crate::admin::readiness::{SILENT, StoreState, late_threads};
 use crate::broker::observer::Observer;
 use crate::finding::Finding;
 use crate::log::stderr;
@@ -22,8 +22,8 @@ const CONFIGURATION: Duration = Duration::from_secs(2);
 pub struct SelfReport<'a> {
     /// Its version.
     pub version: &'a str,
-    /// False if a thread has not worked for 10 s.
-    pub alive: bool,
+    /// The threads that gave no sign of life for [`SILENT`].
+    pub late: Vec<String>,
     /// Bytes that count against `limits.memory`, and the limit.
     pub memory: (u64, u64),
     /// Messages dropped since the start.
@@ -54,10 +54,13 @@ impl SelfReport<'_> {
     }
 
     fn threads(&self) -> Finding {
-        match self.alive {
-            true => Finding::ok("threads", "all have worked within 10 s"),
-            false => Finding::fail("threads", "a thread has not worked for 10 s")
-                .advise("See the log, and SIGUSR1"),
+        let secs = SILENT.as_secs_f64();
+        match self.late.is_empty() {
+            true => Finding::ok("threads", "all give signs of life"),
+            false => {
+                let text = format!("no sign of life of {} for {secs} s", self.late.join(", "));
+                Finding::fail("threads", text).advise("See the log, and SIGUSR1")
+            }
         }
     }
 
@@ -113,7 +116,7 @@ pub(super) async fn own_findings(observer: &Observer) -> Vec<Finding> {
     let total = statistics.total();
     let report = SelfReport {
         version: env!("CARGO_PKG_VERSION"),
-        alive: statistics.is_alive(now),
+        late: late_threads(observer, now).into_iter().map(|late| late.name.into()).collect(),
         memory: (statistics.memory(), statistics.memory_limit()),
         dropped: total.counters.drops.total(),
         last_drop_ago: statistics.last_drop().map(|last| now.since(last)),

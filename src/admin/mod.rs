@@ -25,7 +25,7 @@
 //! | `request` | the caller and the parameters of a request |
 //! | `session_rule` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |
-//! | [`readiness`] | whether clients can connect, and whether the store commits |
+//! | [`readiness`] | whether clients can connect, threads work, and the store commits |
 //! | [`checkup`] | what a running broker finds out about itself |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
 //! | `bulk` | actions on many connections, messages or dead letters |
@@ -191,6 +191,7 @@ impl AdminServer {
                     Ok(servers) => {
                         let _ = started.send(Ok(servers.iter().map(Server::handle).collect::<Vec<_>>()));
                         actix_rt::spawn(recent::sampler::sample(collected.clone()));
+                        actix_rt::spawn(readiness::ask_threads(collected.clone()));
                         actix_rt::spawn(timeline::collector::collect(collected));
                         // They end with the stops of their handles.
                         let running: Vec<_> = servers.into_iter().map(actix_rt::spawn).collect();

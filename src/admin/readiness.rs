@@ -1,25 +1,51 @@
-//! Can clients connect, and does the store commit? For probes, and for the header of the pages.
+//! Readiness: clients can connect, every thread that they need works, and the store commits. For
+//! probes, and for the header of the pages.
 
+use super::state::AdminState;
 use crate::broker::observer::Observer;
+use crate::clock;
+use crate::pulse::LateThread;
 use crate::time::Instant;
+use actix_web::web::Data;
 use std::time::Duration;
+use tokio::time::MissedTickBehavior;
 
 /// Age of the oldest uncommitted change from which the broker is not ready. A healthy disk commits
 /// within milliseconds, and a busy one within a second. A broker gives a client the same time for
 /// its CONNECT (`network.connect_timeout`), so by then clients give up waiting for their CONNACK.
 pub(super) const LATE: Duration = Duration::from_secs(10);
 
+/// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe learns of it within
+/// 5 s. A turn takes 5 ms at most, and a commit on a busy disk a second.
+pub(super) const SILENT: Duration = Duration::from_millis(3_500);
+
+/// The time between two questions to each thread. A probe asks, too.
+const ASKS: Duration = Duration::from_secs(1);
+
 /// The readiness of a broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BrokerReadiness {
+    phase: Phase,
+    store: StoreCheck,
+    /// The threads that hang. Those of a broker that starts or stops are not asked.
+    late: Vec<LateThread>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BrokerReadiness {
+enum Phase {
     /// Clients cannot connect yet.
     Starting,
     Stopping,
+    Running,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreCheck {
+    Ok,
     /// The store takes no new messages.
-    StoreFull,
+    Full,
     /// A change has waited for its commit for longer than [`LATE`].
-    StoreLate,
-    Ready,
+    Late,
 }
 
 /// The state of the store, as of now.
@@ -34,39 +60,87 @@ pub struct StoreState {
 }
 
 impl BrokerReadiness {
-    /// Returns the readiness now. `observer` is `None` while the broker starts.
+    /// Asks the threads, and returns the readiness now. `observer` is `None` while the broker starts.
     pub(super) fn of(observer: Option<&Observer>, now: Instant) -> BrokerReadiness {
-        let Some(observer) = observer else { return BrokerReadiness::Starting };
+        let only = |phase| BrokerReadiness { phase, store: StoreCheck::Ok, late: Vec::new() };
+        let Some(observer) = observer else { return only(Phase::Starting) };
         if observer.statistics().is_stopping() {
-            return BrokerReadiness::Stopping;
+            return only(Phase::Stopping);
         }
-        StoreState::of(observer, now).map_or(BrokerReadiness::Ready, StoreState::readiness)
+        observer.statistics().pulses().ask(now);
+        BrokerReadiness {
+            phase: Phase::Running,
+            store: StoreState::of(observer, now).map_or(StoreCheck::Ok, StoreState::check),
+            late: late_threads(observer, now),
+        }
     }
 
-    /// Returns true if clients can connect and the store commits.
-    pub(super) fn is_ready(self) -> bool {
-        self == BrokerReadiness::Ready
+    /// Returns true if clients can connect, every thread works and the store commits.
+    pub(super) fn is_ready(&self) -> bool {
+        self.phase == Phase::Running && self.store == StoreCheck::Ok && self.late.is_empty()
     }
 
-    /// Returns the names of the phase and of the state of the store.
-    pub(super) fn checks(self) -> (&'static str, &'static str) {
-        match self {
-            BrokerReadiness::Starting => ("starting", "ok"),
-            BrokerReadiness::Stopping => ("stopping", "ok"),
-            BrokerReadiness::StoreFull => ("ready", "full"),
-            BrokerReadiness::StoreLate => ("ready", "late"),
-            BrokerReadiness::Ready => ("ready", "ok"),
-        }
+    /// Returns the results of the checks: the phase, the store, and the threads.
+    pub(super) fn checks(&self) -> [(&'static str, &'static str); 3] {
+        let phase = match self.phase {
+            Phase::Starting => "starting",
+            Phase::Stopping => "stopping",
+            Phase::Running => "ready",
+        };
+        let store = match self.store {
+            StoreCheck::Ok => "ok",
+            StoreCheck::Full => "full",
+            StoreCheck::Late => "late",
+        };
+        let threads = if self.late.is_empty() { "ok" } else { "late" };
+        [("phase", phase), ("store", store), ("threads", threads)]
+    }
+
+    /// Returns each reason why the broker is not ready, for people.
+    pub(super) fn reasons(&self) -> Vec<String> {
+        let phase = match self.phase {
+            Phase::Starting => Some("the broker starts".to_owned()),
+            Phase::Stopping => Some("the broker stops".to_owned()),
+            Phase::Running => None,
+        };
+        let store = match self.store {
+            StoreCheck::Ok => None,
+            StoreCheck::Full => Some("the store has no room".to_owned()),
+            StoreCheck::Late => Some(format!("a change has waited {} s for its commit", LATE.as_secs())),
+        };
+        let late = self.late.iter().map(|late| {
+            let secs = late.since.as_secs();
+            format!("the thread {} has not worked for {secs} s", late.name)
+        });
+        phase.into_iter().chain(store).chain(late).collect()
     }
 
     /// Returns the words for people.
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            BrokerReadiness::Starting => "Starting",
-            BrokerReadiness::Stopping => "Stopping",
-            BrokerReadiness::StoreFull | BrokerReadiness::StoreLate => "Not ready",
-            BrokerReadiness::Ready => "Ready",
+    pub(super) fn title(&self) -> &'static str {
+        match self.phase {
+            Phase::Starting => "Starting",
+            Phase::Stopping => "Stopping",
+            Phase::Running if self.is_ready() => "Ready",
+            Phase::Running => "Not ready",
         }
+    }
+}
+
+/// Returns the threads that gave no sign of life for [`SILENT`].
+pub(super) fn late_threads(observer: &Observer, now: Instant) -> Vec<LateThread> {
+    observer.statistics().pulses().late(now, SILENT)
+}
+
+/// Asks the threads for signs of life once a second, until the interface stops.
+pub(super) async fn ask_threads(state: Data<AdminState>) {
+    let pulses = state.started_observer().await.statistics().pulses();
+    // This thread, which fills the timeline. Requests have threads of their own.
+    actix_web::rt::spawn(pulses.watch_loop("homing-admin"));
+    let mut ticks = tokio::time::interval(ASKS);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        pulses.ask(clock::now());
     }
 }
 
@@ -86,12 +160,12 @@ impl StoreState {
         self.oldest_uncommitted > LATE
     }
 
-    fn readiness(self) -> BrokerReadiness {
+    fn check(self) -> StoreCheck {
         // A full store says what to do; its changes wait for room, so they are late as well.
         match (self.is_full, self.is_late()) {
-            (true, _) => BrokerReadiness::StoreFull,
-            (false, true) => BrokerReadiness::StoreLate,
-            (false, false) => BrokerReadiness::Ready,
+            (true, _) => StoreCheck::Full,
+            (false, true) => StoreCheck::Late,
+            (false, false) => StoreCheck::Ok,
         }
     }
 }
@@ -99,15 +173,38 @@ impl StoreState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pulse::ThreadWork;
+
+    fn of(store: StoreState, late: Vec<LateThread>) -> BrokerReadiness {
+        BrokerReadiness { phase: Phase::Running, store: store.check(), late }
+    }
 
     #[test]
     fn a_store_is_ready_while_it_has_room_and_no_change_waits_longer_than_the_bound() {
         let store = |is_full, oldest_uncommitted| {
-            StoreState { is_full, oldest_uncommitted, ..StoreState::default() }.readiness().checks()
+            of(StoreState { is_full, oldest_uncommitted, ..StoreState::default() }, Vec::new()).checks()[1].1
         };
-        assert_eq!(store(false, Duration::ZERO), ("ready", "ok"));
-        assert_eq!(store(false, LATE), ("ready", "ok"));
-        assert_eq!(store(false, LATE + Duration::from_millis(1)), ("ready", "late"));
-        assert_eq!(store(true, LATE * 2), ("ready", "full"));
+        assert_eq!(store(false, Duration::ZERO), "ok");
+        assert_eq!(store(false, LATE), "ok");
+        assert_eq!(store(false, LATE + Duration::from_millis(1)), "late");
+        assert_eq!(store(true, LATE * 2), "full");
+    }
+
+    #[test]
+    fn every_reason_is_named() {
+        let ready = of(StoreState::default(), Vec::new());
+        assert_eq!((ready.is_ready(), ready.title(), ready.reasons()), (true, "Ready", Vec::new()));
+        let (work, since) = (ThreadWork::Serves, Duration::from_secs(4));
+        let late = vec![LateThread { name: "homing-shard-1".into(), work, since }];
+        let readiness = of(StoreState { is_full: true, ..StoreState::default() }, late);
+        assert_eq!((readiness.is_ready(), readiness.title()), (false, "Not ready"));
+        assert_eq!(readiness.checks(), [("phase", "ready"), ("store", "full"), ("threads", "late")]);
+        let reasons = ["the store has no room", "the thread homing-shard-1 has not worked for 4 s"];
+        assert_eq!(readiness.reasons(), reasons);
+        let starting = BrokerReadiness::of(None, Instant::ZERO);
+        assert_eq!(
+            (starting.title(), starting.reasons()),
+            ("Starting", vec!["the broker starts".to_owned()])
+        );
     }
 }

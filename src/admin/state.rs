@@ -267,13 +267,15 @@ impl AdminState {
         Arc::clone(&self.streams).try_acquire_owned().ok()
     }
 
-    /// Waits for the start of the broker. One task may wait.
+    /// Waits for the start of the broker.
     pub(super) async fn started_observer(&self) -> &Observer {
         loop {
+            // Before the look, so that a start between both is noticed.
+            let started = self.has_started.notified();
             if let Some(observer) = self.observer() {
                 return observer;
             }
-            self.has_started.notified().await;
+            started.await;
         }
     }
 
@@ -332,7 +334,7 @@ impl AdminState {
     pub(super) fn started(&self, observer: Observer, examination: Examination) {
         let _ = self.examination.set(examination);
         let _ = self.observer.set(observer);
-        self.has_started.notify_one();
+        self.has_started.notify_waiters();
     }
 
     /// Returns the view of the broker; `None` while it starts.

@@ -133,6 +133,7 @@ impl LiveFiles {
         }
         self.put_tls_in_force(tls, entrances);
         if let Some(logins) = started {
+            logins.watch(self.statistics.pulses());
             for shard in &self.shards {
                 shard.do_send(ConnectAuthenticator(logins.client(shard.clone().recipient())));
             }

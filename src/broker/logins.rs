@@ -13,6 +13,7 @@ use crate::auth::jwt::token::{TokenRules, TokenVerifier};
 use crate::auth::password::PasswordFile;
 use crate::auth::password::decoy_secret::DecoySecret;
 use crate::config::{self, Config, ServiceUrl};
+use crate::pulse::Pulses;
 use actix::Recipient;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -100,6 +101,11 @@ impl Logins {
             http_timeout: auth.http_answer_timeout(),
         };
         Ok(Logins { authenticator: Authenticator::start(checks, http, options)? })
+    }
+
+    /// Watches its threads.
+    pub(super) fn watch(&self, pulses: &Pulses) {
+        self.authenticator.watch(pulses);
     }
 
     /// Returns the way to the authenticator for one shard. Decisions go to `reply`.

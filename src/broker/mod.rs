@@ -29,9 +29,9 @@
 //! | expiry | one | an actix arbiter with a timer: the expiry actor |
 //! | `homing-main` | one | supervisor and acceptors |
 //! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
-//! | `homing-handshake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
+//! | `homing-shake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
 //! | `homing-auth-N` | `auth.workers`, with passwords or tokens | their checks (`authenticator`) |
-//! | `homing-auth-http` | one, with `auth.http_url` | the requests of the `authenticator` by HTTP |
+//! | `homing-http` | one, with `auth.http_url` | the requests of the `authenticator` by HTTP |
 //! | `homing-log` | one | writes log lines to standard error ([`crate::log::stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).

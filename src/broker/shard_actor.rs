@@ -17,6 +17,7 @@ use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
 use crate::persistence::records::Committed;
+use crate::pulse::Pulse;
 use crate::shard::SharedState;
 use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
 use crate::shard::exchange::outbound::PeerBatch;
@@ -261,6 +262,14 @@ impl Handler<PeerBatch> for ShardActor {
 
     fn handle(&mut self, peer_batch: PeerBatch, _: &mut Context<ShardActor>) {
         self.driver.in_new_turn(|shard, now| shard.take_peer_batch(now, peer_batch));
+    }
+}
+
+impl Handler<Arc<Pulse>> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, pulse: Arc<Pulse>, _: &mut Context<ShardActor>) {
+        pulse.beat();
     }
 }
 

@@ -6,18 +6,14 @@ use crate::broker::handshake_counts::HandshakeCounts;
 use crate::broker::listener_counts::ListenerCounts;
 use crate::clock;
 use crate::expiry::statistics::ExpiryStatistics;
+use crate::pulse::Pulses;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::{ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
-
-/// The age of a shard's last report at which the shard counts as hanging. Shards report once a
-/// second.
-const ALIVE: Duration = Duration::from_secs(10);
 
 /// The counters of the broker. Listeners and shards write them; `$SYS` and the dump read them.
 #[derive(Debug)]
@@ -59,8 +55,8 @@ pub struct BrokerStatistics {
     last_drop: AtomicU64,
     /// The same of drops whose reason is not ordinary.
     last_loss: AtomicU64,
-    /// The time of the last report of each shard, in milliseconds since the start.
-    reported: Vec<AtomicU64>,
+    /// The threads that a client needs.
+    pulses: Pulses,
     /// The snapshot that each shard took in its last housekeeping.
     shards: Vec<Mutex<ShardSnapshot>>,
 }
@@ -181,7 +177,7 @@ impl BrokerStatistics {
             last_drop: AtomicU64::new(Instant::NEVER.as_millis()),
             last_loss: AtomicU64::new(Instant::NEVER.as_millis()),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
-            reported: (0..shards).map(|_| AtomicU64::new(clock::now().as_millis())).collect(),
+            pulses: Pulses::default(),
         }
     }
 
@@ -356,9 +352,6 @@ impl BrokerStatistics {
             }
             *last = snapshot;
         }
-        if let Some(reported) = self.reported.get(shard) {
-            reported.store(now, Ordering::Relaxed);
-        }
     }
 
     /// Returns the time of the last drop of a message, to the second; `None` if none was dropped.
@@ -372,11 +365,9 @@ impl BrokerStatistics {
         time_of(&self.last_loss)
     }
 
-    /// Returns true if every shard has reported within 10 s. The reports are deadlines of the
-    /// expiry actor, so this tells of the actor, too.
-    pub fn is_alive(&self, now: Instant) -> bool {
-        let age = |reported: &AtomicU64| now.since(Instant::from_millis(reported.load(Ordering::Relaxed)));
-        self.reported.iter().all(|reported| age(reported) < ALIVE)
+    /// Returns the threads that a client needs.
+    pub fn pulses(&self) -> &Pulses {
+        &self.pulses
     }
 
     /// Returns the snapshots of all shards, in the order of their numbers.
@@ -404,23 +395,6 @@ mod tests {
     use super::*;
     use crate::broker::fixture;
     use crate::session::drops::DropReason;
-
-    #[test]
-    fn a_shard_that_reports_nothing_for_ten_seconds_hangs() {
-        let statistics = BrokerStatistics::new(2, fixture::shared());
-        let start = clock::now();
-        assert!(statistics.is_alive(start) && statistics.is_alive(start + ALIVE / 2));
-        assert!(!statistics.is_alive(start + ALIVE * 2));
-        let later = Instant::from_millis(start.as_millis() + 1);
-        while clock::now() < later {
-            std::thread::yield_now();
-        }
-        // The other one still hangs.
-        statistics.report(0, ShardSnapshot::default());
-        assert!(!statistics.is_alive(start + ALIVE));
-        statistics.report(1, ShardSnapshot::default());
-        assert!(statistics.is_alive(start + ALIVE));
-    }
 
     #[test]
     fn a_report_with_further_drops_sets_the_time_of_the_last_one() {

@@ -31,6 +31,7 @@ use crate::expiry::message::Inspect;
 use crate::file_thread::{FileThread, Retired};
 use crate::mqtt::charge::Budget;
 use crate::mqtt::retained_message::RetainedMessage;
+use crate::pulse::{Pulses, ThreadWork, name_thread};
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::ShardId;
 use crate::scheduling;
@@ -113,7 +114,7 @@ impl Supervisor {
         let parts =
             SharedParts { shared: &shared, statistics: &statistics, log: &log, settings, bans: banned };
         let (mut arbiters, shards) = start_shards(&config, count, &parts, shares)?;
-        let expiry_arbiter = arbiter(Driver::Clock)?;
+        let expiry_arbiter = arbiter(Driver::Clock, EXPIRY.to_owned())?;
         let expiry = start_expiry(&config, &expiry_arbiter, &shards, &statistics);
         arbiters.push(expiry_arbiter);
         let options = WriterOptions { sync: config.store.synced_every(), ..WriterOptions::default() };
@@ -123,7 +124,9 @@ impl Supervisor {
         if let Some(writer) = &writer {
             statistics.set_store(writer.statistics());
         }
+        watch(statistics.pulses(), &shards, &expiry, writer.as_ref());
         let logins = start_logins(&config, &places, decoys.as_ref(), count)?;
+        logins.iter().for_each(|logins| logins.watch(statistics.pulses()));
         connect(&shards, writer.as_ref(), logins.as_ref(), &expiry).await?;
         let limits = Arc::new(LiveLimits::new(&config));
         statistics.set_limits(broker_limits(&config, limits.connections()));
@@ -277,9 +280,33 @@ enum Driver {
     Clock,
 }
 
+/// The name of the thread of the expiry actor.
+const EXPIRY: &str = "homing-expiry";
+
+/// Returns the name of the thread of a shard.
+fn shard_name(number: usize) -> String {
+    format!("homing-shard-{number}")
+}
+
+/// Watches this thread, those of the actors, and those of the store.
+fn watch(pulses: &Pulses, shards: &[Addr<ShardActor>], expiry: &Addr<ExpiryActor>, writer: Option<&Writer>) {
+    actix_rt::spawn(pulses.watch_loop("homing-main"));
+    for (number, shard) in shards.iter().cloned().enumerate() {
+        pulses.watch_once(shard_name(number), ThreadWork::Serves, move |pulse| shard.do_send(pulse));
+    }
+    let expiry = expiry.clone();
+    pulses.watch_once(EXPIRY, ThreadWork::Serves, move |pulse| expiry.do_send(pulse));
+    if let Some(writer) = writer {
+        let (commits, reads) = (writer.to_store(), writer.to_store());
+        pulses.watch_once("homing-store", ThreadWork::Stores, move |pulse| commits.ask_committing(pulse));
+        pulses.watch_once("homing-read", ThreadWork::Stores, move |pulse| reads.ask_reading(pulse));
+    }
+}
+
 /// Starts a thread with an event loop of its own.
-fn arbiter(driver: Driver) -> io::Result<Arbiter> {
+fn arbiter(driver: Driver, name: String) -> io::Result<Arbiter> {
     Arbiter::try_with_tokio_rt(move || {
+        name_thread(&name);
         scheduling::wake_soon();
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         match driver {
@@ -321,7 +348,7 @@ fn start_shards(
 ) -> io::Result<(Vec<Arbiter>, Vec<Addr<ShardActor>>)> {
     let (mut arbiters, mut shards, mut shares) = (Vec::new(), Vec::new(), shares.into_iter());
     for number in 0..count {
-        let arbiter = arbiter(Driver::Sockets)?;
+        let arbiter = arbiter(Driver::Sockets, shard_name(number))?;
         shards.push(start_shard(config, &arbiter, (number, count), parts, shares.next()));
         arbiters.push(arbiter);
     }

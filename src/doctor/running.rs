@@ -59,7 +59,7 @@ fn own_checks(answer: &Value) -> Vec<Finding> {
 fn described(overview: &Value, pending: Result<Vec<String>, CtlError>) -> Vec<Finding> {
     let report = SelfReport {
         version: overview["version"].as_str().unwrap_or("unknown"),
-        alive: overview["alive"].as_bool() != Some(false),
+        late: names(&overview["late_threads"]),
         memory: (number(&overview["memory"]["bytes"]), number(&overview["memory"]["limit"])),
         dropped: number(&overview["dropped"]),
         last_drop_ago: overview["last_drop_ago"].as_u64().map(Duration::from_secs),
@@ -76,6 +76,10 @@ fn store(described: &Value) -> StoreState {
         oldest_uncommitted: seconds(&described["oldest_uncommitted"]).unwrap_or_default(),
         commit_p99: seconds(&described["commit_p99"]).unwrap_or_default(),
     }
+}
+
+fn names(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
 fn number(value: &Value) -> u64 {
@@ -135,7 +139,7 @@ mod tests {
         let store = |full: bool, oldest_uncommitted: f64, commit_p99: f64| json!({ "full": full, "oldest_uncommitted": oldest_uncommitted, "commit_p99": commit_p99 });
         let cases = [
             ("version", json!("0.0.1"), "broker", Severity::Warn),
-            ("alive", json!(false), "threads", Severity::Fail),
+            ("late_threads", json!(["homing-shard-1"]), "threads", Severity::Fail),
             ("memory", json!({ "bytes": 81, "limit": 100 }), "held memory", Severity::Warn),
             ("dropped", json!(3), "drops", Severity::Warn),
             ("store", store(true, 0.0, 0.0), "commits", Severity::Fail),

@@ -18,6 +18,7 @@ use super::queue::{self, DeadlineKey, ExpiryQueue, More, WheelCount};
 use super::slot::SlotSpace;
 use super::statistics::{AHEAD, ExpiryStatistics};
 use crate::clock;
+use crate::pulse::Pulse;
 use crate::time::Instant;
 use actix::{Actor, ActorFuture, AsyncContext, Context, Handler, MessageResult, Recipient};
 use std::pin::Pin;
@@ -151,6 +152,14 @@ impl Handler<PollNow> for ExpiryActor {
 
     fn handle(&mut self, _: PollNow, _: &mut Self::Context) {
         self.wake = Some(Instant::ZERO);
+    }
+}
+
+impl Handler<Arc<Pulse>> for ExpiryActor {
+    type Result = ();
+
+    fn handle(&mut self, pulse: Arc<Pulse>, _: &mut Self::Context) {
+        pulse.beat();
     }
 }
 

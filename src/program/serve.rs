@@ -8,6 +8,7 @@ use super::data::socket_path;
 use super::data::{open_store, storage_line};
 use super::output::{complain, failed, say};
 use super::settings::{Settings, configuration_line, read_configuration};
+use homing::broker::observer::Observer;
 use homing::broker::{Broker, OpenListener, Signals};
 use homing::clock;
 #[cfg(feature = "admin")]
@@ -15,11 +16,16 @@ use homing::config::Problem;
 use homing::config::{Config, KeySources, ListenerAddress, Loaded, Refusal};
 use homing::file_thread;
 use homing::log::{self, stderr};
+use homing::pulse::ThreadWork;
 use homing::service;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Time without a sign of life after which the service manager starts the broker again.
+const HANGS: Duration = Duration::from_secs(10);
 
 /// Runs the broker until it is stopped.
 pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
@@ -79,7 +85,7 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     let administration: Option<String> = None;
     say(&banner(&broker, &configuration, &storage, administration.as_deref()));
     let observer = broker.observer();
-    service::is_ready(move || observer.statistics().is_alive(clock::now()));
+    service::is_ready(move || is_alive(&observer));
     let code = broker.run(signals);
     if let Some(file) = &addresses_file {
         // The file may not exist, if it could not be written.
@@ -103,6 +109,14 @@ fn read_again(settings: &Settings) -> Result<Loaded, Refusal> {
         return Err(Refusal(vec![Problem::UnusableFile { key: "admin.credentials", why }]));
     }
     Ok(loaded)
+}
+
+/// Asks the threads for signs of life. Returns false if one that serves clients gave none for 10 s.
+/// A disk that hangs is no reason to start the process again.
+fn is_alive(observer: &Observer) -> bool {
+    let (pulses, now) = (observer.statistics().pulses(), clock::now());
+    pulses.ask(now);
+    pulses.late(now, HANGS).iter().all(|late| late.work == ThreadWork::Stores)
 }
 
 /// Writes the addresses of the listeners to a file, those for plain MQTT first.

@@ -21,6 +21,7 @@ use crate::mqtt::charge::Budget;
 use crate::persistence::records::{
     Batch, BodyNumber, Committed, EntryNumber, ReadEntry, RetainedRecord, StoredDelayed,
 };
+use crate::pulse::Pulse;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::store::commit_queue::Bounds;
 use read::PageRead;
@@ -96,6 +97,7 @@ enum WriterRequest {
     SizeLimit(Option<u64>),
     /// The time between two syncs to disk, as in [`WriterOptions::sync`].
     SyncEvery(Option<Duration>),
+    Beat(Arc<Pulse>),
     Stop,
 }
 
@@ -132,6 +134,16 @@ impl ToStore {
     /// Sets the time between two syncs to disk; `None` for no syncs besides those of commits.
     pub fn sync_every(&self, interval: Option<Duration>) {
         let _ = self.requests.send(WriterRequest::SyncEvery(interval));
+    }
+
+    /// Asks the committing thread for a sign of life.
+    pub fn ask_committing(&self, pulse: Arc<Pulse>) {
+        let _ = self.requests.send(WriterRequest::Beat(pulse));
+    }
+
+    /// Asks the reading thread for a sign of life.
+    pub fn ask_reading(&self, pulse: Arc<Pulse>) {
+        let _ = self.reads.send(PageRead::Beat(pulse));
     }
 
     /// Requests stored messages of a queue. The reply is [`WriterNotice::Page`].

@@ -15,6 +15,7 @@ mod hostile_readers;
 mod http;
 mod https;
 mod hung_files;
+mod hung_threads;
 mod listeners;
 mod live;
 mod logins;

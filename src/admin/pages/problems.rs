@@ -4,7 +4,7 @@
 use super::views::{in_sentence, seconds, view_of};
 use crate::admin::listing::StuckClients;
 use crate::admin::queries::stuck::stuck_clients;
-use crate::admin::readiness::StoreState;
+use crate::admin::readiness::{StoreState, late_threads};
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -154,8 +154,9 @@ impl FoundProblems {
 
     fn of_threads_and_memory(&mut self, observer: &Observer, now: Instant) {
         let statistics = observer.statistics();
-        if !statistics.is_alive(now) {
-            self.add(BrokerProblemKind::ThreadHangs, "A thread has not worked for 10 s.".to_owned());
+        if let Some(late) = late_threads(observer, now).first() {
+            let text = format!("The thread {} has not worked for {}.", late.name, seconds(late.since));
+            self.add(BrokerProblemKind::ThreadHangs, text);
         }
         let (held, limit) = (statistics.memory(), statistics.memory_limit());
         if held / 9 >= limit / 10 {

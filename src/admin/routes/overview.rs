@@ -3,7 +3,7 @@
 use super::json_answer::JsonAnswer;
 use super::overview_detail::OverviewDetail;
 use crate::admin::pages::problems::{BrokerProblem, problems};
-use crate::admin::readiness::StoreState;
+use crate::admin::readiness::{StoreState, late_threads};
 use crate::admin::state::State;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
@@ -23,6 +23,8 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
     let details = OverviewDetail::read(asked.detail.as_deref())?;
     let observer = state.running()?;
     let (statistics, shared) = (observer.statistics(), observer.shared());
+    let late: Vec<Box<str>> =
+        late_threads(observer, clock::now()).into_iter().map(|late| late.name).collect();
     let (now, total, recent) = (clock::now(), statistics.total(), state.recent().view());
     let due: serde_json::Map<String, Value> = AHEAD
         .into_iter()
@@ -31,7 +33,8 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
         .collect();
     let mut body = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "alive": statistics.is_alive(now),
+        "alive": late.is_empty(),
+        "late_threads": late,
         "uptime": now.since(Instant::ZERO).as_secs(),
         "clients": { "connected": total.connected, "away": total.away() },
         "subscriptions": total.subscriptions,

@@ -15,6 +15,7 @@ use crate::auth::http::request::HttpClient;
 use crate::broker::rate_limit::{Rate, RateLimiter};
 use crate::clock;
 use crate::net::tls::config_error::TlsConfigError;
+use crate::pulse::{Pulse, Pulses, ThreadWork};
 use crate::scheduling;
 use crate::shard::authentication::AuthDecision;
 use crate::time::Instant;
@@ -29,6 +30,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
+
+/// The name of the thread.
+const NAME: &str = "homing-http";
 
 /// Requests that the service works on at once.
 const IN_FLIGHT: usize = 256;
@@ -96,6 +100,7 @@ pub(super) struct HttpService {
     timeout: Duration,
     state: Mutex<HttpState>,
     wake: Notify,
+    pulse: Arc<Pulse>,
 }
 
 /// A login on its way to the service.
@@ -133,6 +138,7 @@ impl HttpService {
             timeout,
             state: Mutex::new(state),
             wake: Notify::new(),
+            pulse: Arc::default(),
         }
     }
 
@@ -143,8 +149,18 @@ impl HttpService {
     pub(super) fn start(self: &Arc<HttpService>, inner: &Arc<Inner>) -> io::Result<JoinHandle<()>> {
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(RESOLVERS).build()?;
         let (service, inner) = (Arc::clone(self), Arc::clone(inner));
-        let thread = std::thread::Builder::new().name("homing-auth-http".to_owned());
+        let thread = std::thread::Builder::new().name(NAME.to_owned());
         thread.spawn(move || service.run(&runtime, &inner))
+    }
+
+    /// Watches the thread, until the process ends.
+    pub(super) fn watch(self: &Arc<HttpService>, pulses: &Pulses) {
+        let service = Arc::clone(self);
+        let wake = move |_: &Arc<Pulse>, _| {
+            service.wake.notify_one();
+            Ok(())
+        };
+        pulses.watch(NAME, ThreadWork::Serves, Arc::clone(&self.pulse), wake);
     }
 
     /// Ends the thread. Requests in the queue and requests under way get no answer.
@@ -195,6 +211,7 @@ impl HttpService {
                 }
                 tokio::select! {
                     () = self.wake.notified() => {
+                        self.pulse.beat();
                         if self.lock().stopping {
                             return;
                         }

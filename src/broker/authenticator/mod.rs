@@ -43,6 +43,7 @@ use crate::auth::cache::{CacheBounds, CacheSecret, LoginCache};
 use crate::auth::guessing::Guessing;
 use crate::auth::http::answer::HttpAnswer;
 use crate::clock;
+use crate::pulse::{Pulse, Pulses, ThreadWork};
 use crate::scheduling;
 use crate::session::authentication::{AuthMethod, EnhancedMethod, Reach};
 use crate::shard::authentication::{AuthDecision, AuthRequest, ExchangeStart};
@@ -87,6 +88,8 @@ pub(crate) struct AuthenticatorOptions {
 pub(crate) struct Authenticator {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
+    /// The signs of life of the threads that check passwords and tokens.
+    pulses: Vec<Arc<Pulse>>,
 }
 
 struct Inner {
@@ -124,16 +127,34 @@ impl Authenticator {
             wake: Condvar::new(),
             http: http.map(|target| Arc::new(HttpService::new(target, options.http_timeout))),
         });
-        let mut threads = Vec::new();
+        let (mut threads, mut pulses) = (Vec::new(), Vec::new());
         if let Some(service) = &inner.http {
             threads.push(service.start(&inner)?);
         }
         for number in 0..options.workers.max(1) {
-            let inner = Arc::clone(&inner);
-            let thread = std::thread::Builder::new().name(format!("homing-auth-{number}"));
-            threads.push(thread.spawn(move || inner.work())?);
+            let (inner, pulse) = (Arc::clone(&inner), Arc::new(Pulse::default()));
+            pulses.push(Arc::clone(&pulse));
+            let thread = std::thread::Builder::new().name(worker_name(number));
+            threads.push(thread.spawn(move || inner.work(&pulse))?);
         }
-        Ok(Authenticator { inner, threads })
+        Ok(Authenticator { inner, threads, pulses })
+    }
+
+    /// Watches the threads, until the process ends.
+    pub(crate) fn watch(&self, pulses: &Pulses) {
+        for (number, pulse) in self.pulses.iter().enumerate() {
+            let inner = Arc::clone(&self.inner);
+            // Without the lock, which a thread that hangs may hold. A wake-up that comes before the
+            // wait is repeated with the next question.
+            let wake = move |_: &Arc<Pulse>, _| {
+                inner.wake.notify_all();
+                Ok(())
+            };
+            pulses.watch(worker_name(number), ThreadWork::Serves, Arc::clone(pulse), wake);
+        }
+        if let Some(service) = &self.inner.http {
+            service.watch(pulses);
+        }
     }
 
     /// Returns the way to the authenticator for one shard. Decisions go to `reply`.
@@ -157,6 +178,11 @@ impl Authenticator {
             service.replace(target);
         }
     }
+}
+
+/// Returns the name of a thread that checks passwords and tokens.
+fn worker_name(number: usize) -> String {
+    format!("homing-auth-{number}")
 }
 
 impl Drop for Authenticator {
@@ -221,11 +247,12 @@ impl Inner {
     }
 
     /// Decides requests until the authenticator stops.
-    fn work(&self) {
+    fn work(&self, pulse: &Pulse) {
         scheduling::yield_to_traffic();
         loop {
             let mut queue = self.lock();
             let queued = loop {
+                pulse.beat();
                 if queue.is_stopping() {
                     return;
                 }

@@ -105,10 +105,15 @@ impl Handshakes {
             let (sender, sockets) = unbounded_channel();
             let parts = parts.clone();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-            std::thread::Builder::new().name(format!("homing-handshake-{number}")).spawn(move || {
+            // The kernel keeps 15 bytes of a name.
+            let name = format!("homing-shake-{number}");
+            let answers = parts.statistics.pulses().watch_loop(&name);
+            std::thread::Builder::new().name(name).spawn(move || {
                 scheduling::yield_to_traffic();
                 let thread = HandshakeThread { parts, next: Cell::new(number) };
-                LocalSet::new().block_on(&runtime, Rc::new(thread).run(sockets));
+                let tasks = LocalSet::new();
+                tasks.spawn_local(answers);
+                tasks.block_on(&runtime, Rc::new(thread).run(sockets));
             })?;
             threads.push(sender);
         }

@@ -186,6 +186,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                 self.options.sync = interval;
                 self.next_sync = self.next_sync_from(now);
             }
+            WriterRequest::Beat(pulse) => pulse.beat(),
             WriterRequest::Stop => self.is_stopping = true,
         }
     }

@@ -4,8 +4,10 @@
 use super::{WriterNotice, WriterStatistics};
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{BodyNumber, EntryNumber};
+use crate::pulse::Pulse;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::store::{StoreError, StoreReader};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use tracing::warn;
@@ -35,6 +37,7 @@ pub struct StorePageRequest {
 pub(super) enum PageRead {
     Page(StorePageRequest),
     Delayed { shard: u8, request: DelayedRequest },
+    Beat(Arc<Pulse>),
     Stop,
 }
 
@@ -52,6 +55,10 @@ pub(super) fn run(
             PageRead::Delayed { shard, request } => {
                 let delayed = patiently(|| reader.delayed(request.from, request.until, request.most));
                 delayed.map(|delayed| WriterNotice::Delayed { shard, request, delayed })
+            }
+            PageRead::Beat(pulse) => {
+                pulse.beat();
+                continue;
             }
             PageRead::Stop => return,
         };

@@ -1,0 +1,124 @@
+//! Threads that hang: a tracer stops them, and /readyz names them.
+
+use crate::http::{LOCAL, request, serve_with};
+use crate::kit::Pki;
+use crate::support::passwords::password_file;
+use crate::support::process::Process;
+use crate::support::until;
+use serde_json::Value;
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::ptr::null_mut;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A thread of another process that this thread has stopped. It goes on when the value is dropped.
+struct StoppedThread(libc::pid_t);
+
+impl StoppedThread {
+    fn stop(thread: libc::pid_t) -> StoppedThread {
+        ptrace(libc::PTRACE_SEIZE, thread);
+        ptrace(libc::PTRACE_INTERRUPT, thread);
+        // SAFETY: the status is not wanted, and the kernel accepts a null pointer for it.
+        #[expect(unsafe_code, reason = "rustix waits for whole processes, and not for single threads")]
+        let stopped = unsafe { libc::waitpid(thread, null_mut(), libc::__WALL) };
+        assert_eq!(stopped, thread, "it stops");
+        StoppedThread(thread)
+    }
+}
+
+impl Drop for StoppedThread {
+    fn drop(&mut self) {
+        ptrace(libc::PTRACE_DETACH, self.0);
+    }
+}
+
+fn ptrace(request: libc::c_uint, thread: libc::pid_t) {
+    // SAFETY: these requests take no address, and no data but a signal, which is none here.
+    #[expect(unsafe_code, reason = "nothing but ptrace stops a single thread of another process")]
+    let done =
+        unsafe { libc::ptrace(request, thread, null_mut::<libc::c_void>(), null_mut::<libc::c_void>()) };
+    assert_eq!(done, 0, "ptrace {request:#x} of {thread}: {}", std::io::Error::last_os_error());
+}
+
+/// Starts a broker that has every thread, two of them for the shards.
+fn serve(pki: &Pki) -> (Process, SocketAddr) {
+    pki.server("server", &["localhost"]);
+    pki.write("passwords", &password_file(&[("ann", "sesame")]));
+    let listener = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.tls]\ncertificates = [{{ certificate = {:?}, key = {:?} }}]\n",
+        pki.text_path("server.pem"),
+        pki.text_path("server.key")
+    );
+    pki.write("homing.toml", &listener);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(pki.path("homing.toml"));
+    command.arg("--data-dir").arg(pki.path("data"));
+    let passwords = format!("auth.password_file={}", pki.text_path("passwords"));
+    let settings = [
+        "admin.addresses=127.0.0.1:0",
+        "runtime.threads=2",
+        "runtime.handshake_threads=1",
+        "auth.workers=1",
+        "auth.http_url=http://127.0.0.1:9/",
+        &passwords,
+    ];
+    command.args(settings.iter().flat_map(|setting| ["--set", setting]));
+    let (process, _, admin) = serve_with(&mut command);
+    (process, admin)
+}
+
+/// Returns the identifier of the thread of a name.
+fn thread_of(process: &Process, name: &str) -> libc::pid_t {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).expect("it runs");
+    let named =
+        |path: &std::path::Path| fs::read_to_string(path.join("comm")).is_ok_and(|is| is.trim() == name);
+    let found = tasks.filter_map(Result::ok).find(|task| named(&task.path()));
+    let found = found.unwrap_or_else(|| panic!("no thread {name}"));
+    found.file_name().to_str().and_then(|id| id.parse().ok()).expect("a number")
+}
+
+/// Returns the status of /readyz, and the threads that its reasons name, in order.
+fn ready(admin: SocketAddr) -> (u16, Vec<String>) {
+    let (status, answer) = request(admin, "GET", "/readyz", LOCAL);
+    let body: Value = serde_json::from_str(answer.lines().last().unwrap_or_default()).expect("JSON");
+    let word = |reason: &Value| reason.as_str()?.split(' ').nth(2).map(str::to_owned);
+    let reasons = body["reasons"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut names: Vec<String> = reasons.iter().filter_map(word).collect();
+    names.sort();
+    (status, names)
+}
+
+/// Stops these threads of a broker, which /readyz has to name, and no others.
+fn names_and_forgets(names: &[&str]) {
+    let pki = Pki::new();
+    let (process, admin) = serve(&pki);
+    until("a ready broker", || (ready(admin) == (200, Vec::new())).then_some(()));
+    let stopped: Vec<_> = names.iter().map(|name| StoppedThread::stop(thread_of(&process, name))).collect();
+    let began = Instant::now();
+    until("the names of all", || {
+        (ready(admin) == (503, names.iter().map(|name| (*name).to_owned()).collect())).then_some(())
+    });
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    drop(stopped);
+    until("a ready broker again", || (ready(admin).0 == 200).then_some(()));
+}
+
+/// Two brokers, each with a half of its threads stopped at once, because each wait takes seconds.
+#[test]
+fn readiness_names_each_thread_that_hangs_within_five_seconds_and_comes_back() {
+    let halves = [
+        ["homing-auth-0", "homing-main", "homing-shake-0", "homing-shard-0", "homing-store"].as_slice(),
+        ["homing-admin", "homing-expiry", "homing-http", "homing-read", "homing-shard-1"].as_slice(),
+    ];
+    thread::scope(|scope| {
+        for names in halves {
+            scope.spawn(move || {
+                let mut names = names.to_vec();
+                names.sort_unstable();
+                names_and_forgets(&names);
+            });
+        }
+    });
+}
