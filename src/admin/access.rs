@@ -4,6 +4,8 @@
 //! own user may do everything there, others may look. All others prove themselves by the file of
 //! [credentials](super::credentials).
 
+use super::state::State;
+use crate::net::websocket::upgrade::{FORWARDING_HEADERS, ForwardedClient, forwarded_client};
 use actix_web::{HttpMessage, HttpRequest};
 use std::fmt;
 use std::net::IpAddr;
@@ -57,7 +59,7 @@ pub(super) struct RequestNumber(pub(super) u64);
 /// Where a request came from, for the audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// The address at the other end of the connection; `None` on the Unix socket.
+    /// The address of the caller, which a trusted proxy may name; `None` on the Unix socket.
     pub(super) address: Option<IpAddr>,
     /// The number of the request since the start. The answer has it as `X-Request-Id`.
     pub(super) request: u64,
@@ -67,7 +69,23 @@ impl Origin {
     /// Returns the origin of a request.
     pub(super) fn of(request: &HttpRequest) -> Origin {
         let number = request.extensions().get::<RequestNumber>().map_or(0, |number| number.0);
-        Origin { address: request.peer_addr().map(|address| address.ip()), request: number }
+        Origin { address: address_of(request), request: number }
+    }
+}
+
+/// Returns the address of a caller: that of the connection, or the one that a proxy in
+/// `admin.trusted_proxies` names. `None` on the Unix socket.
+pub(super) fn address_of(request: &HttpRequest) -> Option<IpAddr> {
+    let peer = request.peer_addr()?.ip();
+    let Some(terms) = request.app_data::<State>().map(|state| state.terms()) else { return Some(peer) };
+    if !terms.proxies().contains(peer) {
+        return Some(peer);
+    }
+    let lines: Vec<_> = request.headers().get_all(FORWARDING_HEADERS[0]).collect();
+    let hops = lines.iter().flat_map(|line| line.to_str().unwrap_or("?").split(',').map(str::trim));
+    match forwarded_client(hops, terms.proxies()) {
+        ForwardedClient::Address(address) => Some(address),
+        ForwardedClient::Peer | ForwardedClient::Unknown => Some(peer),
     }
 }
 
@@ -88,6 +106,12 @@ impl Caller {
     /// Returns the caller as the one of this request.
     pub(super) fn of_request(self, request: &HttpRequest) -> Caller {
         Caller { origin: Origin::of(request), ..self }
+    }
+
+    /// Returns true if both have shown the same credential, or are the same user of the Unix
+    /// socket. What a caller may have at once counts for its credential.
+    pub(super) fn is_same(&self, other: &Caller) -> bool {
+        (&self.name, self.credential) == (&other.name, other.credential)
     }
 
     /// Returns true if the caller came by the Unix socket.

@@ -81,7 +81,7 @@ impl Failed {
             }
             Failed::TooManyLogins => (
                 ProblemKind::TooManyLogins,
-                "too many logins from this address failed; try again in 5 minutes",
+                "too many logins like this one from this address failed; try again in 5 minutes",
             ),
             Failed::ForeignRequest => (
                 ProblemKind::ForeignRequest,

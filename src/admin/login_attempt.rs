@@ -2,12 +2,13 @@
 //!
 //! Tokens and one-time codes are 256 random bits, so nobody guesses one. A valid one is admitted
 //! after any number of failures, and a flood locks no operator out. Passwords can be guessed, so
-//! the password of a blocked address is not even looked at.
+//! the password of a user who is blocked at an address is not even looked at.
 
-use super::access::Caller;
+use super::access::{Caller, address_of};
 use super::audit::{AuditedAction, arguments};
 use super::failed::Failed;
-use super::state::{LoginFailure, State};
+use super::login_failures::{LoginFailure, Shown};
+use super::state::State;
 use crate::clock;
 use actix_web::{HttpRequest, web};
 use tracing::warn;
@@ -34,34 +35,37 @@ pub(super) fn begin(
 /// time, because each takes 19 MiB while it is checked.
 ///
 /// # Errors
-/// There is no such user, the password is another one, too many logins of the address failed, or
-/// too many passwords wait to be checked.
+/// There is no such user, the password is another one, too many logins of the user from this address
+/// failed, or too many passwords wait to be checked.
 pub(super) async fn by_password(
     request: &HttpRequest,
     state: &State,
     user: String,
     password: Zeroizing<String>,
 ) -> Result<Caller, Failed> {
-    let address = request.peer_addr().map(|address| address.ip());
-    if address.is_some_and(|address| state.is_login_blocked(clock::now(), address)) {
+    let blocked = |address| state.login_failures().is_blocked(clock::now(), address, Shown::Password(&user));
+    if address_of(request).is_some_and(blocked) {
         return Err(Failed::TooManyLogins);
     }
     let _turn = state.password_turn().await.ok_or(Failed::Busy)?;
     let credentials = state.credentials();
-    let check = move || credentials.caller_of_password(&user, password.as_bytes());
+    let check = move || (credentials.caller_of_password(&user, password.as_bytes()), user);
     match web::block(check).await {
-        Ok(Some(caller)) => Ok(caller),
-        Ok(None) => Err(failed(request, state, "an unknown user or a wrong password")),
+        Ok((Some(caller), _)) => Ok(caller),
+        Ok((None, user)) => {
+            Err(failed(request, state, Shown::Password(&user), "an unknown user or a wrong password"))
+        }
         Err(_) => Err(Failed::Busy),
     }
 }
 
 /// Counts a failed login, and returns its answer. `what` is for the log. The failure that begins a
 /// block is the last one that is logged.
-pub(super) fn failed(request: &HttpRequest, state: &State, what: &'static str) -> Failed {
+pub(super) fn failed(request: &HttpRequest, state: &State, shown: Shown<'_>, what: &'static str) -> Failed {
     // Users of the Unix socket have no address, and are known.
-    let address = request.peer_addr().map(|address| address.ip());
-    let failure = address.map_or(LoginFailure::Counted, |address| state.login_failed(clock::now(), address));
+    let address = address_of(request);
+    let count = |address| state.login_failures().failed(clock::now(), address, shown);
+    let failure = address.map_or(LoginFailure::Counted, count);
     let address = address.map(|address| address.to_string()).unwrap_or_default();
     match failure {
         LoginFailure::Counted => {
@@ -69,7 +73,7 @@ pub(super) fn failed(request: &HttpRequest, state: &State, what: &'static str) -
             Failed::UnknownCredentials
         }
         LoginFailure::BeginsBlock => {
-            warn!(target: "homing::audit", event = "audit.login_refused", address, "too many logins with {what}; further ones of this address are refused for 5 minutes and not logged");
+            warn!(target: "homing::audit", event = "audit.login_refused", address, "too many logins with {what}; further ones of this name and address are refused for 5 minutes and not logged");
             Failed::TooManyLogins
         }
         LoginFailure::Blocked => Failed::TooManyLogins,

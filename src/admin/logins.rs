@@ -6,6 +6,7 @@
 use super::access::Caller;
 use crate::auth::random::random_text;
 use crate::time::Instant;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,13 +17,14 @@ const IDLE: Duration = Duration::from_mins(30);
 /// A login ends after this time, whatever it does.
 const LONGEST: Duration = Duration::from_hours(8);
 
-/// Logins at once. The one without a request for the longest time makes room.
+/// Logins at once. Of the credential with the most of them, the one without a request for the
+/// longest time makes room. So nobody ends the logins of others by logging in again and again.
 const MOST: usize = 64;
 
 /// A one-time code ends after this time.
 const CODE: Duration = Duration::from_secs(60);
 
-/// Codes at once. The oldest one makes room.
+/// Codes at once. The oldest one of the credential with the most makes room.
 const CODES: usize = 16;
 
 /// The logins, and the one-time codes that begin one.
@@ -61,11 +63,11 @@ impl PageLogins {
         let text = || Some(random_text().ok()?.to_string());
         let (cookie, csrf) = (text()?, text()?);
         let mut logins = self.lock(now);
-        if logins.len() >= MOST
-            && let Some(oldest) =
-                logins.iter().min_by_key(|(_, login)| login.used).map(|(key, _)| key.clone())
-        {
-            logins.remove(&oldest);
+        if logins.len() >= MOST {
+            let all: Vec<_> = logins.iter().map(|(key, login)| (&login.caller, login.used, key)).collect();
+            if let Some(key) = first_to_go(&all).map(|(_, _, key)| (*key).clone()) {
+                logins.remove(&key);
+            }
         }
         logins.insert(cookie.clone(), Login { caller, csrf, began: now, used: now });
         Some(cookie)
@@ -86,7 +88,10 @@ impl PageLogins {
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
         codes.retain(|code| now < code.ends);
         if codes.len() >= CODES {
-            codes.remove(0);
+            let all: Vec<_> = (0..).zip(&*codes).map(|(at, code)| (&code.caller, code.ends, at)).collect();
+            if let Some(at) = first_to_go(&all).map(|(_, _, at)| *at) {
+                codes.remove(at);
+            }
         }
         codes.push(LoginCode { code: code.clone(), caller, ends: now + CODE });
         Some(code)
@@ -114,6 +119,14 @@ impl PageLogins {
         logins.retain(|_, login| now < login.used + IDLE && now < login.began + LONGEST);
         logins
     }
+}
+
+/// Returns the item that makes room for another: the oldest one of the credential with the most
+/// items. Compares each item with each other one; there are 64 at most.
+fn first_to_go<'a, T>(all: &'a [(&Caller, Instant, T)]) -> Option<&'a (&'a Caller, Instant, T)> {
+    let held = |caller: &Caller| all.iter().filter(|(other, ..)| other.is_same(caller)).count();
+    // Of equal ones the first, which is the last one of the reversed list.
+    all.iter().rev().max_by_key(|(caller, since, _)| (held(caller), Reverse(*since)))
 }
 
 #[cfg(test)]
@@ -157,6 +170,24 @@ mod tests {
             logins.code_for(start, caller());
         }
         assert!(logins.redeem(start, &first).is_none(), "pushed out");
+    }
+
+    #[test]
+    fn a_viewer_who_logs_in_again_and_again_ends_its_own_logins_alone() {
+        let (logins, start) = (PageLogins::default(), Instant::ZERO);
+        let ann = Caller { name: "operator".to_owned(), ..caller() };
+        let operator = logins.begin(start, ann.clone()).expect("randomness");
+        let code = logins.code_for(start, ann).expect("randomness");
+        let second = |n: u64| start + Duration::from_secs(n);
+        let viewers: Vec<_> =
+            (1..200).map(|n| logins.begin(second(n), caller()).expect("randomness")).collect();
+        for _ in 0..CODES * 2 {
+            logins.code_for(start, caller());
+        }
+        assert!(logins.find(second(200), &operator).is_some(), "a viewer has logged an operator out");
+        assert!(logins.redeem(start, &code).is_some(), "a viewer has ended the code of an operator");
+        assert!(logins.find(second(200), &viewers[0]).is_none());
+        assert!(logins.find(second(200), &viewers[198]).is_some());
     }
 
     #[test]

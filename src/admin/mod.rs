@@ -21,6 +21,7 @@
 //! | `terms` | the settings that a reload changes |
 //! | `state` | the state of the interface, and its view of the broker |
 //! | `cookies`, `browser_login` | the cookies, and the login of a request |
+//! | `login_failures` | which logins are refused, because too many failed |
 //! | `login_attempt` | how a login begins, and why it is refused |
 //! | `request` | the caller and the parameters of a request |
 //! | `session_rule` | the redelivery settings of a session in words |
@@ -31,6 +32,7 @@
 //! | `bulk` | actions on many connections, messages or dead letters |
 //! | `trace_commands` | the beginning and the end of traces |
 //! | `timeline::collector`, `recent::sampler` | the tasks that fill the timeline and the figures |
+//! | `stream_places` | how many live streams may be open, for each credential |
 //! | `event_stream` | the answer of a stream of server-sent events |
 //! | `pages`, `routes` | the pages for people, and the answers for programs |
 //! | `middleware` | what surrounds every request |
@@ -50,6 +52,7 @@ mod failed;
 pub(crate) mod https;
 mod listing;
 mod login_attempt;
+mod login_failures;
 mod logins;
 pub mod metrics;
 mod middleware;
@@ -66,6 +69,7 @@ mod routes;
 mod segment;
 mod session_rule;
 mod state;
+mod stream_places;
 mod terms;
 mod timeline;
 mod trace_commands;

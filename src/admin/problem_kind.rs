@@ -100,8 +100,8 @@ problem_kinds! {
         "The configuration or one of its files has mistakes, so nothing is changed. `mistakes` has \
         all of them.";
     TooManyLogins: TOO_MANY_REQUESTS, "too-many-logins",
-        "Five logins of the address failed within a minute. Passwords of this address are refused for \
-        five minutes. Valid tokens are admitted.";
+        "Five logins of the user from this address failed within a minute, or eighty with any names. Such \
+        passwords are refused for five minutes. Valid tokens are admitted.";
     Busy: SERVICE_UNAVAILABLE, "busy",
         "Too many ask at once, or a thread of the broker did not answer in time. Ask again later.";
     NoRoom: SERVICE_UNAVAILABLE, "no-room",

@@ -7,28 +7,28 @@ use super::credentials::file::CredentialFile;
 use super::failed::Failed;
 use super::https::Scheme;
 use super::listing::StuckSearch;
+use super::login_failures::LoginFailures;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
 use super::recent::RecentFigures;
+use super::stream_places::{StreamPlace, StreamPlaces};
 use super::terms::AdminTerms;
 use super::timeline::Timeline;
 use super::traces::Traces;
 use super::wheel::LastWheel;
-use crate::auth::guessing::Guessing;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::file_thread::{FileThread, NotRead};
 use crate::finding::Finding;
-use crate::time::Instant;
 use actix_web::web::Data;
 use arc_swap::ArcSwap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// Looks at the machine and the files of the broker. It may block.
 pub type Examination = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
@@ -57,8 +57,7 @@ pub(super) struct AdminState {
     last_request: AtomicU64,
     recent: RecentFigures,
     timeline: Timeline,
-    /// One permit for each live stream that may be open.
-    streams: Arc<Semaphore>,
+    streams: StreamPlaces,
     /// Notified once, when the broker has started.
     has_started: Notify,
     /// One permit for each shard.
@@ -69,8 +68,7 @@ pub(super) struct AdminState {
     searches: OneAtATime,
     /// Checks of passwords.
     passwords: OneAtATime,
-    /// The failed logins of the pages by address.
-    failures: Mutex<Guessing>,
+    failures: Mutex<LoginFailures>,
 }
 
 /// The state of the interface, as a request has it.
@@ -78,9 +76,6 @@ pub(super) type State = Data<AdminState>;
 
 /// The largest number of shards (`runtime.threads`).
 const SHARDS: usize = 64;
-
-/// Live streams at once.
-const STREAMS: usize = 32;
 
 /// Callers that may wait for a turn, or have one, at once.
 const WAITING: usize = 32;
@@ -93,21 +88,6 @@ const EXAMINATION: Duration = Duration::from_secs(5);
 
 /// Passwords that may wait for their check, or be checked, at once.
 const PASSWORDS: usize = 8;
-
-/// Failed logins of an address in a minute of which the last one and further ones are refused.
-const FAILURES: u32 = 5;
-
-/// The consequence of a failed login.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoginFailure {
-    /// There were few of the address in the last minute.
-    Counted,
-    /// There were [`FAILURES`] of the address in the last minute. This one and further ones are
-    /// refused for five minutes.
-    BeginsBlock,
-    /// The failed logins of the address are refused.
-    Blocked,
-}
 
 /// The turn of one caller: to ask a shard, to search all sessions, or to have a password checked.
 /// Another caller has its turn when the value is dropped.
@@ -163,13 +143,13 @@ impl AdminState {
             last_request: AtomicU64::new(0),
             recent: RecentFigures::default(),
             timeline: Timeline::default(),
-            streams: Arc::new(Semaphore::new(STREAMS)),
+            streams: StreamPlaces::default(),
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
             searches: OneAtATime::new(SEARCHES),
             passwords: OneAtATime::new(PASSWORDS),
-            failures: Mutex::new(Guessing::new(FAILURES)),
+            failures: Mutex::default(),
         }
     }
 
@@ -194,6 +174,11 @@ impl AdminState {
     pub(super) fn put_in_force(&self, terms: AdminTerms, credentials: Option<PathBuf>) {
         self.terms.store(Arc::new(terms));
         self.credentials.follow(credentials);
+    }
+
+    /// Returns the settings that a reload changes.
+    pub(super) fn terms(&self) -> Arc<AdminTerms> {
+        self.terms.load_full()
     }
 
     /// Returns true if nobody may see the payload of a message.
@@ -262,9 +247,9 @@ impl AdminState {
         &self.timeline
     }
 
-    /// Returns the place of one live stream; `None` if too many are open.
-    pub(super) fn stream_place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.streams).try_acquire_owned().ok()
+    /// Returns the place of one live stream of a caller; `None` if too many are open.
+    pub(super) fn stream_place(&self, caller: &Caller) -> Option<StreamPlace> {
+        self.streams.take(caller.clone())
     }
 
     /// Waits for the start of the broker.
@@ -313,21 +298,9 @@ impl AdminState {
         self.examining.run(move || examine()).await
     }
 
-    /// Returns true if passwords of this address are refused now.
-    pub(super) fn is_login_blocked(&self, now: Instant, address: IpAddr) -> bool {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).is_blocked(now, address)
-    }
-
-    /// Counts a failed login of an address.
-    pub(super) fn login_failed(&self, now: Instant, address: IpAddr) -> LoginFailure {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.is_blocked(now, address) {
-            LoginFailure::Blocked
-        } else if failures.failed(now, address) {
-            LoginFailure::BeginsBlock
-        } else {
-            LoginFailure::Counted
-        }
+    /// Locks the failed logins.
+    pub(super) fn login_failures(&self) -> MutexGuard<'_, LoginFailures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that clients can connect.

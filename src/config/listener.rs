@@ -124,6 +124,9 @@ fields! {
         messages_per_second: u32, ValueType::Integer(1, MOST_MESSAGES).or("unlimited", "clients send as fast as they can");
         /// Bytes that each client may send a second; else `limits.bytes_per_second`.
         bytes_per_second: ByteSize, ValueType::Size(LEAST_BYTES, MOST_BYTES).or("unlimited", "clients send as fast as they can");
+        /// The part of the limits of retained and delayed messages that the clients of this
+        /// listener may take together, in percent; all of it if left out.
+        share: u16, ValueType::Integer(1, 100).only();
         /// TLS; `None` for plain connections.
         tls: ListenerTls, ValueType::Checked(is_table, "a table, [listeners.tls] with its keys below it").only();
     }
@@ -269,7 +272,7 @@ fn is_url_path(value: &Value) -> bool {
     value::text(value).is_some_and(|text| text == "*" || text.starts_with('/') && text.chars().all(is_plain))
 }
 
-fn are_networks(value: &Value) -> bool {
+pub(super) fn are_networks(value: &Value) -> bool {
     are(value, |item| value::text(item).is_some_and(|text| network(text).is_ok()))
 }
 

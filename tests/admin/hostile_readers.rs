@@ -11,8 +11,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Streams of events at once.
-const STREAMS: usize = 32;
+/// Streams of events of one credential at once.
+const STREAMS: usize = 16;
 
 /// Time after which the kernel closes a connection whose client reads nothing.
 const UNREAD: Duration = Duration::from_secs(30);
@@ -94,7 +94,7 @@ fn scrapers_that_stop_reading_hold_no_place() {
     drop(stopped);
 }
 
-/// `STOPPED_READERS=32` waits for half a minute until the kernel has closed the streams of readers
+/// `STOPPED_READERS=16` waits for half a minute until the kernel has closed the streams of readers
 /// that stopped. Otherwise the readers go.
 #[test]
 fn readers_of_streams_that_stop_free_their_places() {

@@ -118,10 +118,10 @@ fn a_token_that_is_replaced_by_one_of_the_same_name_takes_its_logins_codes_and_s
 }
 
 #[test]
-fn streams_beyond_32_are_refused_until_one_ends() {
+fn streams_beyond_16_of_a_credential_are_refused_until_one_ends() {
     let broker = Administered::start();
     let headers = bearer(&broker.viewer);
-    let mut streams: Vec<Live> = (0..32)
+    let mut streams: Vec<Live> = (0..16)
         .map(|_| {
             let (live, status) = Live::open(&broker, "/api/v1/events", &headers);
             assert_eq!(status, 200);

@@ -83,18 +83,20 @@ fn another_site_cannot_log_a_browser_in() {
 }
 
 #[test]
-fn after_five_wrong_passwords_an_address_is_refused_with_the_right_one_too() {
+fn after_five_wrong_passwords_a_user_is_refused_with_the_right_one_and_others_are_not() {
     let mut broker = Administered::start();
     broker.add_user("ann", "admin");
+    broker.add_user("bob", "admin");
     for _ in 0..4 {
         assert_eq!(log_in(&broker, "ann", "guess").0, 401);
     }
     let (status, answer) = log_in(&broker, "ann", "guess");
     assert!(status == 429 && answer.contains("retry-after: 300"), "{answer}");
     assert_eq!(log_in(&broker, "ann", "sesame").0, 429);
+    assert_eq!(log_in(&broker, "bob", "sesame").0, 200, "bob shares the address of a proxy with a guesser");
     // A token cannot be guessed, so a flood of passwords locks no tool out.
     assert_eq!(broker.ask("GET", "/api/v1/me", &broker.viewer).0, 200);
-    let refusals = broker.lines_until("further ones of this address are refused");
+    let refusals = broker.lines_until("further ones of this name and address are refused");
     let refusals = refusals.iter().filter(|line| line.contains("audit.login_refused"));
     assert_eq!(refusals.count(), 5);
 }
@@ -148,4 +150,20 @@ fn a_login_that_cannot_be_read_names_what_would_be_right() {
         assert!(status == 400 && detail.as_str().is_some_and(names_it), "{answer}");
         assert_ne!(detail, Value::Null);
     }
+}
+
+#[test]
+fn behind_a_trusted_proxy_the_address_is_the_one_that_the_proxy_names() {
+    let broker = Administered::start_with(&["--ephemeral", "--set", "admin.trusted_proxies=[\"127.0.0.1\"]"]);
+    broker.add_user("ann", "admin");
+    let log_in_from = |address: &str, password: &str| {
+        let body = json!({ "user": "ann", "password": password }).to_string();
+        let headers = format!("{LOCAL}X-Forwarded-For: 6.6.6.6, {address}\r\n");
+        request_with_body(broker.admin, "POST", "/api/v1/login", &headers, &body).0
+    };
+    let statuses: Vec<u16> = (0..5).map(|_| log_in_from("192.0.2.1", "guess")).collect();
+    assert_eq!((statuses[3], statuses[4]), (401, 429));
+    assert_eq!(log_in_from("192.0.2.2", "sesame"), 200, "ann herself has another address");
+    let audit = json_of(&broker.ask("GET", "/api/v1/audit", &broker.token("admin")).1);
+    assert_eq!(audit["actions"][0]["source"], "192.0.2.2");
 }

@@ -60,6 +60,14 @@ impl PageReader {
         }
     }
 
+    /// Returns the caller; `None` if the login has ended.
+    pub(super) fn caller(&self, state: &AdminState) -> Option<Caller> {
+        match self {
+            PageReader::Login(cookie) => login_of_cookie(state, cookie).map(|login| login.caller),
+            PageReader::Caller(caller) => Some(caller.clone()),
+        }
+    }
+
     /// Returns true if the reader may still look: a login ends, and a token may be removed.
     pub(super) fn may_still_read(&self, state: &AdminState) -> bool {
         match self {

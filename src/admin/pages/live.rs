@@ -18,6 +18,7 @@ use super::views::{clock_time, link_of};
 use crate::admin::event_stream::{event, event_stream};
 use crate::admin::failed::Failed;
 use crate::admin::state::State;
+use crate::admin::stream_places::StreamPlace;
 use crate::admin::timeline::NumberedMoment;
 use actix_web::web::{Bytes, Query, ReqData};
 use actix_web::{HttpRequest, HttpResponse};
@@ -26,7 +27,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc};
 use tokio::time::MissedTickBehavior;
 
 /// Events that wait for a slow reader.
@@ -87,7 +88,8 @@ pub(crate) async fn events(
     let reader = reader.into_inner();
     let wanted = WantedStreams::read(asked.streams.as_deref().unwrap_or("overview"))?;
     state.running()?;
-    let place = state.stream_place().ok_or(Failed::Busy)?;
+    let caller = reader.caller(&state).ok_or(Failed::Unauthorized)?;
+    let place = state.stream_place(&caller).ok_or(Failed::Busy)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(|id| state.timeline().number_of(id));
     let (answer, to) = event_stream(BUFFERED);
@@ -104,7 +106,7 @@ struct LiveWriter {
     /// True if events were left out since the reader was told last.
     lagged: Option<Lagged>,
     /// Held until the stream ends.
-    _place: OwnedSemaphorePermit,
+    _place: StreamPlace,
 }
 
 /// Events were left out.

@@ -9,6 +9,7 @@ use crate::admin::browser_login::is_own_site;
 use crate::admin::cookies::{ended_login_cookie, login_cookie, login_cookie_of, see_with_cookie};
 use crate::admin::failed::Failed;
 use crate::admin::login_attempt;
+use crate::admin::login_failures::Shown;
 use crate::admin::state::State;
 use crate::clock;
 use actix_web::http::header::RETRY_AFTER;
@@ -57,7 +58,7 @@ pub(super) async fn log_in(request: HttpRequest, state: State, form: web::Form<L
         LoginForm::Token { token } => match state.credentials().caller_of_token(token.trim()) {
             Some(caller) => begin(&request, &state, caller, "token"),
             None => {
-                let failed = login_attempt::failed(&request, &state, "an unknown token");
+                let failed = login_attempt::failed(&request, &state, Shown::Secret, "an unknown token");
                 refused(&request, &failed, "This token is not known.")
             }
         },
@@ -74,7 +75,7 @@ pub(super) async fn log_in_by_code(
     let caller = state.logins().redeem(clock::now(), form.code.trim());
     let caller = caller.filter(|caller| is_own_site(&request) && state.still_admits(caller));
     let Some(caller) = caller else {
-        let failed = login_attempt::failed(&request, &state, "an unknown code");
+        let failed = login_attempt::failed(&request, &state, Shown::Secret, "an unknown code");
         return refused(&request, &failed, "This code is not known. It is valid once, and for 60 s.");
     };
     begin(&request, &state, caller, "code")
@@ -85,9 +86,7 @@ pub(super) async fn log_in_by_code(
 fn refused(request: &HttpRequest, failed: &Failed, unknown: &str) -> HttpResponse {
     let text = match failed {
         Failed::UnknownCredentials | Failed::ForeignRequest => unknown.to_owned(),
-        Failed::TooManyLogins => {
-            "Too many logins from this address failed. Try again in 5 minutes.".to_owned()
-        }
+        Failed::TooManyLogins => "Too many logins like this one failed. Try again in 5 minutes.".to_owned(),
         _ => "The broker is busy. Try again.".to_owned(),
     };
     let mut answer = login_form(request, Some(text));

@@ -34,9 +34,9 @@ pub(crate) async fn events(
     // The first page shows that there is such a trace.
     state.traces().watch(number, (0, 0), Duration::ZERO).await.ok_or(Failed::NoSuchTrace)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let place = state.stream_place().ok_or(Failed::Busy)?;
-    let (answer, to) = event_stream(BUFFERED);
     let caller = caller.into_inner();
+    let place = state.stream_place(&caller).ok_or(Failed::Busy)?;
+    let (answer, to) = event_stream(BUFFERED);
     actix_web::rt::spawn(async move {
         let _place = place;
         // An error says that the reader is gone.

@@ -2,6 +2,7 @@
 
 use super::paths::{first_directory, path_of};
 use crate::config::choices::PayloadViews;
+use crate::config::listener::are_networks;
 use crate::config::rule::ValueType;
 use crate::config::table::section;
 use std::ffi::OsStr;
@@ -56,6 +57,12 @@ section! {
         /// to the interface under a name of its own.
         hosts: Vec<String> = Vec::new(),
             ValueType::HostNames.only(),
+            reload: Live;
+        /// The networks of the proxies in front of the interface that are believed: the last address
+        /// in their X-Forwarded-For that is none of them is the one of the caller, for failed logins
+        /// and for the audit log. Without it all people behind a proxy count as one address.
+        trusted_proxies: Vec<String> = Vec::new(),
+            ValueType::Checked(are_networks, "a list of addresses or networks, those of IPv4 in its own form: [\"10.0.0.0/8\"]").only(),
             reload: Live;
         /// Who may see the payloads of messages: those of dead letters, of retained, unacknowledged
         /// and queued messages, and of traces. "operator": callers with the scope operator or

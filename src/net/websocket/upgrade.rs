@@ -363,21 +363,28 @@ impl<'b> Headers<'_, 'b> {
         }
     }
 
-    /// Returns the last address in `X-Forwarded-For` that is no trusted proxy, or the first address
-    /// if all are. The client is unknown if something behind that address is no address.
     fn forwarded_for(&self, trusted: &TrustedProxies) -> ForwardedClient {
-        let mut client = ForwardedClient::Peer;
-        for hop in self.list("X-Forwarded-For").rev() {
-            let Ok(address) = host_name(hop).parse::<IpAddr>().or_else(|_| hop.parse()) else {
-                return ForwardedClient::Unknown;
-            };
-            client = ForwardedClient::Address(address.to_canonical());
-            if !trusted.contains(address) {
-                break;
-            }
-        }
-        client
+        forwarded_client(self.list("X-Forwarded-For"), trusted)
     }
+}
+
+/// Returns the last address in `X-Forwarded-For` that is no trusted proxy, or the first address if
+/// all are. The client is unknown if something behind that address is no address.
+pub fn forwarded_client<'a>(
+    hops: impl DoubleEndedIterator<Item = &'a str>,
+    trusted: &TrustedProxies,
+) -> ForwardedClient {
+    let mut client = ForwardedClient::Peer;
+    for hop in hops.rev() {
+        let Ok(address) = host_name(hop).parse::<IpAddr>().or_else(|_| hop.parse()) else {
+            return ForwardedClient::Unknown;
+        };
+        client = ForwardedClient::Address(address.to_canonical());
+        if !trusted.contains(address) {
+            break;
+        }
+    }
+    client
 }
 
 /// Returns the host in `HOST`, `HOST:PORT` or `[IPv6]:PORT`, without brackets and final dot.
