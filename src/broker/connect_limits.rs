@@ -6,7 +6,7 @@
 
 use super::statistics::BrokerStatistics;
 use crate::access::meter::{MeteredRate, RateMeter};
-use crate::access::strikes::{StrikeRule, Strikes, host};
+use crate::access::strikes::{StrikeRule, Strikes, host, site};
 use crate::clock;
 use crate::config::Config;
 use crate::time::Instant;
@@ -148,27 +148,51 @@ impl ConnectRates {
     }
 }
 
-/// The connects of each address (IPv6: each /64), for acceptors and handshake threads. Takes at
-/// most 7 MiB.
+/// The bound of a /48 as a multiple of that of an address, as for failed logins.
+const SITE: u32 = 16;
+
+/// The connects of each address, for acceptors and handshake threads. An IPv6 address counts as its
+/// /64, and its /48 counts too, because one customer may have that many. Takes at most 14 MiB.
 #[derive(Clone, Debug)]
 pub(crate) struct AddressLimit {
-    strikes: Arc<Mutex<Strikes<IpAddr>>>,
+    strikes: Arc<Mutex<ConnectStrikes>>,
     statistics: Arc<BrokerStatistics>,
+}
+
+#[derive(Debug)]
+struct ConnectStrikes {
+    hosts: Strikes<IpAddr>,
+    sites: Strikes<IpAddr>,
+}
+
+impl ConnectStrikes {
+    /// Counts a connect of an address. Returns true if it is refused. What the host's own bound
+    /// refuses does not count for its site.
+    fn refuses(&mut self, now: Instant, address: IpAddr) -> bool {
+        let refuses = |strikes: &mut Strikes<IpAddr>, key: IpAddr| {
+            strikes.is_blocked(now, &key) || strikes.strike(now, key)
+        };
+        refuses(&mut self.hosts, host(address))
+            || site(address).is_some_and(|site| refuses(&mut self.sites, site))
+    }
 }
 
 impl AddressLimit {
     /// Returns the limit. The rule has the number of connects that are accepted.
     pub(crate) fn new(rule: StrikeRule, statistics: Arc<BrokerStatistics>) -> AddressLimit {
         // The connect after the last accepted one begins the block.
-        let rule = StrikeRule { limit: rule.limit.saturating_add(1), ..rule };
-        AddressLimit { strikes: Arc::new(Mutex::new(Strikes::new(rule, ADDRESSES))), statistics }
+        let of = |limit: u32| StrikeRule { limit: limit.saturating_add(1), ..rule };
+        let strikes = ConnectStrikes {
+            hosts: Strikes::new(of(rule.limit), ADDRESSES),
+            sites: Strikes::new(of(rule.limit.saturating_mul(SITE)), ADDRESSES),
+        };
+        AddressLimit { strikes: Arc::new(Mutex::new(strikes)), statistics }
     }
 
     /// Counts a connect of an address. Returns false if it is refused, and counts that, too.
     pub(crate) fn admits(&self, now: Instant, address: IpAddr) -> bool {
-        let address = host(address);
         let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_refused = strikes.is_blocked(now, &address) || strikes.strike(now, address);
+        let is_refused = strikes.refuses(now, address);
         drop(strikes);
         if is_refused {
             self.statistics.address_refused();
@@ -216,5 +240,16 @@ mod tests {
         assert!(limit.admits(later, neighbour) && !limit.admits(later, one), "they count as one address");
         assert!(limit.admits(later, other));
         assert_eq!(statistics.refused_addresses(), 2);
+    }
+    #[test]
+    fn a_site_of_many_networks_may_open_sixteen_times_as_many_connections_together() {
+        let second = Duration::from_secs(1);
+        let statistics = fixture::statistics(&fixture::shared());
+        let limit = AddressLimit::new(StrikeRule { limit: 2, window: second, block: second }, statistics);
+        let network = |n: u16| IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 1));
+        let now = Instant::from_millis(5_000);
+        assert_eq!((0..1_000).filter(|n| limit.admits(now, network(*n))).count(), 32);
+        assert!(limit.admits(now, "2001:db8:2::1".parse().unwrap()), "another site");
+        assert!(limit.admits(now + second, network(999)), "the block is over");
     }
 }
