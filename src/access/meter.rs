@@ -104,16 +104,39 @@ impl TrafficMeter {
 
     /// Charges packets, and returns the earliest time at which the client has no debt.
     pub fn charge(&mut self, now: Instant, rates: TrafficRates, messages: u64, bytes: u64) -> Instant {
-        let mut due = Instant::ZERO;
         if let Some(rate) = rates.messages {
             self.messages.charge(now, rate, messages);
-            due = self.messages.due(rate);
         }
         if let Some(rate) = rates.bytes {
             self.bytes.charge(now, rate, bytes);
-            due = due.max(self.bytes.due(rate));
         }
-        due
+        self.due(rates)
+    }
+
+    /// Returns the earliest time at which the client has no debt. The time has passed if there is
+    /// no debt now.
+    pub fn due(self, rates: TrafficRates) -> Instant {
+        let due =
+            |meter: RateMeter, rate: Option<MeteredRate>| rate.map_or(Instant::ZERO, |rate| meter.due(rate));
+        due(self.messages, rates.messages).max(due(self.bytes, rates.bytes))
+    }
+
+    /// Returns the time at which everything charged is paid for, in whole milliseconds, rounded up.
+    /// From then on, the meter is as that of a client that has sent nothing.
+    pub fn paid(self) -> Instant {
+        Instant::from_millis(self.messages.paid_ns.max(self.bytes.paid_ns).div_ceil(NANOS_PER_MILLI))
+    }
+
+    /// Returns the meter with the greater charge of both, for each rate.
+    pub fn or_more(self, other: TrafficMeter) -> TrafficMeter {
+        let more = |one: RateMeter, other: RateMeter| RateMeter { paid_ns: one.paid_ns.max(other.paid_ns) };
+        TrafficMeter { messages: more(self.messages, other.messages), bytes: more(self.bytes, other.bytes) }
+    }
+
+    /// Returns the meter with everything paid for by `end` at the latest.
+    pub fn paid_by(self, end: Instant) -> TrafficMeter {
+        let less = |meter: RateMeter| RateMeter { paid_ns: meter.paid_ns.min(nanos(end)) };
+        TrafficMeter { messages: less(self.messages), bytes: less(self.bytes) }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::mqtt::charge::Budget;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::subscription_tree::ShardId;
+use crate::shard::debts::Debts;
 use crate::shard::randomness::Randomness;
 use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, SharedState};
@@ -22,6 +23,7 @@ pub(super) fn shared() -> Arc<SharedState> {
         partial: PartialShare::new(1 << 28),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
+        debts: Debts::default(),
         store_room: AtomicI64::new(i64::MAX),
     })
 }

@@ -11,7 +11,7 @@ use super::live_files::{LiveFiles, NewFiles};
 use super::live_listeners::{self, ListenerNews, LiveListeners, NewListeners};
 use super::message::SettingsChanged;
 use super::rate_limit::EventRates;
-use super::settings::{broker_limits, partial_limit, retained_limits, settings};
+use super::settings::{broker_limits, partial_limit, retained_limits, settings, share_rules};
 use super::shard_actor::ShardActor;
 use crate::config::{
     Config, KeyChange, KeyInForce, KeySources, ListenerChange, Loaded, Refusal, ReloadEffect, Shadowed,
@@ -306,6 +306,7 @@ impl Reload {
         self.shared.budget.limit(config.limits.memory.bytes());
         self.shared.partial.limit(partial_limit(&config));
         self.shared.retained().limit(retained_limits(&config));
+        self.shared.limit_shares(&share_rules(&config, places));
         self.limits.set(&config);
         self.limit_store(&config);
         self.files.statistics.set_limits(broker_limits(&config, self.limits.connections()));

@@ -8,6 +8,7 @@ use crate::config::{self, ByteSize, Config, Listener, Redelivery};
 use crate::mqtt::packet::ProtocolVersion;
 use crate::net::tls::settings::ClientCertificates;
 use crate::routing::retained::RetainedLimits;
+use crate::routing::shares::ShareRules;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::objectives::Objective;
@@ -19,6 +20,7 @@ use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rule::Rule;
 use crate::shard::ShardSettings;
 use crate::shard::access::{AccessSettings, AclFiles, DeniedPublish, DeniedSubscribe, RetainSourceCheck};
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::listener_terms::{ListenerTerms, ProtocolVersions};
 use crate::shard::turn::STEPS_PER_TURN;
 use crate::shard::{DelayedLimits, LetterLimits};
@@ -42,6 +44,7 @@ pub(super) fn settings(config: &Config, places: &ListenerPlaces) -> ShardSetting
         },
         auth: auth_policy(&config.auth),
         listeners: all_terms(config, places),
+        listener_names: places.by_number().map(|place| place.map_or("".into(), name_of)).collect(),
         access: access_settings(config, places),
         rates: traffic_rates(config, places),
         flapping: config.bans.flapping,
@@ -92,6 +95,20 @@ pub(super) fn broker_limits(config: &Config, connections: usize) -> BrokerLimits
 pub(super) fn retained_limits(config: &Config) -> RetainedLimits {
     let limits = &config.limits;
     RetainedLimits { messages: limits.retained_messages as usize, bytes: limits.retained_bytes.as_usize() }
+}
+
+/// Returns the name of a listener for which messages count, which is the same after a restart.
+fn name_of(place: &ListenerPlace) -> Box<str> {
+    place.listener.label().into()
+}
+
+/// Returns the parts of clients and listeners in the limits of retained and delayed messages.
+pub(super) fn share_rules(config: &Config, places: &ListenerPlaces) -> ShareRules {
+    let part = |(_, place): (ListenerNumber, &ListenerPlace)| Some((name_of(place), place.listener.share?));
+    ShareRules {
+        client: config.limits.share_per_client,
+        listeners: places.open().into_iter().filter_map(part).collect(),
+    }
 }
 
 /// Returns the bytes that incomplete packets may use: a part of the memory budget.

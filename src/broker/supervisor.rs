@@ -13,7 +13,9 @@ use super::observer::Observer;
 use super::rate_limit::EventRates;
 use super::reload::{READ, Reload};
 use super::rule_files::RuleFiles;
-use super::settings::{asks_authenticator, broker_limits, partial_limit, retained_limits, settings};
+use super::settings::{
+    asks_authenticator, broker_limits, partial_limit, retained_limits, settings, share_rules,
+};
 use super::signals::Request;
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
@@ -35,6 +37,7 @@ use crate::pulse::{Pulses, ThreadWork, name_thread};
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::ShardId;
 use crate::scheduling;
+use crate::shard::debts::Debts;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::randomness::Randomness;
 use crate::shard::totals::Totals;
@@ -104,6 +107,8 @@ impl Supervisor {
         // This thread made all that was recovered, so its charges are settled here.
         shared.budget.settle();
         let places = ListenerPlaces::at_start(&config.all_listeners());
+        // What was recovered is never refused for a part.
+        shared.limit_shares(&share_rules(&config, &places));
         let rules = RuleFiles::load(&config, &places)?;
         let bans = config.bans.path();
         let banned = bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans)?.map(Arc::new);
@@ -325,6 +330,7 @@ fn shared_state(config: &Config) -> Arc<SharedState> {
         partial: PartialShare::new(partial_limit(config)),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
+        debts: Debts::default(),
         store_room: AtomicI64::new(i64::MAX),
     })
 }

@@ -10,6 +10,7 @@
 //! | [`topic`] | Topic Names and Topic Filters |
 //! | [`message`] | one application message, as the broker stores it |
 //! | [`retained_message`] | a retained message with the client that published it |
+//! | [`owner`] | the client for which a retained or delayed message counts |
 //! | [`will`] | the Will Message of a CONNECT |
 //! | [`outcome`] | the result of a publication |
 //! | [`subscription_ids`] | the Subscription Identifiers of one delivery |
@@ -23,6 +24,7 @@ pub mod codec;
 pub mod keyed;
 pub mod message;
 pub mod outcome;
+pub mod owner;
 pub mod packet;
 pub mod retained_message;
 pub mod subscription_ids;

@@ -1,6 +1,7 @@
 //! A retained message with its source: the client that published it.
 
 use crate::mqtt::message::Message;
+use crate::mqtt::owner::Owner;
 use std::sync::Arc;
 
 /// A retained message, and the client that published it.
@@ -12,12 +13,14 @@ pub struct RetainedMessage {
     /// publish to the topic: the message is the broker's own, came without rules about topics, or
     /// came under rules of its session alone.
     pub source: Option<Arc<RetainedSource>>,
+    /// The client for which the message counts; `None` if it counts for nobody.
+    pub owner: Option<Arc<Owner>>,
 }
 
 impl From<Message> for RetainedMessage {
-    /// Returns the message without a source.
+    /// Returns the message without a source and an owner.
     fn from(message: Message) -> RetainedMessage {
-        RetainedMessage { message, source: None }
+        RetainedMessage { message, source: None, owner: None }
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
+use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::mqtt::retained_message::RetainedMessage;
 use crate::mqtt::subscription_ids::SubscriptionIds;
@@ -305,6 +306,19 @@ pub struct StoredDelayed {
     pub due: Instant,
     /// The message.
     pub message: Message,
+    /// The client for which the message counts; `None` if it counts for nobody.
+    pub owner: Option<Arc<Owner>>,
+}
+
+/// The count of a delayed message that is in the store.
+#[derive(Clone, Debug)]
+pub struct CountedDelayed {
+    /// The message's number.
+    pub number: DelayedNumber,
+    /// The [`Message::size`].
+    pub size: usize,
+    /// The client for which the message counts.
+    pub owner: Option<Arc<Owner>>,
 }
 
 /// A change to a retained message. The shards share the retained messages, so these changes have an
@@ -415,8 +429,8 @@ pub struct Recovered {
     pub retained: Vec<RetainedMessage>,
     /// Delayed messages that are due before the requested horizon. The others stay in the store.
     pub delayed: Vec<StoredDelayed>,
-    /// Every delayed message with its [`Message::size`]. The totals give back exactly this.
-    pub delayed_in_all: Vec<(DelayedNumber, usize)>,
+    /// Every delayed message. The totals give back exactly what they count for it.
+    pub delayed_in_all: Vec<CountedDelayed>,
     /// All dead letters.
     pub letters: Vec<StoredLetter>,
 }

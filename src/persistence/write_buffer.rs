@@ -9,8 +9,8 @@
 //! Each shard has one write buffer, behind an `Rc`. Only sealed batches leave the shard's thread.
 //! [`crate::persistence::rows`] has the values that record into it.
 
-use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
+use crate::mqtt::owner::OwnedMessage;
 use crate::mqtt::packet::PacketId;
 use crate::persistence::letter::LetterNumber;
 use crate::persistence::open_batch::{OpenBatch, RecordPlace};
@@ -281,9 +281,10 @@ impl WriteBuffer {
     }
 
     /// Records a message to publish later.
-    pub fn delayed(&self, due: Instant, message: Message) -> DelayedNumber {
+    pub fn delayed(&self, due: Instant, owned: OwnedMessage) -> DelayedNumber {
         let number = DelayedNumber(self.next_number());
-        self.record(Record::Delayed(Box::new(StoredDelayed { number, due, message })));
+        let OwnedMessage { message, owner } = owned;
+        self.record(Record::Delayed(Box::new(StoredDelayed { number, due, message, owner })));
         number
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::mqtt::charge;
+use crate::mqtt::message::Message;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{StoredAccess, StoredSession};

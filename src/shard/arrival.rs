@@ -2,6 +2,7 @@
 
 use crate::access::bans::Ban;
 pub use crate::session::authentication::Reach;
+use std::net::IpAddr;
 
 /// What the broker knows of a connection before its first packet. Moves with the socket, if the
 /// session lives in another shard.
@@ -15,6 +16,9 @@ pub struct Arrival {
     pub certificate_user: Option<Box<str>>,
     /// The ban of the address or of the certificate, if one holds.
     pub ban: Option<Ban>,
+    /// The host of the client, as [`host`](crate::access::strikes::host) has it; `None` without an
+    /// address. Only kept where the listener has rates.
+    pub host: Option<IpAddr>,
 }
 
 impl Arrival {

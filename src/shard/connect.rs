@@ -31,6 +31,7 @@ use crate::shard::mounted;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::pending_exchange::{EnhancedProof, ExchangeEnd};
+use crate::shard::rates;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -472,7 +473,11 @@ impl<'a> ConnectRequest<'a> {
         }
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
         bans::count_connect(now, session_id, life.core);
+        let host = life.core.connections.get(id).and_then(|connection| connection.rare()?.host);
         self.join(session_id, negotiated, proof.as_ref().map(|proof| proof.method), life.core);
+        if !life.core.settings.rates.is_empty() {
+            rates::begin(now, id, host, life.core);
+        }
         life.core.record_session(session_id);
         if life.core.sessions.is_stored(session_id) {
             life.core.hold_connack(id, session_id);

@@ -17,10 +17,13 @@ use crate::session::topic_alias::IncomingAliases;
 use crate::session::wire::Wire;
 use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
 use crate::shard::authentication::{AuthDecision, Authentication};
+use crate::shard::debts::Debtor;
 use crate::shard::pending_exchange::{ExchangeEnd, PendingExchange};
 use crate::shard::read_ahead::Search;
+use crate::shard::shared_state::Pot;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use std::net::IpAddr;
 use std::time::Duration;
 
 pub use crate::shard::pause::{Pause, Pauses};
@@ -85,12 +88,13 @@ pub struct Rare {
     pub certificate_user: Option<Box<str>>,
     /// The ban of the address or of the certificate, until CONNECT is handled.
     pub ban: Option<Ban>,
+    /// The host of the client until CONNACK, if its listener has rates.
+    pub host: Option<IpAddr>,
     /// The time at which the client's credentials expire; `None` if they do not.
     ends: Option<Instant>,
     /// The time of the last report that a redelivery request of this client is unreadable.
     pub unreadable: Option<Instant>,
-    /// The meters of what the client sends. `None` where no rate holds, and before the first packet
-    /// that counts.
+    /// The meters of what the client sends. `None` where no rate holds.
     pub metered: Option<Box<MeteredTraffic>>,
 }
 
@@ -101,6 +105,8 @@ pub struct MeteredTraffic {
     pub meter: TrafficMeter,
     /// The meter of acknowledgements that were handled during a pause for the rate.
     ahead: RateMeter,
+    /// Whose debt outlives the connection; `None` if the rate came after CONNACK, by a reload.
+    pub debtor: Option<Debtor>,
     /// The time at which the pause for the rate ends. Without such a pause, the time at which the
     /// last one ended; [`Instant::ZERO`] before the first.
     pub until: Instant,
@@ -118,6 +124,7 @@ impl MeteredTraffic {
         MeteredTraffic {
             meter: TrafficMeter::new(now),
             ahead: RateMeter::new(now),
+            debtor: None,
             until: Instant::ZERO,
             look: Instant::ZERO,
         }
@@ -154,19 +161,11 @@ pub struct Partial {
     awaited: Option<(Instant, Duration)>,
     /// The search for acknowledgements in the bytes behind a pause.
     pub(crate) search: Search,
-    /// True if the connection is in the shard's list of large partial packets.
-    pub listed: bool,
 }
 
 impl Default for Partial {
     fn default() -> Partial {
-        Partial {
-            bytes: Vec::new(),
-            charge: Charge::NONE,
-            awaited: None,
-            search: Search::default(),
-            listed: false,
-        }
+        Partial { bytes: Vec::new(), charge: Charge::NONE, awaited: None, search: Search::default() }
     }
 }
 
@@ -241,9 +240,9 @@ pub enum Leaves {
 impl Connection {
     /// Returns a connection that was just accepted. `seed` determines its jitter.
     pub fn accepted(now: Instant, arrival: Arrival, connect_timeout: Duration, seed: u64) -> Connection {
-        let Arrival { listener, reach, certificate_user, ban } = arrival;
-        let has_rare = certificate_user.is_some() || ban.is_some();
-        let rare = has_rare.then(|| Box::new(Rare { certificate_user, ban, ..Rare::default() }));
+        let Arrival { listener, reach, certificate_user, ban, host } = arrival;
+        let has_rare = certificate_user.is_some() || ban.is_some() || host.is_some();
+        let rare = has_rare.then(|| Box::new(Rare { certificate_user, ban, host, ..Rare::default() }));
         Connection {
             wire: Wire::new(ProtocolVersion::V3_1_1, seed),
             session: None,
@@ -266,9 +265,9 @@ impl Connection {
 
     /// Returns what was known of the connection before its first packet.
     pub(crate) fn into_arrival(self) -> Arrival {
-        let (certificate_user, ban) =
-            self.rare.map_or((None, None), |rare| (rare.certificate_user, rare.ban));
-        Arrival { listener: self.listener, reach: self.reach, certificate_user, ban }
+        let (certificate_user, ban, host) =
+            self.rare.map_or((None, None, None), |rare| (rare.certificate_user, rare.ban, rare.host));
+        Arrival { listener: self.listener, reach: self.reach, certificate_user, ban, host }
     }
 
     /// Returns the parts that an idle connection does not have, if there are any.
@@ -307,6 +306,11 @@ impl Connection {
     /// exchange of AUTH packets is not complete.
     pub(crate) fn unfinished_len(&self) -> usize {
         self.partial_len() + self.exchange().map_or(0, PendingExchange::connect_len)
+    }
+
+    /// Returns the pot in which the partial packet counts.
+    pub(crate) fn pot(&self) -> Pot {
+        if self.phase == Phase::Established { Pot::Clients } else { Pot::Strangers }
     }
 
     /// Drops the bytes that were read and not handled, and the client's topic aliases. Called when

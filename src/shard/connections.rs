@@ -15,9 +15,10 @@ use crate::shard::effects::Effects;
 use crate::shard::pending_exchange::PendingExchange;
 use crate::shard::read_ahead::Search;
 use crate::shard::settings::ShardSettings;
-use crate::shard::shared_state::PartialShare;
+use crate::shard::shared_state::{PartialShare, Pot};
 use crate::shard::slots::{ConnectionId, OfConnection, SessionId, Slots};
 use crate::time::Instant;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
@@ -35,7 +36,9 @@ pub(crate) struct Connections {
     slots: Slots<Connection, OfConnection>,
     /// Connections that have a session.
     established: usize,
-    partials: Partials,
+    /// The partial packets before CONNACK.
+    of_strangers: Partials,
+    of_clients: Partials,
     /// The number of times that users were revoked.
     revocations: u32,
     /// The time at which the machine woke from its last suspend. Clients could send nothing during
@@ -55,15 +58,29 @@ pub(crate) enum Unhandled {
     BehindPause,
 }
 
-/// The partial packets of all connections.
+/// The partial packets of the connections of one pot.
 #[derive(Debug, Default)]
 struct Partials {
     bytes: usize,
     /// The bytes that were last added to the total of all shards.
     reported: i64,
-    /// Connections with more than [`SMALL_PARTIAL`] bytes. Some may have fewer by now, because the
-    /// list is cleaned only when it is searched.
-    large: Vec<ConnectionId>,
+    /// Connections with more than [`SMALL_PARTIAL`] bytes, by their bytes, slot and generation. So
+    /// the largest is found at once, whatever number of connections there is.
+    large: BTreeSet<(usize, u32, u32)>,
+}
+
+impl Partials {
+    /// Counts the bytes of a connection anew: they were `before`, and are `after`. Costs the
+    /// logarithm of the number of large partial packets, and nothing but a sum for small ones.
+    fn change(&mut self, id: ConnectionId, before: usize, after: usize) {
+        self.bytes = self.bytes + after - before;
+        if before > SMALL_PARTIAL {
+            self.large.remove(&(before, id.slot, id.generation));
+        }
+        if after > SMALL_PARTIAL {
+            self.large.insert((after, id.slot, id.generation));
+        }
+    }
 }
 
 impl Connections {
@@ -72,7 +89,8 @@ impl Connections {
         Connections {
             slots: Slots::default(),
             established: 0,
-            partials: Partials::default(),
+            of_strangers: Partials::default(),
+            of_clients: Partials::default(),
             revocations: 0,
             awake_since: Instant::ZERO,
             connect_timeout: settings.connect_timeout,
@@ -103,7 +121,7 @@ impl Connections {
     /// Removes a connection, and returns it.
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
         let connection = self.slots.remove(id)?;
-        self.partials.bytes -= connection.unfinished_len();
+        self.partials_mut(connection.pot()).change(id, connection.unfinished_len(), 0);
         Some(connection)
     }
 
@@ -271,9 +289,10 @@ impl Connections {
     ) {
         if let Some(connection) = self.slots.get_mut(id) {
             let until = now + LINGER.min(self.write_timeout);
+            let (pot, unfinished) = (connection.pot(), connection.unfinished_len());
             connection.phase = Phase::Closing { until, leaves };
-            self.partials.bytes -= connection.unfinished_len();
             connection.forget_unread();
+            self.partials_mut(pot).change(id, unfinished, 0);
         }
         self.touch(id, effects);
         self.register_write_idle(id, effects);
@@ -373,15 +392,42 @@ impl Connections {
 
 /// Partial packets.
 impl Connections {
+    fn partials(&self, pot: Pot) -> &Partials {
+        match pot {
+            Pot::Strangers => &self.of_strangers,
+            Pot::Clients => &self.of_clients,
+        }
+    }
+
+    fn partials_mut(&mut self, pot: Pot) -> &mut Partials {
+        match pot {
+            Pot::Strangers => &mut self.of_strangers,
+            Pot::Clients => &mut self.of_clients,
+        }
+    }
+
+    /// Changes the unhandled bytes of a connection, and counts them anew.
+    fn change_unfinished<T>(
+        &mut self,
+        id: ConnectionId,
+        change: impl FnOnce(&mut Connection) -> T,
+    ) -> Option<T> {
+        let connection = self.slots.get_mut(id)?;
+        let (pot, before) = (connection.pot(), connection.unfinished_len());
+        let result = change(connection);
+        let after = connection.unfinished_len();
+        self.partials_mut(pot).change(id, before, after);
+        Some(result)
+    }
+
     /// Removes and returns the bytes that were read from a connection and not handled.
     pub(crate) fn take_partial(&mut self, id: ConnectionId) -> Option<Vec<u8>> {
-        let bytes = self.slots.get_mut(id)?.rare_mut().partial.take();
-        self.partials.bytes -= bytes.len();
-        Some(bytes)
+        self.change_unfinished(id, |connection| connection.rare_mut().partial.take())
     }
 
     /// Keeps bytes that were read from a connection and not handled. The rest of a partial packet
-    /// gets a deadline. Returns true if the bytes are more than a small partial packet.
+    /// gets a deadline. Returns the pot of the connection if the bytes are more than a small
+    /// partial packet.
     pub(crate) fn keep_partial(
         &mut self,
         now: Instant,
@@ -389,25 +435,26 @@ impl Connections {
         rest: Vec<u8>,
         kind: Unhandled,
         effects: &mut Effects,
-    ) -> bool {
-        let Some(connection) = self.slots.get_mut(id).filter(|_| !rest.is_empty()) else { return false };
-        let is_large = rest.len() > SMALL_PARTIAL;
-        self.partials.bytes += rest.len();
-        let partial = &mut connection.rare_mut().partial;
-        partial.keep(rest);
-        partial.search.is_unfinished = kind == Unhandled::BehindPause;
-        if kind == Unhandled::PartialPacket {
-            // Keep Alive counts whole packets and may be off. So the rest of a partial packet has a
-            // deadline of its own.
-            partial.wait(now, self.write_timeout);
+    ) -> Option<Pot> {
+        if rest.is_empty() {
+            return None;
         }
-        if is_large && !std::mem::replace(&mut partial.listed, true) {
-            self.partials.large.push(id);
-        }
+        let (is_large, timeout) = (rest.len() > SMALL_PARTIAL, self.write_timeout);
+        let pot = self.change_unfinished(id, |connection| {
+            let partial = &mut connection.rare_mut().partial;
+            partial.keep(rest);
+            partial.search.is_unfinished = kind == Unhandled::BehindPause;
+            if kind == Unhandled::PartialPacket {
+                // Keep Alive counts whole packets and may be off. So the rest of a partial packet
+                // has a deadline of its own.
+                partial.wait(now, timeout);
+            }
+            connection.pot()
+        });
         if kind == Unhandled::PartialPacket {
             self.register_read_idle(id, effects);
         }
-        is_large
+        pot.filter(|_| is_large)
     }
 
     /// Removes and returns the bytes behind a pause, with the search for acknowledgements in them.
@@ -439,21 +486,16 @@ impl Connections {
     /// Keeps the bytes of CONNECT until the exchange of AUTH packets ends. They count as a partial
     /// packet.
     pub(crate) fn keep_connect(&mut self, id: ConnectionId, bytes: Zeroizing<Vec<u8>>) {
-        let Some(connection) = self.slots.get_mut(id) else { return };
-        let len = bytes.len();
-        let Some(exchange) = connection.exchange_mut() else { return };
-        exchange.keep_connect(bytes);
-        self.partials.bytes += len;
-        if len > SMALL_PARTIAL && !std::mem::replace(&mut connection.rare_mut().partial.listed, true) {
-            self.partials.large.push(id);
-        }
+        self.change_unfinished(id, |connection| {
+            if let Some(exchange) = connection.exchange_mut() {
+                exchange.keep_connect(bytes);
+            }
+        });
     }
 
     /// Removes and returns the bytes of the CONNECT that led to the exchange of AUTH packets.
     pub(crate) fn take_connect(&mut self, id: ConnectionId) -> Option<Zeroizing<Vec<u8>>> {
-        let bytes = self.slots.get_mut(id)?.exchange_mut()?.take_connect();
-        self.partials.bytes -= bytes.len();
-        Some(bytes)
+        self.change_unfinished(id, |connection| Some(connection.exchange_mut()?.take_connect()))?
     }
 
     /// Notes that a part of a TLS record or WebSocket frame has just come, or that none waits for
@@ -475,47 +517,41 @@ impl Connections {
 
     /// Keeps unhandled bytes of a connection that moved here from another shard.
     pub(crate) fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
-        if let Some(connection) = self.slots.get_mut(id) {
-            self.partials.bytes += unread.len();
-            connection.rare_mut().partial.keep(unread);
-        }
+        self.change_unfinished(id, |connection| connection.rare_mut().partial.keep(unread));
     }
 
-    /// Returns the connection with the largest partial packet, if there is one above
-    /// [`SMALL_PARTIAL`]. Costs a look at each connection in the list of large partial packets.
-    pub(crate) fn largest_partial(&mut self) -> Option<ConnectionId> {
-        let mut largest = (0, None);
-        let slots = &mut self.slots;
-        self.partials.large.retain(|id| {
-            let Some(connection) = slots.get_mut(*id).filter(|c| !c.is_closing()) else { return false };
-            let len = connection.unfinished_len();
-            let listed = len > SMALL_PARTIAL;
-            connection.rare_mut().partial.listed = listed;
-            if listed && len > largest.0 {
-                largest = (len, Some(*id));
-            }
-            listed
-        });
-        largest.1
+    /// Returns the connection of a pot with the largest partial packet, if there is one above
+    /// [`SMALL_PARTIAL`].
+    pub(crate) fn largest_partial(&self, pot: Pot) -> Option<ConnectionId> {
+        let (_, slot, generation) = self.partials(pot).large.last()?;
+        Some(ConnectionId::new(*slot, *generation))
+    }
+
+    /// Returns the bytes of all partial packets of a pot.
+    pub(crate) fn partial_bytes(&self, pot: Pot) -> usize {
+        self.partials(pot).bytes
     }
 
     /// Returns the bytes of all partial packets.
-    pub(crate) fn partial_bytes(&self) -> usize {
-        self.partials.bytes
+    pub(crate) fn all_partial_bytes(&self) -> usize {
+        Pot::ALL.map(|pot| self.partial_bytes(pot)).iter().sum()
     }
 
-    /// Returns the growth of the partial packets, in bytes, since [`Self::report_partial`]. May be
-    /// negative.
-    pub(crate) fn unreported_partial(&self) -> i64 {
-        self.partials.bytes as i64 - self.partials.reported
+    /// Returns the growth of the partial packets of a pot, in bytes, since
+    /// [`Self::report_partial`]. May be negative.
+    pub(crate) fn unreported_partial(&self, pot: Pot) -> i64 {
+        let Partials { bytes, reported, .. } = self.partials(pot);
+        *bytes as i64 - *reported
     }
 
-    /// Adds the growth of the partial packets to the total of all shards.
+    /// Adds the growth of the partial packets to the totals of all shards.
     pub(crate) fn report_partial(&mut self, total: &PartialShare) {
-        let grown = self.unreported_partial();
-        if grown != 0 {
-            self.partials.reported += grown;
-            total.report(grown);
+        for pot in Pot::ALL {
+            let grown = self.unreported_partial(pot);
+            if grown != 0 {
+                self.partials_mut(pot).reported += grown;
+                total.report(pot, grown);
+            }
         }
     }
 }
@@ -529,7 +565,8 @@ mod tests {
         Connections {
             slots: Slots::default(),
             established: 0,
-            partials: Partials::default(),
+            of_strangers: Partials::default(),
+            of_clients: Partials::default(),
             revocations: 0,
             awake_since: Instant::ZERO,
             connect_timeout: timeout,
@@ -543,23 +580,44 @@ mod tests {
         let (mut connections, mut effects) = (connections(), Effects::default());
         let now = Instant::from_millis(1);
         let [a, b] = [1, 2].map(|seed| connections.accept(now, Arrival::local(), seed, &mut effects));
-        assert!(!connections.keep_partial(now, a, vec![0; 10], Unhandled::PartialPacket, &mut effects));
-        assert!(connections.keep_partial(
-            now,
-            b,
-            vec![0; SMALL_PARTIAL + 1],
-            Unhandled::BehindPause,
-            &mut effects
-        ));
-        assert_eq!(
-            (connections.partial_bytes(), connections.largest_partial()),
-            (SMALL_PARTIAL + 11, Some(b))
-        );
+        let keep = |connections: &mut Connections, effects: &mut Effects, id, len| {
+            connections.keep_partial(now, id, vec![0; len], Unhandled::PartialPacket, effects)
+        };
+        assert_eq!(keep(&mut connections, &mut effects, a, 10), None);
+        assert_eq!(keep(&mut connections, &mut effects, b, SMALL_PARTIAL + 1), Some(Pot::Strangers));
+        let found = |connections: &Connections, pot| {
+            (connections.partial_bytes(pot), connections.largest_partial(pot))
+        };
+        assert_eq!(found(&connections, Pot::Strangers), (SMALL_PARTIAL + 11, Some(b)));
+        assert_eq!(found(&connections, Pot::Clients), (0, None));
         assert_eq!(connections.take_partial(a).map(|bytes| bytes.len()), Some(10));
         connections.begin_closing(now, b, Leaves::Broker, &mut effects);
-        assert_eq!((connections.partial_bytes(), connections.largest_partial()), (0, None));
+        assert_eq!(found(&connections, Pot::Strangers), (0, None));
         connections.remove(b);
-        assert_eq!(connections.partial_bytes(), 0);
+        connections.get_mut(a).expect("a connection").phase = Phase::Established;
+        assert_eq!(keep(&mut connections, &mut effects, a, 2 * SMALL_PARTIAL), Some(Pot::Clients));
+        assert_eq!(found(&connections, Pot::Clients), (2 * SMALL_PARTIAL, Some(a)));
+        assert!(connections.remove(a).is_some());
+        assert_eq!(found(&connections, Pot::Clients), (0, None));
+    }
+
+    #[test]
+    fn the_largest_partial_packet_is_known_whatever_came_and_went() {
+        let (mut connections, mut effects) = (connections(), Effects::default());
+        let now = Instant::from_millis(1);
+        let ids: Vec<_> =
+            (0..50).map(|seed| connections.accept(now, Arrival::local(), seed, &mut effects)).collect();
+        for step in 0..2_000_usize {
+            let id = ids[step * 7 % ids.len()];
+            connections.take_partial(id);
+            let len = step * 7_919 % (4 * SMALL_PARTIAL);
+            connections.keep_partial(now, id, vec![0; len], Unhandled::PartialPacket, &mut effects);
+            let lengths = ids.iter().filter_map(|id| connections.get(*id)).map(Connection::partial_len);
+            let largest = lengths.clone().max().filter(|len| *len > SMALL_PARTIAL);
+            let found = connections.largest_partial(Pot::Strangers).and_then(|id| connections.get(id));
+            assert_eq!(found.map(Connection::partial_len), largest);
+            assert_eq!(connections.partial_bytes(Pot::Strangers), lengths.sum::<usize>());
+        }
     }
 
     #[test]

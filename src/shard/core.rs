@@ -9,6 +9,7 @@ use crate::access::bans::BanList;
 use crate::expiry::deadline::DeadlineKind;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::message::Message;
+use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic::TopicFilter;
@@ -23,6 +24,7 @@ use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
 use crate::shard::admission::{Change, Want};
 use crate::shard::after_deliveries::AfterDeliveries;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::{Leaves, Pause};
 use crate::shard::connections::Connections;
 use crate::shard::drops::DropReports;
@@ -195,12 +197,28 @@ impl Core {
         self.sessions.get(session)?.retained_source(&self.access)
     }
 
+    /// Returns the client of a session as the one for which its retained and delayed messages count.
+    pub(crate) fn owner_of(&mut self, session: SessionId) -> Option<Arc<Owner>> {
+        let session = &self.sessions.get(session)?.session;
+        let listener = session.came_by.number().map(ListenerNumber);
+        let listener = listener.map_or("", |listener| self.settings.listener_name(listener));
+        let is_it =
+            |last: &&Arc<Owner>| *last.client_id() == *session.client_id && last.listener() == listener;
+        if let Some(last) = self.scratch.owner.as_ref().filter(is_it) {
+            return Some(Arc::clone(last));
+        }
+        let owner = Owner::new(&session.client_id, listener);
+        self.scratch.owner = Some(Arc::clone(&owner));
+        Some(owner)
+    }
+
     /// Sets, replaces or erases the retained message of a topic.
     ///
     /// If there is no room for the message, the old retained message is erased all the same. A
     /// subscriber is better served with no value than with a value that is known to be old.
     ///
-    /// `source` is the client that published the message, from [`Self::retained_source`].
+    /// `source` is the client that published the message, from [`Self::retained_source`], and
+    /// `owner` the client for which it counts, from [`Self::owner_of`].
     // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
     // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
     pub(crate) fn retain(
@@ -208,6 +226,7 @@ impl Core {
         now: Instant,
         publication: &mut Publication<'_>,
         source: Option<Arc<RetainedSource>>,
+        owner: Option<Arc<Owner>>,
     ) -> RetainedUpdate {
         let topic = publication.parts.topic;
         let stored = self.durability.is_on() && retained::is_kept(topic);
@@ -229,7 +248,7 @@ impl Core {
                     Some(want.cause())
                 }
                 None => {
-                    let set = retained.set(RetainedMessage { message, source }, now);
+                    let set = retained.set(RetainedMessage { message, source, owner }, now);
                     set.err().map(|_| DropReason::RetainedFull)
                 }
             }

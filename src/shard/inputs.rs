@@ -33,7 +33,7 @@ use super::route::Routing;
 use super::routes::Routes;
 use super::slots::{ConnectionId, Id};
 use super::work::Work;
-use super::{OWN_HOUSEKEEPING, Shard, ShardSettings, SharedState};
+use super::{OWN_HOUSEKEEPING, Pot, Shard, ShardSettings, SharedState};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
@@ -88,7 +88,10 @@ impl Shard {
 impl Shard {
     /// Adds a connection whose socket was accepted, or came from another shard. The time for its
     /// CONNECT runs from `accepted`.
-    pub fn accept(&mut self, accepted: Instant, arrival: Arrival) -> ConnectionId {
+    pub fn accept(&mut self, accepted: Instant, mut arrival: Arrival) -> ConnectionId {
+        if self.core.settings.rates_of(arrival.listener).are_unlimited() {
+            arrival.host = None;
+        }
         let seed = self.core.randomness.spread();
         self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
     }
@@ -407,9 +410,10 @@ impl Shard {
     }
 
     /// Returns the growth of this shard's partial packets, in bytes, since
-    /// [`Self::report_partial`]. May be negative.
+    /// [`Self::report_partial`], of the pot that has grown more. May be negative.
     pub fn unreported_partial(&self) -> i64 {
-        self.core.connections.unreported_partial()
+        let [one, other] = Pot::ALL.map(|pot| self.core.connections.unreported_partial(pot));
+        one.max(other)
     }
 
     /// Returns the figures of this shard.

@@ -1,6 +1,7 @@
 //! Ends connections and sessions, and publishes their wills.
 
 use crate::mqtt::message::Parts;
+use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::packet::{Disconnect, ReasonCode};
 use crate::mqtt::retained_message::RetainedSource;
@@ -27,6 +28,7 @@ use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence, Revocation};
 use crate::shard::publication::Publication;
 use crate::shard::publication::expires;
+use crate::shard::rates;
 use crate::shard::route::Routing;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -118,6 +120,7 @@ impl Lifecycle<'_> {
     /// over. Otherwise registers the deadline of session expiry. `ending` says how the connection
     /// ended.
     pub(crate) fn detach_session(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
+        rates::end(now, id, self.core);
         let Some(session_id) = self.core.connections.detach_session(id) else { return };
         let waits = self.fans.own_waits(Some(session_id), self.core);
         let Some(session_entry) = self.core.sessions.get_mut(session_id) else { return };
@@ -164,7 +167,7 @@ impl Lifecycle<'_> {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
         let will = self.admitted_will(id, will);
-        let source = self.source_of_will(id, will.as_deref());
+        let (source, owner) = self.source_of_will(id, will.as_deref());
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let stored = session_entry.session.row().is_some();
         if let Some(row) = session_entry.session.row() {
@@ -188,16 +191,23 @@ impl Lifecycle<'_> {
                     detail: None,
                 });
             }
-            let of = WillOf { session: id, publisher: &publisher, stored, source };
+            let of = WillOf { session: id, publisher: &publisher, stored, source, owner };
             self.publish_will_of(now, of, will);
             self.hand_on(now, EndedSession::new(id, *session_entry));
         }
         self.core.scratch.publisher = publisher;
     }
 
-    /// Returns the source of a will that will be retained.
-    fn source_of_will(&mut self, id: SessionId, will: Option<&Will>) -> Option<Arc<RetainedSource>> {
-        will.filter(|will| will.retain).and_then(|_| self.core.retained_source(id))
+    /// Returns the source and the owner of a will that will be retained.
+    fn source_of_will(
+        &mut self,
+        id: SessionId,
+        will: Option<&Will>,
+    ) -> (Option<Arc<RetainedSource>>, Option<Arc<Owner>>) {
+        match will {
+            Some(will) if will.retain => (self.core.retained_source(id), self.core.owner_of(id)),
+            _ => (None, None),
+        }
     }
 
     /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A
@@ -219,8 +229,8 @@ impl Lifecycle<'_> {
         let will = self.admitted_will(id, will);
         if will.is_some() {
             let (publisher, stored) = (self.core.publisher_name(id), self.core.sessions.is_stored(id));
-            let source = self.source_of_will(id, will.as_deref());
-            let of = WillOf { session: id, publisher: &publisher, stored, source };
+            let (source, owner) = self.source_of_will(id, will.as_deref());
+            let of = WillOf { session: id, publisher: &publisher, stored, source, owner };
             self.publish_will_of(now, of, will);
             self.core.scratch.publisher = publisher;
         }
@@ -229,7 +239,7 @@ impl Lifecycle<'_> {
     /// Publishes the will of a session that may have ended. A will that is not admitted is dropped
     /// and counted.
     fn publish_will_of(&mut self, now: Instant, of: WillOf<'_>, will: Option<Arc<Will>>) {
-        let WillOf { session: id, publisher, stored, source } = of;
+        let WillOf { session: id, publisher, stored, source, owner } = of;
         let Some(will) = will else { return };
         let frees =
             if will.retain && will.payload.is_empty() { self.core.shared.frees(&will.topic) } else { 0 };
@@ -258,7 +268,7 @@ impl Lifecycle<'_> {
             write_buffer.begin();
         }
         if will.retain {
-            self.core.retain(now, &mut publication, source);
+            self.core.retain(now, &mut publication, source, owner);
         }
         let mut routing = Routing { core: self.core, routes: self.routes };
         self.fans.route_own(now, &mut publication, Some(id), &mut routing);
@@ -275,6 +285,8 @@ struct WillOf<'a> {
     stored: bool,
     /// The client as the source of a retained message.
     source: Option<Arc<RetainedSource>>,
+    /// The client for which a retained message counts.
+    owner: Option<Arc<Owner>>,
 }
 
 /// The remains of ended sessions.

@@ -314,7 +314,7 @@ impl Lifecycle<'_> {
     /// Publishes a retained message of the broker's own, at QoS 0.
     pub(crate) fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload, true), None, self.core.here);
-        self.core.retain(now, &mut publication, None);
+        self.core.retain(now, &mut publication, None, None);
         self.fans.route_own(
             now,
             &mut publication,

@@ -59,7 +59,7 @@
 //! | [`access`] | the topics that clients may write and read |
 //! | `admission` | changes that need memory or disk, and the check that there is some |
 //! | [`settings`], [`listener_terms`] | the operator's settings, and those of one listener |
-//! | [`shared_state`], [`totals`] | what all shards share |
+//! | [`shared_state`], [`totals`], [`debts`] | what all shards share |
 //! | [`slots`], `client_table`, `flow` | identifiers; client identifiers; the result of a packet |
 
 pub mod access;
@@ -80,6 +80,7 @@ pub mod connection_view;
 mod connections;
 mod core;
 pub mod deadlines;
+pub mod debts;
 mod deliver;
 mod drops;
 pub mod durability;
@@ -135,7 +136,7 @@ pub use receive::ReadProgress;
 use routes::Routes;
 pub use session_entry::SessionEntry;
 pub use settings::{DelayedLimits, LetterLimits, OWN_HOUSEKEEPING, ShardSettings};
-pub use shared_state::{PartialShare, SharedState};
+pub use shared_state::{PartialShare, Pot, SharedState};
 pub use slots::{ConnectionId, SessionId};
 use work::Work;
 

@@ -139,7 +139,8 @@ impl<'a> ClientPublish<'a> {
         let mut refused = None;
         if publish.retain {
             let source = life.core.retained_source(session);
-            let retaining = life.core.retain(now, publication, source);
+            let owner = life.core.owner_of(session);
+            let retaining = life.core.retain(now, publication, source, owner);
             waits |= retaining.waits;
             if publication.audit.is_some() && retaining.kept {
                 life.core.recorder().add(now, StepKind::Retained, publication.audit, "");
@@ -356,7 +357,7 @@ impl<'a> ClientPublish<'a> {
         let kept = match life.core.admits(Change::Delayed { bytes }) {
             _ if denied => Err((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized)),
             Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
-            Ok(()) => life.delayed.keep(now, publish, topic, life.core),
+            Ok(()) => life.delayed.keep(now, self.session, publish, topic, life.core),
         };
         if let Err((reason, cause)) = kept {
             return self.refuse_publish(life, reason, Some(cause));

@@ -6,12 +6,17 @@
 //!
 //! Acknowledgements are handled during the pause, so that a client in debt gets no message twice.
 //! They are charged, too. Alone they have the same rate in bytes, so a flood of them is slowed.
+//!
+//! What is owed at the end of a connection is kept in [`crate::shard::debts`], and a connection
+//! begins with it.
 
 use crate::shard::connection::{MeteredTraffic, Pause, Phase};
 use crate::shard::core::Core;
+use crate::shard::debts::Debtor;
 use crate::shard::receive::PUBLISH;
 use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
+use std::net::IpAddr;
 
 /// Charges a whole packet that was handled, and pauses the client if it is in debt. Called only
 /// where some listener has rates.
@@ -27,9 +32,13 @@ pub(crate) fn meter(now: Instant, id: ConnectionId, packet: &[u8], core: &mut Co
     let begin = || Box::new(MeteredTraffic::new(now));
     let metered = connection.rare_mut().metered.get_or_insert_with(begin);
     let due = metered.meter.charge(now, rates, messages, packet.len() as u64);
-    if due <= now {
-        return;
-    }
+    pause_until(now, id, due, core);
+}
+
+/// Pauses a client until its debt is paid; does nothing without a debt.
+fn pause_until(now: Instant, id: ConnectionId, due: Instant, core: &mut Core) {
+    let metered = core.connections.get_mut(id).and_then(|connection| connection.rare_mut().metered.as_mut());
+    let Some(metered) = metered.filter(|_| due > now) else { return };
     metered.pause(now, due);
     if core.connections.pause(id, Pause::Rate, now) {
         core.counters.rate_pauses += 1;
@@ -51,4 +60,31 @@ pub(crate) fn charge_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &
         core.connections.register_read_idle(id, &mut core.effects);
     }
     may_pass
+}
+
+/// Begins to measure a client whose CONNECT is accepted, with what it owes. Does nothing where no
+/// rate holds. `host` is that of the client.
+pub(crate) fn begin(now: Instant, id: ConnectionId, host: Option<IpAddr>, core: &mut Core) {
+    let Some(connection) = core.connections.get_mut(id) else { return };
+    let rates = core.settings.rates_of(connection.listener);
+    let session_entry = connection.session.and_then(|session| core.sessions.get(session));
+    let Some(session_entry) = session_entry.filter(|_| !rates.are_unlimited()) else { return };
+    let user = session_entry.user().map(|user| &**user);
+    let debtor = Debtor::new(connection.listener, &session_entry.session.client_id, user, host);
+    let owed = core.shared.debts.of(now, debtor);
+    let mut metered = MeteredTraffic::new(now);
+    metered.debtor = Some(debtor);
+    metered.meter = owed.unwrap_or(metered.meter);
+    connection.rare_mut().metered = Some(Box::new(metered));
+    if let Some(owed) = owed {
+        pause_until(now, id, owed.due(rates), core);
+    }
+}
+
+/// Keeps what a client owes whose connection ends.
+pub(crate) fn end(now: Instant, id: ConnectionId, core: &Core) {
+    let metered = core.connections.get(id).and_then(|connection| connection.rare()?.metered.as_deref());
+    if let Some(MeteredTraffic { meter, debtor: Some(debtor), .. }) = metered {
+        core.shared.debts.keep(now, *debtor, *meter);
+    }
 }

@@ -115,8 +115,8 @@ impl Shard {
     }
 
     /// Keeps bytes that were not handled, unless the connection closes or takes them to another
-    /// shard. If partial packets then use up their share of the memory, the connection of this
-    /// shard with the largest one is disconnected.
+    /// shard. If the partial packets of its pot then use up their share of the memory, the
+    /// connection of this pot and shard with the largest one is disconnected.
     fn keep(
         &mut self,
         now: Instant,
@@ -135,14 +135,15 @@ impl Shard {
             ReadProgress::All => Unhandled::PartialPacket,
             _ => Unhandled::BehindPause,
         };
-        let is_large = connections.keep_partial(now, id, rest, kind, effects);
-        if is_large
+        let large = connections.keep_partial(now, id, rest, kind, effects);
+        if let Some(pot) = large
             && shared.partial.is_exceeded_by(
-                connections.partial_bytes(),
-                connections.unreported_partial(),
+                pot,
+                connections.partial_bytes(pot),
+                connections.unreported_partial(pot),
                 exchange.shards(),
             )
-            && let Some(largest) = connections.largest_partial()
+            && let Some(largest) = connections.largest_partial(pot)
         {
             // The packet cannot be answered, because it cannot be kept.
             let what = "packets that are not whole use up their share of limits.memory";

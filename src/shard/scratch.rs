@@ -3,8 +3,10 @@
 //! A buffer has no meaning between two uses. Whoever takes one out puts it back, or the next use
 //! allocates once.
 
+use crate::mqtt::owner::Owner;
 use crate::session::outbox::Pool;
 use crate::session::wire::{Frame, FrameKind};
+use std::sync::Arc;
 
 /// The buffers of one shard. None is on the account of `limits.memory`: each is bounded by the
 /// largest packet.
@@ -20,6 +22,8 @@ pub(crate) struct Scratch {
     pub mounted: String,
     /// The client id of the present publisher, where messages keep it.
     pub publisher: String,
+    /// The client whose message was retained or delayed last. The next one is mostly its own.
+    pub owner: Option<Arc<Owner>>,
     /// Room for outboxes, lent while there is something in them.
     pub pool: Pool,
 }

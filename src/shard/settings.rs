@@ -36,6 +36,8 @@ pub struct ShardSettings {
     /// The settings of each listener, by number; `None` for a vacant number, which has no clients.
     /// Empty if all have those of the broker, so that no packet needs a look-up.
     pub listeners: Vec<Option<ListenerTerms>>,
+    /// The name of each listener, by number, or its address if it has no name.
+    pub listener_names: Arc<[Box<str>]>,
     /// The rules about the topics that clients may write and read.
     pub access: AccessSettings,
     /// The rates of each client, by listener. Empty if no listener has any.
@@ -78,6 +80,11 @@ impl ShardSettings {
     /// Returns the rates of a client at a listener.
     pub(crate) fn rates_of(&self, listener: ListenerNumber) -> TrafficRates {
         self.rates.get(usize::from(listener.0)).copied().unwrap_or_default()
+    }
+
+    /// Returns the name of a listener; empty if it is not known.
+    pub(crate) fn listener_name(&self, listener: ListenerNumber) -> &str {
+        self.listener_names.get(usize::from(listener.0)).map_or("", |name| name)
     }
 
     /// Returns the rules about the clients that may enter by a listener.

@@ -2,6 +2,8 @@
 
 use crate::mqtt::charge::Budget;
 use crate::routing::retained::Retained;
+use crate::routing::shares::ShareRules;
+use crate::shard::debts::Debts;
 use crate::shard::totals::Totals;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,53 +16,88 @@ pub struct SharedState {
     pub retained: Mutex<Retained>,
     /// The bytes that are charged to clients, and their limit `limits.memory`.
     pub budget: Arc<Budget>,
-    /// The bytes of partial packets, and their part of the budget. They must not starve messages.
+    /// The bytes of partial packets, and their parts of the budget. They must not starve messages.
     pub partial: PartialShare,
     /// True while the store has no room. Changes that need the store are refused then.
     pub store_full: AtomicBool,
     /// Counts with a limit for the whole broker.
     pub totals: Totals,
+    /// What clients that have left owe to their rates.
+    pub debts: Debts,
     /// Bytes that may be on their way to the store before it is full. Negative if there are more.
     /// `i64::MAX` while the store has plenty of room.
     pub store_room: AtomicI64,
 }
 
-/// The bytes of partial packets in all shards, and their limit.
-#[derive(Debug)]
+/// The two pots of partial packets. Whoever reaches the port may fill that of strangers, so it must
+/// not cost a client its packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pot {
+    /// Connections before CONNACK.
+    Strangers,
+    /// Clients.
+    Clients,
+}
+
+impl Pot {
+    /// Both pots.
+    pub const ALL: [Pot; 2] = [Pot::Strangers, Pot::Clients];
+}
+
+/// The bytes of partial packets in all shards, and their limits.
+#[derive(Debug, Default)]
 pub struct PartialShare {
+    strangers: PotShare,
+    clients: PotShare,
+}
+
+#[derive(Debug, Default)]
+struct PotShare {
     /// The sum of the bytes that each shard reported last.
     held: AtomicI64,
     most: AtomicI64,
 }
 
 impl PartialShare {
-    /// Returns a share without bytes. The limit is `most` bytes.
+    /// Returns a share without bytes, with these limits.
     pub fn new(most: u64) -> PartialShare {
-        let share = PartialShare { held: AtomicI64::new(0), most: AtomicI64::new(0) };
+        let share = PartialShare::default();
         share.limit(most);
         share
     }
 
-    /// Changes the limit, in bytes.
+    /// Changes the limits. Clients have `most` bytes, and strangers a quarter of that beside them,
+    /// because a CONNECT is short.
     pub fn limit(&self, most: u64) {
-        self.most.store(i64::try_from(most).unwrap_or(i64::MAX), Ordering::Relaxed);
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.clients.most.store(most, Ordering::Relaxed);
+        self.strangers.most.store(most / 4, Ordering::Relaxed);
+    }
+
+    fn of(&self, pot: Pot) -> &PotShare {
+        match pot {
+            Pot::Strangers => &self.strangers,
+            Pot::Clients => &self.clients,
+        }
     }
 
     /// Adds the growth of one shard's partial packets, in bytes. The growth may be negative.
-    pub(crate) fn report(&self, grown: i64) {
-        self.held.fetch_add(grown, Ordering::Relaxed);
+    pub(crate) fn report(&self, pot: Pot, grown: i64) {
+        self.of(pot).held.fetch_add(grown, Ordering::Relaxed);
     }
 
-    /// Returns true if a shard has to disconnect a client: the limit is exceeded, and the shard
-    /// itself holds more than its part of the limit, which is one of `shards` equal parts.
-    /// `own` is what the shard holds, and `unreported` its growth since its last report, in bytes.
+    /// Returns true if a shard has to disconnect a connection of this pot: the limit is exceeded,
+    /// and the shard itself holds more than its part of the limit, which is one of `shards` equal
+    /// parts. `own` is what the shard holds, and `unreported` its growth since its last report, in
+    /// bytes.
     ///
     /// A shard knows only its own connections. Without its part, it would disconnect an honest
     /// client while other shards hold all the bytes. At worst, the shards hold twice the limit.
-    pub(crate) fn is_exceeded_by(&self, own: usize, unreported: i64, shards: u8) -> bool {
-        let most = self.most.load(Ordering::Relaxed);
+    pub(crate) fn is_exceeded_by(&self, pot: Pot, own: usize, unreported: i64, shards: u8) -> bool {
+        let PotShare { held, most } = self.of(pot);
+        let most = most.load(Ordering::Relaxed);
         let own = i64::try_from(own).unwrap_or(i64::MAX);
-        self.held.load(Ordering::Relaxed) + unreported > most && own > most / i64::from(shards.max(1))
+        held.load(Ordering::Relaxed) + unreported > most && own > most / i64::from(shards.max(1))
     }
 }
 
@@ -69,6 +106,12 @@ impl SharedState {
     pub fn retained(&self) -> MutexGuard<'_, Retained> {
         // A panic is fatal in this process, so a poisoned lock is never met outside tests.
         self.retained.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the parts of clients and listeners in the limits of retained and delayed messages.
+    pub fn limit_shares(&self, rules: &ShareRules) {
+        self.retained().limit_shares(rules.clone());
+        self.totals.delayed_shares().limit(rules.clone());
     }
 
     /// Returns true if memory or disk is short, so that a change may be refused. Called for every

@@ -4,6 +4,7 @@
 //! delivers a message.
 
 use crate::mqtt::audit::AuditTag;
+use crate::routing::shares::Shares;
 use crate::shard::observe::last_disconnect::LastDisconnects;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -64,6 +65,7 @@ pub struct Totals {
     /// Dead letters that were dropped: the oldest for newer ones, and those that are too large to
     /// be stored. This count only grows.
     pub letters_dropped: Total,
+    delayed_shares: Mutex<Shares>,
     last_disconnects: Mutex<LastDisconnects>,
     /// The number of the last traced message.
     audited: AtomicU16,
@@ -83,6 +85,13 @@ impl Totals {
         let Totals { sessions, delayed_messages, delayed_bytes, letters, letter_bytes, .. } = self;
         let totals = [sessions, delayed_messages, delayed_bytes, letters, letter_bytes];
         totals.iter().map(|total| total.missing.swap(0, Ordering::Relaxed)).sum()
+    }
+
+    /// Locks what each client and listener has of the delayed messages. The lock is taken when a
+    /// delayed message comes or goes.
+    pub(crate) fn delayed_shares(&self) -> MutexGuard<'_, Shares> {
+        // A panic is fatal in this process, so a poisoned lock is never met outside tests.
+        self.delayed_shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the topics of last-disconnect records. The lock is taken when a record is written.

@@ -4,13 +4,14 @@
 use super::wall::{FileTime, Heartbeat, Resumed, resume, with_expiry};
 use super::{Moment, Store, StoreError, StoreReader};
 use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::PacketId;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::persistence::letter::{LetterNumber, StoredLetter};
 use crate::persistence::records::{
-    BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody, RecoveredEntry,
-    RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
+    BodyCopy, BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody,
+    RecoveredEntry, RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
     StoredSubscription,
 };
 use crate::store::coalesce::CommitGroup;
@@ -58,6 +59,8 @@ struct Kept {
     expires: u64,
     /// The source of a retained message.
     source: Option<Arc<RetainedSource>>,
+    /// The client for which a retained or delayed message counts.
+    owner: Option<Arc<Owner>>,
 }
 
 #[derive(Clone, Debug)]
@@ -119,8 +122,9 @@ impl Store for Memory {
         image.highest_number = image.highest_number.max(group.highest_number());
         for record in group.retained() {
             match record {
-                RetainedRecord::Set(RetainedMessage { message, source }) => {
-                    let kept = Kept { source: source.clone(), ..Kept::new(message, now) };
+                RetainedRecord::Set(RetainedMessage { message, source, owner }) => {
+                    let (source, owner) = (source.clone(), owner.clone());
+                    let kept = Kept { source, owner, ..Kept::new(message, now) };
                     image.retained.insert(message.topic().into(), kept);
                 }
                 RetainedRecord::Removed(removed) => drop(image.retained.remove(removed.topic())),
@@ -334,7 +338,12 @@ fn recovered_letter(letter: &StoredLetter, scratch: &mut Vec<u8>) -> StoredLette
 
 impl Kept {
     fn new(message: &Message, now: FileTime) -> Kept {
-        Kept { message: message.clone(), expires: now.to_file(message.header().expires), source: None }
+        Kept {
+            message: message.clone(),
+            expires: now.to_file(message.header().expires),
+            source: None,
+            owner: None,
+        }
     }
 
     fn at(&self, now: FileTime, scratch: &mut Vec<u8>) -> Message {
@@ -342,7 +351,11 @@ impl Kept {
     }
 
     fn retained_at(&self, now: FileTime, scratch: &mut Vec<u8>) -> RetainedMessage {
-        RetainedMessage { message: self.at(now, scratch), source: self.source.clone() }
+        RetainedMessage {
+            message: self.at(now, scratch),
+            source: self.source.clone(),
+            owner: self.owner.clone(),
+        }
     }
 }
 
@@ -395,8 +408,8 @@ impl Image {
                 self.incoming.remove(&(*session, *packet_id));
             }
             Operation::Delayed(delayed) => {
-                let kept = (now.to_file(delayed.due), Kept::new(&delayed.message, now));
-                self.delayed.insert(delayed.number, kept);
+                let kept = Kept { owner: delayed.owner.clone(), ..Kept::new(&delayed.message, now) };
+                self.delayed.insert(delayed.number, (now.to_file(delayed.due), kept));
             }
             Operation::DelayedDone(number) => drop(self.delayed.remove(number)),
             Operation::Letter(letter) => {
@@ -473,7 +486,11 @@ impl Image {
             delayed_in_all: self
                 .delayed
                 .iter()
-                .map(|(number, (_, kept))| (*number, kept.message.size()))
+                .map(|(number, (_, kept))| CountedDelayed {
+                    number: *number,
+                    size: kept.message.size(),
+                    owner: kept.owner.clone(),
+                })
                 .collect(),
             letters: self.letters.values().map(|letter| recovered_letter(letter, &mut scratch)).collect(),
         }
@@ -501,6 +518,7 @@ impl Image {
             number,
             due: now.instant(due),
             message: kept.at(now, &mut scratch),
+            owner: kept.owner.clone(),
         };
         due.into_iter().take(most).map(of).collect()
     }

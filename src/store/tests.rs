@@ -6,6 +6,7 @@ use super::{Boot, Moment, Store};
 use crate::config::Durability;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
+use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::subscription_ids::SubscriptionIds;
@@ -372,7 +373,8 @@ fn the_source_of_a_retained_message_comes_back(kind: &mut dyn Reopen) {
     let mut group = CommitGroup::default();
     for (topic, source) in &sources {
         let message = message(topic, Instant::NEVER, b"1");
-        group.retain(RetainedRecord::Set(RetainedMessage { message, source: source.clone().map(Arc::new) }));
+        let (source, owner) = (source.clone().map(Arc::new), Some(Owner::new("farmer", "devices")));
+        group.retain(RetainedRecord::Set(RetainedMessage { message, source, owner }));
     }
     store.commit(&group).unwrap();
     drop(store);
@@ -386,7 +388,8 @@ fn the_source_of_a_retained_message_comes_back(kind: &mut dyn Reopen) {
 fn delayed_messages_come_back_in_the_order_they_are_due(kind: &mut dyn Reopen) {
     let delayed = |number: u64, due| {
         let message = message(&format!("t/{number}"), Instant::NEVER, b"");
-        Record::Delayed(Box::new(StoredDelayed { number: DelayedNumber(number), due: MS(due), message }))
+        let due = MS(due);
+        Record::Delayed(Box::new(StoredDelayed { number: DelayedNumber(number), due, message, owner: None }))
     };
     // The second process is 2 s later, at 10 ms: what was due at 3,000 is due at its start.
     let records = vec![
@@ -412,11 +415,21 @@ fn a_delayed_message_counts_the_same_bytes_before_and_after_a_restart(kind: &mut
     let messages = payloads.map(|payload| message("größe/t", Instant::NEVER, &payload));
     let sizes = messages.each_ref().map(Message::size);
     let records = (1..).zip(messages).map(|(number, message)| {
-        Record::Delayed(Box::new(StoredDelayed { number: DelayedNumber(number), due: MS(50_000), message }))
+        let (number, owner) = (DelayedNumber(number), Some(Owner::new(&number.to_string(), "devices")));
+        Record::Delayed(Box::new(StoredDelayed { number, due: MS(50_000), message, owner }))
     });
     let (_, recovered) = reopened(kind, vec![records.collect()]);
-    assert_eq!(recovered.delayed_in_all.iter().map(|(_, size)| *size).collect::<Vec<_>>(), sizes);
+    assert_eq!(recovered.delayed_in_all.iter().map(|counted| counted.size).collect::<Vec<_>>(), sizes);
     assert_eq!(recovered.delayed.iter().map(|delayed| delayed.message.size()).collect::<Vec<_>>(), sizes);
+    let names = |owner: &Option<Arc<Owner>>| {
+        owner.as_ref().map(|owner| (owner.client_id().to_owned(), owner.listener().to_owned()))
+    };
+    let owners = (1..=4).map(|number| Some((number.to_string(), "devices".to_owned())));
+    assert_eq!(
+        recovered.delayed.iter().map(|d| names(&d.owner)).collect::<Vec<_>>(),
+        owners.clone().collect::<Vec<_>>()
+    );
+    assert!(recovered.delayed_in_all.iter().map(|counted| names(&counted.owner)).eq(owners));
 }
 
 fn dead_letters_come_back_without_an_expiry_time_and_only_until_they_are_done(kind: &mut dyn Reopen) {
@@ -479,8 +492,12 @@ fn an_hour_kept(kind: &mut dyn Reopen, walls: [u64; 3], boots: [u64; 2]) -> [Dur
     recover(&mut *store, at(0, walls[0], boot(boots[0], 5 * MINUTE)));
     let hour = MS(60 * MINUTE);
     let away = StoredSession { connected: false, ends: hour, will_due: hour, ..session(1, "away") };
-    let later =
-        StoredDelayed { number: DelayedNumber(5), due: hour, message: message("d", Instant::NEVER, b"") };
+    let later = StoredDelayed {
+        number: DelayedNumber(5),
+        due: hour,
+        message: message("d", Instant::NEVER, b""),
+        owner: None,
+    };
     let records = vec![
         Record::Session(Box::new(away)),
         body(2, message("t", hour, b"")),

@@ -68,6 +68,7 @@ fn v5_message_expiry_counts_from_the_publication() {
 fn v5_what_is_no_delay_or_beyond_the_bounds_is_refused() {
     let broker = start_broker(|config| {
         config.limits.delayed_messages = 2;
+        config.limits.share_per_client = 100;
         config.limits.delayed_horizon = Duration::from_secs(60);
     });
     let mut publisher = broker.client(V5, "publisher");

@@ -1,9 +1,10 @@
 //! Limits of the whole broker, with four threads: each is the number that it says, wherever
 //! clients' sessions live.
 
-use crate::support::launch::{TestBroker, start_broker};
+use crate::support::launch::{TestBroker, restart_on, start_broker, start_broker_on};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311};
-use homing::config::Config;
+use homing::config::{Config, Listener};
+use homing::store::memory::Memory;
 use std::time::Duration;
 
 fn four_threads(configure: impl FnOnce(&mut Config)) -> TestBroker {
@@ -46,7 +47,10 @@ fn exactly_as_many_sessions_as_the_limit_get_in() {
 
 #[test]
 fn one_client_may_delay_as_many_messages_as_the_broker_may_keep() {
-    let broker = four_threads(|config| config.limits.delayed_messages = 20);
+    let broker = four_threads(|config| {
+        config.limits.delayed_messages = 20;
+        config.limits.share_per_client = 100;
+    });
     let delayed = Message::new("$delayed/1000/t", "x").qos(1);
     let refused = |client: &mut RawClient| {
         let id = client.publish(&delayed);
@@ -58,6 +62,44 @@ fn one_client_may_delay_as_many_messages_as_the_broker_may_keep() {
     for n in 1..8 {
         assert!(refused(&mut broker.client(V5, &format!("c{n}"))));
     }
+}
+
+#[test]
+fn a_client_has_its_part_of_delayed_and_retained_messages_and_leaves_room_for_others() {
+    let memory = Memory::default();
+    let configure = |config: &mut Config| {
+        config.runtime.threads = 4;
+        config.limits.delayed_messages = 20;
+        config.limits.retained_messages = 20;
+        config.limits.share_per_client = 25;
+    };
+    let accepted = |client: &mut RawClient, message: &dyn Fn(usize) -> Message| {
+        (0..25).filter(|n| client.deliver(&message(*n).qos(1)) < 0x80).count()
+    };
+    let delayed = |n: usize| Message::new(format!("$delayed/1000/{n}"), "x");
+    let retained = |n: usize| Message::new(format!("t/{n}"), "x").retained();
+    let broker = start_broker_on(&memory, configure);
+    let mut greedy = broker.client(V5, "greedy");
+    assert_eq!((accepted(&mut greedy, &delayed), accepted(&mut greedy, &retained)), (5, 5));
+    assert_eq!(accepted(&mut broker.client(V5, "other"), &delayed), 5);
+    // Each message has the same owner after a restart.
+    let (broker, _) = restart_on(broker, &memory, configure);
+    let mut greedy = broker.client(V5, "greedy");
+    assert_eq!(accepted(&mut greedy, &delayed), 0);
+    assert_eq!(accepted(&mut greedy, &|n| Message::new(format!("u/{n}"), "x").retained()), 0);
+    assert_eq!(accepted(&mut broker.client(V5, "third"), &delayed), 5);
+}
+
+#[test]
+fn the_clients_of_a_listener_have_its_part_together() {
+    let broker = start_broker(|config| {
+        config.limits.delayed_messages = 20;
+        let address = config.network.listen.pop().expect("an address");
+        config.listeners = vec![Listener { share: Some(50), ..Listener::plain(address) }];
+    });
+    let delayed = Message::new("$delayed/1000/t", "x").qos(1);
+    let clients = (0..20).map(|n| broker.client(V5, &format!("c{n}")).deliver(&delayed));
+    assert_eq!(clients.filter(|code| *code < 0x80).count(), 10);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::client::{self, publish, subscribe, take};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::QoS;
-use homing::persistence::records::{DelayedNumber, Record, StoredDelayed};
+use homing::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredDelayed};
 use homing::shard::durability::placement::RecoveredShard;
 use homing::shard::features::administration::CommandOutcome;
 use homing::shard::features::delayed::{DelayedPlace, DelayedRequest, HORIZON};
@@ -20,7 +20,7 @@ fn reading() -> (MemoryDriver, LinkId) {
     let mut driver = MemoryDriver::new(&driver::settings(), 1);
     let share = RecoveredShard {
         next_number: 10,
-        delayed_in_all: (1, 100),
+        delayed_in_all: vec![CountedDelayed { number: DelayedNumber(0), size: 100, owner: None }],
         read_until: READ_UNTIL,
         ..RecoveredShard::default()
     };

@@ -23,6 +23,7 @@ use homing::shard::arrival::Arrival;
 use homing::shard::authentication::{AuthDecision, AuthRequest};
 use homing::shard::connection::Leaves;
 use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
+use homing::shard::debts::Debts;
 use homing::shard::durability::gates::PageRequest;
 use homing::shard::exchange::outbound::{Item, PeerBatch};
 use homing::shard::features::delayed::DelayedRequest;
@@ -91,6 +92,7 @@ pub fn settings() -> ShardSettings {
         },
         auth: AuthPolicy::default(),
         listeners: Vec::new(),
+        listener_names: Arc::default(),
         connect_size: u32::MAX,
         access: AccessSettings::default(),
         rates: Vec::new(),
@@ -179,6 +181,7 @@ impl MemoryDriver {
             partial: PartialShare::new(u64::MAX),
             store_full: AtomicBool::new(false),
             totals: Totals::default(),
+            debts: Debts::default(),
             store_room: AtomicI64::new(i64::MAX),
         });
         let shard = |here| {

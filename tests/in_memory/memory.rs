@@ -88,6 +88,27 @@ fn who_holds_most_of_an_unfinished_packet_is_disconnected_and_not_who_reads_next
 }
 
 #[test]
+fn the_unfinished_connects_of_strangers_cost_no_client_its_packet() {
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    driver.shared.partial.limit(400 * KIB as u64);
+    let honest = client(&mut driver, "honest", 0, None);
+    let whole = begun(usize::MAX);
+    driver.send(honest, &whole[..90 * KIB]);
+    let half_a_connect = [&b"\x10\xFF\xFF\x7F\0\x04MQTT\x05\x02\0\0"[..], &vec![0; 20 * KIB]].concat();
+    let strangers: Vec<_> = (0..40)
+        .map(|_| {
+            let stranger = driver.open();
+            driver.send(stranger, &half_a_connect);
+            stranger
+        })
+        .collect();
+    driver.send(honest, &whole[90 * KIB..]);
+    assert!(driver.is_open(honest), "strangers have taken the place of a client's packet");
+    let open = strangers.iter().filter(|link| driver.is_open(**link)).count();
+    assert!(open <= 5, "{open} strangers hold more than a quarter of 400 KiB");
+}
+
+#[test]
 fn a_client_is_not_disconnected_for_the_unfinished_packets_of_another_shard() {
     let mut driver = MemoryDriver::new(&driver::settings(), 2);
     driver.shared.partial.limit(400 * KIB as u64);

@@ -130,3 +130,48 @@ fn a_paused_client_that_closes_or_is_disconnected_leaves_nothing() {
     assert!(!driver.is_open(publisher));
     driver.shards[0].recount().expect("every charge is right");
 }
+
+/// Connects, sends a burst and leaves, `times` times within a second.
+fn connect_again_and_again(driver: &mut MemoryDriver, times: usize, name: impl Fn(usize) -> String) {
+    for n in 0..times {
+        let publisher = enter(driver, connect(&name(n)));
+        driver.send(publisher, &PUBLISH.repeat(20));
+        driver.advance(Duration::from_secs(1) / u32::try_from(times).expect("few"));
+        driver.close(publisher);
+    }
+}
+
+#[test]
+fn a_client_that_connects_again_and_again_sends_no_more_than_its_rate() {
+    let rotating = |n: usize| format!("publisher-{n}");
+    let same = |_: usize| "publisher".to_owned();
+    for name in [&same as &dyn Fn(usize) -> String, &rotating] {
+        let mut driver = limited(10, 0);
+        let subscriber = client(&mut driver, "subscriber", 1_000);
+        subscribe(&mut driver, subscriber, &["t"], QoS::AtMostOnce);
+        connect_again_and_again(&mut driver, 100, name);
+        connect_again_and_again(&mut driver, 100, name);
+        let count = received(&driver, subscriber);
+        assert!((15..=26).contains(&count), "{count} messages in 2 s, at a limit of 10 a second");
+    }
+}
+
+#[test]
+fn a_take_over_keeps_the_debt_and_another_client_of_the_host_keeps_its_rate() {
+    let mut driver = limited(10, 0);
+    let subscriber = client(&mut driver, "subscriber", 1_000);
+    subscribe(&mut driver, subscriber, &["t"], QoS::AtMostOnce);
+    for _ in 0..50 {
+        let publisher = enter(&mut driver, connect("publisher"));
+        driver.send(publisher, &PUBLISH.repeat(20));
+        driver.settle();
+    }
+    let count = received(&driver, subscriber);
+    assert!(count <= 6, "{count} messages at once");
+    driver.advance(Duration::from_secs(10));
+    let before = received(&driver, subscriber);
+    let neighbour = enter(&mut driver, connect("neighbour"));
+    driver.send(neighbour, PUBLISH);
+    driver.settle();
+    assert_eq!(received(&driver, subscriber), before + 1, "nobody owes anything any more");
+}

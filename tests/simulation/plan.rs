@@ -16,6 +16,7 @@ use homing::shard::ShardSettings;
 use homing::shard::access::AccessSettings;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{DelayedLimits, LetterLimits};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub struct Plan {
@@ -460,6 +461,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         },
         auth: AuthPolicy::default(),
         listeners: Vec::new(),
+        listener_names: Arc::default(),
         connect_size: u32::MAX,
         access: AccessSettings::default(),
         flapping: StrikeRule::default(),

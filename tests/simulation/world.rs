@@ -23,6 +23,7 @@ use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
 use homing::session::drops::{DropReason, Drops};
 use homing::shard::authentication::AuthDecision;
+use homing::shard::debts::Debts;
 use homing::shard::exchange::outbound::PeerBatch;
 use homing::shard::observe::trace::TraceWatch;
 use homing::shard::observe::usage::ResourceUsage;
@@ -647,6 +648,7 @@ fn nothing_retained() -> Arc<SharedState> {
         partial: PartialShare::new(u64::MAX),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
+        debts: Debts::default(),
         store_room: AtomicI64::new(i64::MAX),
     })
 }

@@ -30,6 +30,7 @@ mod revocation;
 mod tests;
 
 use crate::access::identity::Identity;
+use crate::access::strikes::host;
 use crate::broker::authenticator::AuthClientParts;
 use crate::broker::authenticator::decided::Decided;
 use crate::broker::connection::{ConnectionHandle, ConnectionNotice, Incoming, PeerAddress, Transport};
@@ -208,6 +209,7 @@ impl ShardDriver {
             self.statistics.connection_closed(peer.listener());
             return;
         }
+        arrival.host = peer.socket_address().map(|address| host(address.ip()));
         let has_unread = !unread.is_empty();
         let id = self.with_shard(|shard, _| {
             arrival.ban =

@@ -40,7 +40,8 @@ section! {
             elsewhere: "EMQX `listeners.tcp.default.max_conn_rate`";
         /// Connections that one address may open within a time: "100 in 10s". Further connections
         /// of the address are closed when they are accepted, for the same time, or for another one
-        /// with "100 in 10s for 1m". IPv6 addresses count by their first 64 bits. Behind a proxy
+        /// with "100 in 10s for 1m". IPv6 addresses count by their first 64 bits; those with the same
+        /// first 48 bits may open 16 times as many together. Behind a proxy
         /// that names the client, the client's address counts. The newest 65,536 addresses are
         /// counted.
         connects_per_address: StrikeRule = StrikeRule::default(),
@@ -182,6 +183,14 @@ section! {
         delayed_horizon: Duration = Duration::from_secs(30 * 24 * 3600),
             ValueType::WholeSeconds(0, LONGEST_EXPIRY).only(),
             reload: Live;
+        /// The part of `retained_messages`, `retained_bytes`, `delayed_messages` and `delayed_bytes`
+        /// that one client may take, in percent. Its first message is always admitted. Beyond it a
+        /// message is refused as beyond the whole limit. A client is a client identifier on one
+        /// listener; a listener may have a `share` of its own beside it.
+        share_per_client: u16 = 50,
+            ValueType::Integer(1, 100).only(),
+            reload: Live,
+            why: "No single client keeps all others out, and a bridge with many retained messages has room.";
         /// Dead letters in the whole broker that stay until an operator republishes or deletes
         /// them. Beyond it the oldest ones are dropped and counted. With a store they survive a
         /// restart. Dead letters are published to `$dead/...` in any case.
@@ -230,8 +239,9 @@ section! {
         /// sessions, wills, subscriptions and their index, queues, what waits to be written,
         /// half-received packets, topic aliases, retained messages, what is read back from the
         /// store. Beyond it QoS 1 and 2 are refused, and QoS 0 is dropped and counted; new
-        /// subscriptions and sessions are refused, too. Half-received packets have a quarter of it;
-        /// beyond that the client with the largest half-received packet is disconnected. The limit
+        /// subscriptions and sessions are refused, too. Half-received packets of clients have
+        /// a quarter of it, and those of connections before CONNACK a sixteenth; beyond that the
+        /// one with the largest half-received packet of its kind is disconnected. The limit
         /// is at least packet_size. The process takes up to half as much again, 64 MiB, and 2 KiB
         /// for each connection.
         memory: ByteSize = ByteSize::gib(1),

@@ -55,6 +55,9 @@ section! {
     /// programs that are no browser. Without TLS that host is an address or a private name, such
     /// as plc-7 or plc-7.local: DNS rebinding can forge a public name.
     ///
+    /// `share` is the part of `limits.retained_messages`, `retained_bytes`, `delayed_messages` and
+    /// `delayed_bytes` that the clients of the listener may take together, in percent.
+    ///
     /// `proxy_protocol` is for a listener behind HAProxy or another proxy: "v1", "v2" or "any".
     /// Each connection must begin with a PROXY header, and the address in it counts as the
     /// client's. The header is believed only from `trusted_proxies`, which is required unless the

@@ -24,10 +24,12 @@ mod filter_walk;
 mod tests;
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::owner::{OwnedMessage, Owner};
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic;
 use crate::persistence::records::RetainedRecord;
 use crate::routing::message::Message;
+use crate::routing::shares::{Amount, ShareRules, Shares};
 use crate::routing::split_table::SplitTable;
 use crate::time::Instant;
 use filter_walk::{FilterWalk, Step};
@@ -46,7 +48,7 @@ const EVICTED_FOR_ROOM: usize = 32;
 
 /// Bytes of a retained message beside the message and its topic in the ordered set: its places in
 /// the table and in both sets, which are half full at worst, and the allocator's rounding.
-const TOPIC: usize = 80;
+const TOPIC: usize = 96;
 
 /// Bytes of a source beside its names: its place in the table of sources, which is half full at
 /// worst.
@@ -76,7 +78,7 @@ pub struct RetainedFull;
 #[derive(Debug)]
 pub struct Retained {
     limits: RetainedLimits,
-    messages: SplitTable<Message>,
+    messages: SplitTable<OwnedMessage>,
     hasher: RandomState,
     /// The topics, as [`ordered`] writes them.
     topics: BTreeSet<Box<[u8]>>,
@@ -84,6 +86,8 @@ pub struct Retained {
     deadlines: BTreeSet<Deadline>,
     /// The sources of the messages that have one.
     sources: SplitTable<Sourced>,
+    /// What each client and listener has of the limits.
+    shares: Shares,
     /// The sum of [`Message::size`].
     bytes: usize,
     /// The bytes of the tables and the two sets, without the messages.
@@ -106,6 +110,11 @@ impl Retained {
         self.limits = limits;
     }
 
+    /// Changes the parts of clients and listeners. Messages beyond them stay.
+    pub fn limit_shares(&mut self, rules: ShareRules) {
+        self.shares.limit(rules);
+    }
+
     /// Returns an empty store with these limits.
     pub fn new(limits: RetainedLimits) -> Retained {
         Retained {
@@ -115,6 +124,7 @@ impl Retained {
             topics: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             sources: SplitTable::default(),
+            shares: Shares::default(),
             bytes: 0,
             charge: Charge::NONE,
             changes: None,
@@ -146,11 +156,11 @@ impl Retained {
         retained: impl Into<RetainedMessage>,
         now: Instant,
     ) -> Result<Option<Message>, RetainedFull> {
-        let RetainedMessage { message, source } = retained.into();
-        if !self.has_room(&message) {
+        let RetainedMessage { message, source, owner } = retained.into();
+        if !self.has_room(&message, owner.as_deref()) {
             // Expired messages make room before a new one is refused.
             self.expire(now, EVICTED_FOR_ROOM);
-            if !self.has_room(&message) {
+            if !self.has_room(&message, owner.as_deref()) {
                 // The old message is outdated, and a subscriber could not know that.
                 self.remove(message.topic());
                 return Err(RetainedFull);
@@ -161,24 +171,27 @@ impl Retained {
             changes.push(RetainedRecord::Set(RetainedMessage {
                 message: message.clone(),
                 source: source.clone(),
+                owner: owner.clone(),
             }));
         }
         self.set_source(&message, source);
         self.bytes += message.size();
-        let replaced = self.put(message);
+        let owner = owner.map(|owner| self.shares.add(owner, message.size()));
+        let replaced = self.put(OwnedMessage { message, owner });
         if let Some(old) = &replaced {
             self.forget(old);
         }
         // After the removal of the old deadline, which may be equal.
         self.deadlines.extend(deadline);
-        Ok(replaced)
+        Ok(replaced.map(|old| old.message))
     }
 
     /// Removes the message of exactly this topic and returns it.
     pub fn remove(&mut self, topic: &str) -> Option<Message> {
         let hasher = &self.hasher;
-        let hash = |m: &Message| hasher.hash_one(m.topic());
-        let Some(removed) = self.messages.remove(hasher.hash_one(topic), |m| m.topic() == topic, hash) else {
+        let hash = |m: &OwnedMessage| hasher.hash_one(m.message.topic());
+        let is_it = |m: &OwnedMessage| m.message.topic() == topic;
+        let Some(removed) = self.messages.remove(hasher.hash_one(topic), is_it, hash) else {
             if self.left_out {
                 self.record_removed(topic);
             }
@@ -189,7 +202,7 @@ impl Retained {
         self.remove_source(topic);
         self.forget(&removed);
         self.record_removed(topic);
-        Some(removed)
+        Some(removed.message)
     }
 
     /// Returns the [`Message::size`] of the message of exactly this topic, expired or not. Returns
@@ -315,30 +328,38 @@ impl Retained {
         self.charge.bytes()
     }
 
-    /// Returns true if the limits admit the message.
-    fn has_room(&self, message: &Message) -> bool {
-        let bytes = self.bytes.saturating_add(message.size());
-        if self.messages.len() < self.limits.messages && bytes <= self.limits.bytes {
+    /// Returns true if the limits, and the parts of the owner and its listener, admit the message.
+    fn has_room(&self, message: &Message, owner: Option<&Owner>) -> bool {
+        let RetainedLimits { messages, bytes } = self.limits;
+        let most = Amount { messages, bytes };
+        let is_within = |more| owner.is_none_or(|owner| self.shares.admits(owner, more, most));
+        let all = self.bytes.saturating_add(message.size());
+        if self.messages.len() < messages && all <= bytes && is_within(Amount::one(message.size())) {
             return true;
         }
         // Near a limit a replacement may fit where a new message does not. Elsewhere the look-up is
         // saved.
-        let old = self.held(message.topic()).map_or(0, Message::size);
-        old > 0 && bytes - old <= self.limits.bytes
+        let Some(old) = self.entry(message.topic()) else { return false };
+        let size = old.message.size();
+        let more = match old.owner.as_deref() == owner {
+            true => Amount { messages: 0, bytes: message.size().saturating_sub(size) },
+            false => Amount::one(message.size()),
+        };
+        all - size <= bytes && is_within(more)
     }
 
     /// Puts a message into the table and its topic into the set. Returns the message that it
     /// replaces.
-    fn put(&mut self, message: Message) -> Option<Message> {
+    fn put(&mut self, owned: OwnedMessage) -> Option<OwnedMessage> {
         let hasher = &self.hasher;
-        let hash = |m: &Message| hasher.hash_one(m.topic());
-        let at = hash(&message);
-        if let Some(old) = self.messages.find_mut(at, |m| m.topic() == message.topic()) {
-            return Some(mem::replace(old, message));
+        let hash = |m: &OwnedMessage| hasher.hash_one(m.message.topic());
+        let (at, topic) = (hash(&owned), owned.message.topic());
+        if let Some(old) = self.messages.find_mut(at, |m| m.message.topic() == topic) {
+            return Some(mem::replace(old, owned));
         }
-        self.topics.insert(ordered(message.topic()));
-        self.charge.add(message.topic().len() + TOPIC);
-        self.messages.insert_unique(at, message, hash);
+        self.topics.insert(ordered(topic));
+        self.charge.add(topic.len() + TOPIC);
+        self.messages.insert_unique(at, owned, hash);
         None
     }
 
@@ -375,9 +396,12 @@ impl Retained {
         }
     }
 
-    /// Updates the sum and the deadlines for a message that is no longer retained.
-    fn forget(&mut self, message: &Message) {
+    /// Updates the sums and the deadlines for a message that is no longer retained.
+    fn forget(&mut self, OwnedMessage { message, owner }: &OwnedMessage) {
         self.bytes -= message.size();
+        if let Some(owner) = owner {
+            self.shares.remove(owner, message.size());
+        }
         if let Some(deadline) = Deadline::of(message) {
             self.deadlines.remove(&deadline);
         }
@@ -385,7 +409,11 @@ impl Retained {
 
     /// Returns the message of exactly this topic, expired or not.
     fn held(&self, topic: &str) -> Option<&Message> {
-        self.messages.find(self.hasher.hash_one(topic), |m| m.topic() == topic)
+        self.entry(topic).map(|owned| &owned.message)
+    }
+
+    fn entry(&self, topic: &str) -> Option<&OwnedMessage> {
+        self.messages.find(self.hasher.hash_one(topic), |m| m.message.topic() == topic)
     }
 
     /// Returns the message of a key of the ordered set, unless it has expired.

@@ -250,7 +250,7 @@ fn a_source_stays_with_its_message_and_ends_with_it() {
     };
     let set = |retained: &mut Retained, topic: &str, client: Option<&str>| {
         let source = client.and_then(source);
-        retained.set(RetainedMessage { message: message(topic, "1"), source }, NOW).unwrap();
+        retained.set(RetainedMessage { message: message(topic, "1"), source, owner: None }, NOW).unwrap();
     };
     set(&mut retained, "a", Some("one"));
     set(&mut retained, "b", None);
@@ -265,4 +265,27 @@ fn a_source_stays_with_its_message_and_ends_with_it() {
     retained.remove("a");
     retained.remove("b");
     assert_eq!((retained.charged(), retained.sources.len()), (0, 0));
+}
+
+#[test]
+fn a_client_has_its_part_of_what_is_retained_and_replacements_are_within_it() {
+    let mut retained = Retained::new(RetainedLimits { messages: 8, bytes: usize::MAX });
+    retained.limit_shares(ShareRules { client: 50, listeners: Vec::new() });
+    let set = |retained: &mut Retained, client: &str, topic: &str| {
+        let owner = Some(Owner::new(client, "l"));
+        let message = RetainedMessage { message: message(topic, "1"), source: None, owner };
+        retained.set(message, NOW).is_ok()
+    };
+    let topics = ["a", "b", "c", "d", "e", "f"];
+    assert_eq!(topics.map(|topic| set(&mut retained, "one", topic)), [true, true, true, true, false, false]);
+    assert!(set(&mut retained, "one", "a"), "a message in place of an own one");
+    assert!(
+        set(&mut retained, "two", "a") && set(&mut retained, "one", "e"),
+        "the topic is of the other now"
+    );
+    assert!(!set(&mut retained, "one", "a"));
+    assert!(retained.find("a", NOW).is_none(), "the old one is outdated");
+    retained.remove("b");
+    assert!(set(&mut retained, "one", "f") && !set(&mut retained, "one", "g"));
+    assert!(retained.set(message("own", "1"), NOW).is_ok(), "the broker's own count for nobody");
 }

@@ -4,7 +4,8 @@
 
 use crate::persistence::letter::StoredLetter;
 use crate::persistence::records::{
-    BodyCopy, BodyNumber, ReadEntry, Recovered, RecoveredEntry, RecoveredSession, StoredDelayed,
+    BodyCopy, BodyNumber, CountedDelayed, ReadEntry, Recovered, RecoveredEntry, RecoveredSession,
+    StoredDelayed,
 };
 use crate::routing::subscription_tree::ShardId;
 use crate::shard::connect::shard_of;
@@ -30,8 +31,8 @@ pub struct RecoveredShard {
     pub in_flight: InFlightRead,
     /// The delayed messages that are due before `read_until`.
     pub delayed: Vec<StoredDelayed>,
-    /// Number and bytes of all delayed messages of this shard, including those that are due later.
-    pub delayed_in_all: (usize, usize),
+    /// The counts of all delayed messages of this shard, including those that are due later.
+    pub delayed_in_all: Vec<CountedDelayed>,
     /// All messages that are due before this time are in `delayed`.
     pub read_until: Instant,
     /// The dead letters of the receivers that live in this shard.
@@ -84,10 +85,9 @@ pub fn share_out(
             share.delayed.push(delayed);
         }
     }
-    for (number, size) in delayed_in_all {
-        if let Some(share) = shares.get_mut(usize::from(owner(number, shards))) {
-            share.delayed_in_all.0 += 1;
-            share.delayed_in_all.1 += size;
+    for counted in delayed_in_all {
+        if let Some(share) = shares.get_mut(usize::from(owner(counted.number, shards))) {
+            share.delayed_in_all.push(counted);
         }
     }
     for letter in letters {

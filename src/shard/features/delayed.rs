@@ -12,9 +12,11 @@ use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::owner::{OwnedMessage, Owner};
 use crate::mqtt::packet::{Publish, ReasonCode};
 use crate::mqtt::topic::is_topic_name;
-use crate::persistence::records::{DelayedNumber, Record, StoredDelayed};
+use crate::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredDelayed};
+use crate::routing::shares::{Amount, Shares};
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 pub use crate::shard::effects::DelayedRequest;
@@ -23,9 +25,12 @@ use crate::shard::fans::Fans;
 use crate::shard::publication::{Publication, expires};
 use crate::shard::route::Routing;
 use crate::shard::settings::OWN_DELAYED;
+use crate::shard::slots::SessionId;
+use crate::shard::totals::Totals;
 use crate::shard::work::Job;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 const PREFIX: &str = "$delayed/";
@@ -49,7 +54,7 @@ pub struct DelayedPlace {
 #[derive(Debug)]
 pub(crate) struct Delayed {
     /// The messages in memory, by due time.
-    near: BTreeMap<(Instant, DelayedNumber), Message>,
+    near: BTreeMap<(Instant, DelayedNumber), OwnedMessage>,
     /// Every message that is due before this time is in `near`.
     read_until: Instant,
     /// The due time from which the look-up reads that is not answered yet, if there is one.
@@ -81,7 +86,7 @@ enum DelayedProgress {
 }
 
 /// Bytes of a message's entry in `near`, if each node of the tree is half full.
-const NEAR: usize = 64;
+const NEAR: usize = 80;
 
 impl Default for Delayed {
     fn default() -> Delayed {
@@ -101,10 +106,10 @@ impl Default for Delayed {
 
 impl Delayed {
     /// Takes in the messages that were read at the start of the broker.
-    fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: usize) {
+    fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: usize, shares: &Shares) {
         self.read_until = read_until;
         self.messages = all;
-        self.near.extend(near.into_iter().map(|d| ((d.due, d.number), d.message)));
+        self.near.extend(near.into_iter().map(|delayed| entry(delayed, shares)));
         self.account();
     }
 
@@ -112,7 +117,7 @@ impl Delayed {
     pub(crate) fn view(&self) -> impl Iterator<Item = (DelayedPlace, &Message)> {
         self.near
             .iter()
-            .map(|((due, number), message)| (DelayedPlace { due: *due, number: *number }, message))
+            .map(|((due, number), owned)| (DelayedPlace { due: *due, number: *number }, &owned.message))
     }
 
     /// Updates the charge after `near` has grown or shrunk.
@@ -154,6 +159,7 @@ impl Delayed {
     pub(crate) fn keep(
         &mut self,
         now: Instant,
+        session: SessionId,
         publish: &Publish<'_>,
         topic: &str,
         core: &mut Core,
@@ -176,19 +182,21 @@ impl Delayed {
             payload: publish.payload,
         };
         let message = Message::new(parts, &mut core.scratch.bytes);
-        if !count_delayed(seconds, message.size(), core) {
+        let owner = core.owner_of(session);
+        let Some(owner) = count_delayed(seconds, message.size(), owner, core) else {
             return Err((ReasonCode::QUOTA_EXCEEDED, DropReason::DelayedFull));
-        }
+        };
+        let owned = OwnedMessage { message, owner };
         self.messages += 1;
         let number = match core.durability.write_buffer() {
-            Some(write_buffer) => write_buffer.delayed(due, message.clone()),
+            Some(write_buffer) => write_buffer.delayed(due, owned.clone()),
             None => {
                 self.next += 1;
                 DelayedNumber(self.next)
             }
         };
         if due < self.read_until {
-            self.near.insert((due, number), message);
+            self.near.insert((due, number), owned);
         }
         self.register(now, core);
         Ok(())
@@ -226,15 +234,13 @@ impl Delayed {
             if fans.holds_own() {
                 return Some(Job::Delayed);
             }
-            let Some(((due, number), message)) = self.near.pop_first() else { break };
+            let Some(((due, number), owned)) = self.near.pop_first() else { break };
             self.note_end(due, number);
             self.account();
             self.messages = self.messages.saturating_sub(1);
-            let totals = &routing.core.shared.totals;
-            totals.delayed_messages.give_back(1);
-            totals.delayed_bytes.give_back(message.size());
+            give_back(&owned, &routing.core.shared.totals);
             routing.core.turn.charge(1);
-            publish_one(now, number, &message, fans, routing);
+            publish_one(now, number, owned, fans, routing);
             if routing.core.turn.is_over() || routing.core.effects.is_much_unflushed() {
                 return Some(Job::Delayed);
             }
@@ -247,11 +253,10 @@ impl Delayed {
     /// Deletes a message that is in memory, and records its end. Returns false if it is not there:
     /// it was published, or it is in the store alone.
     pub(crate) fn delete(&mut self, now: Instant, place: DelayedPlace, core: &mut Core) -> bool {
-        let Some(message) = self.near.remove(&(place.due, place.number)) else { return false };
+        let Some(owned) = self.near.remove(&(place.due, place.number)) else { return false };
         self.note_end(place.due, place.number);
         self.messages = self.messages.saturating_sub(1);
-        core.shared.totals.delayed_messages.give_back(1);
-        core.shared.totals.delayed_bytes.give_back(message.size());
+        give_back(&owned, &core.shared.totals);
         if let Some(write_buffer) = core.durability.write_buffer() {
             write_buffer.record(Record::DelayedDone(place.number));
         }
@@ -292,20 +297,26 @@ impl Delayed {
     }
 
     /// Takes in the messages of the store at the start of the broker. `near` are all messages of
-    /// this shard that are due before `read_until`. `all` is the number of all its messages and the
-    /// sum of their bytes.
+    /// this shard that are due before `read_until`. `all` has the counts of all its messages.
     pub(crate) fn recover(
         &mut self,
         now: Instant,
         read_until: Instant,
         near: Vec<StoredDelayed>,
-        all: (usize, usize),
+        all: Vec<CountedDelayed>,
         core: &mut Core,
     ) {
-        let (messages, bytes) = all;
-        core.shared.totals.delayed_messages.add(messages);
-        core.shared.totals.delayed_bytes.add(bytes);
-        self.restore(read_until, near, messages);
+        let (totals, messages) = (&core.shared.totals, all.len());
+        totals.delayed_messages.add(messages);
+        let mut shares = totals.delayed_shares();
+        for CountedDelayed { size, owner, .. } in all {
+            totals.delayed_bytes.add(size);
+            if let Some(owner) = owner {
+                shares.add(owner, size);
+            }
+        }
+        self.restore(read_until, near, messages, &shares);
+        drop(shares);
         self.register(now, core);
     }
 
@@ -344,7 +355,9 @@ impl Delayed {
         let (here, shards) = (core.here.0, core.exchange.shards());
         let own = |d: &StoredDelayed| owner(d.number, shards) == here && !self.ended.contains(&d.number);
         let own = read.into_iter().filter(own);
-        self.near.extend(own.map(|d| ((d.due, d.number), d.message)));
+        let shares = core.shared.totals.delayed_shares();
+        self.near.extend(own.map(|delayed| entry(delayed, &shares)));
+        drop(shares);
         match more {
             Some((due, number)) => {
                 let from = (due, DelayedNumber(number.0 + 1));
@@ -359,25 +372,55 @@ impl Delayed {
     }
 }
 
-/// Counts one more message in the totals of all shards. Returns false if the delay, the number of
-/// messages or their bytes would exceed a limit.
-fn count_delayed(seconds: u32, bytes: usize, core: &Core) -> bool {
+/// Returns the entry of a message in `near`. All messages of an owner share one value.
+fn entry(delayed: StoredDelayed, shares: &Shares) -> ((Instant, DelayedNumber), OwnedMessage) {
+    let StoredDelayed { number, due, message, owner } = delayed;
+    let owner = owner.map(|owner| shares.known(owner));
+    ((due, number), OwnedMessage { message, owner })
+}
+
+/// Counts one more message in the totals of all shards, and for its owner. Returns the owner.
+/// Returns `None` if the delay, the number of messages or their bytes would exceed a limit, or the
+/// part of the owner or its listener.
+fn count_delayed(
+    seconds: u32,
+    bytes: usize,
+    owner: Option<Arc<Owner>>,
+    core: &Core,
+) -> Option<Option<Arc<Owner>>> {
     let (limits, totals) = (&core.settings.delayed, &core.shared.totals);
     if seconds > limits.horizon || !totals.delayed_messages.take(1, limits.messages) {
-        return false;
+        return None;
     }
-    let fits = totals.delayed_bytes.take(bytes, limits.bytes);
-    if !fits {
+    if !totals.delayed_bytes.take(bytes, limits.bytes) {
         totals.delayed_messages.give_back(1);
+        return None;
     }
-    fits
+    let Some(owner) = owner else { return Some(None) };
+    let most = Amount { messages: limits.messages, bytes: limits.bytes };
+    let mut shares = totals.delayed_shares();
+    if !shares.admits(&owner, Amount::one(bytes), most) {
+        totals.delayed_messages.give_back(1);
+        totals.delayed_bytes.give_back(bytes);
+        return None;
+    }
+    Some(Some(shares.add(owner, bytes)))
+}
+
+/// Takes back the count of a message that is delayed no more.
+fn give_back(OwnedMessage { message, owner }: &OwnedMessage, totals: &Totals) {
+    totals.delayed_messages.give_back(1);
+    totals.delayed_bytes.give_back(message.size());
+    if let Some(owner) = owner {
+        totals.delayed_shares().remove(owner, message.size());
+    }
 }
 
 /// Publishes a due message, and records its end.
 fn publish_one(
     now: Instant,
     number: DelayedNumber,
-    message: &Message,
+    OwnedMessage { message, owner }: OwnedMessage,
     fans: &mut Fans,
     routing: &mut Routing<'_>,
 ) {
@@ -389,10 +432,10 @@ fn publish_one(
         routing.core.counters.drops.count(DropReason::Expired);
         return;
     }
-    let mut publication = Publication::of(message, None);
+    let mut publication = Publication::of(&message, None);
     publication.atomic = true;
     if message.header().retain {
-        routing.core.retain(now, &mut publication, None);
+        routing.core.retain(now, &mut publication, None, owner);
     }
     fans.route_own_now(now, &mut publication, routing);
 }
@@ -437,6 +480,7 @@ mod tests {
             number: DelayedNumber(number),
             due: Instant::from_millis(due_ms),
             message: Message::sample(&number.to_string(), QoS::AtLeastOnce, b"p"),
+            owner: None,
         }
     }
 
@@ -444,8 +488,8 @@ mod tests {
     fn messages_stand_by_due_time_and_then_by_number_whatever_order_they_are_read_in() {
         let mut delayed = Delayed::default();
         let read = vec![stored(128, 20), stored(64, 20), stored(192, 10)];
-        delayed.restore(Instant::from_millis(60_000), read, 5);
-        let topics: Vec<&str> = delayed.near.values().map(Message::topic).collect();
+        delayed.restore(Instant::from_millis(60_000), read, 5, &Shares::default());
+        let topics: Vec<&str> = delayed.near.values().map(|owned| owned.message.topic()).collect();
         assert_eq!(topics, ["192", "64", "128"]);
         assert_eq!((delayed.messages, delayed.near.len()), (5, 3), "two stay in the store");
     }
@@ -454,7 +498,7 @@ mod tests {
     fn the_charge_follows_the_messages_in_memory() {
         let mut delayed = Delayed::default();
         for near in [3, 1, 0] {
-            delayed.near = (0..near).map(|n| stored(n, n)).map(|d| ((d.due, d.number), d.message)).collect();
+            delayed.near = (0..near).map(|n| entry(stored(n, n), &Shares::default())).collect();
             delayed.account();
             let Recounted { held, charged } = delayed.recount();
             assert_eq!((held, charged), (near as usize * NEAR, near as usize * NEAR));

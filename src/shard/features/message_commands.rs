@@ -93,7 +93,7 @@ fn delete_retained(now: Instant, topic: &str, core: &mut Core) -> CommandOutcome
     }
     let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
     let parts = Parts { qos, retain: true, expires, topic, forwarded: &[], payload: &[] };
-    core.retain(now, &mut Publication::new(parts, None, core.here), None);
+    core.retain(now, &mut Publication::new(parts, None, core.here), None, None);
     CommandOutcome::Done
 }
 

@@ -46,7 +46,7 @@ impl ShardSnapshot {
             shared_subscriptions: tree.shared() as u64,
             stalled: gauges.stalled() as u64,
             cpu: Duration::ZERO,
-            partial_bytes: connections.partial_bytes() as u64,
+            partial_bytes: connections.all_partial_bytes() as u64,
             pending_peer_batches: exchange.pending_batches() as u64,
             session_totals: gauges.session_totals().clone(),
             counters: counters.clone(),

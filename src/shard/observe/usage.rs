@@ -76,7 +76,7 @@ impl ResourceUsage {
             held: session_entries().map(|r| r.held_messages()).sum(),
             orphaned_queues: routes.orphaned_queues.unsettled(),
             put_off: fans.len(),
-            partial_bytes: core.connections.partial_bytes(),
+            partial_bytes: core.connections.all_partial_bytes(),
             longest_queue: sender().map(|s| s.backlog.len()).max().unwrap_or(0),
             largest_queue: sender().map(|s| s.backlog.bytes()).max().unwrap_or(0),
             widest_window: sender().map(|s| s.in_flight()).max().unwrap_or(0),

@@ -13,8 +13,8 @@ const ENTRY: &str = "SELECT e.qos, e.retain, e.subscription_ids, e.share, \
     b.expires_ms, b.qos, b.retain, b.topic, b.properties, b.payload, b.publisher \
     FROM entry e JOIN body b ON b.number = ?2 WHERE e.number = ?1";
 
-pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain, topic, properties, payload \
-    FROM delayed WHERE due_ms >= ?1 AND due_ms < ?3 AND (due_ms > ?1 OR number >= ?2) \
+pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain, topic, properties, payload, \
+    owner_client, owner_listener FROM delayed WHERE due_ms >= ?1 AND due_ms < ?3 AND (due_ms > ?1 OR number >= ?2) \
     ORDER BY due_ms, number LIMIT ?4";
 
 /// The reading connection of the store.
@@ -86,6 +86,7 @@ pub(super) fn delayed(
             number: DelayedNumber(row::number(row, 0)?),
             due: row::instant(row, 1, opened)?,
             message: row::message(row, 2, opened, [5, 6, 7], &mut scratch)?,
+            owner: row::owner(row, 8)?,
         })
     });
     rows?.collect()

@@ -11,9 +11,10 @@ use crate::mqtt::packet::PacketId;
 use crate::mqtt::retained_message::RetainedMessage;
 use crate::persistence::letter::StoredLetter;
 use crate::persistence::records::{
-    BodyNumber, DelayedNumber, EntryNumber, Recovered, RecoveredBody, RecoveredEntry, RecoveredSession,
-    SessionKey, StoredSubscription,
+    BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, Recovered, RecoveredBody, RecoveredEntry,
+    RecoveredSession, SessionKey, StoredSubscription,
 };
+use crate::routing::shares::Shares;
 use crate::store::wall::FileTime;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
@@ -197,10 +198,14 @@ impl<'c> Recovery<'c> {
     fn retained(&self) -> Result<Vec<RetainedMessage>> {
         let (mut retained, mut scratch) = (Vec::new(), Vec::new());
         let columns = "topic, expires_ms, qos, retain, properties, payload, \
-             source_client, source_user, source_listener";
+             source_client, source_user, source_listener, owner_client, owner_listener";
         self.each(&format!("SELECT {columns} FROM retained"), |row| {
             let message = row::message(row, 1, self.opened, [0, 4, 5], &mut scratch)?;
-            retained.push(RetainedMessage { message, source: row::source(row, 6)? });
+            retained.push(RetainedMessage {
+                message,
+                source: row::source(row, 6)?,
+                owner: row::owner(row, 9)?,
+            });
             Ok(())
         })?;
         Ok(retained)
@@ -215,14 +220,16 @@ impl<'c> Recovery<'c> {
         Ok(letters)
     }
 
-    /// Returns the number and the [`Message::size`] of every delayed message. Reads no payload.
-    fn delayed_in_all(&self) -> Result<Vec<(DelayedNumber, usize)>> {
-        let mut all = Vec::new();
-        let sql =
-            "SELECT number, length(CAST(topic AS BLOB)) + length(properties) + length(payload) FROM delayed";
+    /// Returns the count of every delayed message. Reads no payload.
+    fn delayed_in_all(&self) -> Result<Vec<CountedDelayed>> {
+        let (mut all, mut shares) = (Vec::new(), Shares::default());
+        let sql = "SELECT number, length(CAST(topic AS BLOB)) + length(properties) + length(payload), \
+             owner_client, owner_listener FROM delayed";
         self.each(sql, |row| {
+            let number = DelayedNumber(row::number(row, 0)?);
             let size = Message::size_of(row.get::<_, u32>(1)? as usize);
-            all.push((DelayedNumber(row::number(row, 0)?), size));
+            let owner = row::owner(row, 2)?.map(|owner| shares.add(owner, size));
+            all.push(CountedDelayed { number, size, owner });
             Ok(())
         })?;
         Ok(all)

@@ -3,6 +3,7 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::{ProtocolVersion, QoS, ReasonCode};
 use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::subscription_ids::SubscriptionIds;
@@ -118,6 +119,16 @@ pub(super) fn source(row: &Row<'_>, first: usize) -> Result<Option<Arc<RetainedS
     let text = |column| row.get::<_, Option<Box<str>>>(column);
     let (user, listener) = (text(first + 1)?, text(first + 2)?);
     Ok(text(first)?.map(|client_id| Arc::new(RetainedSource { client_id, user, listener })))
+}
+
+/// Returns the client for which a message counts, if it counts for one. Two columns from `first`.
+///
+/// # Errors
+/// Returns an error if a column is of another type.
+pub(super) fn owner(row: &Row<'_>, first: usize) -> Result<Option<Arc<Owner>>> {
+    let client_id = row.get_ref(first)?.as_str_or_null()?;
+    let listener = row.get_ref(first + 1)?.as_str_or_null()?.unwrap_or_default();
+    Ok(client_id.map(|client_id| Owner::new(client_id, listener)))
 }
 
 /// Returns a dead letter, from the columns of its table in their order.

@@ -13,6 +13,7 @@
 //! | 5 | `session.listener`: the listener whose ACL file counts |
 //! | 6 | `retained.source_client`, `source_user`, `source_listener`: the client that published it |
 //! | 7 | `letter`: stored dead letters |
+//! | 8 | `owner_client`, `owner_listener` of `retained` and `delayed`: the client for which a message counts |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
@@ -25,7 +26,7 @@ use rusqlite::Connection;
 ///
 /// A change of the tables raises the version. The change needs a step in [`prepare`] for older
 /// files, and a file of the version before among the tests.
-pub const VERSION: i32 = 7;
+pub const VERSION: i32 = 8;
 
 /// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
 /// refuses the database of another program.
@@ -111,7 +112,9 @@ CREATE TABLE retained (
     payload BLOB NOT NULL,
     source_client TEXT,
     source_user TEXT,
-    source_listener TEXT
+    source_listener TEXT,
+    owner_client TEXT,
+    owner_listener TEXT
 ) STRICT;
 
 CREATE TABLE delayed (
@@ -122,7 +125,9 @@ CREATE TABLE delayed (
     retain INTEGER NOT NULL,
     topic TEXT NOT NULL,
     properties BLOB NOT NULL,
-    payload BLOB NOT NULL
+    payload BLOB NOT NULL,
+    owner_client TEXT,
+    owner_listener TEXT
 ) STRICT;
 CREATE INDEX delayed_due ON delayed (due_ms);
 ";
@@ -190,7 +195,17 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
                 "retained ADD COLUMN source_listener TEXT",
             ],
         ),
-        _ => change(connection, 7, LETTERS),
+        6 => change(connection, 7, LETTERS),
+        _ => add_columns(
+            connection,
+            8,
+            &[
+                "retained ADD COLUMN owner_client TEXT",
+                "retained ADD COLUMN owner_listener TEXT",
+                "delayed ADD COLUMN owner_client TEXT",
+                "delayed ADD COLUMN owner_listener TEXT",
+            ],
+        ),
     }
 }
 

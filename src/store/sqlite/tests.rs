@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::mqtt::charge::Charge;
+use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::will::Will;
 use crate::persistence::records::{
-    BodyNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey, SessionState, StoredAccess,
-    StoredSession,
+    BodyNumber, DelayedNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey, SessionState,
+    StoredAccess, StoredDelayed, StoredSession,
 };
 use crate::store::sqlite::inspect::StoreInspection;
 use crate::store::tests::{InFile, Reopen, body, commit, entry, letter, message, session};
@@ -86,7 +87,7 @@ fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
     let newer = tempfile::tempdir().unwrap();
     open(newer.path()).unwrap().connection.pragma_update(None, "user_version", schema::VERSION + 1).unwrap();
     let refusal = why(open(newer.path()));
-    assert!(refusal.contains("of version 8, and this program knows version 7"), "{refusal}");
+    assert!(refusal.contains("of version 9, and this program knows version 8"), "{refusal}");
 
     let foreign = tempfile::tempdir().unwrap();
     let other = Connection::open(directory::database_in(foreign.path())).unwrap();
@@ -190,6 +191,26 @@ fn a_store_of_version_6_gets_a_table_of_dead_letters_and_loses_nothing() {
     store.commit(&group([Record::Letter(Arc::new(letter(101)))])).unwrap();
     drop(store);
     assert_eq!(open(directory.path()).unwrap().recover(now, Duration::ZERO).unwrap().letters.len(), 1);
+}
+
+#[test]
+fn messages_of_version_7_count_for_nobody_and_new_ones_for_their_client() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory::database_in(directory.path())).unwrap();
+    old.execute_batch(include_str!("tests/version_7.sql")).unwrap();
+    drop(old);
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000, boot: None };
+    let mut store = open(directory.path()).unwrap();
+    let recovered = store.recover(now, Duration::from_secs(60)).unwrap();
+    assert!(recovered.retained.iter().all(|retained| retained.owner.is_none()));
+    let [old] = &recovered.delayed[..] else { panic!("{:?}", recovered.delayed) };
+    assert!(old.owner.is_none() && recovered.delayed_in_all[0].owner.is_none());
+    let owner = Some(Owner::new("farmer", "devices"));
+    let new = StoredDelayed { number: DelayedNumber(999), owner: owner.clone(), ..old.clone() };
+    store.commit(&group([Record::Delayed(Box::new(new))])).unwrap();
+    drop(store);
+    let recovered = open(directory.path()).unwrap().recover(now, Duration::from_secs(60)).unwrap();
+    assert_eq!(recovered.delayed.iter().map(|d| &d.owner).collect::<Vec<_>>(), [&None, &owner]);
 }
 
 #[test]

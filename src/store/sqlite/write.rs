@@ -76,9 +76,9 @@ impl<'c> Statements<'c> {
             entry_done: prepare("DELETE FROM entry WHERE number = ?")?,
             incoming: prepare("INSERT OR REPLACE INTO incoming VALUES (?, ?)")?,
             incoming_done: prepare("DELETE FROM incoming WHERE session = ? AND packet_id = ?")?,
-            retained: prepare("INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            retained: prepare("INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
             retained_removed: prepare("DELETE FROM retained WHERE topic = ?")?,
-            delayed: prepare("INSERT INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?,
+            delayed: prepare("INSERT INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
             delayed_done: prepare("DELETE FROM delayed WHERE number = ?")?,
         })
     }
@@ -113,17 +113,21 @@ impl<'c> Statements<'c> {
 
     fn retain(&mut self, record: &RetainedRecord) -> Result<()> {
         match record {
-            RetainedRecord::Set(RetainedMessage { message: m, source }) => self.retained.execute(params![
-                m.topic(),
-                self.opened.expiry(m),
-                m.header().qos.bits(),
-                m.header().retain,
-                m.forwarded(),
-                m.payload(),
-                source.as_ref().map(|source| &*source.client_id),
-                source.as_ref().and_then(|source| source.user.as_deref()),
-                source.as_ref().and_then(|source| source.listener.as_deref()),
-            ])?,
+            RetainedRecord::Set(RetainedMessage { message: m, source, owner }) => {
+                self.retained.execute(params![
+                    m.topic(),
+                    self.opened.expiry(m),
+                    m.header().qos.bits(),
+                    m.header().retain,
+                    m.forwarded(),
+                    m.payload(),
+                    source.as_ref().map(|source| &*source.client_id),
+                    source.as_ref().and_then(|source| source.user.as_deref()),
+                    source.as_ref().and_then(|source| source.listener.as_deref()),
+                    owner.as_ref().map(|owner| owner.client_id()),
+                    owner.as_ref().map(|owner| owner.listener()),
+                ])?
+            }
             RetainedRecord::Removed(removed) => self.retained_removed.execute([removed.topic()])?,
         };
         Ok(())
@@ -231,7 +235,7 @@ impl<'c> Statements<'c> {
     }
 
     fn put_delayed(&mut self, delayed: &StoredDelayed) -> Result<usize> {
-        let message = &delayed.message;
+        let (message, owner) = (&delayed.message, &delayed.owner);
         self.delayed.execute(params![
             delayed.number.0 as i64,
             self.opened.to_file(delayed.due) as i64,
@@ -241,6 +245,8 @@ impl<'c> Statements<'c> {
             message.topic(),
             message.forwarded(),
             message.payload(),
+            owner.as_ref().map(|owner| owner.client_id()),
+            owner.as_ref().map(|owner| owner.listener()),
         ])
     }
 
