@@ -194,6 +194,11 @@ impl PasswdArguments {
 
     /// Hashes a password with a random salt.
     fn hash(&self, password: &str) -> Result<PasswordHash, PasswdError> {
+        if password.is_empty() {
+            return Err(PasswdError::Password(
+                "a password is empty, and the broker refuses the empty password",
+            ));
+        }
         let bytes = password.as_bytes();
         match self.hash_choice() {
             HashChoice::Argon2id => hash_for_people(password),

@@ -260,6 +260,19 @@ mod tests {
     }
 
     #[test]
+    fn the_empty_password_is_refused_even_if_its_hash_stands_in_the_file() {
+        let hashes = [
+            PasswordHash::Pbkdf2(Pbkdf2Hash::create(b"", 101, &[1; 64])),
+            PasswordHash::Argon2(Argon2Hash::create(b"", &[2; 16]).unwrap()),
+            PasswordHash::Scram(ScramHash::create(b"", &[3; 16])),
+        ];
+        for hash in hashes {
+            let file = file(&format!("ann:{}\n", hash.to_text()));
+            assert_eq!(file.verify("ann", b""), Verdict::WrongPassword, "{}", hash.to_text());
+        }
+    }
+
+    #[test]
     fn comments_blank_lines_and_line_ends_are_skipped() {
         let file = file(&format!("# users\r\n\r\n ann : {MOSQUITTO_7} \r\nname with space:{MOSQUITTO_7}"));
         assert_eq!(file.verify("ann", b"secret"), Verdict::Verified);

@@ -106,14 +106,16 @@ impl PasswordHash {
     }
 
     /// Returns true if this is the hash of the password. Takes the time of [`PasswordHash::cost`],
-    /// and the comparison takes the same time for each result.
+    /// and the comparison takes the same time for each result. The empty password is never right,
+    /// because a client without a password would have it.
     pub fn verify(&self, password: &[u8]) -> bool {
-        match self {
+        let fits = match self {
             PasswordHash::Sha512(hash) => hash.verify(password),
             PasswordHash::Pbkdf2(hash) => hash.verify(password),
             PasswordHash::Argon2(hash) => hash.verify(password),
             PasswordHash::Scram(hash) => hash.verify(password),
-        }
+        };
+        fits && !password.is_empty()
     }
 
     /// Returns the work of one check.
