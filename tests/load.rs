@@ -308,7 +308,11 @@ impl Secured {
         let mut passwd = Command::new(env!("CARGO_BIN_EXE_homing"));
         passwd.args(["passwd", "-c", "-b", "-H", "pbkdf2", &path("passwd"), "load", "right"]);
         assert!(passwd.status().expect("the binary was built").success());
-        let pair = CertificatePair { certificate: Some(path("server.pem")), key: Some(path("server.key")) };
+        let pair = CertificatePair {
+            certificate: Some(path("server.pem")),
+            chain: None,
+            key: Some(path("server.key")),
+        };
         let tls = ListenerTls {
             certificates: Some(vec![pair]),
             client_certificates: Some(client_certificates.into()),

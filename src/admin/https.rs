@@ -31,7 +31,7 @@ pub(crate) fn settings(options: &Admin) -> Option<TlsSettings> {
         alpn: Vec::new(),
         // A ticket would admit a client by a certificate that has been replaced.
         tickets: false,
-        ..TlsSettings::new(vec![CertificateFiles { certificate, key }])
+        ..TlsSettings::new(vec![CertificateFiles { certificate, chain: None, key }])
     })
 }
 

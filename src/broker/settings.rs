@@ -36,6 +36,10 @@ pub(super) fn settings(config: &Config, places: &ListenerPlaces) -> ShardSetting
             send: send_policy(config),
             receive_maximum: limits.receive_maximum,
             topic_levels: usize::from(limits.topic_levels),
+            payload_size: match limits.payload_size.as_usize() {
+                0 => usize::MAX,
+                bytes => bytes,
+            },
             connect: connect_policy(config, limits.packet_size, config.keep_alive.maximum),
             subscriptions: SubscriptionPolicy {
                 filters: limits.subscriptions_per_client as usize,
@@ -144,6 +148,7 @@ fn connect_policy(config: &Config, packet_size: ByteSize, keep_alive_maximum: Du
         topic_alias_maximum: config.limits.topic_alias_maximum,
         keep_alive_maximum: u16::try_from(keep_alive_maximum.as_secs()).unwrap_or(u16::MAX),
         allow_never: config.keep_alive.allow_never,
+        retain_available: config.limits.retained_messages > 0,
         session_expiry: seconds(config.limits.session_expiry),
     }
 }

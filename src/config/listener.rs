@@ -170,6 +170,9 @@ fields! {
     CertificatePair {
         /// The file with the chain, the server's own certificate first.
         certificate: String, ValueType::Path.only();
+        /// The file with the authorities that complete the chain, if `certificate` has one
+        /// certificate alone.
+        chain: String, ValueType::Path.only();
         /// The file with the private key.
         key: String, ValueType::Path.only();
     }
@@ -207,7 +210,11 @@ impl Field for ListenerAddress {
     fn read(value: &Value) -> Option<ListenerAddress> {
         match value::text(value)?.strip_prefix("unix:") {
             // The longest path that the kernel takes has 107 bytes.
-            Some(path) if path.starts_with('/') && path.len() <= 107 && !path.contains('\0') => {
+            Some(path)
+                if (path.starts_with('/') || path.starts_with("./"))
+                    && path.len() <= 107
+                    && !path.contains('\0') =>
+            {
                 Some(ListenerAddress::Unix(PathBuf::from(path)))
             }
             Some(_) => None,

@@ -112,7 +112,7 @@ impl Wire {
 fn tunnel(common: &Common, run: u32) -> Result<Option<Arc<Tunnel>>, Refused> {
     let identity = match (&common.cert, &common.key) {
         (Some(certificate), Some(key)) => {
-            Some(CertificateFiles { certificate: certificate.clone(), key: key.clone() })
+            Some(CertificateFiles { certificate: certificate.clone(), chain: None, key: key.clone() })
         }
         _ => None,
     };

@@ -51,15 +51,16 @@ pub struct Negotiated {
     pub bounds: ConnectPolicy,
 }
 
-/// Checks a CONNECT by itself. `longest` is the number of bytes that a client identifier may have.
+/// Checks a CONNECT by itself and by the operator's bounds.
 ///
 /// # Errors
 /// [`ConnectRefusal`] for a client identifier that is too long, or that is empty where the version
-/// does not allow it.
-pub fn check(connect: &Connect<'_>, longest: usize) -> Result<(), ConnectRefusal> {
+/// does not allow it; for a Keep Alive that is too long for a client that cannot be told another
+/// one; and for a will that cannot be retained.
+pub fn check(connect: &Connect<'_>, bounds: &ConnectPolicy) -> Result<(), ConnectRefusal> {
     let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
     // 5.0 [MQTT-3.1.3-5], [MQTT-3.1.3-6]; 3.1.1 [MQTT-3.1.3-5]: 23 bytes are always allowed.
-    if connect.client_id.len() > longest {
+    if connect.client_id.len() > bounds.client_id {
         return refuse(
             ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
             "the client id is longer than limits.client_id allows",
@@ -74,6 +75,27 @@ pub fn check(connect: &Connect<'_>, longest: usize) -> Result<(), ConnectRefusal
                 "an empty client id needs Clean Session 1 and MQTT 3.1.1 or later",
             );
         }
+    }
+    // CONNACK of 3.x has no Server Keep Alive. mosquitto 2.1 refuses with the same code.
+    let is_longer = match connect.keep_alive {
+        0 => !bounds.allow_never,
+        seconds => seconds > bounds.keep_alive_maximum,
+    };
+    if bounds.keep_alive_maximum > 0 && is_longer && !connect.version.is_v5() {
+        return refuse(
+            ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+            "the Keep Alive is longer than keep_alive.maximum, which 3.x clients cannot be told",
+        );
+    }
+    // 5.0 [MQTT-3.2.2-13]; 3.x has no such code, and its will is published without being retained.
+    if !bounds.retain_available
+        && connect.version.is_v5()
+        && connect.will.as_ref().is_some_and(|will| will.retain)
+    {
+        return refuse(
+            ReasonCode::RETAIN_NOT_SUPPORTED,
+            "the will has Retain 1, and limits.retained_messages is off",
+        );
     }
     Ok(())
 }
@@ -102,9 +124,9 @@ fn keep_alive_secs(connect: &Connect<'_>, policy: &ConnectPolicy) -> u16 {
     let maximum = policy.keep_alive_maximum;
     match connect.keep_alive {
         requested if maximum == 0 => requested,
-        0 if connect.version.is_v5() || !policy.allow_never => maximum,
+        0 if connect.version.is_v5() => maximum,
         requested if connect.version.is_v5() => requested.min(maximum),
-        // CONNACK of 3.x cannot announce another value, so the requested one holds.
+        // [`check`] refuses a 3.x client with a longer one.
         requested => requested,
     }
 }
@@ -138,11 +160,12 @@ impl Negotiated {
     ) -> Connack<'a> {
         let mut properties = ConnackProperties::default();
         if self.version.is_v5() {
-            let ConnectPolicy { packet_size, topic_alias_maximum, .. } = self.bounds;
+            let ConnectPolicy { packet_size, topic_alias_maximum, retain_available, .. } = self.bounds;
             // 5.0 [MQTT-3.2.2-16]
             properties.assigned_client_id = assigned;
             properties.receive_maximum = (receive_maximum < u16::MAX).then_some(receive_maximum);
             properties.maximum_packet_size = Some(packet_size);
+            properties.retain_available = (!retain_available).then_some(false);
             properties.topic_alias_maximum = (topic_alias_maximum > 0).then_some(topic_alias_maximum);
             let granted = self.keep_alive_secs;
             properties.server_keep_alive = (granted != connect.keep_alive).then_some(granted);

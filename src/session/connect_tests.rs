@@ -32,7 +32,7 @@ fn mqtt3_1_3_7_an_empty_client_id_needs_a_clean_session_of_3_1_1() {
     for (version, clean, accepted) in
         [(V3_1, true, false), (V3_1_1, false, false), (V3_1_1, true, true), (V5, false, true)]
     {
-        let reason = check(&empty(version, clean), 100).map_err(|refusal| refusal.reason);
+        let reason = check(&empty(version, clean), &policy().connect).map_err(|refusal| refusal.reason);
         let expected = if accepted { Ok(()) } else { Err(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID) };
         assert_eq!(reason, expected, "{version:?} {clean}");
     }
@@ -44,8 +44,8 @@ fn a_client_id_beyond_the_bound_is_refused_in_every_version() {
     let long = "c".repeat(101);
     for version in [V3_1, V3_1_1, V5] {
         let of_length = |bytes| Connect { client_id: &long[..bytes], ..connect(version) };
-        assert_eq!(check(&of_length(100), 100), Ok(()));
-        let reason = check(&of_length(101), 100).map_err(|refusal| refusal.reason);
+        assert_eq!(check(&of_length(100), &policy().connect), Ok(()));
+        let reason = check(&of_length(101), &policy().connect).map_err(|refusal| refusal.reason);
         assert_eq!(reason, Err(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID), "{version:?}");
     }
 }
@@ -56,10 +56,26 @@ fn keep_alive_is_bounded_where_the_client_can_be_told() {
     for version in [V3_1, V3_1_1, V5] {
         assert_eq!(keep_alive(version, 30, 60, true), 30);
         assert_eq!(keep_alive(version, 0, 0, false), 0, "no maximum");
-        assert_eq!(keep_alive(version, 0, 60, false), 60);
     }
-    assert_eq!((keep_alive(V5, 90, 60, true), keep_alive(V3_1_1, 90, 60, true)), (60, 90));
-    assert_eq!((keep_alive(V5, 0, 60, true), keep_alive(V3_1_1, 0, 60, true)), (60, 0));
+    assert_eq!((keep_alive(V5, 90, 60, true), keep_alive(V5, 0, 60, true)), (60, 60));
+    assert_eq!((keep_alive(V5, 0, 60, false), keep_alive(V3_1_1, 0, 60, true)), (60, 0));
+}
+
+#[test]
+fn a_3_x_client_whose_keep_alive_is_too_long_is_refused() {
+    let refused = |version, requested, maximum, allow_never| {
+        let bounds = ConnectPolicy { keep_alive_maximum: maximum, allow_never, ..policy().connect };
+        let connect = Connect { keep_alive: requested, ..connect(version) };
+        check(&connect, &bounds).err().map(|refusal| refusal.reason)
+    };
+    let too_long = Some(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID);
+    for version in [V3_1, V3_1_1] {
+        assert_eq!(refused(version, 60, 60, false), None);
+        assert_eq!(refused(version, 61, 60, true), too_long);
+        assert_eq!((refused(version, 0, 60, true), refused(version, 0, 60, false)), (None, too_long));
+        assert_eq!((refused(version, 61, 0, true), refused(version, 0, 0, false)), (None, None));
+    }
+    assert_eq!((refused(V5, 61, 60, false), refused(V5, 0, 60, false)), (None, None), "CONNACK tells it");
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub enum DropReason {
     QueueOverflow,
     /// The Message Expiry Interval ran out before delivery began.
     Expired,
-    /// The packet exceeds the receiver's Maximum Packet Size.
+    /// The packet exceeds the receiver's Maximum Packet Size, or the payload `limits.payload_size`.
     TooLarge,
     /// A QoS 0 message met a full outbox, because the receiver's socket takes no bytes.
     OutboxFull,

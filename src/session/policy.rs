@@ -14,6 +14,8 @@ pub struct SessionPolicy {
     pub receive_maximum: u16,
     /// Maximum number of levels of a Topic Name or Topic Filter.
     pub topic_levels: usize,
+    /// The largest payload in bytes; `usize::MAX` is no bound.
+    pub payload_size: usize,
     /// Bounds on what a CONNECT requests.
     pub connect: ConnectPolicy,
     /// Bounds on the subscriptions of one session.
@@ -70,6 +72,8 @@ pub struct ConnectPolicy {
     pub keep_alive_maximum: u16,
     /// True if a 3.x client may turn Keep Alive off in spite of the maximum.
     pub allow_never: bool,
+    /// False if no message is retained.
+    pub retain_available: bool,
     /// The longest Session Expiry Interval in seconds; 0xFFFF_FFFF is no bound.
     pub session_expiry: u32,
 }
@@ -119,12 +123,14 @@ pub(super) mod tests {
             },
             receive_maximum: 100,
             topic_levels: 16,
+            payload_size: usize::MAX,
             connect: ConnectPolicy {
                 packet_size: 1_000,
                 client_id: 100,
                 topic_alias_maximum: 0,
                 keep_alive_maximum: 60,
                 allow_never: true,
+                retain_available: true,
                 session_expiry: 3_600,
             },
             subscriptions: SubscriptionPolicy { filters: 10, wildcard_levels: 100 },

@@ -121,7 +121,7 @@ impl<'a> ConnectRequest<'a> {
         if life.core.tracer.is_on() {
             life.core.recorder().add_connect(now, id, client_id);
         }
-        let Entered { user, rules, ends, proof } = match connect::check(connect, policy.client_id)
+        let Entered { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)
             .and_then(|()| life.core.settings.check_version(listener, connect.version))
             .and_then(|()| bans::check_client(now, id, client_id, life.core))
             .and_then(|()| self.authenticate(life.core))
@@ -302,6 +302,12 @@ impl<'a> ConnectRequest<'a> {
         let names = core.access.names(user, client_id);
         let rules = (own, &core.access.source_of(listener));
         match &self.connect.will {
+            Some(will) if will.payload.len() > core.settings.session.payload_size => {
+                let is_v5 = self.connect.version.is_v5();
+                // 3.x has no return code with this meaning. mosquitto uses the same two.
+                let reason = if is_v5 { ReasonCode::PACKET_TOO_LARGE } else { ReasonCode::NOT_AUTHORIZED };
+                Err(ConnectRefusal::new(reason, "the payload of the will exceeds limits.payload_size"))
+            }
             Some(will) if !core.access.admits_will(rules, names, will.topic) => Err(ConnectRefusal::new(
                 ReasonCode::NOT_AUTHORIZED,
                 "the client may not publish to the topic of its will (acl.file)",
@@ -524,6 +530,7 @@ impl<'a> ConnectRequest<'a> {
         connection.phase = Phase::Established;
         connection.method = method;
         connection.packet_size = negotiated.bounds.packet_size;
+        connection.refuses_retain = negotiated.version.is_v5() && !negotiated.bounds.retain_available;
         connection.end_connect();
         connection.session = Some(session_id);
         connection.keep_alive.start(negotiated.keep_alive_secs, now);

@@ -49,6 +49,8 @@ pub struct Connection {
     /// The largest packet in bytes that the client may send after its CONNECT; 0 before CONNACK.
     /// CONNACK tells it to a 5.0 client, so it holds as long as the connection.
     pub packet_size: u32,
+    /// True if the client must not set Retain: its CONNACK had Retain Available 0.
+    pub refuses_retain: bool,
     /// The parts that an idle connection does not have. Allocated when the first of them is needed.
     rare: Option<Box<Rare>>,
     /// The time of the last packet, and the Keep Alive.
@@ -251,6 +253,7 @@ impl Connection {
             reach,
             method: None,
             packet_size: 0,
+            refuses_retain: false,
             rare,
             keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
             pauses: Pauses::default(),

@@ -29,6 +29,16 @@ use crate::time::Instant;
 /// Pending acknowledgements that one step looks at, for a repetition of a QoS 2 PUBLISH.
 const LOOKED_AT: usize = 64;
 
+/// The refusal of a payload that exceeds `limits.payload_size`. "Packet too large" is no code of
+/// PUBACK and PUBREC.
+const TOO_LARGE: (ReasonCode, DropReason) = (ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, DropReason::TooLarge);
+
+/// 5.0 [MQTT-3.2.2-14] binds the client.
+const RETAIN_REFUSED: Violation = Violation {
+    reason: ReasonCode::RETAIN_NOT_SUPPORTED,
+    what: "Retain 1, although CONNACK has Retain Available 0 (limits.retained_messages)",
+};
+
 /// A PUBLISH of an established connection that is being handled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientPublish<'a> {
@@ -65,6 +75,10 @@ impl<'a> ClientPublish<'a> {
         // The decoder accepts no PUBLISH before CONNECT, so the connection has a session.
         let Some(session) = connection.session else { return Flow::Closed };
         let Some(session_entry) = sessions.get_mut(session) else { return Flow::Closed };
+        if publish.retain && connection.refuses_retain {
+            life.fail(now, id, RETAIN_REFUSED);
+            return Flow::Closed;
+        }
         connection.wire.outbox.lend(&mut scratch.pool);
         let before = connection.wire.outbox.len();
         counters.publishes_received.count(publish.qos, publish.payload.len());
@@ -316,6 +330,9 @@ impl<'a> ClientPublish<'a> {
             let reason = if deep { ReasonCode::TOPIC_NAME_INVALID } else { ReasonCode::NOT_AUTHORIZED };
             return Some((reason, cause));
         }
+        if self.is_too_large(core) {
+            return Some(TOO_LARGE);
+        }
         if core.access.are_on() && !self.may_write(core, topic) {
             return Some((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized));
         }
@@ -327,6 +344,11 @@ impl<'a> ClientPublish<'a> {
         let bytes = message_bytes(publish, topic);
         let want = core.admits(Change::Publish { qos: publish.qos, bytes, frees }).err()?;
         Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
+    }
+
+    /// Returns true if the payload exceeds `limits.payload_size`.
+    fn is_too_large(&self, core: &Core) -> bool {
+        self.publish.payload.len() > core.settings.session.payload_size
     }
 
     /// Returns true if the client may publish to a topic.
@@ -355,6 +377,7 @@ impl<'a> ClientPublish<'a> {
         let denied = life.core.access.are_on()
             && delayed_topic(topic).is_some_and(|target| !self.may_write(life.core, target));
         let kept = match life.core.admits(Change::Delayed { bytes }) {
+            _ if self.is_too_large(life.core) => Err(TOO_LARGE),
             _ if denied => Err((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized)),
             Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
             Ok(()) => life.delayed.keep(now, self.session, publish, topic, life.core),

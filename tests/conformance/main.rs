@@ -18,6 +18,7 @@ mod support;
 mod coverage;
 mod fake;
 mod harness;
+mod websocket;
 
 mod v3;
 mod v5;

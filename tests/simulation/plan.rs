@@ -448,6 +448,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         client_id: 1_024,
         keep_alive_maximum: 0,
         allow_never: true,
+        retain_available: true,
         session_expiry: rng.pick(&[LONG, LONG, LONG, LONG, 2]),
         topic_alias_maximum: rng.pick(&[0, 1, 3]),
     };
@@ -456,6 +457,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
             send,
             receive_maximum,
             topic_levels: 16,
+            payload_size: usize::MAX,
             connect,
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },

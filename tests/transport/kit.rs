@@ -86,6 +86,24 @@ impl Pki {
         identity.certificate
     }
 
+    /// Writes `NAME.pem` and `NAME.key` of a server that an intermediate authority has issued, and
+    /// `NAME-ca.pem` with that authority and the root.
+    pub fn server_below_intermediate(&self, name: &str) {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "intermediate");
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::signed_by(params, key, &self.ca).expect("a certificate");
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("names");
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+        self.write(&format!("{name}.pem"), &certificate.pem());
+        self.write(&format!("{name}.key"), &key.serialize_pem());
+        self.write(&format!("{name}-ca.pem"), &format!("{}{}", self.ca.pem(), issuer.pem()));
+    }
+
     /// Returns the identity of a client with this common name.
     pub fn client(&self, name: &str) -> Identity {
         let mut params = CertificateParams::default();
@@ -147,6 +165,7 @@ impl Pki {
     pub fn pair(&self, name: &str) -> CertificatePair {
         CertificatePair {
             certificate: Some(self.text_path(&format!("{name}.pem"))),
+            chain: None,
             key: Some(self.text_path(&format!("{name}.key"))),
         }
     }

@@ -262,7 +262,8 @@ fn clients_of_a_listener_without_a_name_keep_its_rules_when_another_takes_its_pl
 fn the_certificate_of_the_http_interface_is_renewed_with_those_of_the_listeners() {
     let pki = Pki::new();
     pki.server("interface", &["localhost"]);
-    let files = CertificateFiles { certificate: pki.path("interface.pem"), key: pki.path("interface.key") };
+    let (certificate, key) = (pki.path("interface.pem"), pki.path("interface.key"));
+    let files = CertificateFiles { certificate, chain: None, key };
     let interface = LiveTls::load(&TlsSettings::new(vec![files])).expect("a certificate");
     let serial = || interface.newest().certificates()[0].serial.clone();
     let broker = kit::start(vec![Listener { tls: Some(pki.tls()), ..kit::listener() }]);

@@ -3,7 +3,7 @@
 use crate::kit::{self, CONNACK, CONNECT, Pki};
 use crate::support::{self, Connect, V5, V311, Will, password_file};
 use homing::broker::Broker;
-use homing::config::{AnonymousClients, Listener, ListenerTls};
+use homing::config::{AnonymousClients, CertificatePair, Listener, ListenerTls};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, StreamOwned};
@@ -25,6 +25,17 @@ fn packets_of_every_size_cross_tls_of_both_versions() {
         kit::exchange(&mut stream, 1_000_000);
         assert_eq!(stream.conn.protocol_version(), Some(version.version));
     }
+}
+
+#[test]
+fn a_client_that_knows_the_root_alone_verifies_a_chain_that_is_completed() {
+    let pki = Pki::new();
+    pki.server_below_intermediate("leaf");
+    let pair = CertificatePair { chain: Some(pki.text_path("leaf-ca.pem")), ..pki.pair("leaf") };
+    let tls = ListenerTls { certificates: Some(vec![pair]), ..ListenerTls::default() };
+    let broker = kit::start(vec![listener(tls)]);
+    let address = broker.addresses()[0];
+    kit::connect(&mut kit::tls_client(pki.client_config(None), "localhost", kit::dial(address)));
 }
 
 #[test]

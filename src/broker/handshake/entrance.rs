@@ -155,6 +155,7 @@ pub(crate) fn tls_settings(listener: &Listener) -> Option<TlsSettings> {
     let pairs = tls.certificates.iter().flatten();
     let files = pairs.map(|pair| CertificateFiles {
         certificate: path(pair.certificate.as_deref()),
+        chain: pair.chain.as_ref().map(PathBuf::from),
         key: path(pair.key.as_deref()),
     });
     let defaults = TlsSettings::new(files.collect());

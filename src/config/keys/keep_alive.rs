@@ -8,7 +8,8 @@ section! {
     /// Bounds on the Keep Alive that clients ask for.
     [keep_alive] KeepAlive {
         /// The longest Keep Alive. A 5.0 client that asks for a longer one, or for none, is told to
-        /// use this one. A client that sends no packet for one and a half times its Keep Alive is
+        /// use this one. A 3.1 or 3.1.1 client that asks for a longer one is refused (return code
+        /// 2), because it cannot be told another one. A client that sends no packet for one and a half times its Keep Alive is
         /// disconnected (5.0: 0x8D).
         maximum: Duration = Duration::ZERO,
             ValueType::WholeSeconds(1, 65_535).or("unlimited", "the client's choice"),
@@ -18,10 +19,10 @@ section! {
                        the Keep Alive is the time of [MQTT-3.1.2-22].",
             elsewhere: "mosquitto `max_keepalive`, EMQX `mqtt.server_keepalive`";
         /// True if a 3.1 or 3.1.1 client may have no Keep Alive at all (Keep Alive 0). With false
-        /// such a client is held to `maximum`, which must then be set.
+        /// such a client is refused (return code 2), and `maximum` must be set.
         allow_never: bool = true,
             ValueType::Boolean.only(),
             reload: NewConnections,
-            why: "3.x has no way to tell a client another value, and the client would not send PINGREQ.";
+            why: "Some clients of 3.x have no Keep Alive.";
     }
 }

@@ -73,6 +73,14 @@ section! {
             why: "A payload of 1 MiB fits. The protocol ends at 256 MiB.",
             standard: "5.0 clients are told it as Maximum Packet Size [MQTT-3.2.2-15].",
             elsewhere: "mosquitto, EMQX (`mqtt.`) and FlashMQ `max_packet_size`, NATS `max_payload`";
+        /// The largest payload of a message. A message with a larger one is dropped and counted: a
+        /// 5.0 client gets 0x83 at QoS 1 and 2, and 3.x an acknowledgement. A client whose will has
+        /// a larger one is refused (5.0: 0x95, 3.x: return code 5).
+        payload_size: ByteSize = ByteSize(0),
+            ValueType::Size(1, LARGEST_PACKET).or("unlimited", "what fits into a packet"),
+            reload: Live,
+            why: "`packet_size` already bounds it, and tells 5.0 clients so.",
+            elsewhere: "mosquitto `message_size_limit`";
         /// The largest CONNECT that is accepted, if `packet_size` is not lower. A will and a token
         /// in the password count. A client that sends a larger CONNECT is disconnected.
         connect_size: ByteSize = ByteSize::kib(64),
@@ -155,9 +163,13 @@ section! {
             elsewhere: "FlashMQ `client_max_write_buffer_size`";
         /// Retained messages in the whole broker. Beyond it a message for a new topic is not
         /// retained: a 5.0 publisher gets 0x97 at QoS 1 and 2, and the message is routed at QoS 1.
+        /// With "off" a 5.0 client that sets Retain is disconnected, and one whose will does is
+        /// refused (0x9A). The messages of a 3.x client, and of a 5.0 client that came before, are
+        /// delivered and not retained.
         retained_messages: u32 = 100_000,
             ValueType::Integer(1, ONE_BILLION).or("off", "no message is retained"),
             reload: Live,
+            standard: "5.0 clients are told \"off\" as Retain Available 0 [MQTT-3.2.2-13].",
             elsewhere: "EMQX `retainer.backend.max_retained_messages`";
         /// Bytes of retained messages in the whole broker. A newer message that does not fit ends
         /// the older one of its topic, too.

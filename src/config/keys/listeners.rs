@@ -46,7 +46,7 @@ section! {
     /// $delayed/SECONDS/TOPIC and no other topic with $, and may request redelivery times.
     /// docs/security.md has the details.
     ///
-    /// An `address` may be unix:/path. `mode` ("0660") and `group` are the permissions and the
+    /// An `address` may be unix:/path, or unix:./path below the working directory. `mode` ("0660") and `group` are the permissions and the
     /// group of the socket. A socket that a dead process left there is replaced.
     ///
     /// `protocol` is "mqtt" or "websocket". A WebSocket has the path `websocket_path` ("/mqtt"; "*"
@@ -67,7 +67,8 @@ section! {
     /// there without an address does not count as one of this machine.
     ///
     /// [listeners.tls] turns TLS on. `certificates` has the certificates with their keys (PEM). The
-    /// name that the client asks for selects one; else the first that the client can verify.
+    /// name that the client asks for selects one; else the first that the client can verify. A
+    /// file with one certificate gets the rest of its chain from the authorities in `chain`.
     /// `minimum` is the lowest version ("1.2"). `client_certificates` asks clients for a
     /// certificate: "off" is the default, with "optional" a client may have none, and with
     /// "required" it must have one. A certificate has to be issued by an authority in the file

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
-use rustls::pki_types::CertificateRevocationListDer;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
@@ -22,6 +22,7 @@ use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode as _;
 use zeroize::Zeroizing;
 
+use super::chain;
 use super::config_error::{FileProblem, TlsConfigError};
 use super::engine::{RECORD_MAX, Tls, TlsHandshake};
 use super::facts::{CertificateFacts, CrlFacts, DAY_MS, unix_ms};
@@ -304,7 +305,8 @@ pub(super) fn load_certificate(
 ) -> Result<(Arc<CertifiedKey>, CertificateFacts), TlsConfigError> {
     let bytes = read(&files.certificate)?;
     let at = |problem: FileProblem| at(&files.certificate, problem);
-    let chain = pem::certificates(&bytes).map_err(|error| at(error.into()))?;
+    let mut chain = pem::certificates(&bytes).map_err(|error| at(error.into()))?;
+    let (authorities, chain_warning) = complete_chain(files, &mut chain)?;
     let mut parsed = Vec::new();
     for (index, certificate) in chain.iter().enumerate() {
         parsed.push(
@@ -331,7 +333,7 @@ pub(super) fn load_certificate(
         }
         Err(error) => return Err(at(FileProblem::NotACertificate(1, error.to_string()))),
     }
-    digests.certificates.push(digest(&[&bytes, &key_bytes]));
+    digests.certificates.push(digest(&[&bytes, &key_bytes, &authorities]));
     let Some(leaf) = parsed.first() else {
         return Err(at(FileProblem::NotACertificate(1, "it is missing".to_owned())));
     };
@@ -344,8 +346,31 @@ pub(super) fn load_certificate(
         not_before_ms: unix_ms(validity.not_before),
         not_after_ms: unix_ms(validity.not_after),
         serial: certified.end_entity_cert().ok().and_then(identity::serial_number).unwrap_or_default(),
+        chain_warning,
     };
     Ok((Arc::new(certified), facts))
+}
+
+/// Completes the chain of a file with one certificate. Returns the bytes of the file with the
+/// authorities, and a warning if its certificates do not reach a root. As with OpenSSL, a file with
+/// more than one certificate is the whole chain.
+fn complete_chain(
+    files: &CertificateFiles,
+    chain: &mut Vec<CertificateDer<'static>>,
+) -> Result<(Zeroizing<Vec<u8>>, Option<String>), TlsConfigError> {
+    let Some(file) = &files.chain else { return Ok(Default::default()) };
+    let bytes = read(file)?;
+    let authorities = pem::certificates(&bytes).map_err(|error| at(file, error.into()))?;
+    let [_] = chain[..] else { return Ok((bytes, None)) };
+    chain::complete(chain, &authorities);
+    let warning = chain::missing_issuer(chain).map(|issuer| {
+        format!(
+            "{}: its chain does not reach a root: {issuer} is not in {}; clients that do not know that issuer itself refuse the certificate",
+            files.certificate.display(),
+            file.display()
+        )
+    });
+    Ok((bytes, warning))
 }
 
 type Clients = (Option<Arc<ClientVerifier>>, Vec<CrlFacts>);

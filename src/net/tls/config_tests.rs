@@ -118,6 +118,32 @@ fn a_chain_with_an_intermediate_serves() {
     bench.connect(bench.authority.client_config(&BOTH, None)).unwrap();
 }
 
+#[test]
+fn a_chain_is_completed_from_its_authorities_and_the_log_says_if_it_does_not_reach_a_root() {
+    let mut bench = bench();
+    let intermediate = bench.authority.authority("between");
+    let leaf = intermediate.server(&["broker.test"]);
+    let both = format!("{}{}", bench.authority.0.pem(), intermediate.0.pem());
+    let chain = write(bench.dir.path(), "ca.pem", &both);
+    let files = write_leaf(bench.dir.path(), "leaf", &leaf);
+    bench.settings.certificates = vec![CertificateFiles { chain: Some(chain), ..files }];
+    bench.connect(bench.authority.client_config(&BOTH, None)).unwrap();
+    let warnings = |bench: &Bench| {
+        let server = TlsServer::load(&bench.settings).unwrap();
+        let begin = server.certificates()[0].not_before_ms;
+        server.warnings(begin)
+    };
+    assert_eq!(warnings(&bench), [""; 0]);
+    write(bench.dir.path(), "ca.pem", &bench.authority.0.pem());
+    let found = warnings(&bench);
+    let [warning] = &found[..] else { panic!("{found:?}") };
+    assert!(warning.contains("does not reach a root: CN=between is not in "), "{warning}");
+    // A file with more than one certificate is the whole chain.
+    write(bench.dir.path(), "leaf.pem", &format!("{}{}", leaf.pem, intermediate.0.pem()));
+    assert_eq!(warnings(&bench), [""; 0]);
+    bench.connect(bench.authority.client_config(&BOTH, None)).unwrap();
+}
+
 /// A certificate of version 1, as `openssl x509 -req` without `-extfile` makes one.
 const VERSION_1: &str = "\
 -----BEGIN CERTIFICATE-----\n\

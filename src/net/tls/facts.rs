@@ -18,6 +18,9 @@ pub struct CertificateFacts {
     pub not_after_ms: u64,
     /// The serial number in upper-case hexadecimal.
     pub serial: String,
+    /// What keeps clients that know only the root from verifying the certificate; `None` if nothing
+    /// is known.
+    pub chain_warning: Option<String>,
 }
 
 /// The dates of a revocation list.
@@ -38,9 +41,11 @@ impl CertificateFacts {
         if unix_ms < self.not_before_ms {
             return Some(format!("{file}: the certificate is valid from {} on", date(self.not_before_ms)));
         }
-        (unix_ms > self.not_after_ms).then(|| {
-            format!("{file}: the certificate expired on {}; clients refuse it", date(self.not_after_ms))
-        })
+        if unix_ms > self.not_after_ms {
+            let end = date(self.not_after_ms);
+            return Some(format!("{file}: the certificate expired on {end}; clients refuse it"));
+        }
+        self.chain_warning.clone()
     }
 }
 

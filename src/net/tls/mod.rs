@@ -5,6 +5,7 @@
 //! | [`settings`] | the settings of one listener, as plain values |
 //! | [`config`] | files and settings to a [`config::TlsServer`] |
 //! | [`config_error`], [`facts`] | what is wrong with a file, and the dates in it |
+//! | `chain` | the chain of a certificate, completed up to its root |
 //! | [`pem`] | PEM and DER to certificates, keys and revocation lists |
 //! | [`resolver`] | the certificate for a client's ClientHello |
 //! | [`verify`] | the chain of a client, in the handshake and after it |
@@ -18,6 +19,7 @@
 //! API changes in the next version of rustls. [`config`] is the only one that names the crypto
 //! provider.
 
+mod chain;
 pub mod client;
 pub mod config;
 pub mod config_error;

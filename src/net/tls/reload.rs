@@ -211,7 +211,8 @@ pub fn watch(listeners: &[TlsListener]) -> FileWatch {
 pub(super) fn watch_of<'a>(all: impl IntoIterator<Item = &'a TlsSettings>) -> FileWatch {
     FileWatch::new(all.into_iter().flat_map(|settings| {
         let pairs = settings.certificates.iter().flat_map(|files| [&files.certificate, &files.key]);
-        pairs.chain(&settings.client_ca).chain(&settings.crl)
+        let chains = settings.certificates.iter().flat_map(|files| &files.chain);
+        pairs.chain(chains).chain(&settings.client_ca).chain(&settings.crl)
     }))
 }
 

@@ -90,7 +90,7 @@ fn a_broken_file_changes_nothing_and_every_listener_with_a_problem_is_named() {
 fn a_change_of_a_file_is_seen_once() {
     let (dir, authority) = (tempfile::tempdir().unwrap(), Authority::new("root"));
     let listeners = [listener(dir.path(), &authority, 0, "one")];
-    let CertificateFiles { certificate, key } = listeners[0].settings.certificates[0].clone();
+    let CertificateFiles { certificate, key, .. } = listeners[0].settings.certificates[0].clone();
     let mut watch = watch(&listeners);
     assert!(!watch.has_changed());
     for file in [&certificate, &key] {

@@ -38,6 +38,8 @@ pub struct TlsSettings {
 pub struct CertificateFiles {
     /// The chain as PEM: the certificate of the server first, then the intermediate ones.
     pub certificate: PathBuf,
+    /// The authorities from which the chain is completed, if `certificate` has one certificate.
+    pub chain: Option<PathBuf>,
     /// The private key as PEM: PKCS#8, PKCS#1 or SEC1, not encrypted.
     pub key: PathBuf,
 }

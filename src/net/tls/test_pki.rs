@@ -138,6 +138,7 @@ pub(crate) fn write(dir: &Path, name: &str, content: &str) -> PathBuf {
 pub(crate) fn write_leaf(dir: &Path, name: &str, leaf: &Leaf) -> CertificateFiles {
     CertificateFiles {
         certificate: write(dir, &format!("{name}.pem"), &leaf.pem),
+        chain: None,
         key: write(dir, &format!("{name}.key"), &leaf.key.serialize_pem()),
     }
 }

@@ -13,6 +13,7 @@ mod session;
 mod subscribe;
 mod topic;
 mod unsubscribe;
+mod websocket;
 mod will;
 
 use crate::harness::Case;
@@ -31,6 +32,7 @@ pub const CASES: &[&[Case]] = &[
     subscribe::CASES,
     topic::CASES,
     unsubscribe::CASES,
+    websocket::CASES,
     will::CASES,
 ];
 

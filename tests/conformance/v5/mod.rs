@@ -20,6 +20,7 @@ mod topic;
 mod topic_alias;
 mod unsubscribe;
 mod utf8;
+mod websocket;
 mod will;
 
 use crate::harness::Case;
@@ -44,6 +45,7 @@ pub const CASES: &[&[Case]] = &[
     topic_alias::CASES,
     unsubscribe::CASES,
     utf8::CASES,
+    websocket::CASES,
     will::CASES,
 ];
 

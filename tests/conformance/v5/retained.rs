@@ -2,7 +2,8 @@
 
 use super::cases;
 use super::stage::Stage;
-use crate::support::{Property, RawClient};
+use crate::harness::Target;
+use crate::support::{Connect, Property, RawClient, V5};
 use std::time::Duration;
 
 cases! {
@@ -18,6 +19,8 @@ cases! {
     retained_message_expires: [],
     shared_subscription_brings_no_retained_messages: [],
     retained_message_names_the_subscription_that_asked: [],
+    will_with_retain_is_refused_where_nothing_is_retained: ["MQTT-3.2.2-13"],
+    publish_with_retain_is_a_violation_where_nothing_is_retained: ["MQTT-3.2.2-14"],
 }
 
 const RETAIN_AS_PUBLISHED: u8 = 0x08;
@@ -26,6 +29,43 @@ const RETAIN_HANDLING: [u8; 3] = [0x00, 0x10, 0x20];
 /// Returns the retained messages that a SUBSCRIBE brings.
 fn texts(client: &mut RawClient) -> Vec<String> {
     client.drain().iter().map(|publish| publish.text().to_owned()).collect()
+}
+
+const RETAIN_NOT_SUPPORTED: u8 = 0x9A;
+
+/// A broker that retains nothing.
+fn without_retained(stage: &Stage) -> Target {
+    stage.configured(|config| config.limits.retained_messages = 0)
+}
+
+/// Connects, and asserts that CONNACK has Retain Available 0.
+fn told_unavailable(target: &Target, connect: &Connect) -> RawClient {
+    let mut client = target.open(V5);
+    client.send(&connect.encode());
+    let connack = client.expect_connack();
+    assert_eq!((connack.code, connack.properties.contains(&Property::RetainAvailable(0))), (0, true));
+    client.settle();
+    client
+}
+
+fn will_with_retain_is_refused_where_nothing_is_retained(stage: &Stage) {
+    let target = without_retained(stage);
+    let will = || stage.will("will", "x");
+    told_unavailable(&target, &stage.passing("plain").will(will()));
+    let mut client = target.open(V5);
+    client.send(&stage.passing("c").will(will().retained()).encode());
+    assert_eq!(client.expect_connack().code, RETAIN_NOT_SUPPORTED);
+    assert_eq!(client.read_to_end(), []);
+}
+
+fn publish_with_retain_is_a_violation_where_nothing_is_retained(stage: &Stage) {
+    let target = without_retained(stage);
+    for qos in [0, 1, 2] {
+        let mut client = told_unavailable(&target, &stage.passing("c"));
+        client.deliver(&stage.message("t", "x").qos(qos));
+        client.publish(&stage.message("t", "x").qos(qos).retained());
+        client.expect_disconnected(RETAIN_NOT_SUPPORTED);
+    }
 }
 
 fn retained_message_replaces_the_older_one(stage: &Stage) {

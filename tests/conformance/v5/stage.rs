@@ -21,6 +21,10 @@ impl<'a> Stage<'a> {
         Stage(target)
     }
 
+    pub fn target(&self) -> &Target {
+        self.0
+    }
+
     /// A broker for this test alone, with other settings.
     pub fn configured(&self, configure: impl FnOnce(&mut Config)) -> Target {
         self.0.configured(configure)
