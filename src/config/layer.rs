@@ -42,18 +42,21 @@ impl Layer {
     }
 
     pub(super) fn from_file(path: &Path) -> Result<Layer, Problem> {
-        let file = path.to_owned();
         file_thread::opens(path);
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(cause) => return Err(Problem::Unreadable { file, cause }),
-        };
-        let parsed = config::File::from_str(&text, config::FileFormat::Toml).collect().map_err(|error| {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Layer::from_text(path, &text),
+            Err(cause) => Err(Problem::Unreadable { file: path.to_owned(), cause }),
+        }
+    }
+
+    /// Reads the content of a file.
+    pub(super) fn from_text(path: &Path, text: &str) -> Result<Layer, Problem> {
+        let parsed = config::File::from_str(text, config::FileFormat::Toml).collect().map_err(|error| {
             let cause = match error {
                 ConfigError::FileParse { cause, .. } => cause.to_string(),
                 other => other.to_string(),
             };
-            Problem::Syntax { file, cause: without_excerpt(&cause) }
+            Problem::Syntax { file: path.to_owned(), cause: without_excerpt(&cause) }
         })?;
         let mut layer = Layer::default();
         layer.flatten(&path.display().to_string(), "", parsed);

@@ -21,6 +21,8 @@ pub const DEFAULT_FILES: [&str; 2] = ["config/homing.toml", "/etc/homing/homing.
 #[derive(Debug, Default)]
 pub struct Sources {
     file: Option<PathBuf>,
+    /// The content of the file, if it is not to be read.
+    text: Option<String>,
     environment: Vec<(OsString, OsString)>,
     flags: Layer,
     problems: Vec<Problem>,
@@ -61,6 +63,11 @@ impl Sources {
     pub fn file(mut self, path: impl Into<PathBuf>) -> Sources {
         self.file = Some(path.into());
         self
+    }
+
+    /// Sets the file layer to a text. Problems have this name in place of that of a file.
+    pub fn text(self, name: &str, text: &str) -> Sources {
+        Sources { file: Some(name.into()), text: Some(text.to_owned()), ..self }
     }
 
     /// Sets the file layer to the first of these files that exists, or to nothing if none does. A
@@ -105,8 +112,12 @@ impl Sources {
     /// Returns every problem of every layer. Contradictions between keys are looked for once each
     /// layer is right.
     pub fn load(self) -> Result<Loaded, Refusal> {
-        let Sources { file, environment, flags, mut problems } = self;
-        let from_file = match file.as_deref().map(Layer::from_file) {
+        let Sources { file, text, environment, flags, mut problems } = self;
+        let layer = |file| match &text {
+            Some(text) => Layer::from_text(file, text),
+            None => Layer::from_file(file),
+        };
+        let from_file = match file.as_deref().map(layer) {
             Some(Ok(layer)) => layer,
             Some(Err(problem)) => {
                 problems.push(problem);
@@ -285,7 +296,7 @@ pub(super) fn contradictions(
         (
             !config.keep_alive.allow_never && config.keep_alive.maximum.is_zero(),
             ("keep_alive.allow_never", "keep_alive.maximum"),
-            "clients that may not ask for \"never\" need a maximum of at least \"1s\" to be held to",
+            "clients that may not ask for \"never\" need a maximum of at least \"1s\"",
         ),
         (
             config.limits.memory < config.limits.packet_size,

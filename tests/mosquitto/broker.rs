@@ -33,6 +33,11 @@ impl Mosquitto {
     /// Starts mosquitto with a listener for each of these texts, which has the options in it, and
     /// with these lines of configuration.
     pub fn start_listeners(directory: &Path, listeners: &[&str], configuration: &str) -> Mosquitto {
+        Mosquitto::start_with(directory, "", listeners, configuration)
+    }
+
+    /// The same, with lines that stand before the listeners.
+    pub fn start_with(directory: &Path, before: &str, listeners: &[&str], configuration: &str) -> Mosquitto {
         // Another program may take a port between the two calls; then mosquitto does not run.
         for _ in 0..10 {
             let free: Vec<TcpListener> = listeners
@@ -44,7 +49,7 @@ impl Mosquitto {
             drop(free);
             let file = directory.join("mosquitto.conf");
             // As root it would become a user that cannot read the directory of a test.
-            let mut text = "user root\n".to_owned();
+            let mut text = format!("user root\n{before}");
             for (address, options) in addresses.iter().zip(listeners) {
                 text += &format!("listener {} 127.0.0.1\n{options}", address.port());
             }

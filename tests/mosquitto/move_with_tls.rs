@@ -287,3 +287,33 @@ fn mosquittos_clients_do_the_same_at_a_moved_installation() {
         assert_ne!(code, Some(0), "a certificate is required");
     }
 }
+
+#[test]
+fn the_chain_of_the_broker_is_completed_from_cafile_as_mosquitto_does() {
+    let pki = Pki::new();
+    pki.server_below_intermediate("leaf");
+    let path = |name| pki.text_path(name);
+    let tls = format!("certfile {}\nkeyfile {}\n", path("leaf.pem"), path("leaf.key"));
+    let completed = format!("{tls}cafile {}\n", path("leaf-ca.pem"));
+    let mosquitto = Mosquitto::start_listeners(
+        pki.path(".").as_path(),
+        &[&completed, &format!("{completed}require_certificate true\n"), &tls],
+        "allow_anonymous true\n",
+    );
+    let (_process, addresses) = homing(pki.path(".").as_path(), &mosquitto);
+    for (at, (theirs, ours)) in mosquitto.addresses.iter().zip(addresses).enumerate() {
+        // The client knows the root alone. Without the intermediate certificate it refuses.
+        let sent = [*theirs, ours].map(|address| {
+            let client = pki.client_config(None);
+            let mut stream = kit::tls_client(client, "localhost", kit::dial(address));
+            while stream.conn.is_handshaking() {
+                if stream.conn.complete_io(&mut stream.sock).is_err() {
+                    break;
+                }
+            }
+            stream.conn.peer_certificates().map(<[_]>::to_vec)
+        });
+        assert_eq!(sent[1], sent[0], "listener {at}");
+        assert_eq!(sent[1].as_ref().map(Vec::len), (at < 2).then_some(3), "listener {at}");
+    }
+}

@@ -62,7 +62,10 @@ fn users_limits_and_tls_are_translated() {
                 max_packet_size 1000000\nmax_keepalive 600\npersistent_client_expiration 2w\nsys_interval 0\n\
                 retry_interval 30\nlog_type error\nlog_type warning\nmemory_limit 1000000000\n";
     let outcome = import(text, &[]);
-    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(0), 2), "{}", outcome.stderr);
+    for needed in ["max_keepalive: mosquitto 2.0 does not bound", "retry_interval: mosquitto 2 ignores it"] {
+        assert!(outcome.stderr.contains(needed), "{}", outcome.stderr);
+    }
     for needed in [
         "anonymous = \"never\"",
         "methods = [\"password\"]",
@@ -74,12 +77,11 @@ fn users_limits_and_tls_are_translated() {
         "session_expiry = \"336h\"",
         "maximum = \"600s\"\nallow_never = false",
         "publish_interval = \"off\"",
-        "interval = \"30s\"",
         "level = \"warn\"",
         "durability = \"none\"",
         "[[listeners]]\naddress = \"127.0.0.1:1883\"\nmount_point = \"tenant/\"\nconnections = 100\n",
         "address = \"0.0.0.0:8883\"\n[listeners.tls]\ncertificates = [{ certificate = \"/etc/server.pem\", key = \
-         \"/etc/server.key\" }]\n# mosquitto does not check the protocols that clients offer (ALPN).\nalpn = []\n\
+         \"/etc/server.key\", chain = \"/etc/ca.pem\" }]\n# mosquitto does not check the protocols that clients offer (ALPN).\nalpn = []\n\
          client_certificates = \"required\"\nclient_ca = \"/etc/ca.pem\"\ncrl = [\"/etc/ca.crl\"]\nminimum = \
          \"1.3\"\ncertificate_user = \"none\"\ncertificate_dates = false\n",
     ] {
@@ -115,7 +117,28 @@ fn lost_protection_ends_the_import() {
             "mosquitto.conf:1: clientid_prefixes: must be a text without * and %",
         ),
         ("clientid_prefixes %u-\n", "mosquitto.conf:1: clientid_prefixes: must be a text without * and %"),
-        ("listener 0 localhost\n", "needs the path of a Unix socket"),
+        ("listener 0\n", "needs the path of a Unix socket"),
+        ("port 0\n", "mosquitto.conf:1: port: must be 1 to 65535"),
+        ("max_packet_size 40\n", "max_packet_size: 40 is below 1024, the least that Homing takes"),
+        ("max_queued_bytes 100\n", "max_queued_bytes: 100 is below 1024, the least that Homing takes"),
+        ("memory_limit 100\n", "memory_limit: 100 is below 1024, the least that Homing takes"),
+        ("message_size_limit 268435456\n", "message_size_limit: 268435456 is no size of a message"),
+        ("max_keepalive 70000\n", "max_keepalive: \"70000\" is not a number that mosquitto or Homing takes"),
+        ("sys_interval 100000\n", "sys_interval: \"100000\" is not a number that mosquitto or Homing takes"),
+        ("persistent_client_expiration 0d\n", "must be above 0"),
+        ("listener 1883 ::1\nlistener 1883 ::1\n", "the result: listeners, listener 2: address"),
+        (
+            "listener 1883 ::1\nenable_proxy_protocol 2\nrequire_certificate true\n",
+            "behind a proxy Homing demands a certificate only where its name is the user name",
+        ),
+        (
+            "listener 1883 ::1\nenable_proxy_protocol 1\nrequire_certificate true\n",
+            "version 1 of the PROXY protocol says nothing of certificates",
+        ),
+        (
+            "listener 1883 ::1\nenable_proxy_protocol 2\ncertfile a\nkeyfile b\n",
+            "mosquitto takes no certfile, keyfile and use_subject_as_username beside enable_proxy_protocol",
+        ),
         ("listener 1883 eth0.local\n", "is not an IP address"),
         ("allow_anonymus true\n", "mosquitto has no such option"),
         ("listener 8883\ncertfile a.pem\n", "both certfile and keyfile"),
@@ -129,6 +152,50 @@ fn lost_protection_ends_the_import() {
         let lenient = import(text, &["--lenient"]);
         assert_eq!((lenient.code, lenient.stdout.is_empty()), (Some(0), false), "{text}");
         assert!(lenient.stderr.contains(needed), "{}", lenient.stderr);
+    }
+}
+
+#[test]
+fn limits_are_translated_within_the_bounds_of_homing() {
+    for (text, printed, noted) in [
+        ("message_size_limit 1\n", "payload_size = \"1 B\"\n", ""),
+        ("message_size_limit 3000000\n", "packet_size = \"3131072 B\"\npayload_size = \"3000000 B\"\n", ""),
+        (
+            "message_size_limit 3000\nmax_packet_size 2000\n",
+            "packet_size = \"2000 B\"\npayload_size = \"3000 B\"\n",
+            "",
+        ),
+        ("max_packet_size 300000000\n", "packet_size = \"267386880 B\"\n", "Homing takes 267386880 at most"),
+        (
+            "max_packet_size 2000000\nmemory_limit 1000000\n",
+            "packet_size = \"1000000 B\"\nmemory = \"1000000 B\"\n",
+            "limits.packet_size is at most limits.memory in Homing: 1000000 B",
+        ),
+        ("max_topic_alias 0\n", "topic_alias_maximum = \"off\"\n", ""),
+        (
+            "listener 1883 ::1\nmax_topic_alias 20\nlistener 1884 ::1\n",
+            "topic_alias_maximum = 10\n",
+            "max_topic_alias: Homing has one number for all listeners; the lowest counts, 10",
+        ),
+        ("listener 1883 ::1\nmax_connections 0\n", "address = \"[::1]:1883\"\n", ""),
+        ("global_max_connections 0\nmax_queued_bytes 0\n", "[limits]\nsession_expiry", ""),
+        ("max_inflight_messages -1\n", "in_flight = 65535\n", ""),
+        ("retry_interval 0\n", "[limits]\nsession_expiry", "retry_interval: mosquitto 2 ignores it"),
+        (
+            "listener 0 27.sock\n",
+            "address = \"unix:./27.sock\"\n",
+            "the socket is in the directory in which Homing is started",
+        ),
+        (
+            "listener 1883 ::1\nenable_proxy_protocol 2\nrequire_certificate true\nuse_identity_as_username true\n",
+            "address = \"[::1]:1883\"\nproxy_protocol = \"v2\"\nproxy_tls = true\n",
+            "",
+        ),
+    ] {
+        let outcome = import(text, &[]);
+        assert_eq!(outcome.code, Some(0), "{text}{}", outcome.stderr);
+        assert!(outcome.stdout.contains(printed), "{text}{printed} is missing:\n{}", outcome.stdout);
+        assert!(outcome.stderr.contains(noted), "{text}{noted} is missing:\n{}", outcome.stderr);
     }
 }
 

@@ -14,8 +14,10 @@ pub mod output;
 pub mod translate;
 mod value;
 
-use conf::ConfError;
+use crate::config::Sources;
+use conf::{ConfError, ConfLine};
 use std::path::Path;
+use translate::Note;
 
 /// The result of a translation.
 #[derive(Debug)]
@@ -28,21 +30,34 @@ pub struct Imported {
     pub lost: usize,
 }
 
-/// Translates a file. Reads it and its `include_dir`, and nothing else.
+/// Translates a file. Reads it and its `include_dir`, and nothing else. A chain of certificates is
+/// therefore completed when Homing starts, and with each renewal.
 ///
 /// # Errors
 /// A file cannot be read.
 pub fn import(file: &Path) -> Result<Imported, ConfError> {
-    let translation = translate::translate(&conf::read(file)?);
+    Ok(of_lines(&conf::read(file)?, file))
+}
+
+/// Translates the lines of a file. What Homing refuses in the result is lost.
+fn of_lines(lines: &[ConfLine], file: &Path) -> Imported {
+    let mut translation = translate::translate(lines);
+    let toml = output::toml(&translation.settings, file);
+    if let Err(refusal) = Sources::new().text("the result", &toml).load() {
+        let refused = refusal.0.iter().map(|problem| Note::loss(None, &problem.to_string()));
+        translation.notes.extend(refused);
+    }
     let lost = translation.notes.iter().filter(|note| note.is_loss).count();
     let notes = translation.notes.iter().map(ToString::to_string).collect();
-    Ok(Imported { toml: output::toml(&translation.settings, file), notes, lost })
+    Imported { toml, notes, lost }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use options::{Fate, fate};
+    use options::{Fate, TRANSLATED as OPTIONS, fate};
+    use proptest::prelude::*;
+    use proptest::sample::select;
 
     /// The options with [`Fate::Translated`], each with a value.
     const TRANSLATED: &str = "per_listener_settings true\nlistener 1883 127.0.0.1\nport 1884\nbind_address ::1\n\
@@ -52,7 +67,7 @@ mod tests {
         websockets_origin x\nenable_proxy_protocol 1\nproxy_protocol_v2_require_tls false\naccept_protocol_versions 3, 5\nmount_point a/\nallow_anonymous true\n\
         listener_allow_anonymous true\npassword_file e\nacl_file f\nmax_inflight_messages 1\nmax_keepalive 2\n\
         max_packet_size 3000\nmessage_size_limit 3000\nmax_queued_messages 4\nmax_queued_bytes 5000\n\
-        max_topic_alias 6\nmemory_limit 700000000\npersistent_client_expiration 1d\nretry_interval 8\n\
+        max_topic_alias 6\nmemory_limit 700000000\npersistent_client_expiration 1d\n\
         sys_interval 9\ncheck_retain_source false\nretain_available false\nclientid_prefixes dev-\nretained_persistence true\n\
         plugin /x/mosquitto_acl_file.so\nglobal_plugin /x/mosquitto_persist_sqlite.so\nplugin_load a /x/mosquitto_password_file.so\n\
         plugin_use a\nauth_plugin /x/mosquitto_acl_file.so\nauth_plugin_deny_special_chars true\nplugin_opt_acl_file f\npersistence true\npersistence_location /x\nlog_type all\nlog_dest stderr\n";
@@ -65,6 +80,129 @@ mod tests {
             let refused =
                 notes.iter().map(ToString::to_string).find(|note| note.contains("is not translated"));
             assert_eq!(refused, None);
+        }
+    }
+
+    /// Values at the ends of ranges, and beyond them; words, and texts that are none.
+    const EDGES: [&str; 47] = [
+        "",
+        "-2",
+        "-1",
+        "0",
+        "1",
+        "2",
+        "3",
+        "9",
+        "10",
+        "19",
+        "20",
+        "40",
+        "100",
+        "1023",
+        "1024",
+        "65534",
+        "65535",
+        "65536",
+        "70000",
+        "100000",
+        "131072",
+        "2097152",
+        "100000001",
+        "267386880",
+        "268435455",
+        "268435456",
+        "1000000001",
+        "2147483647",
+        "4294967296",
+        "99999999999999999999",
+        "true",
+        "false",
+        "1 # on",
+        "yes",
+        "off",
+        "auto",
+        "x",
+        "../a\u{1}b",
+        "s",
+        "0s",
+        "1h",
+        "99999y",
+        "3, 3",
+        "websockets",
+        "ipv6",
+        "tlsv1.1",
+        "0 27.sock",
+    ];
+
+    fn imported(text: &str) -> Imported {
+        let file = Path::new("m.conf");
+        of_lines(&conf::parse(file, text), file)
+    }
+
+    /// Asserts that what is printed with exit code 0 is a configuration of Homing, and that the
+    /// translation itself knows what Homing takes: if it loses nothing, the check of the result has
+    /// nothing to find but an address that stands there twice.
+    fn assert_accepted(text: &str) -> bool {
+        let Imported { toml, notes, lost } = imported(text);
+        let losses: Vec<&String> = notes.iter().filter(|note| note.starts_with("LOST")).collect();
+        let is_found = |note: &&String| note.contains("the result: ");
+        if losses.iter().all(is_found) {
+            let unknown = losses.iter().find(|note| !note.contains("address"));
+            assert_eq!(unknown, None, "{text}{toml}");
+        }
+        if lost == 0 {
+            let loaded = Sources::new().text("the result", &toml).load();
+            assert!(loaded.is_ok(), "{text}{toml}{}", loaded.expect_err("refused"));
+        }
+        lost == 0
+    }
+
+    #[test]
+    fn what_is_printed_is_accepted_for_each_option_with_each_value() {
+        let mut accepted = 0;
+        for option in OPTIONS {
+            for value in EDGES {
+                accepted += usize::from(assert_accepted(&format!("listener 1884\n{option} {value}\n")));
+            }
+        }
+        assert!(accepted > 400, "{accepted}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+        #[test]
+        fn what_is_printed_is_accepted_for_every_configuration(
+            lines in prop::collection::vec(
+                prop_oneof![
+                    3 => select(TRANSLATED.lines().map(str::to_owned).collect::<Vec<_>>()),
+                    1 => (select(&OPTIONS[..]), select(&EDGES[..])).prop_map(|(name, value)| format!("{name} {value}")),
+                    1 => select(vec!["certfile s.pem\nkeyfile s.key".to_owned(), "listener 1885 ::1".to_owned()]),
+                ],
+                1..12,
+            )
+        ) {
+            assert_accepted(&lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_a_boolean_gives_each_listener_its_own_users() {
+        for (value, is_per_listener) in [("1", true), ("true", true), ("1 # all", true), ("0", false)] {
+            let text = format!(
+                "per_listener_settings {value}\nlistener 1883 ::1\nallow_anonymous false\n\
+                 listener 1884 ::1\nallow_anonymous true\n"
+            );
+            let Imported { toml, notes, .. } = imported(&text);
+            let closed = toml.matches("anonymous = \"never\"").count();
+            assert_eq!((closed, notes.len()), (usize::from(is_per_listener), 1), "{value}: {toml}{notes:?}");
+        }
+        for (text, needed) in [
+            ("per_listener_settings yes\n", "must be true or false"),
+            ("per_listener_settings true\nper_listener_settings 0\n", "has two values"),
+        ] {
+            let Imported { notes, lost, .. } = imported(text);
+            assert!(lost == 1 && notes.concat().contains(needed), "{notes:?}");
         }
     }
 }

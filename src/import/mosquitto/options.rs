@@ -50,7 +50,7 @@ const BRIDGES: &[&str] = &[
 ];
 
 /// Options whose meaning is written as keys of Homing.
-const TRANSLATED: [&str; 52] = [
+pub(super) const TRANSLATED: [&str; 51] = [
     "listener",
     "port",
     "bind_address",
@@ -89,7 +89,6 @@ const TRANSLATED: [&str; 52] = [
     "max_topic_alias",
     "memory_limit",
     "persistent_client_expiration",
-    "retry_interval",
     "sys_interval",
     "persistence",
     "retained_persistence",
@@ -129,7 +128,7 @@ const NEEDLESS: [&str; 16] = [
 ];
 
 /// Options that Homing does not have, and what Homing does.
-const DIFFERENT: [(&str, &str); 16] = [
+const DIFFERENT: [(&str, &str); 17] = [
     ("user", "Homing does not change its user; start it as that user, for example by systemd's User="),
     ("pid_file", "Homing writes no such file; systemd and containers need none"),
     ("ciphers", "Homing chooses from the cipher suites of TLS 1.2 with forward secrecy and of TLS 1.3"),
@@ -145,6 +144,10 @@ const DIFFERENT: [(&str, &str); 16] = [
     ("max_qos", EVERY_QOS),
     ("maximum_qos", EVERY_QOS),
     ("max_topic_alias_broker", "Homing sends no topic aliases"),
+    (
+        "retry_interval",
+        "mosquitto 2 ignores it; Homing sends to 3.x clients again after redelivery.interval, 20 s",
+    ),
     ("max_inflight_bytes", "Homing bounds messages in flight by number (limits.in_flight)"),
     ("retain_expiry_interval", "Homing keeps retained messages until their own expiry"),
     ("http_dir", "Homing serves no files"),

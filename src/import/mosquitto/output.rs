@@ -87,7 +87,9 @@ fn write_listener(text: &mut String, listener: &ListenerSettings) {
     let (Some(certificate), Some(key)) = (&listener.certificate, &listener.key) else { return };
     write_line(text, format_args!("[listeners.tls]"));
     let (certificate, key) = (quoted(certificate), quoted(key));
-    write_line(text, format_args!("certificates = [{{ certificate = {certificate}, key = {key} }}]"));
+    let chain =
+        listener.chain.as_ref().map_or_else(String::new, |file| format!(", chain = {}", quoted(file)));
+    write_line(text, format_args!("certificates = [{{ certificate = {certificate}, key = {key}{chain} }}]"));
     write_line(
         text,
         format_args!("# mosquitto does not check the protocols that clients offer (ALPN).\nalpn = []"),

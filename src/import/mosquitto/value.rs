@@ -10,9 +10,22 @@ pub(super) fn text(line: &ConfLine) -> Result<String, RefusedValue> {
     if line.value.is_empty() { Err("has no value".to_owned()) } else { Ok(line.value.clone()) }
 }
 
+/// Returns the path of a file. A file may have the name of a word of Homing's key, such as "off".
+pub(super) fn path(line: &ConfLine) -> Result<String, RefusedValue> {
+    let path = text(line)?;
+    let is_word = ["off", "auto"].iter().any(|word| path.eq_ignore_ascii_case(word));
+    Ok(if is_word { format!("./{path}") } else { path })
+}
+
+/// Returns the first word of a value. mosquitto ignores what stands behind the word of an option
+/// that has one: often a comment.
+fn word(text: &str) -> &str {
+    text.split(' ').next().unwrap_or_default()
+}
+
 /// Reads true or false.
 pub(super) fn boolean(line: &ConfLine) -> Result<bool, RefusedValue> {
-    match line.value.as_str() {
+    match word(&line.value) {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
         _ => Err("must be true or false".to_owned()),
@@ -21,19 +34,18 @@ pub(super) fn boolean(line: &ConfLine) -> Result<bool, RefusedValue> {
 
 /// Reads a number that fits its type.
 pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, RefusedValue> {
-    text.trim().parse().map_err(|_| format!("{text:?} is not a number that Homing takes"))
+    word(text).parse().map_err(|_| format!("{text:?} is not a number that mosquitto or Homing takes"))
 }
 
-/// A count where mosquitto's 0 means no limit.
-pub(super) fn bounded(text: &str, most: u64) -> Result<u64, RefusedValue> {
-    let count: u64 = number(text)?;
-    Ok(if count == 0 { most } else { count.min(most) })
+/// Reads a limit that 0 and less turn off: `None`.
+pub(super) fn limit(line: &ConfLine) -> Result<Option<u64>, RefusedValue> {
+    let count: i64 = number(&line.value)?;
+    Ok(u64::try_from(count).ok().filter(|count| *count > 0))
 }
 
-/// Bytes, or `None` for mosquitto's 0, which means no limit of its own.
-pub(super) fn bytes(line: &ConfLine) -> Result<Option<String>, RefusedValue> {
-    let count: u64 = number(&line.value)?;
-    Ok((count > 0).then(|| quoted(&format!("{count} B"))))
+/// Returns a size as a string of TOML.
+pub(super) fn quoted_bytes(bytes: u64) -> String {
+    quoted(&format!("{bytes} B"))
 }
 
 /// Returns a duration as a string of TOML.
@@ -41,13 +53,18 @@ pub(super) fn quoted_seconds(seconds: u32) -> String {
     quoted(&format!("{seconds}s"))
 }
 
-/// Reads mosquitto's `14d`: seconds, hours, days, weeks, months and years.
+/// Reads mosquitto's `14d`: seconds, hours, days, weeks, months and years. 0 is refused, as in
+/// mosquitto.
 pub(super) fn expiration(text: &str) -> Result<String, RefusedValue> {
+    let text = word(text);
     const MOST_HOURS: u64 = 49_710 * 24;
     const MOST_SECONDS: u32 = 49_710 * 24 * 3_600;
     let allowed = || format!("{text:?} must be a number with s, h, d, w, m or y");
     let unit = text.chars().next_back().ok_or_else(allowed)?;
     let count = &text[..text.len() - unit.len_utf8()];
+    if number::<u64>(count)? == 0 {
+        return Err("must be above 0".to_owned());
+    }
     let hours = match unit {
         's' => return Ok(quoted_seconds(number::<u32>(count)?.min(MOST_SECONDS))),
         'h' => 1,
@@ -76,6 +93,8 @@ pub(super) fn quoted_list(texts: &[impl AsRef<str>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::mosquitto::conf::parse;
+    use std::path::Path;
 
     #[test]
     fn expirations_are_seconds_or_hours() {
@@ -84,15 +103,30 @@ mod tests {
         assert_eq!(expiration("200y").unwrap(), "\"1193040h\"");
         assert_eq!(expiration("30s").unwrap(), "\"30s\"");
         assert_eq!(expiration("4294967295s").unwrap(), "\"4294944000s\"");
-        for text in ["", "d", "14", "s", "1.5s", "-1d", "1é"] {
+        for text in ["", "d", "14", "s", "1.5s", "-1d", "0d", "1é"] {
             assert!(expiration(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn zero_means_no_limit() {
-        assert_eq!((bounded("0", 10), bounded("11", 10), bounded("9", 10)), (Ok(10), Ok(10), Ok(9)));
-        assert!(bounded("-1", 10).is_err());
+    fn the_first_word_counts_where_an_option_has_one() {
+        let line = |value: &str| {
+            let line = parse(Path::new("m.conf"), &format!("x {value}\n")).into_iter().next();
+            line.expect("an option")
+        };
+        for (text, read) in [("true", true), ("1", true), ("1 # on", true), ("false", false), ("0 ", false)] {
+            assert_eq!(boolean(&line(text)), Ok(read), "{text}");
+        }
+        assert!(["yes", "TRUE", "2", "true\t# on"].iter().all(|text| boolean(&line(text)).is_err()));
+        assert_eq!(["9 # most", "0", "-1"].map(|text| limit(&line(text))), [Ok(Some(9)), Ok(None), Ok(None)]);
+        assert!(["9x", "99999999999999999999"].iter().all(|text| limit(&line(text)).is_err()));
+    }
+
+    #[test]
+    fn a_file_with_the_name_of_a_word_is_a_file() {
+        let lines = parse(Path::new("m.conf"), "acl_file off\nacl_file Auto\nacl_file off.acl\n");
+        let paths: Vec<_> = lines.iter().map(|line| path(line).expect("a path")).collect();
+        assert_eq!(paths, ["./off", "./Auto", "off.acl"]);
     }
 
     #[test]

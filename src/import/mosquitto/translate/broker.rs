@@ -1,14 +1,34 @@
 //! The options that are not about a listener or about users.
 
 use super::output::{Keys, Note, place_of};
+use crate::config::{ByteSize, Config};
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{
-    RefusedValue, boolean, bounded, bytes, expiration, number, quoted, quoted_seconds, text,
+    RefusedValue, boolean, expiration, limit, number, quoted, quoted_bytes, quoted_seconds, text,
 };
 use std::path::Path;
 
 /// mosquitto's sessions never expire unless told. This is the longest that Homing takes.
 const FOREVER: &str = "49710d";
+
+/// Bytes beside the payload for which there is room in a packet with the largest payload: a topic
+/// of 64 KiB, and as many bytes of properties.
+const BESIDE_PAYLOAD: u64 = 128 << 10;
+
+/// The largest payload of mosquitto: the largest Remaining Length.
+const LARGEST_PAYLOAD: u64 = 268_435_455;
+
+/// The smallest and largest value of a key of Homing. The check of the whole result finds it if one
+/// of them is not that of the key.
+pub(super) type Span = (u64, u64);
+
+const PACKET_SIZE: Span = (1 << 10, 255 << 20);
+const QUEUE_BYTES: Span = (1 << 10, 1 << 40);
+const QUEUE_MESSAGES: Span = (1, 1_000_000_000);
+const IN_FLIGHT: Span = (1, 65_535);
+const MEMORY: Span = (1 << 10, 16 << 40);
+pub(super) const CONNECTIONS: Span = (1, 100_000_000);
+const SESSIONS: Span = (1, 1_000_000_000);
 
 /// The options of the broker that are translated together, when all lines are read.
 #[derive(Debug, Default)]
@@ -16,7 +36,12 @@ pub(super) struct BrokerOptions {
     persistence: bool,
     location: Option<String>,
     has_expiry: bool,
-    has_packet_size: bool,
+    packet_size: Option<u64>,
+    /// The largest payload.
+    payload: Option<u64>,
+    memory: Option<u64>,
+    /// The longest Keep Alive in seconds.
+    keep_alive: Option<u16>,
     /// The place of `retain_available false`, if this is its last value.
     retains_nothing: Option<String>,
     /// The most verbose `log_type`.
@@ -45,46 +70,49 @@ impl BrokerOptions {
     ) -> Result<Taken, RefusedValue> {
         match line.name.as_str() {
             "max_inflight_messages" => {
-                let messages = bounded(&line.value, 65_535)?;
-                keys.push(("limits.in_flight", messages.to_string()));
+                let messages = within(limit(line)?.or(Some(IN_FLIGHT.1)), IN_FLIGHT, line, notes)?;
+                put(keys, &["limits.in_flight"], messages);
             }
             "max_queued_messages" => {
-                let messages = bounded(&line.value, 1_000_000_000)?.to_string();
-                keys.push(("limits.queue_messages", messages.clone()));
-                keys.push(("store.queue_messages", messages));
+                let messages = within(limit(line)?.or(Some(QUEUE_MESSAGES.1)), QUEUE_MESSAGES, line, notes)?;
+                put(keys, &["limits.queue_messages", "store.queue_messages"], messages);
             }
             "max_queued_bytes" => {
-                let bytes = bytes(line)?;
-                keys.extend(bytes.clone().map(|bytes| ("limits.queue_bytes", bytes)));
-                keys.extend(bytes.map(|bytes| ("store.queue_bytes", bytes)));
+                let bytes = within(limit(line)?, QUEUE_BYTES, line, notes)?;
+                put(keys, &["limits.queue_bytes", "store.queue_bytes"], bytes.map(quoted_bytes));
             }
-            "max_packet_size" | "message_size_limit" => {
-                keys.extend(bytes(line)?.map(|bytes| ("limits.packet_size", bytes)));
-                self.has_packet_size = true;
-            }
-            "memory_limit" => keys.extend(bytes(line)?.map(|bytes| ("limits.memory", bytes))),
-            "max_keepalive" if line.value == "0" => {}
+            "max_packet_size" => self.packet_size = within(limit(line)?, PACKET_SIZE, line, notes)?,
+            "message_size_limit" => match limit(line)? {
+                Some(bytes) if bytes > LARGEST_PAYLOAD => {
+                    return Err(format!("{bytes} is no size of a message"));
+                }
+                payload => self.payload = payload,
+            },
+            "memory_limit" => self.memory = within(limit(line)?, MEMORY, line, notes)?,
             "max_keepalive" => {
-                keys.push(("keep_alive.maximum", quoted_seconds(number(&line.value)?)));
-                keys.push(("keep_alive.allow_never", "false".to_owned()));
+                self.keep_alive = Some(number(&line.value)?).filter(|seconds| *seconds > 0);
+                if self.keep_alive.is_some() {
+                    let text = "mosquitto 2.0 does not bound the Keep Alive of 3.x clients; Homing, as mosquitto 2.1, refuses those with a longer one or none (return code 2)";
+                    notes.push(Note::differs(Some(place_of(line)), text));
+                }
             }
-            "max_topic_alias" => {
-                keys.push(("limits.topic_alias_maximum", number::<u16>(&line.value)?.to_string()));
-            }
-            "global_max_connections" | "global_max_clients" if line.value == "-1" => {}
             "global_max_connections" => {
-                keys.push(("limits.connections", number::<u32>(&line.value)?.to_string()));
+                put(keys, &["limits.connections"], within(limit(line)?, CONNECTIONS, line, notes)?);
             }
             "global_max_clients" => {
-                keys.push(("limits.sessions", number::<u32>(&line.value)?.to_string()));
+                put(keys, &["limits.sessions"], within(limit(line)?, SESSIONS, line, notes)?);
             }
             "persistent_client_expiration" => {
                 keys.push(("limits.session_expiry", expiration(&line.value)?));
                 self.has_expiry = true;
             }
-            "retry_interval" => keys.push(("redelivery.interval", quoted_seconds(number(&line.value)?))),
-            "sys_interval" if line.value == "0" => keys.push(("sys.publish_interval", quoted("off"))),
-            "sys_interval" => keys.push(("sys.publish_interval", quoted_seconds(number(&line.value)?))),
+            "sys_interval" => {
+                let interval = match number::<u16>(&line.value)? {
+                    0 => quoted("off"),
+                    seconds => quoted_seconds(seconds.into()),
+                };
+                keys.push(("sys.publish_interval", interval));
+            }
             "check_retain_source" => {
                 keys.push(("acl.check_retain_source", boolean(line)?.to_string()));
             }
@@ -97,8 +125,10 @@ impl BrokerOptions {
                 let text = "Homing logs to standard error; let systemd or the shell write it elsewhere";
                 notes.push(Note::differs(Some(place_of(line)), text));
             }
-            // It was read before all other lines.
-            "per_listener_settings" => {}
+            // Its value was read before all other lines.
+            "per_listener_settings" => {
+                boolean(line)?;
+            }
             _ => return Ok(Taken::Not),
         }
         Ok(Taken::Here)
@@ -147,17 +177,69 @@ impl BrokerOptions {
         if !self.has_expiry {
             keys.push(("limits.session_expiry", quoted(FOREVER)));
         }
-        if !self.has_packet_size {
-            let text = "max_packet_size is not set: mosquitto 2.0 has no limit, and 2.1 refuses packets above 2,000,000 B; Homing refuses packets above limits.packet_size, 2 MiB";
-            notes.push(Note::differs(None, text));
+        self.sizes(keys, notes);
+        if let Some(seconds) = self.keep_alive {
+            keys.push(("keep_alive.maximum", quoted_seconds(seconds.into())));
+            keys.push(("keep_alive.allow_never", "false".to_owned()));
         }
         if self.retains_nothing.is_some() {
             keys.push(("limits.retained_messages", quoted("off")));
-            let text = "mosquitto disconnects a client that sets Retain; Homing retains nothing, and delivers the message";
+            let text = "mosquitto disconnects a 3.x client that sets Retain; Homing retains nothing, and delivers the message";
             notes.push(Note::differs(self.retains_nothing.take(), text));
         }
         if let Some(level) = self.level {
             keys.push(("log.level", quoted(level)));
         }
+    }
+
+    /// Adds the sizes of packets, payloads and memory. Homing's memory holds one packet at least.
+    fn sizes(&mut self, keys: &mut Keys, notes: &mut Vec<Note>) {
+        let default = Config::default().limits;
+        let needed = self.payload.map_or(0, |payload| payload + BESIDE_PAYLOAD);
+        let memory = self.memory.unwrap_or(default.memory.bytes());
+        let wanted = self.packet_size.unwrap_or(needed.max(default.packet_size.bytes()));
+        let packet_size = wanted.min(PACKET_SIZE.1).min(memory);
+        let (size, key) = (ByteSize(packet_size), "limits.packet_size");
+        if self.packet_size.is_none() {
+            let text = format!(
+                "max_packet_size is not set: mosquitto 2.0 has no limit, and 2.1 refuses packets above 2,000,000 B; Homing refuses packets \
+                 above {key}, {size}"
+            );
+            notes.push(Note::differs(None, &text));
+        } else if packet_size < wanted {
+            notes.push(Note::differs(None, &format!("{key} is at most limits.memory in Homing: {size}")));
+        }
+        if self.packet_size.is_some() || packet_size != default.packet_size.bytes() {
+            keys.push(("limits.packet_size", quoted_bytes(packet_size)));
+        }
+        put(keys, &["limits.memory"], self.memory.map(quoted_bytes));
+        put(keys, &["limits.payload_size"], self.payload.map(|bytes| quoted_bytes(bytes.min(PACKET_SIZE.1))));
+    }
+}
+
+/// Adds a value for each of these keys, if there is one.
+fn put(keys: &mut Keys, names: &[&'static str], value: Option<impl ToString>) {
+    let Some(value) = value.map(|value| value.to_string()) else { return };
+    keys.extend(names.iter().map(|name| (*name, value.clone())));
+}
+
+/// Returns a limit of mosquitto within the span of Homing's key. If Homing's is stricter, a note
+/// says so.
+///
+/// # Errors
+/// The smallest value of the key would be less strict.
+pub(super) fn within(
+    limit: Option<u64>,
+    (least, most): Span,
+    line: &ConfLine,
+    notes: &mut Vec<Note>,
+) -> Result<Option<u64>, RefusedValue> {
+    match limit {
+        Some(count) if count < least => Err(format!("{count} is below {least}, the least that Homing takes")),
+        Some(count) if count > most => {
+            notes.push(Note::differs(Some(place_of(line)), &format!("Homing takes {most} at most")));
+            Ok(Some(most))
+        }
+        limit => Ok(limit),
     }
 }

@@ -14,6 +14,7 @@ pub(super) struct ConfListener {
     pub(super) is_ipv6: bool,
     pub(super) settings: ListenerSettings,
     pub(super) ca_file: Option<String>,
+    pub(super) topic_aliases: Option<u16>,
     /// True if the common name of the client's certificate is its user name.
     pub(super) uses_identity: bool,
     /// True if the subject of the client's certificate is its user name.

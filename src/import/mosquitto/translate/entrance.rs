@@ -4,7 +4,7 @@ use super::Translator;
 use super::conf_listener::{ConfListener, DefaultReach, EntranceSettings};
 use super::output::Note;
 use crate::import::mosquitto::conf::ConfLine;
-use crate::import::mosquitto::value::{RefusedValue, boolean, quoted, quoted_list, text};
+use crate::import::mosquitto::value::{RefusedValue, boolean, path, quoted, quoted_list};
 
 /// Who may enter by a listener, in Homing's words.
 #[derive(Debug, PartialEq)]
@@ -54,8 +54,8 @@ impl Translator {
             }
         };
         match line.name.as_str() {
-            "password_file" => entrance.password_file = Some(text(line)?),
-            "acl_file" => entrance.acl_file = Some(text(line)?),
+            "password_file" => entrance.password_file = Some(path(line)?),
+            "acl_file" => entrance.acl_file = Some(path(line)?),
             _ => entrance.anonymous = Some(boolean(line)?),
         }
         Ok(())

@@ -1,10 +1,11 @@
 //! The options of one listener.
 
 use super::Translator;
+use super::broker::{CONNECTIONS, within};
 use super::conf_listener::{ConfListener, DefaultReach};
 use super::output::{ListenerSettings, Note, place_of};
 use crate::import::mosquitto::conf::ConfLine;
-use crate::import::mosquitto::value::{RefusedValue, boolean, number, text};
+use crate::import::mosquitto::value::{RefusedValue, boolean, limit, number, text};
 use crate::session::client_id_rule::ClientIdRule;
 use crate::session::mount_point::MountPoint;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,41 +14,62 @@ const MQTT_PORT: u16 = 1883;
 
 impl Translator {
     pub(super) fn listener(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
-        let (port, host) = line.value.split_once(' ').unwrap_or((&line.value, ""));
-        let port: u16 = number(port)?;
-        let host = host.trim();
+        let port: u16 = number(&line.value)?;
+        let host = line.value.split(' ').skip(1).find(|word| !word.is_empty() && !word.starts_with('#'));
         let place = Some(place_of(line));
         let listener = match (port, host) {
-            (0, path) if path.starts_with('/') => {
-                ConfListener { path: Some(path.to_owned()), ..ConfListener::default() }
+            (0, Some(path)) => {
+                ConfListener { path: Some(self.socket_path(path, line)), ..ConfListener::default() }
             }
-            (0, _) => return Err("port 0 needs the path of a Unix socket".to_owned()),
-            (_, "") => ConfListener { port: Some(port), ..ConfListener::default() },
-            (_, host) => {
-                ConfListener { port: Some(port), host: Some(host.to_owned()), ..ConfListener::default() }
-            }
+            (0, None) => return Err("port 0 needs the path of a Unix socket".to_owned()),
+            (_, host) => ConfListener {
+                port: Some(port),
+                host: host.map(ToOwned::to_owned),
+                ..ConfListener::default()
+            },
         };
         self.listeners.push(ConfListener { place, ..listener });
         Ok(())
+    }
+
+    /// Returns the path of a Unix socket in the form that Homing takes.
+    fn socket_path(&mut self, path: &str, line: &ConfLine) -> String {
+        if path.starts_with('/') {
+            return path.to_owned();
+        }
+        let text = "the socket is in the directory in which Homing is started, as with mosquitto; write the whole path if that \
+                    is another one";
+        self.notes.push(Note::differs(Some(place_of(line)), text));
+        format!("./{path}")
     }
 
     pub(super) fn of_listener(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
         let listener = match self.listeners.last_mut() {
             Some(listener) => listener,
             None => {
-                self.default.is_used = true;
+                // The aliases hold for all listeners, so they may stand before the first one.
+                self.default.is_used |= line.name != "max_topic_alias";
                 &mut self.default
             }
         };
         let settings = &mut listener.settings;
         match line.name.as_str() {
-            "port" => self.default.port = Some(number(&line.value)?),
+            "port" => match number(&line.value)? {
+                0 => return Err("must be 1 to 65535".to_owned()),
+                port => self.default.port = Some(port),
+            },
             "bind_address" => self.default.host = Some(text(line)?),
-            "socket_domain" => listener.is_ipv6 = line.value == "ipv6",
-            "max_connections" if line.value == "-1" => settings.connections = None,
-            "max_connections" => settings.connections = Some(number(&line.value)?),
+            "socket_domain" => match line.value.as_str() {
+                "ipv4" => listener.is_ipv6 = false,
+                "ipv6" => listener.is_ipv6 = true,
+                _ => return Err("must be ipv4 or ipv6".to_owned()),
+            },
+            "max_connections" => {
+                settings.connections = within(limit(line)?, CONNECTIONS, line, &mut self.notes)?;
+            }
+            "max_topic_alias" => listener.topic_aliases = Some(number(&line.value)?),
             "protocol" => match line.value.as_str() {
-                "mqtt" => {}
+                "mqtt" => settings.is_websocket = false,
                 "websockets" => settings.is_websocket = true,
                 _ => return Err("must be mqtt or websockets".to_owned()),
             },
@@ -131,7 +153,7 @@ impl Translator {
     ) -> Option<ListenerSettings> {
         let (address, is_local) = self.address(&listener, reach)?;
         let certificate_user = listener.certificate_user();
-        let ConfListener { place, mut settings, ca_file, .. } = listener;
+        let ConfListener { place, mut settings, ca_file, uses_identity, uses_subject, .. } = listener;
         settings.address = address;
         settings.client_id = self.client_id.clone();
         if settings.proxy.is_some() && !is_local {
@@ -140,11 +162,18 @@ impl Translator {
             self.notes.push(Note::differs(place.clone(), text));
             settings.trusts_all_proxies = true;
         }
+        if settings.proxy.is_some() {
+            if let Err(text) = certificates_of_proxy(&mut settings, uses_identity, uses_subject) {
+                self.notes.push(Note::loss(place, text));
+            }
+            return Some(settings);
+        }
         match (&settings.certificate, &settings.key) {
             (Some(_), Some(_)) => {}
             (None, None) if ca_file.is_none() && !settings.needs_certificate => {}
             _ => self.notes.push(Note::loss(place.clone(), "TLS needs both certfile and keyfile")),
         }
+        settings.chain.clone_from(&ca_file);
         if settings.needs_certificate {
             if ca_file.is_none() {
                 self.notes.push(Note::loss(place.clone(), "require_certificate needs a cafile"));
@@ -155,10 +184,39 @@ impl Translator {
         } else if certificate_user.is_some() {
             self.notes.push(Note::loss(place, "use_identity_as_username needs require_certificate true"));
         } else {
-            // mosquitto asks for no certificate then, so neither file has an effect.
+            // mosquitto asks for no certificate then.
             settings.crl = None;
         }
         Some(settings)
+    }
+}
+
+/// Translates the certificates of a listener behind a proxy, which does the TLS. Its header says
+/// which certificate the client has.
+///
+/// # Errors
+/// The settings have no equal.
+fn certificates_of_proxy(
+    settings: &mut ListenerSettings,
+    uses_identity: bool,
+    uses_subject: bool,
+) -> Result<(), &'static str> {
+    let has_own_tls = settings.certificate.take().is_some() || settings.key.take().is_some();
+    let is_required = std::mem::take(&mut settings.needs_certificate);
+    let says_nothing = settings.proxy == Some("v1");
+    settings.proxy_tls &= !says_nothing;
+    match (is_required, uses_identity) {
+        _ if has_own_tls || uses_subject => Err(
+            "mosquitto takes no certfile, keyfile and use_subject_as_username beside enable_proxy_protocol",
+        ),
+        (false, false) => Ok(()),
+        _ if says_nothing => Err("version 1 of the PROXY protocol says nothing of certificates"),
+        (true, true) => {
+            settings.proxy_tls = true;
+            Ok(())
+        }
+        _ => Err("behind a proxy Homing demands a certificate only where its name is the user name: \
+                  require_certificate and use_identity_as_username need each other"),
     }
 }
 
@@ -184,5 +242,8 @@ fn versions(levels: &str) -> Result<Vec<&'static str>, RefusedValue> {
         "5" => Ok("5.0"),
         _ => Err("must be a list of 3, 4 and 5".to_owned()),
     };
-    levels.split(',').map(version).collect()
+    let mut versions = levels.split(',').map(version).collect::<Result<Vec<_>, _>>()?;
+    versions.sort_unstable();
+    versions.dedup();
+    Ok(versions)
 }

@@ -19,7 +19,7 @@ mod plugins;
 
 use super::conf::ConfLine;
 use super::options::{Fate, fate};
-use super::value::RefusedValue;
+use super::value::{RefusedValue, boolean, quoted};
 use broker::{BrokerOptions, Taken};
 use conf_listener::{ConfListener, DefaultReach, EntranceSettings};
 use output::{Keys, place_of};
@@ -44,9 +44,17 @@ struct Translator {
 
 /// Translates the lines of a configuration.
 pub fn translate(lines: &[ConfLine]) -> Translation {
-    let is_per_listener =
-        lines.iter().any(|line| line.name == "per_listener_settings" && line.value == "true");
+    let values: Vec<bool> = lines
+        .iter()
+        .filter(|line| line.name == "per_listener_settings")
+        .filter_map(|line| boolean(line).ok())
+        .collect();
+    let is_per_listener = values.contains(&true);
     let mut translator = Translator { is_per_listener, ..Translator::default() };
+    if is_per_listener && values.contains(&false) {
+        let text = "per_listener_settings has two values; mosquitto 2.0 takes the last one, and 2.1 true";
+        translator.notes.push(Note::loss(None, text));
+    }
     for line in lines {
         translator.line(line);
     }
@@ -91,6 +99,7 @@ impl Translator {
         let reach = if is_local_only { DefaultReach::ThisMachine } else { DefaultReach::All };
         let mut listeners = std::mem::take(&mut self.listeners);
         let mut default = std::mem::take(&mut self.default);
+        let aliases = default.topic_aliases;
         // The rule is a key of a listener, so the default one has to stand in the result.
         default.is_used |= is_local_only && self.client_id.is_some();
         if default.port.is_some() || default.host.is_some() || (is_local_only && default.is_used) {
@@ -99,6 +108,7 @@ impl Translator {
             self.notes.push(Note::loss(None, "options of a listener stand before the first `listener`; move them behind the listener that they are for"));
         }
         self.entrances(&mut listeners, reach);
+        self.topic_aliases(&listeners, aliases);
         self.broker.finish(&mut self.keys, &mut self.notes);
         let mut translated: Vec<ListenerSettings> = Vec::new();
         for listener in listeners {
@@ -106,5 +116,26 @@ impl Translator {
         }
         let settings = TranslatedSettings { listeners: translated, keys: self.keys };
         Translation { settings, notes: self.notes }
+    }
+
+    /// Translates the topic aliases of the listeners and of the default one. Homing has one number
+    /// for all listeners, so the lowest counts.
+    fn topic_aliases(&mut self, listeners: &[ConfListener], default: Option<u16>) {
+        // mosquitto's own number.
+        const UNSET: u16 = 10;
+        let of_listeners = listeners.iter().map(|listener| listener.topic_aliases);
+        if of_listeners.clone().chain([default]).all(|aliases| aliases.is_none()) {
+            return;
+        }
+        let all = of_listeners.map(|aliases| aliases.unwrap_or(UNSET)).chain(default);
+        let Some(count) = all.clone().min() else { return };
+        if all.max() != Some(count) {
+            let text = format!(
+                "max_topic_alias: Homing has one number for all listeners; the lowest counts, {count}"
+            );
+            self.notes.push(Note::differs(None, &text));
+        }
+        let count = if count == 0 { quoted("off") } else { count.to_string() };
+        self.keys.push(("limits.topic_alias_maximum", count));
     }
 }

@@ -28,7 +28,7 @@ pub struct ListenerSettings {
     /// True if every address counts as a proxy, as in mosquitto.
     pub trusts_all_proxies: bool,
     /// The largest number of connections.
-    pub connections: Option<u32>,
+    pub connections: Option<u64>,
     /// The methods of authentication; `None` if those of all listeners hold.
     pub auth: Option<Vec<&'static str>>,
     /// The password file of this listener alone.
@@ -45,6 +45,8 @@ pub struct ListenerSettings {
     pub acl_file: Option<String>,
     /// The certificate of the broker.
     pub certificate: Option<String>,
+    /// The file with the authorities that complete the chain of the certificate.
+    pub chain: Option<String>,
     /// The key of the certificate.
     pub key: Option<String>,
     /// The authorities of client certificates.
@@ -77,7 +79,7 @@ impl Note {
     }
 
     /// Returns a note about something that would be lost.
-    pub(super) fn loss(place: Option<String>, text: &str) -> Note {
+    pub(in crate::import::mosquitto) fn loss(place: Option<String>, text: &str) -> Note {
         Note { place, text: text.to_owned(), is_loss: true }
     }
 }

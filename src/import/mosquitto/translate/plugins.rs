@@ -7,7 +7,7 @@
 use super::Translator;
 use super::output::{Note, place_of};
 use crate::import::mosquitto::conf::ConfLine;
-use crate::import::mosquitto::value::{RefusedValue, text};
+use crate::import::mosquitto::value::{RefusedValue, path, text};
 use std::path::Path;
 
 const UNKNOWN: &str = "Homing loads no plugins, and does the work of mosquitto_acl_file, mosquitto_password_file and \
@@ -126,7 +126,7 @@ impl Plugins {
         let plugin = current.ok_or("stands behind no plugin")?;
         let known = plugin.known.ok_or(UNKNOWN)?;
         if option == known.file_option() {
-            plugin.file = Some(text(line)?);
+            plugin.file = Some(path(line)?);
         } else if !known.does_without(option) {
             return Err("Homing has no such option".to_owned());
         }
