@@ -70,7 +70,7 @@ mod tests {
         max_topic_alias 6\nmemory_limit 700000000\npersistent_client_expiration 1d\n\
         sys_interval 9\ncheck_retain_source false\nretain_available false\nclientid_prefixes dev-\nretained_persistence true\n\
         plugin /x/mosquitto_acl_file.so\nglobal_plugin /x/mosquitto_persist_sqlite.so\nplugin_load a /x/mosquitto_password_file.so\n\
-        plugin_use a\nauth_plugin /x/mosquitto_acl_file.so\nauth_plugin_deny_special_chars true\nplugin_opt_acl_file f\npersistence true\npersistence_location /x\nlog_type all\nlog_dest stderr\n";
+        plugin_use a\nauth_plugin /x/mosquitto_acl_file.so\nauth_plugin_deny_special_chars true\nplugin_opt_acl_file f\nallow_zero_length_clientid true\nmax_qos 2\nmaximum_qos 2\npersistence true\npersistence_location /x\nlog_type all\nlog_dest stderr\n";
 
     #[test]
     fn every_option_that_counts_as_translated_is_translated() {

@@ -18,7 +18,6 @@ const PSK: Fate =
     Fate::Lost("Homing has no TLS with pre-shared keys; give the clients certificates or passwords");
 const ENGINE: Fate = Fate::Lost("Homing reads keys from PEM files only");
 const AUTO_ID: &str = "client identifiers that Homing makes begin with homing-";
-const EVERY_QOS: &str = "Homing accepts every QoS";
 
 /// Options of a bridge, which stand below `connection`.
 const BRIDGES: &[&str] = &[
@@ -50,7 +49,7 @@ const BRIDGES: &[&str] = &[
 ];
 
 /// Options whose meaning is written as keys of Homing.
-pub(super) const TRANSLATED: [&str; 51] = [
+pub(super) const TRANSLATED: [&str; 54] = [
     "listener",
     "port",
     "bind_address",
@@ -102,6 +101,9 @@ pub(super) const TRANSLATED: [&str; 51] = [
     "plugin_use",
     "auth_plugin",
     "auth_plugin_deny_special_chars",
+    "allow_zero_length_clientid",
+    "max_qos",
+    "maximum_qos",
 ];
 
 /// The beginnings of the names of options that a plugin has.
@@ -128,7 +130,7 @@ const NEEDLESS: [&str; 16] = [
 ];
 
 /// Options that Homing does not have, and what Homing does.
-const DIFFERENT: [(&str, &str); 17] = [
+const DIFFERENT: [(&str, &str); 14] = [
     ("user", "Homing does not change its user; start it as that user, for example by systemd's User="),
     ("pid_file", "Homing writes no such file; systemd and containers need none"),
     ("ciphers", "Homing chooses from the cipher suites of TLS 1.2 with forward secrecy and of TLS 1.3"),
@@ -138,11 +140,8 @@ const DIFFERENT: [(&str, &str); 17] = [
     ),
     ("auto_id_prefix", AUTO_ID),
     ("listener_auto_id_prefix", AUTO_ID),
-    ("allow_zero_length_clientid", "Homing gives a client without identifier one"),
     ("queue_qos0_messages", "Homing does not queue QoS 0 messages for clients that are away"),
     ("upgrade_outgoing_qos", "Homing sends with the lower of the two QoS, as the standard demands"),
-    ("max_qos", EVERY_QOS),
-    ("maximum_qos", EVERY_QOS),
     ("max_topic_alias_broker", "Homing sends no topic aliases"),
     (
         "retry_interval",

@@ -113,6 +113,15 @@ impl BrokerOptions {
                 };
                 keys.push(("sys.publish_interval", interval));
             }
+            "allow_zero_length_clientid" if !boolean(line)? => {
+                return Err(
+                    "Homing gives a client without identifier one, where mosquitto refuses it".to_owned()
+                );
+            }
+            "max_qos" | "maximum_qos" if number::<u8>(&line.value)? != 2 => {
+                return Err("Homing accepts every QoS".to_owned());
+            }
+            "allow_zero_length_clientid" | "max_qos" | "maximum_qos" => {}
             "check_retain_source" => {
                 keys.push(("acl.check_retain_source", boolean(line)?.to_string()));
             }
