@@ -1,6 +1,7 @@
 //! The reasons why a request has no answer, and the answer of each (RFC 9457).
 
 use super::access::Scope;
+use super::credentials::RefusedToken;
 use super::problem::problem_answer;
 use super::problem_kind::ProblemKind;
 use actix_web::http::StatusCode;
@@ -19,6 +20,8 @@ pub(super) enum Failed {
     Unauthorized,
     /// The token is not in the file.
     UnknownToken,
+    /// The token has ended.
+    TokenEnded,
     /// The user, password, token or code of a login is not known.
     UnknownCredentials,
     /// Too many logins of this address failed.
@@ -76,6 +79,9 @@ impl Failed {
                 ProblemKind::Unauthorized,
                 "this token is not known: it is none of the file that admin.credentials names",
             ),
+            Failed::TokenEnded => {
+                (ProblemKind::Unauthorized, "this token has ended; `homing admin-token` makes another one")
+            }
             Failed::UnknownCredentials => {
                 (ProblemKind::UnknownCredentials, "the user is not known, or the password is another one")
             }
@@ -116,6 +122,15 @@ impl Failed {
             Failed::Starting => (ProblemKind::Starting, "the broker starts; ask again later"),
         };
         (kind, detail.to_owned())
+    }
+}
+
+impl From<RefusedToken> for Failed {
+    fn from(refused: RefusedToken) -> Failed {
+        match refused {
+            RefusedToken::Unknown => Failed::UnknownToken,
+            RefusedToken::Ended => Failed::TokenEnded,
+        }
     }
 }
 

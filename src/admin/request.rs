@@ -7,6 +7,7 @@ use super::access::{Caller, PeerUser, Scope};
 use super::browser_login::{login_of, may_use};
 use super::failed::Failed;
 use super::state::State;
+use crate::clock;
 use actix_web::HttpRequest;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::{QueryConfig, ReqData};
@@ -71,8 +72,9 @@ fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     let state = request.app_data::<State>().ok_or(Failed::Unauthorized)?;
     if let Some(header) = request.headers().get(AUTHORIZATION) {
         let token = header.to_str().ok().and_then(|header| header.strip_prefix("Bearer "));
-        let caller = token.and_then(|token| state.credentials().caller_of_token(token));
-        return caller.map(|caller| caller.of_request(request)).ok_or(Failed::UnknownToken);
+        let token = token.ok_or(Failed::UnknownToken)?;
+        let caller = state.credentials().caller_of_token(token, clock::unix_millis());
+        return Ok(caller.map_err(Failed::from)?.of_request(request));
     }
     let login = login_of(request, state).ok_or(Failed::Unauthorized)?;
     if may_use(request, &login) { Ok(login.caller) } else { Err(Failed::ForeignRequest) }

@@ -1,7 +1,7 @@
 //! The files that the configuration names.
 
 #[cfg(feature = "admin")]
-use crate::admin::credentials::Credentials;
+use crate::admin::credentials::{CredentialEntry, Credentials};
 #[cfg(feature = "admin")]
 use crate::admin::https;
 use crate::auth::http::headers::HttpHeaders;
@@ -22,6 +22,10 @@ use std::path::{Path, PathBuf};
 
 /// A certificate that ends within so many days is reported.
 const DAYS_LEFT: u64 = 14;
+
+/// A token that ends within so many days is reported.
+#[cfg(feature = "admin")]
+const TOKEN_DAYS_LEFT: u64 = 7;
 
 pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let auth = &config.auth;
@@ -47,7 +51,9 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     }
     #[cfg(feature = "admin")]
     if let Some(path) = config.admin.credentials_path() {
-        let credentials = Credentials::load(&path).map(|file| {
+        let credentials = Credentials::load(&path);
+        findings.extend(credentials.iter().flat_map(Credentials::entries).filter_map(|entry| ending(&entry)));
+        let credentials = credentials.map(|file| {
             let (tokens, users) = file.counts();
             format!("{tokens} tokens, {users} users")
         });
@@ -61,6 +67,22 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         findings.extend(certificates("admin.certificate", &settings));
     }
     findings
+}
+
+/// Returns a finding about a token that has ended, or ends soon.
+#[cfg(feature = "admin")]
+fn ending(CredentialEntry { name, ends, .. }: &CredentialEntry) -> Option<Finding> {
+    let left = (*ends)?.saturating_sub(unix_millis());
+    let what = match left / 86_400_000 {
+        _ if left == 0 => "has ended".to_owned(),
+        0 => "ends today".to_owned(),
+        days if days < TOKEN_DAYS_LEFT => format!("ends in {days} days"),
+        _ => return None,
+    };
+    Some(
+        Finding::warn("admin credentials", format!("the token {name:?} {what}"))
+            .advise("Make another one with homing admin-token --expires, or delete it"),
+    )
 }
 
 /// Returns the paths of one kind of file: that of the broker, and those that `own` finds in the

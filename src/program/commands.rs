@@ -49,8 +49,8 @@ pub(crate) fn import(ImportArguments { file, lenient }: &ImportArguments) -> Exi
 #[cfg(feature = "admin")]
 pub(crate) fn make_token(arguments: &TokenArguments) -> ExitCode {
     match token_command::run(arguments) {
-        Ok(token) => {
-            say(&token.unwrap_or_else(|| "deleted".to_owned()));
+        Ok(text) => {
+            say(&text);
             ExitCode::SUCCESS
         }
         Err(error) => failed(&error),

@@ -46,6 +46,31 @@ pub fn format(duration: Duration) -> String {
     format!("{}{name}", millis / scale)
 }
 
+/// Returns a duration for people: tenths of seconds below a minute, else the two largest units.
+pub fn seconds(duration: Duration) -> String {
+    if duration < Duration::from_mins(1) {
+        format!("{:.1} s", duration.as_secs_f64())
+    } else {
+        long(duration)
+    }
+}
+
+/// Returns a duration in its two largest units, such as `3 d 4 h`.
+pub fn long(duration: Duration) -> String {
+    let secs = duration.as_secs();
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
+    let first = units.iter().position(|(size, _)| secs >= *size).unwrap_or(units.len() - 1);
+    let mut left = secs;
+    let mut parts = Vec::new();
+    for (size, name) in units.into_iter().skip(first).take(2) {
+        if left >= size || parts.is_empty() {
+            parts.push(format!("{} {name}", left / size));
+        }
+        left %= size;
+    }
+    parts.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +126,13 @@ mod tests {
         }
         assert_eq!(format(Duration::from_secs(90)), "90s");
         assert_eq!(format(Duration::from_secs(7 * 86_400)), "7d");
+    }
+
+    #[test]
+    fn durations_for_people_have_their_two_largest_units() {
+        let text = |secs| long(Duration::from_secs(secs));
+        assert_eq!([0, 59, 60, 3_661, 270_000].map(text), ["0 s", "59 s", "1 min", "1 h 1 min", "3 d 3 h"]);
+        assert_eq!(seconds(Duration::from_millis(11_240)), "11.2 s");
+        assert_eq!(seconds(Duration::from_secs(604_664)), "6 d 23 h");
     }
 }

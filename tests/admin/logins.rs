@@ -167,3 +167,39 @@ fn behind_a_trusted_proxy_the_address_is_the_one_that_the_proxy_names() {
     let audit = json_of(&broker.ask("GET", "/api/v1/audit", &broker.token("admin")).1);
     assert_eq!(audit["actions"][0]["source"], "192.0.2.2");
 }
+
+#[test]
+fn a_token_with_an_end_is_refused_from_then_on_and_doctor_says_so_before() {
+    let broker = Administered::start();
+    let file = broker.credentials();
+    let make = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        let output = command.arg("admin-token").arg(&file).args(arguments).output().expect("it runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text").trim().to_owned())
+    };
+    let (_, token) = make(&["grafana", "--expires", "2d"]);
+    let (_, list) = make(&["--list"]);
+    let line = list.lines().find(|line| line.ends_with("grafana")).expect("a line");
+    assert!(line.contains("viewer") && line.contains("ends 20") && list.contains("never ends"), "{list}");
+    assert_eq!(broker.ask("GET", "/api/v1/me", &token).0, 200);
+    let cookie = crate::pages::log_in(&broker, &token);
+    assert_eq!(crate::pages::get(&broker, "/", &cookie).0, 200);
+    let (_, doctor) = broker.ask("GET", "/api/v1/doctor", &token);
+    assert!(doctor.contains(r#"the token \"grafana\" ends in 1 days"#), "{doctor}");
+    // The end is a field of its line.
+    let content = std::fs::read_to_string(&file).expect("a file");
+    let ended =
+        content.lines().map(|line| match line.strip_suffix('Z').and_then(|line| line.rsplit_once(":20")) {
+            Some((line, _)) if line.starts_with("grafana") => format!("{line}:2020-01-01T00:00:00Z\n"),
+            _ => format!("{line}\n"),
+        });
+    std::fs::write(&file, ended.collect::<String>()).expect("a write");
+    until("the end of the token", || (broker.ask("GET", "/api/v1/me", &token).0 == 401).then_some(()));
+    assert!(broker.ask("GET", "/api/v1/me", &token).1.contains("this token has ended"));
+    assert_eq!(crate::pages::get(&broker, "/", &cookie).0, 303, "its login has ended, too");
+    let (_, doctor) = broker.ask("GET", "/api/v1/doctor", &broker.viewer);
+    assert!(doctor.contains(r#"the token \"grafana\" has ended"#), "{doctor}");
+    for wrong in [&["grafana", "--expires", "soon"][..], &["grafana", "--expires", "0s"], &[]] {
+        assert_eq!(make(wrong).0, Some(2), "{wrong:?}");
+    }
+}

@@ -24,6 +24,7 @@ mod metrics;
 mod mosquitto;
 mod openapi;
 mod overview;
+mod page_answers;
 mod pages;
 mod payloads;
 mod reload;

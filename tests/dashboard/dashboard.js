@@ -75,7 +75,7 @@ async function loginAndLogout(run) {
   const opened = await context(run)
   const page = await opened.newPage()
   await page.goto(`${run.broker.url}/clients`)
-  assert.match(page.url(), /\/login$/)
+  assert.match(page.url(), /\/login(\?to=.*)?$/)
   await page.getByLabel('Token').fill('hmg_wrong')
   await page.getByRole('button', { name: 'Log in with the token' }).click()
   await page.getByRole('alert').getByText('not known').waitFor()
@@ -86,7 +86,8 @@ async function loginAndLogout(run) {
   await page.getByLabel('User').fill('ann')
   await page.getByLabel('Password').fill(run.broker.password)
   await page.keyboard.press('Enter')
-  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+  // The page that was asked for.
+  await page.getByRole('heading', { name: 'Clients' }).waitFor()
   await page.getByText('ann (operator)').waitFor()
   await page.getByRole('button', { name: 'Log out' }).click()
   await page.getByRole('heading', { name: 'Log in' }).waitFor()
@@ -202,6 +203,8 @@ async function letters(run, client) {
     await page.reload()
     await stored(page).getByRole('link').first().click()
     await page.getByRole('button', { name: 'Delete' }).click()
+    await page.getByRole('heading', { name: 'Delete the dead letter of two-1' }).waitFor()
+    await page.getByRole('button', { name: 'Delete' }).click()
     await page.getByText('No dead letter is stored.').waitFor()
   })
 }
@@ -242,6 +245,7 @@ async function topics(run) {
     for (const topic of ['topics/kept', `topics/${hostile}`]) {
       await page.goto(`${run.broker.url}/topics?filter=${encodeURIComponent(topic)}`)
       await page.getByRole('button', { name: `Delete the retained message of ${topic}` }).click()
+      await page.getByRole('button', { name: 'Delete' }).click()
       await page.getByText('No retained message matches.').waitFor()
     }
   })
@@ -341,6 +345,8 @@ async function whereAndPolicy(run) {
     await page.getByText(`It is a dead letter: ${id} on letter/1: parked`).waitFor()
     await page.getByRole('link', { name: id }).click()
     await page.getByRole('button', { name: 'Delete' }).click()
+    await page.getByRole('button', { name: 'Delete' }).click()
+    await page.getByText('The dead letter is deleted.').waitFor()
     await page.goto(`${run.broker.url}/clients/pump-7`)
     const row = (setting) => page.locator('tr', { hasText: setting }).filter({ has: page.locator('code') })
     assert.match(await row('ack_timeout').first().textContent(), /ack_timeout10mrule 1 of redelivery\.rules/)
@@ -447,10 +453,12 @@ async function hostileIds(run) {
   for (const client of clients) client.close()
 }
 
-// Nothing sticks out of the page at 360 and 1,400 pixels.
+// Nothing sticks out of the page at 360 and 1,400 pixels, and the header of a telephone is short.
 async function fits(page, what) {
   for (const width of [360, 1400]) {
     await page.setViewportSize({ width, height: 900 })
+    const header = await page.evaluate(() => document.querySelector('header').offsetHeight)
+    assert.ok(header <= 200, `the header of ${what} takes ${header} pixels at ${width}`)
     const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)
     assert.strictEqual(over, 0, `${what} is ${over} pixels too wide at ${width}`)
   }

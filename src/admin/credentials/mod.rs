@@ -1,6 +1,7 @@
 //! The file of credentials: tokens for programs, and users with passwords for people.
 //!
-//! A line is `NAME:SCOPE:SECRET`. The secret of a token is the SHA-256 of the token in hexadecimal
+//! A line is `NAME:SCOPE:SECRET`, or `NAME:SCOPE:SECRET:END` for a token that ends at a time, such as
+//! `2026-12-25T22:40:00Z`. The secret of a token is the SHA-256 of the token in hexadecimal
 //! digits. A token is 256 random bits, so a plain digest is enough: nobody can guess it. The secret
 //! of a user is an argon2id hash, because people choose passwords that can be guessed.
 //!
@@ -19,6 +20,7 @@ use crate::auth::password::hash::{HashKind, PasswordHash};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The beginning of every token, so that a scanner for leaked secrets finds one.
 pub const TOKEN_PREFIX: &str = "hmg_";
@@ -34,6 +36,30 @@ struct Credential {
     scope: Scope,
     secret: CredentialSecret,
     fingerprint: CredentialFingerprint,
+    /// The time at which a token ends, in milliseconds since 1970; `None` for never.
+    ends: Option<u64>,
+}
+
+/// The reason why a token admits nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedToken {
+    /// The token is none of the file.
+    Unknown,
+    /// The token has ended.
+    Ended,
+}
+
+/// A token or a user of the file, for a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CredentialEntry {
+    /// The name.
+    pub name: String,
+    /// What its holder may do.
+    pub scope: Scope,
+    /// True for a user with a password.
+    pub is_user: bool,
+    /// The time at which a token ends, in milliseconds since 1970; `None` for never.
+    pub ends: Option<u64>,
 }
 
 /// What a caller must show.
@@ -79,24 +105,38 @@ impl Credentials {
         (self.0.len() - users, users)
     }
 
+    /// Iterates over all tokens and users, in the order of the file.
+    pub fn entries(&self) -> impl Iterator<Item = CredentialEntry> {
+        self.0.iter().map(|known| CredentialEntry {
+            name: known.name.clone(),
+            scope: known.scope,
+            is_user: matches!(known.secret, CredentialSecret::Password(_)),
+            ends: known.ends,
+        })
+    }
+
     /// Returns true if the credential of this caller still stands in the file, with its name and
-    /// scope.
-    pub(super) fn has(&self, caller: &Caller) -> bool {
+    /// scope, and has not ended at `unix_ms`.
+    pub(super) fn has(&self, caller: &Caller, unix_ms: u64) -> bool {
         let Caller { name, scope, credential, .. } = caller;
         let is_it = |known: &Credential| {
             *credential == Some(known.fingerprint) && known.name == *name && known.scope == *scope
         };
-        self.0.iter().any(is_it)
+        self.0.iter().any(|known| is_it(known) && !known.has_ended(unix_ms))
     }
 
-    /// Returns the caller that has this token. Looks at all credentials, so that the time says
-    /// nothing about their order.
-    pub fn caller_of_token(&self, token: &str) -> Option<Caller> {
+    /// Returns the caller that has this token at `unix_ms`. Looks at all credentials, so that the
+    /// time says nothing about their order.
+    ///
+    /// # Errors
+    /// The token is not known, or has ended.
+    pub fn caller_of_token(&self, token: &str, unix_ms: u64) -> Result<Caller, RefusedToken> {
         let given = sha256(token);
-        let mut found = None;
+        let mut found = Err(RefusedToken::Unknown);
         for known in self.0.iter().filter(|known| matches!(known.secret, CredentialSecret::Token)) {
             if verify_slices_are_equal(&known.fingerprint, &given).is_ok() {
-                found = Some(known.caller());
+                let has_ended = known.has_ended(unix_ms);
+                found = if has_ended { Err(RefusedToken::Ended) } else { Ok(known.caller()) };
             }
         }
         found
@@ -135,7 +175,16 @@ impl Credential {
             return Err("the name is empty".to_owned());
         }
         let (name, scope, text) = (name.to_owned(), scope.parse()?, secret.trim());
+        // A hash has no colon.
+        let (text, end) = text.split_once(':').map_or((text, None), |(text, end)| (text, Some(end)));
+        let ends = end.map(|end| {
+            read_end(end).ok_or("the end of a token must be a time in UTC, such as 2026-12-25T22:40:00Z")
+        });
+        let ends = ends.transpose()?;
         let (secret, fingerprint) = if text.starts_with('$') {
+            if ends.is_some() {
+                return Err("a user has no end; only a token has one".to_owned());
+            }
             let hash = PasswordHash::parse(text).map_err(|error| error.to_string())?;
             if hash.cost().kind != HashKind::Argon2 {
                 return Err(
@@ -149,7 +198,11 @@ impl Credential {
             )?;
             (CredentialSecret::Token, digest)
         };
-        Ok(Credential { name, scope, secret, fingerprint })
+        Ok(Credential { name, scope, secret, fingerprint, ends })
+    }
+
+    fn has_ended(&self, unix_ms: u64) -> bool {
+        self.ends.is_some_and(|ends| ends <= unix_ms)
     }
 
     fn caller(&self) -> Caller {
@@ -170,6 +223,17 @@ pub fn secret_of_token(token: &str) -> String {
 /// Returns the line of a credential in the file.
 pub fn line_of(name: &str, scope: Scope, secret: &str) -> String {
     format!("{name}:{scope}:{secret}")
+}
+
+/// Returns a time as the end of a token has it in the file, in UTC and whole seconds.
+pub fn end_text(unix_ms: u64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
+}
+
+/// Reads the end of a token, in milliseconds since 1970.
+fn read_end(text: &str) -> Option<u64> {
+    let end = humantime::parse_rfc3339(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(end.as_millis()).ok()
 }
 
 fn sha256(text: &str) -> CredentialFingerprint {
@@ -194,6 +258,9 @@ mod tests {
     use super::*;
     use crate::auth::password::argon2::Argon2Hash;
 
+    /// A time at which every token without an end admits.
+    const NOW: u64 = 1_800_000_000_000;
+
     fn token_line(name: &str, scope: Scope, token: &str) -> String {
         line_of(name, scope, &secret_of_token(token))
     }
@@ -211,10 +278,10 @@ mod tests {
     fn a_token_gives_the_scope_of_its_line_and_another_token_gives_none() {
         let line = token_line("grafana", Scope::Viewer, "hmg_secret");
         let file = parsed(&format!("# tokens\n\n{line}\n"));
-        let caller = file.caller_of_token("hmg_secret").expect("it is known");
+        let caller = file.caller_of_token("hmg_secret", NOW).expect("it is known");
         assert_eq!((caller.name.as_str(), caller.scope), ("grafana", Scope::Viewer));
-        assert_eq!(file.caller_of_token("hmg_secrets"), None);
-        assert_eq!(Credentials::default().caller_of_token(""), None);
+        assert_eq!(file.caller_of_token("hmg_secrets", NOW), Err(RefusedToken::Unknown));
+        assert_eq!(Credentials::default().caller_of_token("", NOW), Err(RefusedToken::Unknown));
     }
 
     #[test]
@@ -223,10 +290,10 @@ mod tests {
         let file = parsed(&line_of("ann", Scope::Operator, &hash));
         let caller = file.caller_of_password("ann", b"sesame").expect("it is known");
         assert_eq!((caller.name.as_str(), caller.scope), ("ann", Scope::Operator));
-        assert!(file.has(&caller));
+        assert!(file.has(&caller, NOW));
         assert_eq!(file.caller_of_password("ann", b"Sesame"), None);
         assert_eq!(file.caller_of_password("bob", b"sesame"), None);
-        assert_eq!(file.caller_of_token(&hash), None);
+        assert_eq!(file.caller_of_token(&hash, NOW), Err(RefusedToken::Unknown));
         assert_eq!(Credentials::default().caller_of_password("ann", b"sesame"), None);
     }
 
@@ -239,13 +306,29 @@ mod tests {
     #[test]
     fn a_caller_is_not_known_any_more_once_its_secret_or_its_scope_is_replaced() {
         let token = |scope, token| parsed(&token_line("grafana", scope, token));
-        let caller = token(Scope::Viewer, "hmg_old").caller_of_token("hmg_old").expect("it is known");
-        assert!(token(Scope::Viewer, "hmg_old").has(&caller));
-        assert!(!token(Scope::Viewer, "hmg_new").has(&caller), "another token of the same name");
-        assert!(!token(Scope::Admin, "hmg_old").has(&caller), "another scope");
+        let caller = token(Scope::Viewer, "hmg_old").caller_of_token("hmg_old", NOW).expect("it is known");
+        assert!(token(Scope::Viewer, "hmg_old").has(&caller, NOW));
+        assert!(!token(Scope::Viewer, "hmg_new").has(&caller, NOW), "another token of the same name");
+        assert!(!token(Scope::Admin, "hmg_old").has(&caller, NOW), "another scope");
         let user = |password| parsed(&line_of("ann", Scope::Viewer, &hash_of(password)));
         let caller = user("old").caller_of_password("ann", b"old").expect("it is known");
-        assert!(user("old").has(&caller) && !user("new").has(&caller));
+        assert!(user("old").has(&caller, NOW) && !user("new").has(&caller, NOW));
+    }
+
+    #[test]
+    fn a_token_with_an_end_admits_nobody_from_then_on() {
+        let line = token_line("grafana", Scope::Viewer, "hmg_secret");
+        let file = parsed(&format!("{line}:{}\n", end_text(NOW)));
+        let caller = file.caller_of_token("hmg_secret", NOW - 1).expect("it has not ended");
+        assert!(file.has(&caller, NOW - 1) && !file.has(&caller, NOW));
+        assert_eq!(file.caller_of_token("hmg_secret", NOW), Err(RefusedToken::Ended));
+        assert_eq!(file.entries().map(|entry| entry.ends).collect::<Vec<_>>(), [Some(NOW)]);
+        for end in ["", "2026", "2026-13-01T00:00:00Z", "2026-12-25T22:40:00Z:x", "1969-12-31T23:59:59Z"] {
+            let content = format!("{line}:{end}");
+            assert!(Credentials::parse(Path::new("file"), content.as_bytes()).is_err(), "{end:?}");
+        }
+        let user = format!("{}:{}", line_of("ann", Scope::Viewer, &hash_of("sesame")), end_text(NOW));
+        assert!(Credentials::parse(Path::new("file"), user.as_bytes()).is_err());
     }
 
     #[test]

@@ -98,7 +98,8 @@ pub(super) fn text(value: &Value) -> String {
 
 /// Returns a number of seconds as the text of a cell.
 pub(super) fn seconds(value: &Value) -> String {
-    value.as_f64().map(|seconds| format!("{seconds:.1} s")).unwrap_or_default()
+    let time = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.map(duration::seconds).unwrap_or_default()
 }
 
 /// Returns the payload of a row as the text of a cell; empty without one.

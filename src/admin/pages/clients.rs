@@ -2,16 +2,19 @@
 
 use super::entry::{ActionForm, login_of, login_of_form};
 use super::frame::PageFrame;
-use super::page::{NoPage, PageResult, render};
+use super::page::{NoPage, PageResult, or_mistake, render, render_form};
 use super::timeline::TimelineDrawing;
 use super::views::{ClientView, LONG, MessageRow, bytes, count, long, sentence, shown, until, view_of};
 use crate::admin::access::Scope;
 use crate::admin::commands::{carry_out, message_action, redeliver_by};
 use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
+use crate::admin::listing::Listed;
+use crate::admin::logins::LoggedIn;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions, reference_of};
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{message_id, unfinished};
+use crate::admin::request::read_query;
 use crate::admin::segment::segment;
 use crate::admin::session_rule::{RuleFact, rule_facts, topic_rules};
 use crate::admin::state::State;
@@ -19,8 +22,10 @@ use crate::broker::question::SocketFacts;
 use crate::shard::features::administration::OperatorAction;
 use crate::shard::observe::query::{SessionName, SessionSummary};
 use crate::shard::observe::unfinished::{PagePayloads, UnfinishedPage, UnfinishedPart};
-use actix_web::{HttpRequest, web};
+use actix_web::{HttpRequest, ResponseError, web};
 use askama::Template;
+use serde::Deserialize;
+use serde_json::Value;
 use std::time::Duration;
 
 /// Messages in flight, and in the queue, that the page of a client shows.
@@ -30,6 +35,7 @@ const MESSAGES: usize = 100;
 #[template(path = "clients.html", config = "src/admin/askama.toml")]
 struct ClientsPage {
     frame: PageFrame,
+    mistake: Option<String>,
     stuck: Vec<ClientView>,
     prefix: String,
     state: String,
@@ -44,6 +50,8 @@ struct ClientsPage {
 #[template(path = "client.html", config = "src/admin/askama.toml")]
 struct ClientPage {
     frame: PageFrame,
+    done: Option<String>,
+    mistake: Option<String>,
     csrf: String,
     row: ClientView,
     cause: Option<String>,
@@ -62,27 +70,40 @@ struct ClientPage {
     drawing: TimelineDrawing,
 }
 
+/// The fields of the filter as they were written. The page shows them again beside a mistake.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClientsForm {
+    prefix: String,
+    state: String,
+    cause: String,
+    min_unacked_age: String,
+    min_queued: String,
+}
+
 pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.running()?;
-    let parameters = ListParameters::read_form(&request)?;
-    let listed = list_sessions(&state, observer, &parameters).await?;
-    let prefix = parameters.prefix.unwrap_or_default();
-    let chosen = parameters.state.unwrap_or_else(|| "all".to_owned());
-    let age = parameters.min_unacked_age.unwrap_or_default();
-    let cause = parameters.cause.unwrap_or_default();
-    let queued = parameters.min_queued.map(|least| least.to_string()).unwrap_or_default();
-    Ok(render(&ClientsPage {
+    let form: ClientsForm = read_query(&request)?;
+    let listed = match ListParameters::read_form(&request) {
+        Ok(parameters) => list_sessions(&state, observer, &parameters).await,
+        Err(mistake) => Err(mistake),
+    };
+    let (listed, mistake) = or_mistake(listed, Listed::default)?;
+    let is_mistaken = mistake.is_some();
+    let page = ClientsPage {
         frame: PageFrame::of(&request, &state, &login, "/clients").await,
+        mistake,
         is_filtered: given_pairs(&request).any(|pair| pair != "state=all"),
-        queued,
-        cause,
+        queued: form.min_queued,
+        cause: form.cause,
         stuck: listed.rows.iter().map(|row| view_of(&state, row)).collect(),
-        prefix,
-        state: chosen,
-        age,
+        prefix: form.prefix,
+        state: form.state,
+        age: form.min_unacked_age,
         next: listed.next.map(|cursor| next_query(&request, &cursor.encode())),
-    }))
+    };
+    Ok(render_form(&page, is_mistaken))
 }
 
 /// Returns the fields of the filter that are given, as the query string has them.
@@ -96,24 +117,62 @@ fn next_query(request: &HttpRequest, cursor: &str) -> String {
     given_pairs(request).map(|pair| format!("{pair}&")).collect::<String>() + "cursor=" + cursor
 }
 
+/// The parameters of the page of a client.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ClientParameters {
+    /// The `ref` of the session.
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+    /// The action that led here.
+    done: String,
+}
+
 pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
+    let ClientParameters { reference, done } = read_query(&request)?;
+    let target = ClientTarget::read(&path, reference.as_deref(), &state)?;
+    Ok(render(&client_page(&request, &state, &login, &target).await?.with_done(done_words(&done))))
+}
+
+/// Returns the sentence about an action that led to the page of its client.
+fn done_words(done: &str) -> Option<String> {
+    if let Some(packets) = done.strip_prefix("resent-").and_then(|packets| packets.parse::<u32>().ok()) {
+        return Some(format!("{packets} packets were sent again."));
+    }
+    let words = match done {
+        "redelivered" => "The client is disconnected. Its messages are sent again when it returns.",
+        "disconnected" => "The client is disconnected. Its session stays.",
+        "skipped" => "The message was dropped.",
+        "parked" => "The message is a dead letter now.",
+        _ => return None,
+    };
+    Some(words.to_owned())
+}
+
+async fn client_page(
+    request: &HttpRequest,
+    state: &State,
+    login: &LoggedIn,
+    target: &ClientTarget,
+) -> Result<ClientPage, NoPage> {
     let observer = state.running()?;
-    let target = ClientTarget::of_request(&request, &path, &state)?;
-    let (detail, socket) = find(&state, observer, &target).await?;
+    let (detail, socket) = find(state, observer, target).await?;
     let in_flight =
-        unfinished(&state, &target, (UnfinishedPart::InFlight, PagePayloads::Hidden), 0, MESSAGES).await?;
-    let queue =
-        unfinished(&state, &target, (UnfinishedPart::Queue, PagePayloads::Hidden), 0, MESSAGES).await?;
+        unfinished(state, target, (UnfinishedPart::InFlight, PagePayloads::Hidden), 0, MESSAGES).await?;
+    let queue = unfinished(state, target, (UnfinishedPart::Queue, PagePayloads::Hidden), 0, MESSAGES).await?;
     let row = &detail.row;
     let stall = socket.as_ref().and_then(|socket| socket.stall);
     let rows = |page: &UnfinishedPage| -> Vec<MessageRow> {
-        page.rows.iter().map(|row| MessageRow::of(row, message_id(&state, page.session, row))).collect()
+        page.rows.iter().map(|row| MessageRow::of(row, message_id(state, page.session, row))).collect()
     };
-    Ok(render(&ClientPage {
+    Ok(ClientPage {
         csrf: login.csrf.clone(),
         may_act: login.caller.scope >= Scope::Operator,
-        frame: PageFrame::of(&request, &state, &login, "/clients").await,
+        // An action comes by another path, which has no page to go back to.
+        frame: PageFrame { here: path_of(target), ..PageFrame::of(request, state, login, "/clients").await },
+        done: None,
+        mistake: None,
         cause: stall.as_ref().map(sentence),
         facts: facts(row, socket.as_ref()),
         rule: rule_facts(&detail.redelivery),
@@ -125,8 +184,22 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         more: in_flight.next.is_some() || queue.next.is_some(),
         drawing: TimelineDrawing::of(&state.timeline().of_client(&row.client_id)),
         filters: detail.filters.iter().map(|filter| filter.to_string()).collect(),
-        row: ClientView::of(row, socket.as_ref(), &reference_of(&state, target.shard(observer), row.id)),
-    }))
+        row: ClientView::of(row, socket.as_ref(), &reference_of(state, target.shard(observer), row.id)),
+    })
+}
+
+impl ClientPage {
+    fn with_done(self, done: Option<String>) -> ClientPage {
+        ClientPage { done, ..self }
+    }
+}
+
+/// Returns the path of the page of a client.
+fn path_of(target: &ClientTarget) -> String {
+    match &target.session {
+        SessionName::Client(client_id) => format!("/clients/{}", segment(client_id)),
+        SessionName::At(_) => format!("/clients/-?ref={}", target.shown),
+    }
 }
 
 /// Returns what a page says of a session, without what is empty.
@@ -200,21 +273,52 @@ async fn act(
 ) -> PageResult {
     let login = login_of_form(request, state, &form.csrf)?;
     let target = ClientTarget::of_request(request, client_id, state)?;
-    let action = action()?;
+    let outcome = match action() {
+        Ok(action) => confirm_and_act(state, &login, &target, form, action).await.map(|done| (action, done)),
+        Err(mistake) => Err(mistake.into()),
+    };
+    let (action, done) = match outcome {
+        Ok(done) => done,
+        // The page shows the form again, and says why nothing is done.
+        Err(failed) => {
+            let page = client_page(request, state, &login, &target).await?;
+            let mistake = Some(failed.to_string());
+            let mut answer = render(&ClientPage { mistake, ..page });
+            *answer.status_mut() = failed.status_code();
+            return Ok(answer);
+        }
+    };
+    let done = match action {
+        OperatorAction::EndSession => return Ok(see("/clients")),
+        OperatorAction::Disconnect => "disconnected".to_owned(),
+        OperatorAction::Skip(_) => "skipped".to_owned(),
+        OperatorAction::Park(_) => "parked".to_owned(),
+        OperatorAction::Redeliver(_) => match done["packets"].as_u64() {
+            Some(packets) => format!("resent-{packets}"),
+            None => "redelivered".to_owned(),
+        },
+    };
+    let page = path_of(&target);
+    let joint = if page.contains('?') { '&' } else { '?' };
+    Ok(see(&format!("{page}{joint}done={done}")))
+}
+
+/// # Errors
+/// A final action is not confirmed, or the broker refuses.
+async fn confirm_and_act(
+    state: &State,
+    login: &LoggedIn,
+    target: &ClientTarget,
+    form: &ActionForm,
+    action: OperatorAction,
+) -> Result<Value, NoPage> {
     if is_final(action) {
-        let (detail, _) = find(state, state.running()?, &target).await?;
+        let (detail, _) = find(state, state.running()?, target).await?;
         if form.confirm != shown(&detail.row.client_id) {
             return Err(NoPage::NotConfirmed);
         }
     }
-    carry_out(state, &login.caller, &target, action, &form.note).await?;
-    Ok(match action {
-        OperatorAction::EndSession => see("/clients"),
-        _ => see(&match &target.session {
-            SessionName::Client(client_id) => format!("/clients/{}", segment(client_id)),
-            SessionName::At(_) => format!("/clients/-?ref={}", target.shown),
-        }),
-    })
+    Ok(carry_out(state, &login.caller, target, action, &form.note).await?)
 }
 
 /// Returns true if nothing can undo an action.

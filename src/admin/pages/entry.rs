@@ -9,6 +9,7 @@ use crate::admin::logins::LoggedIn;
 use crate::admin::request::caller;
 use crate::admin::state::{AdminState, State};
 use actix_web::HttpRequest;
+use actix_web::http::Method;
 use serde::Deserialize;
 
 /// The form of an action: every form has the text of its login.
@@ -34,7 +35,19 @@ pub(super) struct ActionForm {
 /// # Errors
 /// There is none.
 pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
-    browser_login::login_of(request, state).ok_or(NoPage::NoLogin)
+    let here = || request.uri().path_and_query().map_or("", |here| here.as_str()).to_owned();
+    // The path of a form has no page to go back to.
+    let asked =
+        || if request.method() == Method::GET && request.path() != "/" { here() } else { String::new() };
+    browser_login::login_of(request, state).ok_or_else(|| NoPage::NoLogin(asked()))
+}
+
+/// Returns true if a text is the path of a page of this interface, so that no link leads a login
+/// elsewhere. A browser takes two slashes, and a backslash, for another host, and leaves out control
+/// characters.
+pub(super) fn is_own_path(text: &str) -> bool {
+    let is_path = text.starts_with('/') && !text[1..].starts_with(['/', '\\']);
+    is_path && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The proof of one who may look: by a browser or by a tool.
@@ -88,4 +101,20 @@ pub(super) fn login_of_form(
 ) -> Result<LoggedIn, NoPage> {
     let login = login_of(request, state)?;
     if is_of_own_page(request, &login, csrf) { Ok(login) } else { Err(NoPage::ForeignForm) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_own_path;
+
+    #[test]
+    fn only_a_path_of_this_site_is_one_to_go_back_to() {
+        for own in ["/", "/clients?prefix=a", "/where?topic=a%2Fb"] {
+            assert!(is_own_path(own), "{own}");
+        }
+        for other in ["", "clients", "//evil", "/\\evil", "https://evil", "/\t/evil", "/a b", "/\u{e9}", "\\"]
+        {
+            assert!(!is_own_path(other), "{other:?}");
+        }
+    }
 }

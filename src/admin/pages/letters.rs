@@ -1,8 +1,9 @@
 //! The pages of the stored dead letters, and the actions on them.
 
+use super::confirm::{Question, ask, is_confirmed};
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
-use super::page::{PageResult, render};
+use super::page::{PageResult, or_mistake, render, render_form};
 use super::views::{bytes, link_of, long, shown};
 use crate::admin::access::Scope;
 use crate::admin::commands::{command_on_letter, republish_to};
@@ -10,7 +11,7 @@ use crate::admin::cookies::see;
 use crate::admin::names::letter_name;
 use crate::admin::payloads::{PayloadPermit, PayloadView, ShownBytes};
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
-use crate::admin::request::read_query;
+use crate::admin::request::{permit, read_query};
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::clock;
@@ -30,6 +31,8 @@ struct LettersForm {
     receiver: String,
     topic: String,
     cursor: String,
+    /// The action that led here.
+    done: String,
 }
 
 impl LettersForm {
@@ -71,6 +74,8 @@ pub(super) struct LetterForm {
     to: String,
     #[serde(default)]
     note: String,
+    #[serde(default)]
+    confirm: String,
 }
 
 #[derive(Template)]
@@ -78,6 +83,8 @@ pub(super) struct LetterForm {
 struct LettersPage {
     frame: PageFrame,
     form: LettersForm,
+    done: Option<&'static str>,
+    mistake: Option<String>,
     causes: Vec<&'static str>,
     letters: Vec<LetterRow>,
     /// The query of the next page.
@@ -121,14 +128,23 @@ struct ShownPayload {
 pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let form: LettersForm = read_query(&request)?;
-    let listed = list_letters(&state, &form.parameters()).await?;
-    Ok(render(&LettersPage {
+    let listed = list_letters(&state, &form.parameters()).await;
+    let (listed, mistake) = or_mistake(listed, Default::default)?;
+    let is_mistaken = mistake.is_some();
+    let page = LettersPage {
         frame: PageFrame::of(&request, &state, &login, "/dead-letters").await,
+        done: match &*form.done {
+            "republished" => Some("The message is published again."),
+            "deleted" => Some("The dead letter is deleted."),
+            _ => None,
+        },
+        mistake,
         causes: DropReason::ALL.iter().map(|cause| cause.name()).collect(),
         letters: listed.letters.iter().map(|letter| LetterRow::of(letter)).collect(),
         next: listed.next.map(|cursor| form.query(&cursor)),
         form,
-    }))
+    };
+    Ok(render_form(&page, is_mistaken))
 }
 
 /// Shows one letter; its payload if the address asks for it, for operators.
@@ -162,10 +178,10 @@ pub(super) async fn republish(
     let to = republish_to(&form.to)?;
     let command = |place| MessageCommand::Republish(place, to);
     command_on_letter(&state, &login.caller, ("republish", &path), &form.note, command).await?;
-    Ok(see("/dead-letters"))
+    Ok(see("/dead-letters?done=republished"))
 }
 
-/// Deletes a letter.
+/// Deletes a letter, once the operator has confirmed it.
 pub(super) async fn delete(
     request: HttpRequest,
     path: web::Path<String>,
@@ -173,9 +189,23 @@ pub(super) async fn delete(
     form: web::Form<LetterForm>,
 ) -> PageResult {
     let login = login_of_form(&request, &state, &form.csrf)?;
+    if !is_confirmed(&form.confirm) {
+        permit(&login.caller, Scope::Operator)?;
+        let (_, letter) = find_letter(&state, &path).await?;
+        let LetterRow { receiver, topic, .. } = LetterRow::of(&letter);
+        let question = Question {
+            title: format!("Delete the dead letter of {receiver} on {topic}?"),
+            text: "The message is lost.",
+            action: format!("/dead-letters/{}/delete", letter_name(letter.place)),
+            fields: vec![("note", form.note.clone())],
+            button: "Delete",
+            back: format!("/dead-letters/{}", letter_name(letter.place)),
+        };
+        return Ok(ask(&request, &state, &login, ("/dead-letters", question)).await);
+    }
     let action = ("delete_dead_letter", path.as_str());
     command_on_letter(&state, &login.caller, action, &form.note, MessageCommand::DeleteLetter).await?;
-    Ok(see("/dead-letters"))
+    Ok(see("/dead-letters?done=deleted"))
 }
 
 impl LetterRow {

@@ -14,6 +14,7 @@
 
 mod assets;
 mod clients;
+mod confirm;
 pub(super) mod docs;
 pub(super) mod entry;
 mod frame;

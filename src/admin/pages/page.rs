@@ -6,6 +6,7 @@ use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::problem::problem_answer;
 use crate::admin::problem_kind::ProblemKind;
+use crate::admin::segment::segment;
 use crate::admin::state::State;
 use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
@@ -15,14 +16,15 @@ use askama::Template;
 /// The reason why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoPage {
-    /// There is no cookie, or its login has ended. The answer leads to the login page.
+    /// There is no cookie, or its login has ended. The answer leads to the login page, and from there
+    /// to this page; empty for the first one.
     #[error("there is no login")]
-    NoLogin,
+    NoLogin(String),
     /// The form is not of a page of this login.
     #[error("the form is not of this login; open the page again")]
     ForeignForm,
     /// The client id that confirms an action is not that of the page.
-    #[error("the client id that you wrote is not the one of this page; go back and write it again")]
+    #[error("the client id that you wrote is not the one of this page; write it again")]
     NotConfirmed,
     /// There is no page at this path.
     #[error("there is no such page; the links above lead to all pages")]
@@ -33,15 +35,22 @@ pub(crate) enum NoPage {
 }
 
 impl ResponseError for NoPage {
-    fn error_response(&self) -> HttpResponse {
-        let status = match self {
-            NoPage::NoLogin => return see("/login"),
+    fn status_code(&self) -> StatusCode {
+        match self {
+            NoPage::NoLogin(_) => StatusCode::SEE_OTHER,
             NoPage::ForeignForm => StatusCode::FORBIDDEN,
             NoPage::NotConfirmed => StatusCode::CONFLICT,
             NoPage::NoSuchPage => StatusCode::NOT_FOUND,
             NoPage::Failed(failed) => failed.status_code(),
-        };
-        error_page(PageFrame::plain(Theme::System), status, self.to_string())
+        }
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        match self {
+            NoPage::NoLogin(to) if to.is_empty() => see("/login"),
+            NoPage::NoLogin(to) => see(&format!("/login?to={}", segment(to))),
+            _ => error_page(PageFrame::plain(Theme::System), self.status_code(), self.to_string()),
+        }
     }
 }
 
@@ -90,6 +99,30 @@ struct ErrorPage {
 
 /// A page, or the reason why there is none.
 pub(crate) type PageResult = Result<HttpResponse, NoPage>;
+
+/// Returns the result of a form, and its mistake, which the page shows beside the form.
+///
+/// # Errors
+/// The failure is not a mistake of the form.
+pub(super) fn or_mistake<T>(
+    result: Result<T, Failed>,
+    none: impl FnOnce() -> T,
+) -> Result<(T, Option<String>), NoPage> {
+    match result {
+        Ok(found) => Ok((found, None)),
+        Err(Failed::Parameter(mistake)) => Ok((none(), Some(mistake))),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Returns a page with a form, whose status says if the form has a mistake.
+pub(super) fn render_form(page: &impl Template, mistake: bool) -> HttpResponse {
+    let mut answer = render(page);
+    if mistake {
+        *answer.status_mut() = StatusCode::BAD_REQUEST;
+    }
+    answer
+}
 
 /// Returns a page.
 pub(super) fn render(page: &impl Template) -> HttpResponse {

@@ -1,6 +1,6 @@
 //! The switch of the colours.
 
-use super::entry::login_of_form;
+use super::entry::{is_own_path, login_of_form};
 use super::frame::Theme;
 use super::page::PageResult;
 use crate::admin::cookies::{see_with_cookie, theme_cookie};
@@ -25,8 +25,6 @@ pub(super) async fn change_theme(
 ) -> PageResult {
     login_of_form(&request, &state, &form.csrf)?;
     let theme = Theme::of(&form.theme).name();
-    // A path of this interface. A browser takes two slashes, and a backslash, for another host.
-    let is_path = form.back.starts_with('/') && !form.back[1..].starts_with(['/', '\\']);
-    let back = if is_path { &form.back } else { "/" };
+    let back = if is_own_path(&form.back) { &form.back } else { "/" };
     Ok(see_with_cookie(back, &theme_cookie(state.scheme(), theme)))
 }

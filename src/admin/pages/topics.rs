@@ -1,17 +1,19 @@
 //! The page of topics: who gets a message, and what is retained.
 
+use super::confirm::{Question, ask, is_confirmed};
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
-use super::page::{PageResult, render};
+use super::page::{PageResult, or_mistake, render_form};
 use super::subscribers::SubscriberList;
 use super::views::{LONG, bytes, shown, until};
 use crate::admin::access::Scope;
 use crate::admin::commands::delete_retained;
 use crate::admin::cookies::see;
+use crate::admin::failed::Failed;
 use crate::admin::queries::by_filter::subscribers;
 use crate::admin::queries::retained::find_retained;
 use crate::admin::queries::whereabouts::receivers;
-use crate::admin::request::read_query;
+use crate::admin::request::{permit, read_query};
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::mqtt::message::Message;
@@ -28,6 +30,8 @@ const RETAINED: usize = 100;
 #[serde(deny_unknown_fields, default)]
 struct TopicsForm {
     filter: String,
+    /// The action that led here.
+    done: String,
 }
 
 /// The form that deletes a retained message.
@@ -38,6 +42,8 @@ pub(super) struct DeleteForm {
     /// The filter of the page to go back to.
     #[serde(default)]
     filter: String,
+    #[serde(default)]
+    confirm: String,
 }
 
 #[derive(Template)]
@@ -46,6 +52,8 @@ struct TopicsPage {
     frame: PageFrame,
     csrf: String,
     may_act: bool,
+    done: Option<&'static str>,
+    mistake: Option<String>,
     filter: String,
     /// True if the filter is one topic: then the page shows who gets its messages. Else it shows
     /// who has the filter.
@@ -78,26 +86,46 @@ struct TopicLink {
 
 pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let observer = state.running()?;
-    let TopicsForm { filter } = read_query(&request)?;
+    let TopicsForm { filter, done } = read_query(&request)?;
     let is_topic = is_topic_name(&filter);
-    let subscribers = match (&*filter, is_topic) {
-        ("", _) => None,
-        (topic, true) => Some(SubscriberList::of(&receivers(&state, observer, topic).await?)),
-        (filter, false) => Some(SubscriberList::of(&subscribers(&state, observer, filter).await?)),
-    };
-    let found = find_retained(observer, topics_of(&filter), RETAINED)?;
-    Ok(render(&TopicsPage {
+    let (found, mistake) = or_mistake(find(&state, &filter, is_topic).await, Found::default)?;
+    let is_mistaken = mistake.is_some();
+    let page = TopicsPage {
         csrf: login.csrf.clone(),
         may_act: login.caller.scope >= Scope::Operator,
         frame: PageFrame::of(&request, &state, &login, "/topics").await,
+        done: (done == "deleted").then_some("The retained message is deleted."),
+        mistake,
         is_topic,
-        subscribers,
+        subscribers: found.subscribers,
         where_link: format!("/where?topic={}", segment(&filter)),
-        retained: found.messages.iter().map(RetainedRow::of).collect(),
-        more: !found.is_complete,
+        retained: found.retained,
+        more: found.more,
         filter,
-    }))
+    };
+    Ok(render_form(&page, is_mistaken))
+}
+
+/// What the page shows of a filter.
+#[derive(Default)]
+struct Found {
+    subscribers: Option<SubscriberList>,
+    retained: Vec<RetainedRow>,
+    more: bool,
+}
+
+/// # Errors
+/// The filter is none, or a shard does not answer.
+async fn find(state: &State, filter: &str, is_topic: bool) -> Result<Found, Failed> {
+    let observer = state.running()?;
+    let subscribers = match (filter, is_topic) {
+        ("", _) => None,
+        (topic, true) => Some(SubscriberList::of(&receivers(state, observer, topic).await?)),
+        (filter, false) => Some(SubscriberList::of(&subscribers(state, observer, filter).await?)),
+    };
+    let found = find_retained(observer, topics_of(filter), RETAINED)?;
+    let retained = found.messages.iter().map(RetainedRow::of).collect();
+    Ok(Found { subscribers, retained, more: !found.is_complete })
 }
 
 /// Returns the filter of the topics that a filter is about: without the name of a shared group.
@@ -123,9 +151,23 @@ impl RetainedRow {
     }
 }
 
-/// Deletes a retained message, and goes back to the page.
+/// Deletes a retained message, once the operator has confirmed it, and goes back to the page.
 pub(super) async fn delete(request: HttpRequest, state: State, form: web::Form<DeleteForm>) -> PageResult {
     let login = login_of_form(&request, &state, &form.csrf)?;
+    let back = format!("/topics?filter={}", segment(&form.filter));
+    if !is_confirmed(&form.confirm) {
+        permit(&login.caller, Scope::Operator)?;
+        let DeleteForm { topic, filter, .. } = form.into_inner();
+        let question = Question {
+            title: format!("Delete the retained message of {}?", shown(&topic)),
+            text: "Clients that subscribe from now on do not get it. Subscribers are not told.",
+            action: "/topics/delete".to_owned(),
+            fields: vec![("topic", topic), ("filter", filter)],
+            button: "Delete",
+            back,
+        };
+        return Ok(ask(&request, &state, &login, ("/topics", question)).await);
+    }
     delete_retained(&state, &login.caller, &form.topic, "").await?;
-    Ok(see(&format!("/topics?filter={}", segment(&form.filter))))
+    Ok(see(&format!("{back}&done=deleted")))
 }

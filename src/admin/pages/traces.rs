@@ -2,16 +2,17 @@
 
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
-use super::page::{PageResult, render};
+use super::page::{PageResult, render, render_form};
 use super::views::{clock_time, count, in_sentence, link_of, long, shown};
 use crate::admin::access::Scope;
 use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
+use crate::admin::logins::LoggedIn;
 use crate::admin::payloads::PayloadPermit;
 use crate::admin::request::{permit, read_query};
 use crate::admin::state::State;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
-use actix_web::{HttpRequest, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 use serde_json::Value;
@@ -60,6 +61,7 @@ struct StepsAsked {
 struct TracesPage {
     frame: PageFrame,
     csrf: String,
+    mistake: Option<String>,
     form: TracesForm,
     /// True if a trace may have payloads.
     may_see: bool,
@@ -110,14 +112,28 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     permit(&login.caller, Scope::Operator)?;
     let form = read_query(&request)?;
+    Ok(traces(&request, &state, &login, form, None).await)
+}
+
+async fn traces(
+    request: &HttpRequest,
+    state: &State,
+    login: &LoggedIn,
+    form: TracesForm,
+    mistake: Option<String>,
+) -> HttpResponse {
     let listed = state.traces().list();
-    Ok(render(&TracesPage {
+    let is_mistaken = mistake.is_some();
+    let frame = PageFrame::of(request, state, login, "/traces").await;
+    let page = TracesPage {
         csrf: login.csrf.clone(),
-        frame: PageFrame::of(&request, &state, &login, "/traces").await,
+        frame,
+        mistake,
         form,
-        may_see: PayloadPermit::of(&state, &login.caller).is_ok(),
+        may_see: PayloadPermit::of(state, &login.caller).is_ok(),
         traces: items(&listed["traces"]).rev().map(TraceRow::of).collect(),
-    }))
+    };
+    render_form(&page, is_mistaken)
 }
 
 /// Begins a trace, and shows it.
@@ -130,8 +146,14 @@ pub(super) async fn begin(request: HttpRequest, state: State, form: web::Form<Be
         lasts: (!form.lasts.is_empty()).then(|| form.lasts.clone()),
         payload: form.payload,
     };
-    let number = begin_trace(&state, &login.caller, wish, "").await?;
-    Ok(see(&format!("/traces/{number}")))
+    match begin_trace(&state, &login.caller, wish, "").await {
+        Ok(number) => Ok(see(&format!("/traces/{number}"))),
+        Err(Failed::Parameter(mistake)) => {
+            let form = TracesForm { client: form.client.to_string(), topic: form.topic.to_string() };
+            Ok(traces(&request, &state, &login, form, Some(mistake)).await)
+        }
+        Err(other) => Err(other.into()),
+    }
 }
 
 /// Shows the steps of a trace.

@@ -11,7 +11,8 @@ use crate::session::outbound::stall::Stall;
 use crate::shard::observe::query::SessionSummary;
 use crate::shard::observe::unfinished::UnfinishedMessage;
 use crate::time::Instant;
-use std::time::Duration;
+
+pub(super) use crate::time::duration::{long, seconds};
 
 /// Characters of a client identifier that a page shows. The shards cut topics and filters there,
 /// too.
@@ -40,6 +41,8 @@ pub(super) struct ClientView {
 
 /// An unfinished message.
 pub(super) struct MessageRow {
+    /// Its name, as `homing ctl` shows it; empty for none.
+    pub(super) name: String,
     /// Its name, for the form; `None` if nothing can be done with it.
     pub(super) mid: Option<String>,
     pub(super) packet_id: String,
@@ -82,6 +85,7 @@ impl MessageRow {
         let message = row.message.as_ref();
         let without = if row.packet_id.is_some() { "(PUBREL)" } else { "(in the store)" };
         MessageRow {
+            name: mid.clone().unwrap_or_default(),
             // Its receiver has the message of a PUBREL.
             mid: mid.filter(|_| message.is_some() || row.packet_id.is_none()),
             packet_id: row.packet_id.map(|id| id.get().to_string()).unwrap_or_default(),
@@ -115,31 +119,6 @@ pub(super) fn sentence(stall: &Stall) -> String {
 /// Returns the time from now, or nothing for never.
 pub(super) fn until(then: Instant) -> String {
     if then.is_never() { String::new() } else { format!("in {}", seconds(then.since(clock::now()))) }
-}
-
-/// Returns a duration for people: tenths of seconds below a minute, else the two largest units.
-pub(super) fn seconds(duration: Duration) -> String {
-    if duration < Duration::from_mins(1) {
-        format!("{:.1} s", duration.as_secs_f64())
-    } else {
-        long(duration)
-    }
-}
-
-/// Returns a duration in its two largest units, such as `3 d 4 h`.
-pub(super) fn long(duration: Duration) -> String {
-    let secs = duration.as_secs();
-    let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
-    let first = units.iter().position(|(size, _)| secs >= *size).unwrap_or(units.len() - 1);
-    let mut left = secs;
-    let mut parts = Vec::new();
-    for (size, name) in units.into_iter().skip(first).take(2) {
-        if left >= size || parts.is_empty() {
-            parts.push(format!("{} {name}", left / size));
-        }
-        left %= size;
-    }
-    parts.join(" ")
 }
 
 /// Returns a number with a comma behind each third digit.
@@ -218,12 +197,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_bytes_and_durations_are_short_and_exact_enough() {
+    fn numbers_and_bytes_are_short_and_exact_enough() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0, 1_023, 1_536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
-        let text = |secs| long(Duration::from_secs(secs));
-        assert_eq!([0, 59, 60, 3_661, 270_000].map(text), ["0 s", "59 s", "1 min", "1 h 1 min", "3 d 3 h"]);
-        assert_eq!(seconds(Duration::from_millis(11_240)), "11.2 s");
     }
 
     #[test]

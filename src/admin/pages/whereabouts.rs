@@ -3,7 +3,7 @@
 use super::entry::login_of;
 use super::frame::PageFrame;
 use super::letters::LetterRow;
-use super::page::{PageResult, render};
+use super::page::{PageResult, or_mistake, render_form};
 use super::subscribers::SubscriberList;
 use super::views::{in_sentence, link_of, seconds, shown};
 use crate::admin::access::Scope;
@@ -32,6 +32,7 @@ struct WherePage {
     frame: PageFrame,
     csrf: String,
     may_act: bool,
+    mistake: Option<String>,
     form: WhereForm,
     /// `None` if nothing was asked.
     found: Option<WhereAnswer>,
@@ -86,17 +87,18 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let given = |text: &str| (!text.is_empty()).then(|| text.into());
     let (topic, publisher, receiver) = (given(&form.topic), given(&form.publisher), given(&form.receiver));
     let wanted = Wanted { topic, publisher, receiver };
-    let found = if wanted == Wanted::default() {
-        None
-    } else {
-        let found = whereabouts(&state, &wanted).await?;
+    let found =
+        if wanted == Wanted::default() { Ok(None) } else { whereabouts(&state, &wanted).await.map(Some) };
+    let (found, mistake) = or_mistake(found, || None)?;
+    let is_mistaken = mistake.is_some();
+    let found = found.map(|found| {
         let subscribers = SubscriberList::of(&found.receivers);
         let verdicts = found.verdicts.iter().map(|verdict| in_sentence(verdict)).collect();
         let letters = found.letters.iter().map(|letter| LetterRow::of(letter)).collect();
         let traced = found.traced.iter().map(TracedRow::of).collect();
-        Some(WhereAnswer { verdicts, letters, traced, subscribers })
-    };
+        WhereAnswer { verdicts, letters, traced, subscribers }
+    });
     let frame = PageFrame::of(&request, &state, &login, "/where").await;
     let (csrf, may_act) = (login.csrf.clone(), login.caller.scope >= Scope::Operator);
-    Ok(render(&WherePage { frame, csrf, may_act, form, found }))
+    Ok(render_form(&WherePage { frame, csrf, may_act, mistake, form, found }, is_mistaken))
 }

@@ -12,6 +12,7 @@ use crate::shard::observe::trace::StepKind;
 use crate::shard::observe::wait_reason::WaitReason;
 use crate::shard::observe::whereabouts::{FoundMessage, MatchedSession, Wanted};
 use crate::time::Instant;
+use crate::time::duration::seconds;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ pub(super) fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
     out.extend(all.names.iter().skip(subscribed).filter_map(verdict));
     for DelayedRow { place, message, .. } in &found.elsewhere.delayed {
         out.push(match until(now, place.due).filter(|_| place.due > now) {
-            Some(seconds) => format!("{}  delayed: published in {seconds:.1} s", message.topic),
+            Some(_) => format!("{}  delayed: published in {}", message.topic, seconds(place.due.since(now))),
             None => format!("{}  overdue: it should be published now, and the broker is late", message.topic),
         });
     }

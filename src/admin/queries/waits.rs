@@ -4,6 +4,7 @@ use crate::clock;
 use crate::session::outbound::stall::StallCause;
 use crate::shard::observe::wait_reason::{SentPacket, WaitReason};
 use crate::time::Instant;
+use crate::time::duration::seconds;
 
 /// Returns the seconds until a time, or null for never.
 pub(crate) fn until(now: Instant, then: Instant) -> Option<f64> {
@@ -12,9 +13,9 @@ pub(crate) fn until(now: Instant, then: Instant) -> Option<f64> {
 
 /// Returns what ends a wait, for people.
 pub(crate) fn ends_with(wait: &WaitReason) -> String {
-    let within = |then| match until(clock::now(), then) {
-        Some(seconds) => format!(" in {seconds:.1} s"),
-        None => String::new(),
+    let within = |then: Instant| match then.is_never() {
+        true => String::new(),
+        false => format!(" in {}", seconds(then.since(clock::now()))),
     };
     match wait {
         WaitReason::ReceiverAway(ends) if ends.is_never() => "the client returns".to_owned(),
@@ -22,11 +23,8 @@ pub(crate) fn ends_with(wait: &WaitReason) -> String {
             format!("the client returns; its session ends{}, and the message is dropped then", within(*ends))
         }
         WaitReason::WindowFull(Some((packet_id, age))) => {
-            let age = age.as_secs_f64();
-            format!(
-                "an acknowledgement; packet {} is the oldest without one, for {age:.1} s",
-                packet_id.get()
-            )
+            let (id, age) = (packet_id.get(), seconds(*age));
+            format!("an acknowledgement; packet {id} is the oldest without one, for {age}")
         }
         WaitReason::WindowFull(None) => "an acknowledgement".to_owned(),
         WaitReason::Behind(0) => "the next turn of the broker".to_owned(),
@@ -50,12 +48,13 @@ pub(crate) fn ends_with(wait: &WaitReason) -> String {
 }
 
 fn next_step(sent: &SentPacket) -> String {
-    let Some(seconds) = until(clock::now(), sent.due) else {
+    if sent.due.is_never() {
         return "Nothing is done about it before the client returns.".to_owned();
-    };
+    }
+    let due = seconds(sent.due.since(clock::now()));
     if sent.cause == StallCause::Application {
-        format!("Next: {} in {seconds:.1} s.", sent.then.name())
+        format!("Next: {} in {due}.", sent.then.name())
     } else {
-        format!("Next look in {seconds:.1} s.")
+        format!("Next look in {due}.")
     }
 }

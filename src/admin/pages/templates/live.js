@@ -43,7 +43,7 @@ function open() {
     // A browser does not say why a stream was refused.
     fetch('/login/state').then(
       (answer) => {
-        if (answer.status === 401) return say('Your login has ended, or the broker was restarted.', '/login')
+        if (answer.status === 401) return say('Your login has ended, or the broker was restarted.', `/login?to=${encodeURIComponent(location.pathname + location.search)}`)
         say('The broker is busy or starting. This page shows its last state.')
         again = setTimeout(open, 3000)
       },

@@ -1,0 +1,51 @@
+//! The page that asks before something is lost.
+
+use super::frame::PageFrame;
+use super::page::render;
+use crate::admin::logins::LoggedIn;
+use crate::admin::state::State;
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+
+/// The value of the field `confirm` in the form of the page.
+const CONFIRMED: &str = "yes";
+
+/// A question before something is lost.
+pub(super) struct Question {
+    pub(super) title: String,
+    pub(super) text: &'static str,
+    /// The path of the form, and its fields.
+    pub(super) action: String,
+    pub(super) fields: Vec<(&'static str, String)>,
+    /// The words of the button.
+    pub(super) button: &'static str,
+    /// The page to go back to.
+    pub(super) back: String,
+}
+
+#[derive(Template)]
+#[template(path = "confirm.html", config = "src/admin/askama.toml")]
+struct ConfirmPage {
+    frame: PageFrame,
+    csrf: String,
+    confirmed: &'static str,
+    question: Question,
+}
+
+/// Returns true if the form of the page was sent.
+pub(super) fn is_confirmed(confirm: &str) -> bool {
+    confirm == CONFIRMED
+}
+
+/// Returns the page. `place` is its place in the navigation.
+pub(super) async fn ask(
+    request: &HttpRequest,
+    state: &State,
+    login: &LoggedIn,
+    (place, question): (&'static str, Question),
+) -> HttpResponse {
+    let frame = PageFrame::of(request, state, login, place).await;
+    // The path of a form has no page to go back to.
+    let frame = PageFrame { here: question.back.clone(), ..frame };
+    render(&ConfirmPage { frame, csrf: login.csrf.clone(), confirmed: CONFIRMED, question })
+}

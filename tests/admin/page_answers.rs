@@ -1,0 +1,154 @@
+//! What a page says after a form: the answer of an action, a question before something is lost, the
+//! form again beside its mistake, and the page that was asked for before the login.
+
+use crate::api::Administered;
+use crate::messages::messages;
+use crate::pages::{csrf, get, log_in, post};
+use crate::support::property::Property;
+use crate::support::{Connect, Message, RawClient, Version};
+
+/// Returns where an answer leads.
+fn location(answer: &str) -> &str {
+    let (_, rest) = answer.split_once("location: ").expect("a place");
+    rest.lines().next().expect("a line")
+}
+
+#[test]
+fn a_login_leads_to_the_page_that_was_asked_for_and_to_no_other_site() {
+    let broker = Administered::start();
+    let (_, answer) = get(&broker, "/clients?prefix=a%2Fb&state=away", "");
+    let login = location(&answer);
+    assert_eq!(login, "/login?to=%2Fclients%3Fprefix%3Da%252Fb%26state%3Daway");
+    let (_, page) = get(&broker, login, "");
+    let hidden = r#"name="to" value="/clients?prefix=a%2Fb&#38;state=away""#;
+    assert_eq!(page.matches(hidden).count(), 2, "both forms lead there: {page}");
+    let log_in = |to: &str| {
+        let (status, answer) = post(&broker, "/login", "", &format!("token={}&to={to}", broker.viewer));
+        assert_eq!(status, 303, "{answer}");
+        location(&answer).to_owned()
+    };
+    assert_eq!(log_in("%2Fclients%3Fprefix%3Da"), "/clients?prefix=a");
+    for other in ["%2F%2Fevil", "https%3A%2F%2Fevil", "%2F%5Cevil", "evil", "%2F%09%2Fevil", ""] {
+        assert_eq!(log_in(other), "/", "{other}");
+        assert!(!get(&broker, &format!("/login?to={other}"), "").1.contains("evil"), "{other}");
+    }
+    broker.add_user("ann", "viewer");
+    let (_, answer) = post(&broker, "/login", "", "user=ann&password=sesame&to=%2Fwheel");
+    assert_eq!(location(&answer), "/wheel");
+    let (_, page) = post(&broker, "/login", "", "token=hmg_wrong&to=%2Fwheel");
+    assert!(page.contains(r#"name="to" value="/wheel""#), "a failed login keeps it: {page}");
+}
+
+#[test]
+fn a_redelivery_says_on_its_page_what_was_done() {
+    let broker = Administered::start();
+    let mut pump = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V311, "pump"));
+    pump.subscribe(&[("pumps/#", 1)]);
+    broker.publish("pumps/1", &["on"], 1);
+    pump.expect_publish();
+    let cookie = log_in(&broker, &broker.operator);
+    let (_, page) = get(&broker, "/clients/pump", &cookie);
+    let form = |by: &str| format!("csrf={}&by={by}", csrf(&page));
+    let said = |by: &str| {
+        let (status, answer) = post(&broker, "/clients/pump/redeliver", &cookie, &form(by));
+        assert_eq!(status, 303, "{answer}");
+        get(&broker, location(&answer), &cookie).1
+    };
+    let sent = said("resend");
+    assert!(sent.contains(r#"<p role="status" class="good">1 packets were sent again.</p>"#), "{sent}");
+    assert!(pump.expect_publish().dup);
+    let closed = said("disconnect");
+    assert!(closed.contains(r#"<p role="status" class="good">The client is disconnected. "#), "{closed}");
+    // The client is away now: the page says so beside the forms.
+    let (status, refused) = post(&broker, "/clients/pump/redeliver", &cookie, &form("resend"));
+    assert_eq!(status, 409, "{refused}");
+    assert!(refused.contains("the client is away") && refused.contains("End the session"), "{refused}");
+    // A link cannot make the page say anything else.
+    let (_, page) = get(&broker, "/clients/pump?done=%3Cb%3Ehacked", &cookie);
+    assert!(!page.contains("hacked") && !page.contains("class=\"good\""), "{page}");
+}
+
+#[test]
+fn the_tables_of_messages_have_the_names_that_ctl_shows() {
+    let broker = Administered::start_with(&["--ephemeral", "--set", "limits.in_flight=1"]);
+    let _pump = broker.stuck_client("pump");
+    broker.publish("pumps/2", &["1", "2"], 1);
+    let cookie = log_in(&broker, &broker.viewer);
+    let (_, page) = get(&broker, "/clients/pump", &cookie);
+    for part in ["inflight", "queue"] {
+        for row in messages(&broker, part, "pump") {
+            let cell = format!(r#"data-label="message">{}</td>"#, row["mid"].as_str().expect("a name"));
+            assert!(page.contains(&cell), "{cell} in {page}");
+        }
+    }
+}
+
+#[test]
+fn a_delete_asks_before_anything_is_lost() {
+    let broker = Administered::start();
+    crate::dead_letters::park(&broker, "pump", &["1"]);
+    let mut app = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));
+    app.deliver(&Message::new("lamps/1", "on").qos(1).retained());
+    let letter = crate::dead_letters::letters(&broker, &[]).remove(0);
+    let path = format!("/dead-letters/{}/delete", letter["id"].as_str().expect("an id"));
+    let viewer = log_in(&broker, &broker.viewer);
+    let (_, page) = get(&broker, "/", &viewer);
+    let forbidden = format!("csrf={}&topic=lamps%2F1", csrf(&page));
+    let cookie = log_in(&broker, &broker.operator);
+    let (_, page) = get(&broker, "/topics", &cookie);
+    for (path, fields, question) in [
+        (path.as_str(), "note=old", "Delete the dead letter of pump on pumps/1?"),
+        ("/topics/delete", "topic=lamps%2F1&filter=lamps%2F%23", "Delete the retained message of lamps/1?"),
+    ] {
+        assert_eq!(post(&broker, path, &viewer, &forbidden).0, 403, "{path}");
+        let form = format!("csrf={}&{fields}", csrf(&page));
+        let (status, asked) = post(&broker, path, &cookie, &form);
+        assert!(status == 200 && asked.contains(question) && asked.contains("Go back"), "{asked}");
+        let left = (crate::dead_letters::letters(&broker, &[]).len(), broker.ctl(&["retained", "lamps/#"]).1);
+        assert!(left.1.contains("lamps/1"), "{left:?}");
+        let (status, answer) = post(&broker, path, &cookie, &format!("{form}&confirm=yes"));
+        assert_eq!(status, 303, "{answer}");
+        let (_, after) = get(&broker, location(&answer), &cookie);
+        assert!(after.contains(" is deleted.</p>"), "{after}");
+    }
+    assert_eq!(crate::dead_letters::letters(&broker, &[]).len(), 0);
+    assert!(!broker.ctl(&["retained", "lamps/#"]).1.contains("lamps/1"));
+}
+
+#[test]
+fn a_form_with_a_mistake_is_shown_again_beside_it() {
+    let broker = Administered::start();
+    let _pump = broker.stuck_client("pump");
+    let cookie = log_in(&broker, &broker.operator);
+    for (path, written) in [
+        ("/clients?min_unacked_age=soon&prefix=pu", r#"value="soon""#),
+        ("/clients?min_queued=many&prefix=pu", r#"value="many""#),
+        ("/topics?filter=a%2F%23%2Fb", r#"value="a/#/b""#),
+        ("/dead-letters?topic=a%2F%23%2Fb", r#"value="a/#/b""#),
+    ] {
+        let (status, page) = get(&broker, path, &cookie);
+        assert!(status == 400 && page.contains(written), "{path}: {page}");
+        assert!(page.contains(r#"role="alert" class="problem alert""#) && page.contains("<form"), "{page}");
+    }
+    let (_, page) = get(&broker, "/traces", &cookie);
+    let csrf = csrf(&page);
+    let (status, page) = post(&broker, "/traces", &cookie, &format!("csrf={csrf}&topic=a%2F%23%2Fb"));
+    assert!(status == 400 && page.contains(r#"value="a/#/b""#), "{page}");
+    let (status, page) = post(&broker, "/clients/pump/end", &cookie, &format!("csrf={csrf}&confirm=pum"));
+    assert!(status == 409 && page.contains("write it again") && page.contains("End the session"), "{page}");
+    let theme = r#"name="back" value="/clients/pump""#;
+    assert!(page.contains(theme), "the switch of the colours leads to the page: {page}");
+}
+
+#[test]
+fn a_long_time_is_shown_in_its_two_largest_units() {
+    let broker = Administered::start();
+    let connect = Connect::new(Version::V5, "pump").clean(false).with(Property::SessionExpiry(604_800));
+    let mut pump = RawClient::connect(broker.mqtt, &connect);
+    pump.subscribe(&[("pumps/#", 1)]);
+    pump.vanish();
+    broker.await_away("pump");
+    broker.publish("pumps/1", &["on"], 1);
+    let text = broker.ctl(&["queue", "pump"]).1;
+    assert!(text.contains("its session ends in 6 d 23 h"), "{text}");
+}
