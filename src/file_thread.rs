@@ -4,6 +4,8 @@
 //! ever. No thread that serves clients or operators waits for one. The threads are never joined, so
 //! a read that hangs holds up no stop of the process either.
 
+use crate::clock;
+use crate::time::Instant;
 use std::any::Any;
 use std::cell::RefCell;
 use std::io;
@@ -23,9 +25,33 @@ thread_local! {
 pub struct FileThread {
     /// At most 15 bytes, because the kernel keeps no more.
     name: &'static str,
-    /// The time that a caller waits.
-    limit: Duration,
+    limits: ReadLimits,
     reading: Arc<Mutex<Reading>>,
+}
+
+/// The time that a caller waits.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadLimits {
+    /// For one operation on a file. Longer, and its disk hangs.
+    pub operation: Duration,
+    /// For the whole read. The rules of a million users are compiled for seconds on a busy machine.
+    pub whole: Duration,
+}
+
+impl ReadLimits {
+    /// Returns one limit for an operation and for the whole read.
+    pub const fn both(limit: Duration) -> ReadLimits {
+        ReadLimits { operation: limit, whole: limit }
+    }
+
+    /// Returns the time until the next look at a read, or the limit that it has passed.
+    fn left(self, of_operation: Duration, of_whole: Duration) -> Result<Duration, Duration> {
+        if of_operation >= self.operation {
+            return Err(self.operation);
+        }
+        let left = self.whole.saturating_sub(of_whole);
+        if left.is_zero() { Err(self.whole) } else { Ok(left.min(self.operation - of_operation)) }
+    }
 }
 
 /// The read that is under way, if there is one.
@@ -34,6 +60,8 @@ struct Reading {
     is_under_way: bool,
     /// The file that was opened last; empty if none was.
     file: PathBuf,
+    /// The begin of the operation on it; `None` if it is done.
+    since: Option<Instant>,
 }
 
 /// The reason why there is no result.
@@ -51,9 +79,9 @@ pub enum NotRead {
 }
 
 impl FileThread {
-    /// Returns readers that wait `limit` for each read. `name` is that of their thread.
-    pub fn new(name: &'static str, limit: Duration) -> FileThread {
-        FileThread { name, limit, reading: Arc::default() }
+    /// Returns readers with a thread of this name.
+    pub fn new(name: &'static str, limits: ReadLimits) -> FileThread {
+        FileThread { name, limits, reading: Arc::default() }
     }
 
     /// Runs `read` on a thread, and returns its result. The system's file operations in it are to be
@@ -78,20 +106,58 @@ impl FileThread {
             drop(done.send(result));
         };
         Builder::new().name(self.name.to_owned()).spawn(work).map_err(NotRead::NoThread)?;
-        match tokio::time::timeout(self.limit, result).await {
-            Ok(Ok(result)) => Ok(result),
-            Ok(Err(_)) => Err(NotRead::NoThread(io::Error::other("it ended without a result"))),
-            Err(_) => Err(NotRead::Late(lock(&self.reading).file.clone(), self.limit)),
+        self.wait(result).await
+    }
+
+    /// Waits for a result within the limits.
+    ///
+    /// # Errors
+    /// A limit passed, or the thread ended without a result.
+    async fn wait<T>(&self, mut result: oneshot::Receiver<T>) -> Result<T, NotRead> {
+        let began = clock::now();
+        let mut wait = self.limits.operation.min(self.limits.whole);
+        loop {
+            match tokio::time::timeout(wait, &mut result).await {
+                Ok(Ok(result)) => return Ok(result),
+                Ok(Err(_)) => return Err(NotRead::NoThread(io::Error::other("it ended without a result"))),
+                Err(_) => {}
+            }
+            let (reading, now) = (lock(&self.reading), clock::now());
+            let of_operation = reading.since.map_or(Duration::ZERO, |since| now.since(since));
+            wait = self
+                .limits
+                .left(of_operation, now.since(began))
+                .map_err(|limit| NotRead::Late(reading.file.clone(), limit))?;
         }
     }
 }
 
-/// Notes the file that this thread is about to open or to look at, for the error of a read that
-/// hangs. Does nothing on a thread that is none of [`FileThread`].
-pub fn opens(file: &Path) {
+/// Notes the file that this thread is about to open or to look at, until the value is dropped: for
+/// the limit, and for the error of a read that hangs. Does nothing on a thread that is none of
+/// [`FileThread`].
+pub fn opens(file: &Path) -> OpenedFile {
+    note(|reading| {
+        file.clone_into(&mut reading.file);
+        reading.since = Some(clock::now());
+    });
+    OpenedFile(())
+}
+
+/// An operation on a file.
+#[must_use]
+#[derive(Debug)]
+pub struct OpenedFile(());
+
+impl Drop for OpenedFile {
+    fn drop(&mut self) {
+        note(|reading| reading.since = None);
+    }
+}
+
+fn note(change: impl FnOnce(&mut Reading)) {
     NOTED.with_borrow(|noted| {
         if let Some(reading) = noted {
-            file.clone_into(&mut lock(reading).file);
+            change(&mut lock(reading));
         }
     });
 }
@@ -109,7 +175,7 @@ impl Place {
         if one.is_under_way {
             return Err(one.file.clone());
         }
-        *one = Reading { is_under_way: true, file: PathBuf::new() };
+        *one = Reading { is_under_way: true, ..Reading::default() };
         drop(one);
         Ok(Place(Arc::clone(reading)))
     }
@@ -163,6 +229,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    const LONG: ReadLimits = ReadLimits::both(Duration::from_secs(10));
+
     fn wait<T>(work: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.expect("an event loop").block_on(work)
@@ -170,11 +238,12 @@ mod tests {
 
     #[test]
     fn a_read_that_hangs_is_refused_with_its_file_and_keeps_the_only_place_until_it_ends() {
-        let files = FileThread::new("homing-test", Duration::from_millis(20));
+        let files =
+            FileThread::new("homing-test", ReadLimits { operation: Duration::from_millis(20), ..LONG });
         let (release, hangs) = mpsc::channel::<()>();
         let (ends, ended) = mpsc::channel::<()>();
         let read = move || {
-            opens(Path::new("/net/acl"));
+            let _opened = opens(Path::new("/net/acl"));
             let _ends = ends;
             let _ = hangs.recv();
         };
@@ -192,8 +261,26 @@ mod tests {
     }
 
     #[test]
+    fn a_read_that_computes_has_more_time_than_an_operation_that_hangs() {
+        let limits = ReadLimits { operation: Duration::from_secs(5), whole: Duration::from_secs(60) };
+        let left = |of_operation, of_whole| {
+            let left = limits.left(Duration::from_secs(of_operation), Duration::from_secs(of_whole));
+            left.map(|left| left.as_secs()).map_err(|limit| limit.as_secs())
+        };
+        assert_eq!([left(0, 5), left(2, 30), left(0, 58)], [Ok(5), Ok(3), Ok(2)]);
+        assert_eq!([left(5, 5), left(0, 60)], [Err(5), Err(60)]);
+        let file = || drop(opens(Path::new("/net/acl")));
+        let limits = ReadLimits { operation: Duration::from_millis(1), ..LONG };
+        let compiles = move || {
+            file();
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(wait(FileThread::new("homing-test", limits).run(compiles)).is_ok());
+    }
+
+    #[test]
     fn a_read_that_panics_gives_its_place_back() {
-        let files = FileThread::new("homing-test", Duration::from_secs(10));
+        let files = FileThread::new("homing-test", LONG);
         let panics = wait(files.run(|| panic!("as the test wants")));
         assert!(matches!(panics, Err(NotRead::NoThread(_))), "{panics:?}");
         assert_eq!(wait(files.run(|| 1)).ok(), Some(1));

@@ -19,7 +19,7 @@ use super::traces::Traces;
 use super::wheel::LastWheel;
 use crate::broker::observer::Observer;
 use crate::clock;
-use crate::file_thread::{FileThread, NotRead};
+use crate::file_thread::{FileThread, NotRead, ReadLimits};
 use crate::finding::Finding;
 use actix_web::web::Data;
 use arc_swap::ArcSwap;
@@ -128,7 +128,7 @@ impl AdminState {
         AdminState {
             observer: OnceLock::new(),
             examination: OnceLock::new(),
-            examining: FileThread::new("homing-doctor", EXAMINATION),
+            examining: FileThread::new("homing-doctor", ReadLimits::both(EXAMINATION)),
             bound,
             scheme,
             terms: ArcSwap::from_pointee(terms),

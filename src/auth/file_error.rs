@@ -52,7 +52,7 @@ impl FileError {
     /// # Errors
     /// The system refuses the file.
     pub fn read(file: &Path) -> Result<Vec<u8>, FileError> {
-        file_thread::opens(file);
+        let _opened = file_thread::opens(file);
         std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))
     }
 

@@ -51,7 +51,7 @@ impl FileWatch {
 }
 
 fn stamp(file: &Path) -> Option<FileStamp> {
-    file_thread::opens(file);
+    let _opened = file_thread::opens(file);
     let found = fs::metadata(file).ok()?;
     Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }

@@ -16,7 +16,7 @@ use super::shard_actor::ShardActor;
 use crate::config::{
     Config, KeyChange, KeyInForce, KeySources, ListenerChange, Loaded, Refusal, ReloadEffect, Shadowed,
 };
-use crate::file_thread::{self, FileThread, NotRead};
+use crate::file_thread::{self, FileThread, NotRead, ReadLimits};
 use crate::log::level;
 use crate::service;
 use crate::shard::SharedState;
@@ -30,9 +30,9 @@ use tracing::{info, warn};
 /// Reads all layers of the configuration as at the start.
 pub type ConfigReader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
 
-/// Time for the configuration, and again for the files that it names. Within it, rules and passwords
-/// of a million users are read from a healthy disk.
-pub(super) const READ: Duration = Duration::from_secs(5);
+/// Time for the configuration, and again for the files that it names.
+pub(super) const READ: ReadLimits =
+    ReadLimits { operation: Duration::from_secs(5), whole: Duration::from_secs(60) };
 
 /// Time for all shards to take the new settings. A shard that is late takes them later.
 const SWAP: Duration = Duration::from_secs(5);

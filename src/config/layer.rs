@@ -42,8 +42,10 @@ impl Layer {
     }
 
     pub(super) fn from_file(path: &Path) -> Result<Layer, Problem> {
-        file_thread::opens(path);
-        match std::fs::read_to_string(path) {
+        let opened = file_thread::opens(path);
+        let read = std::fs::read_to_string(path);
+        drop(opened);
+        match read {
             Ok(text) => Layer::from_text(path, &text),
             Err(cause) => Err(Problem::Unreadable { file: path.to_owned(), cause }),
         }

@@ -74,7 +74,7 @@ impl Sources {
     /// file whose existence cannot be checked counts as existing, so that the operator sees why.
     pub fn first_file_of(self, candidates: &[&str]) -> Sources {
         let exists = |path: &&&str| {
-            file_thread::opens(Path::new(path));
+            let _opened = file_thread::opens(Path::new(path));
             Path::new(path).try_exists().unwrap_or(true)
         };
         match candidates.iter().find(exists) {

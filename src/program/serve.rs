@@ -129,7 +129,7 @@ fn write_addresses(file: &Path, listeners: &[OpenListener]) {
         ListenerAddress::Unix(_) => None,
     });
     let addresses: String = plain.chain(others).map(|address| format!("{address}\n")).collect();
-    file_thread::opens(file);
+    let _opened = file_thread::opens(file);
     if let Err(error) = std::fs::write(file, addresses) {
         let file = file.display();
         tracing::warn!(event = "broker.addresses_file_failed", %file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");

@@ -3,7 +3,7 @@
 use super::Credentials;
 use crate::auth::file_error::FileError;
 use crate::auth::file_watch::FileWatch;
-use crate::file_thread::{FileThread, NotRead};
+use crate::file_thread::{FileThread, NotRead, ReadLimits};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ struct WatchedFile {
 
 impl Default for CredentialFile {
     fn default() -> CredentialFile {
-        let looking = FileThread::new("homing-admin-cr", LOOK);
+        let looking = FileThread::new("homing-admin-cr", ReadLimits::both(LOOK));
         CredentialFile { file: Arc::default(), looking, turns: Turns::default() }
     }
 }

@@ -39,8 +39,9 @@ impl TokenKeys {
     /// # Errors
     /// The file cannot be read, or has mistakes: all of them, each with the number of its key.
     pub fn load(file: &Path) -> Result<TokenKeys, FileError> {
-        file_thread::opens(file);
+        let opened = file_thread::opens(file);
         let size = std::fs::metadata(file).map_err(|cause| FileError::unreadable(file, cause))?.len();
+        drop(opened);
         if size > FILE {
             return Err(FileError::whole(file, "is larger than 1 MiB: this is no JWK Set"));
         }

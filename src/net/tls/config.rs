@@ -438,7 +438,7 @@ fn list_problem(error: &VerifierBuilderError) -> String {
 pub(super) fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, TlsConfigError> {
     let unreadable = |error| at(file, FileProblem::Unreadable(error));
     let mut bytes = Zeroizing::new(Vec::new());
-    file_thread::opens(file);
+    let _opened = file_thread::opens(file);
     let opened = File::open(file).map_err(unreadable)?;
     opened.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     match bytes.len() as u64 > FILE_MAX {
