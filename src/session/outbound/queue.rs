@@ -172,7 +172,7 @@ pub struct Queue {
     expiry: ExpiryTimes,
 }
 
-/// Deliveries that are searched for expired ones at first, when a new one needs room.
+/// Deliveries that are searched for expired ones at first, at least, when a new one needs room.
 const SEARCHED: usize = 4;
 
 /// Deliveries that are moved for each one that is searched, where expired ones stand behind others.
@@ -525,7 +525,10 @@ impl Queue {
     /// Drops as many expired deliveries as a message of this size needs the room of. Returns true if
     /// the message fits then.
     pub fn make_room(&mut self, now: Instant, size: usize, limits: &QueueLimits, drops: &mut Drops) -> bool {
-        let (mut searched, mut left) = (SEARCHED, most_dropped(size));
+        if self.has_room(size, limits) {
+            return true;
+        }
+        let (mut searched, mut left) = (SEARCHED.max(self.surplus(size, limits)), most_dropped(size));
         while !self.has_room(size, limits) && size <= limits.bytes && left > 0 {
             let Some(first) = self.expiry.first_expired(now) else { break };
             drops.charge_bytes(first * size_of::<Instant>());
@@ -535,6 +538,14 @@ impl Queue {
             searched *= 2;
         }
         self.has_room(size, limits)
+    }
+
+    /// Estimates how many deliveries have to leave before a message of this size fits. All count as
+    /// equally large.
+    fn surplus(&self, size: usize, limits: &QueueLimits) -> usize {
+        let average = self.bytes / self.len().max(1);
+        let bytes = (self.bytes + size).saturating_sub(limits.bytes);
+        (self.len() + 1).saturating_sub(limits.messages).max(bytes.div_ceil(average.max(1)))
     }
 
     /// Drops the expired ones among the deliveries from the place `first` on: among `most` of them,

@@ -129,6 +129,7 @@ impl Underway {
                 peer.answer(number, ticket, needs);
             }
         }
+        life.core.turn.charge(others.len() as u32);
         for item in others {
             take_item(now, from, item, life);
         }
@@ -180,6 +181,7 @@ fn take_ticket(
 ) {
     let Some(peer) = life.core.exchange.peer(from) else { return };
     let waiters = peer.settle(number);
+    life.core.turn.charge(waiters.len() as u32);
     for waiter in waiters {
         let index = waiter.index;
         let found = not_taken.binary_search_by_key(&index, |(index, _)| *index);
