@@ -1,6 +1,7 @@
 //! The values that a key takes, in the same words in a refusal and in the documents.
 
 use super::duration;
+use super::listener::are_networks;
 use super::problem::Problem;
 use super::size::ByteSize;
 use crate::access::glob::Pattern;
@@ -45,6 +46,8 @@ pub(super) enum ValueType {
     Addresses,
     /// A list of host names without ports. The list may be empty.
     HostNames,
+    /// A list of addresses or networks. The list may be empty.
+    Networks,
     LogLevel,
     Glob,
     TopicFilter,
@@ -100,7 +103,9 @@ impl ValueRule {
                 let items = text.split(',').map(|item| Value::new(None, item.trim()));
                 Some(ValueKind::Array(items.collect()))
             }
-            ValueType::SomeOf(_) | ValueType::HostNames if !self.is_word(&Value::new(None, text)) => {
+            ValueType::SomeOf(_) | ValueType::HostNames | ValueType::Networks
+                if !self.is_word(&Value::new(None, text)) =>
+            {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 Some(ValueKind::Array(items.map(|item| Value::new(None, item)).collect()))
             }
@@ -159,6 +164,7 @@ impl ValueType {
             (ValueType::Number(low, high), ValueKind::I64(n)) => (*low..=*high).contains(&(*n as f64)),
             (ValueType::Addresses, ValueKind::Array(items)) => are_addresses(items),
             (ValueType::HostNames, ValueKind::Array(items)) => items.iter().all(is_host_name),
+            (ValueType::Networks, _) => are_networks(value),
             (ValueType::SomeOf(words), ValueKind::Array(items)) => are_words(words, items),
             (ValueType::Checked(admits, _), _) => admits(value),
             (ValueType::Tables(_, problems), _) => problems(value).is_empty(),
@@ -183,6 +189,7 @@ impl ValueType {
             ValueType::Boolean | ValueType::Integer(..) | ValueType::Number(..) => false,
             ValueType::Addresses
             | ValueType::HostNames
+            | ValueType::Networks
             | ValueType::SomeOf(_)
             | ValueType::Checked(..)
             | ValueType::Tables(..) => false,
@@ -264,6 +271,9 @@ impl fmt::Display for ValueType {
             }
             ValueType::HostNames => {
                 write!(f, "a list of host names without ports, such as [\"broker.example.com\"]")
+            }
+            ValueType::Networks => {
+                write!(f, "a list of addresses or networks, those of IPv4 in its own form: [\"10.0.0.0/8\"]")
             }
             ValueType::LogLevel => {
                 write!(

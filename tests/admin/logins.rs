@@ -154,7 +154,7 @@ fn a_login_that_cannot_be_read_names_what_would_be_right() {
 
 #[test]
 fn behind_a_trusted_proxy_the_address_is_the_one_that_the_proxy_names() {
-    let broker = Administered::start_with(&["--ephemeral", "--set", "admin.trusted_proxies=[\"127.0.0.1\"]"]);
+    let broker = Administered::start_with(&["--ephemeral", "--set", "admin.trusted_proxies=127.0.0.1"]);
     broker.add_user("ann", "admin");
     let log_in_from = |address: &str, password: &str| {
         let body = json!({ "user": "ann", "password": password }).to_string();

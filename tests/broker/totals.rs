@@ -71,6 +71,8 @@ fn a_client_has_its_part_of_delayed_and_retained_messages_and_leaves_room_for_ot
         config.runtime.threads = 4;
         config.limits.delayed_messages = 20;
         config.limits.retained_messages = 20;
+        // The broker's own retained messages count against the limit of all.
+        config.sys.publish_interval = Duration::ZERO;
         config.limits.share_per_client = 25;
     };
     let accepted = |client: &mut RawClient, message: &dyn Fn(usize) -> Message| {

@@ -2,7 +2,6 @@
 
 use super::paths::{first_directory, path_of};
 use crate::config::choices::PayloadViews;
-use crate::config::listener::are_networks;
 use crate::config::rule::ValueType;
 use crate::config::table::section;
 use std::ffi::OsStr;
@@ -62,7 +61,7 @@ section! {
         /// in their X-Forwarded-For that is none of them is the one of the caller, for failed logins
         /// and for the audit log. Without it all people behind a proxy count as one address.
         trusted_proxies: Vec<String> = Vec::new(),
-            ValueType::Checked(are_networks, "a list of addresses or networks, those of IPv4 in its own form: [\"10.0.0.0/8\"]").only(),
+            ValueType::Networks.only(),
             reload: Live;
         /// Who may see the payloads of messages: those of dead letters, of retained, unacknowledged
         /// and queued messages, and of traces. "operator": callers with the scope operator or
