@@ -142,7 +142,11 @@ fn a_message_above_message_size_limit_is_dropped_and_its_client_stays() {
     for version in [V311, V5] {
         for qos in [0, 1, 2] {
             for (payload, delivered) in [(LIMIT, true), (LIMIT + 1, false)] {
-                let theirs = delivery(mosquitto.address, version, qos, payload);
+                let theirs = match (version, qos, delivered) {
+                    // mosquitto 2.0.11 answers 0x95, which PUBACK and PUBREC do not have.
+                    (V5, 1 | 2, false) => (false, true),
+                    _ => delivery(mosquitto.address, version, qos, payload),
+                };
                 let ours = delivery(addresses[0], version, qos, payload);
                 assert_eq!(ours, theirs, "{version:?} QoS {qos}, {payload} B");
                 assert_eq!(ours.0, delivered, "{version:?} QoS {qos}, {payload} B");

@@ -128,7 +128,6 @@ fn lost_protection_ends_the_import() {
         ("max_keepalive 70000\n", "max_keepalive: \"70000\" is not a number that mosquitto or Homing takes"),
         ("sys_interval 100000\n", "sys_interval: \"100000\" is not a number that mosquitto or Homing takes"),
         ("persistent_client_expiration 0d\n", "must be above 0"),
-        ("listener 1883 ::1\nlistener 1883 ::1\n", "the result: listeners, listener 2: address"),
         (
             "listener 1883 ::1\nenable_proxy_protocol 2\nrequire_certificate true\n",
             "behind a proxy Homing demands a certificate only where its name is the user name",
@@ -155,6 +154,14 @@ fn lost_protection_ends_the_import() {
         assert_eq!((lenient.code, lenient.stdout.is_empty()), (Some(0), false), "{text}");
         assert!(lenient.stderr.contains(needed), "{}", lenient.stderr);
     }
+}
+
+#[test]
+fn what_homing_refuses_is_lost() {
+    let outcome = import("listener 1883 ::1\nlistener 1883 ::1\n", &[]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    let needed = "LOST: the result: listeners, listener 2: address = \"[::1]:1883\" is not allowed";
+    assert!(outcome.stderr.contains(needed), "{}", outcome.stderr);
 }
 
 #[test]
