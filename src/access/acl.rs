@@ -12,6 +12,7 @@ pub struct Acl {
     users: HashMap<Box<str>, Permit, Keyed>,
     anonymous: Permit,
     others: Permit,
+    most_compared: usize,
 }
 
 /// Collects the lines of an ACL file in any order.
@@ -32,6 +33,11 @@ impl Acl {
             None => self.anonymous.clone(),
             Some(user) => self.users.get(user).unwrap_or(&self.others).clone(),
         }
+    }
+
+    /// Returns the number of filters that a topic is compared with in one decision, at most.
+    pub fn most_compared(&self) -> usize {
+        self.most_compared
     }
 
     /// Returns the number of users with rules of their own.
@@ -59,11 +65,11 @@ impl AclBuilder {
         let patterns = Arc::new(RuleLists::new(self.patterns));
         let permit =
             |own| Permit::Rules(Arc::new(UserRules::new(RuleLists::new(own), Arc::clone(&patterns))));
-        Acl {
-            users: self.users.into_iter().map(|(user, own)| (user, permit(own))).collect(),
-            anonymous: permit(self.anonymous),
-            others: permit(Vec::new()),
-        }
+        let users: HashMap<_, _, _> = self.users.into_iter().map(|(user, own)| (user, permit(own))).collect();
+        let (anonymous, others) = (permit(self.anonymous), permit(Vec::new()));
+        let all = users.values().chain([&anonymous, &others]);
+        let most_compared = all.map(Permit::most_compared).max().unwrap_or_default();
+        Acl { users, anonymous, others, most_compared }
     }
 }
 
@@ -80,7 +86,7 @@ mod tests {
         builder.topic(Some("ann"), Access::Write, RuleFilter::topic("b").unwrap());
         builder.pattern(Access::ReadWrite, RuleFilter::pattern("homes/%u").unwrap());
         let acl = builder.build();
-        let names = |user| ClientNames { user, client_id: "c" };
+        let names = |user| ClientNames::new(user, "c");
         let may_read = |user, topic| acl.permit_of(user).may_read(topic, names(user));
         assert!(may_read(Some("ann"), "a") && may_read(Some("ann"), "homes/ann"));
         assert!(acl.permit_of(Some("ann")).may_write("b", names(Some("ann"))) && !may_read(Some("ann"), "b"));
@@ -96,7 +102,7 @@ mod tests {
     fn without_rules_everything_is_denied() {
         let acl = AclBuilder::default().build();
         for user in [None, Some("ann")] {
-            assert!(!acl.permit_of(user).may_read("a", ClientNames { user, client_id: "c" }));
+            assert!(!acl.permit_of(user).may_read("a", ClientNames::new(user, "c")));
         }
     }
 }

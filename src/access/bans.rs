@@ -117,6 +117,11 @@ impl BanList {
         holds(unix_ms, self.serials.get(serial))
     }
 
+    /// Returns the bytes that [`Self::has_client`] looks at: each glob looks at the whole identifier.
+    pub fn looked_at(&self, client_id: &str) -> usize {
+        self.globs.len() * client_id.len()
+    }
+
     /// Returns the number of globs.
     pub fn globs(&self) -> usize {
         self.globs.len()

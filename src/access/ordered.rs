@@ -87,6 +87,11 @@ impl OrderedRules {
         if has_part { Coverage::Partial } else { Coverage::Disjoint }
     }
 
+    /// Returns the number of filters that a topic is compared with, at most.
+    pub(super) fn most_compared(&self) -> usize {
+        self.rules.len()
+    }
+
     /// Returns the number of comparisons of [`OrderedRules::coverage`], at most.
     pub(super) fn coverage_cost(&self) -> usize {
         let denies = self.rules.iter().filter(|rule| !rule.grants).count();
@@ -110,7 +115,7 @@ mod tests {
     use crate::mqtt::topic;
     use proptest::prelude::*;
 
-    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "c" };
+    const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "c");
 
     fn rule(grants: bool, direction: Option<Direction>, text: &str) -> OrderedRule {
         OrderedRule { grants, direction, filter: RuleFilter::pattern(text).unwrap() }
@@ -128,10 +133,10 @@ mod tests {
         assert!(rules.grants(Write, "a/x", ANN) && !rules.grants(Read, "a/x", ANN));
         assert!(!rules.grants(Write, "a/y", ANN) && !rules.grants(Write, "b", ANN));
         assert!(rules.grants(Read, "b", ANN) && rules.grants(Write, "homes/ann/c", ANN));
-        let names = ClientNames { user: Some("+"), client_id: "c" };
+        let names = ClientNames::new(Some("+"), "c");
         assert!(!rules.grants(Read, "b", names) && rules.coverage("b", names) == Coverage::Disjoint);
         let denies = OrderedRules::new([rule(false, None, "a/%c/#"), rule(true, None, "#")]);
-        let names = ClientNames { user: Some("ann"), client_id: "x/y" };
+        let names = ClientNames::new(Some("ann"), "x/y");
         assert!(!denies.grants(Read, "a/x/y", names) && denies.grants(Read, "a/b", ANN));
         assert!(!OrderedRules::default().grants(Read, "b", ANN));
     }

@@ -20,6 +20,33 @@ pub enum Permit {
     Rules(Arc<UserRules>),
 }
 
+/// Filters that a topic is compared with in one step of a turn, if topic and names are short.
+const PER_STEP: usize = 8;
+
+/// Bytes of a topic, a filter and names that are compared in one step of a turn.
+const BYTES_PER_STEP: usize = 1024;
+
+/// A decision about one topic, and the steps of a turn that it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// True if the client may do what it wants.
+    pub is_granted: bool,
+    /// The steps that the decision took.
+    pub steps: u32,
+}
+
+impl Decision {
+    /// What needs no look at the rules.
+    pub const FREE: Decision = Decision { is_granted: true, steps: 0 };
+}
+
+/// Returns the steps of comparisons of a topic with some filters. `bytes` are those of the topic
+/// and of the names that stand in the filters.
+pub fn steps(compared: usize, bytes: usize) -> u32 {
+    let steps = compared / PER_STEP + compared.saturating_mul(bytes) / BYTES_PER_STEP;
+    u32::try_from(steps).unwrap_or(u32::MAX)
+}
+
 /// The relation between a topic filter and the topics that a client may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
@@ -50,21 +77,34 @@ pub struct RuleLists {
 }
 
 impl Permit {
-    /// Returns true if the client may publish to the Topic Name. `All` costs one branch.
-    #[inline]
+    /// Returns true if the client may publish to the Topic Name.
     pub fn may_write(&self, topic: &str, names: ClientNames<'_>) -> bool {
+        self.decide(Direction::Write, topic, names).is_granted
+    }
+
+    /// Returns true if the client may receive messages of the Topic Name.
+    pub fn may_read(&self, topic: &str, names: ClientNames<'_>) -> bool {
+        self.decide(Direction::Read, topic, names).is_granted
+    }
+
+    /// Decides about a Topic Name. `All` costs one branch.
+    #[inline]
+    pub fn decide(&self, direction: Direction, topic: &str, names: ClientNames<'_>) -> Decision {
         match self {
-            Permit::All => true,
-            Permit::Rules(rules) => rules.grants(Direction::Write, topic, names),
+            Permit::All => Decision::FREE,
+            Permit::Rules(rules) => {
+                let mut compared = 0;
+                let is_granted = rules.grants(direction, topic, names, &mut compared);
+                Decision { is_granted, steps: steps(compared, topic.len() + names.bytes()) }
+            }
         }
     }
 
-    /// Returns true if the client may receive messages of the Topic Name. `All` costs one branch.
-    #[inline]
-    pub fn may_read(&self, topic: &str, names: ClientNames<'_>) -> bool {
+    /// Returns the number of filters that a topic is compared with in one decision, at most.
+    pub fn most_compared(&self) -> usize {
         match self {
-            Permit::All => true,
-            Permit::Rules(rules) => rules.grants(Direction::Read, topic, names),
+            Permit::All => 0,
+            Permit::Rules(rules) => rules.most_compared(),
         }
     }
 
@@ -113,19 +153,34 @@ impl UserRules {
         self.ordered.as_ref().map_or(&[], OrderedRules::rules)
     }
 
-    fn grants(&self, direction: Direction, topic: &str, names: ClientNames<'_>) -> bool {
+    /// Decides about a topic. Adds to `compared` the filters that it was compared with, at most.
+    fn grants(
+        &self,
+        direction: Direction,
+        topic: &str,
+        names: ClientNames<'_>,
+        compared: &mut usize,
+    ) -> bool {
         if let Some(ordered) = &self.ordered {
+            *compared += ordered.most_compared();
             return ordered.grants(direction, topic, names);
         }
-        let access = |lists: &RuleLists| lists.of(direction).matches(topic, names);
-        if self.own.deny.matches(topic, names) {
+        let mut matches = |set: &RuleSet| set.matches(topic, names, compared);
+        if matches(&self.own.deny) {
             return false;
         }
-        if access(&self.own) {
+        if matches(self.own.of(direction)) {
             return true;
         }
         // A name with a wildcard matches no pattern, and so is denied here.
-        access(&self.patterns) && !self.patterns.deny.matches(topic, names) && !names.have_wildcard()
+        !names.have_wildcard() && matches(self.patterns.of(direction)) && !matches(&self.patterns.deny)
+    }
+
+    fn most_compared(&self) -> usize {
+        match &self.ordered {
+            Some(ordered) => ordered.most_compared(),
+            None => self.own.most_compared() + self.patterns.most_compared(),
+        }
     }
 
     /// Each filter that grants is compared with the wanted filter, and their intersection with each
@@ -178,6 +233,10 @@ impl RuleLists {
         }
     }
 
+    fn most_compared(&self) -> usize {
+        self.deny.most_compared() + self.write.most_compared().max(self.read.most_compared())
+    }
+
     /// Returns the lists of the rules. Their order has no meaning.
     pub fn new(rules: impl IntoIterator<Item = (Access, RuleFilter)>) -> RuleLists {
         let (mut deny, mut write, mut read) = (Vec::new(), Vec::new(), Vec::new());
@@ -210,7 +269,7 @@ mod tests {
     use crate::mqtt::topic;
     use proptest::prelude::*;
 
-    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "c" };
+    const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "c");
 
     fn permit(own: &[(Access, &str)], patterns: &[(Access, &str)]) -> Permit {
         let own = own.iter().map(|(access, text)| (*access, RuleFilter::topic(text).unwrap()));
@@ -270,10 +329,7 @@ mod tests {
     fn names_with_wildcards_match_no_pattern() {
         let permit =
             permit(&[(Access::Read, "own")], &[(Access::ReadWrite, "homes/%u/#"), (Access::Read, "news")]);
-        for names in [
-            ClientNames { user: Some("+"), client_id: "c" },
-            ClientNames { user: Some("ann"), client_id: "#" },
-        ] {
+        for names in [ClientNames::new(Some("+"), "c"), ClientNames::new(Some("ann"), "#")] {
             assert!(!permit.may_read("homes/ann/x", names) && !permit.may_read("homes/+/x", names));
             assert!(!permit.may_read("news", names) && permit.may_read("own", names));
             assert_eq!(permit.coverage("homes/#", names), Coverage::Disjoint);
@@ -286,7 +342,7 @@ mod tests {
     fn a_name_with_a_slash_escapes_no_deny() {
         let permit = permit(&[], &[(Access::Read, "pumps/#"), (Access::Deny, "pumps/%c/keys")]);
         for (client_id, topic) in [("a", "pumps/a/keys"), ("a/b", "pumps/a/b/keys")] {
-            let names = ClientNames { user: Some("ann"), client_id };
+            let names = ClientNames::new(Some("ann"), client_id);
             assert!(!permit.may_read(topic, names) && permit.may_read("pumps/x/keys", names), "{client_id}");
             assert_eq!(permit.coverage("pumps/#", names), Coverage::Partial, "{client_id}");
             assert_eq!(permit.coverage(topic, names), Coverage::Disjoint, "{client_id}");
@@ -392,7 +448,7 @@ mod tests {
             subscription in filter().prop_filter("no placeholder", |text| !text.contains('%')),
             is_anonymous in any::<bool>(),
         ) {
-            let names = ClientNames { user: (!is_anonymous).then_some("ann"), client_id: "c" };
+            let names = ClientNames::new((!is_anonymous).then_some("ann"), "c");
             let of = |wanted: bool| -> Vec<(Access, &str)> {
                 let list = lines.iter().filter(|(is_pattern, ..)| *is_pattern == wanted);
                 list.map(|(_, access, text)| (*access, text.as_str())).collect()

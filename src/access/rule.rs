@@ -41,15 +41,66 @@ pub struct ClientNames<'a> {
     pub user: Option<&'a str>,
     /// The client identifier.
     pub client_id: &'a str,
+    marks: NameMarks,
 }
 
-impl ClientNames<'_> {
+/// What decisions ask about the names of a client. A session keeps it, because a look at each byte
+/// of a long name takes as long as many decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NameMarks {
+    /// True if a name has `+` or `#`.
+    have_wildcard: bool,
+    /// True if the client identifier has a slash.
+    client_id_has_slash: bool,
+}
+
+impl<'a> ClientNames<'a> {
+    /// Returns the names. Looks at each byte of them.
+    pub const fn new(user: Option<&'a str>, client_id: &'a str) -> ClientNames<'a> {
+        ClientNames { user, client_id, marks: NameMarks::of(user, client_id) }
+    }
+
+    /// Returns the names of which the marks are known.
+    pub const fn known(user: Option<&'a str>, client_id: &'a str, marks: NameMarks) -> ClientNames<'a> {
+        ClientNames { user, client_id, marks }
+    }
+
     /// Returns true if a name has `+` or `#`. Such a name would be a wildcard in a pattern
     /// (CVE-2017-7650).
     pub fn have_wildcard(self) -> bool {
-        let has = |name: &str| name.bytes().any(|byte| matches!(byte, b'+' | b'#'));
-        self.user.is_some_and(has) || has(self.client_id)
+        self.marks.have_wildcard
     }
+
+    /// Returns the bytes of the names.
+    pub fn bytes(self) -> usize {
+        self.client_id.len() + self.user.map_or(0, str::len)
+    }
+}
+
+impl NameMarks {
+    /// Returns the marks of the names of a client.
+    pub const fn of(user: Option<&str>, client_id: &str) -> NameMarks {
+        let of_user = match user {
+            Some(user) => has(user, b'+') || has(user, b'#'),
+            None => false,
+        };
+        NameMarks {
+            have_wildcard: of_user || has(client_id, b'+') || has(client_id, b'#'),
+            client_id_has_slash: has(client_id, b'/'),
+        }
+    }
+}
+
+/// Returns true if a text has an ASCII character. `str::contains` cannot make a constant.
+const fn has(text: &str, wanted: u8) -> bool {
+    let (bytes, mut at) = (text.as_bytes(), 0);
+    while at < bytes.len() {
+        if bytes[at] == wanted {
+            return true;
+        }
+        at += 1;
+    }
+    false
 }
 
 /// The reason why a text cannot be the filter of a rule.
@@ -210,7 +261,7 @@ impl RuleFilter {
             Effect::Deny => !has_user || names.user.is_some(),
             Effect::Grant => {
                 (!has_user || names.user.is_some_and(|user| !user.is_empty()))
-                    && (!has_client || !names.client_id.is_empty() && !names.client_id.contains('/'))
+                    && (!has_client || !names.client_id.is_empty() && !names.marks.client_id_has_slash)
             }
         }
     }
@@ -238,8 +289,8 @@ mod tests {
     use super::*;
     use crate::mqtt::topic::matches;
 
-    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "pump-1" };
-    const NOBODY: ClientNames<'_> = ClientNames { user: None, client_id: "pump-1" };
+    const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "pump-1");
+    const NOBODY: ClientNames<'_> = ClientNames::new(None, "pump-1");
 
     fn pattern(text: &str) -> RuleFilter {
         RuleFilter::pattern(text).unwrap()
@@ -298,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_name_with_a_slash_stands_for_several_levels() {
-        let names = ClientNames { user: Some("plant/ann"), client_id: "c" };
+        let names = ClientNames::new(Some("plant/ann"), "c");
         assert!(pattern("u/%u/x").matches("u/plant/ann/x", names, Effect::Grant));
         assert!(!pattern("u/%u/x").matches("u/plant/x", names, Effect::Grant));
         assert_eq!(pattern("u/%u/x").filled(names, Effect::Grant).as_deref(), Some("u/plant/ann/x"));
@@ -306,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_client_identifier_with_a_slash_matches_no_placeholder() {
-        let names = ClientNames { user: Some("ann"), client_id: "ann/keys" };
+        let names = ClientNames::new(Some("ann"), "ann/keys");
         let rule = pattern("pumps/%c/#");
         assert!(
             !rule.matches("pumps/ann/keys/x", names, Effect::Grant)
@@ -320,13 +371,13 @@ mod tests {
         for (client_id, topic, filled) in
             [("ann/keys", "pumps/ann/keys/x", "pumps/ann/keys/#"), ("", "pumps//x", "pumps//#")]
         {
-            let names = ClientNames { user: Some("ann"), client_id };
+            let names = ClientNames::new(Some("ann"), client_id);
             let rule = pattern("pumps/%c/#");
             assert!(rule.matches(topic, names, Effect::Deny) && !rule.matches(topic, names, Effect::Grant));
             assert!(!rule.matches("pumps/bob/x", names, Effect::Deny));
             assert_eq!(rule.filled(names, Effect::Deny).as_deref(), Some(filled));
         }
-        let names = ClientNames { user: Some(""), client_id: "c" };
+        let names = ClientNames::new(Some(""), "c");
         assert!(pattern("homes/%u/x").matches("homes//x", names, Effect::Deny));
         // As in mosquitto, a client without a user has no topics of a user.
         assert!(!pattern("homes/%u/x").matches("homes//x", NOBODY, Effect::Deny));
@@ -335,7 +386,7 @@ mod tests {
 
     #[test]
     fn an_empty_name_matches_nothing() {
-        let names = ClientNames { user: Some(""), client_id: "" };
+        let names = ClientNames::new(Some(""), "");
         assert!(
             !pattern("%u").matches("x", names, Effect::Grant)
                 && !pattern("a/%u").matches("a/", names, Effect::Grant)
@@ -348,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_name_with_a_dollar_makes_no_rule_for_dollar_topics() {
-        let names = ClientNames { user: Some("$SYS"), client_id: "c" };
+        let names = ClientNames::new(Some("$SYS"), "c");
         assert!(!pattern("%u/#").matches("$SYS/broker", names, Effect::Grant));
         assert_eq!(pattern("%u/#").filled(names, Effect::Grant), None);
         assert!(pattern("a/%u/#").matches("a/$SYS/broker", names, Effect::Grant));
@@ -368,7 +419,7 @@ mod tests {
     #[test]
     fn wildcards_in_names_are_seen() {
         assert!(!ANN.have_wildcard() && !NOBODY.have_wildcard());
-        assert!(ClientNames { user: Some("a+"), client_id: "c" }.have_wildcard());
-        assert!(ClientNames { user: None, client_id: "#" }.have_wildcard());
+        assert!(ClientNames::new(Some("a+"), "c").have_wildcard());
+        assert!(ClientNames::new(None, "#").have_wildcard());
     }
 }

@@ -20,6 +20,8 @@ pub struct RuleSet {
     effect: Effect,
     filters: Vec<RuleFilter>,
     index: Option<Box<RuleIndex>>,
+    /// Filters that a topic is compared with, at most.
+    most: usize,
 }
 
 /// Places in [`RuleSet::filters`].
@@ -42,7 +44,8 @@ impl RuleSet {
             }
         }
         let index = (unique.len() > LIST).then(|| Box::new(RuleIndex::of(&unique)));
-        RuleSet { effect, filters: unique, index }
+        let most = index.as_ref().map_or(unique.len(), |index| index.most());
+        RuleSet { effect, filters: unique, index, most }
     }
 
     /// Returns true if there is no filter.
@@ -55,12 +58,20 @@ impl RuleSet {
         self.filters.len()
     }
 
-    /// Returns true if a filter matches the Topic Name for this client. Allocates nothing.
-    pub fn matches(&self, topic: &str, names: ClientNames<'_>) -> bool {
+    /// Returns the number of filters that a topic is compared with, at most.
+    pub(super) fn most_compared(&self) -> usize {
+        self.most
+    }
+
+    /// Returns true if a filter matches the Topic Name for this client. Allocates nothing. Adds to
+    /// `compared` the filters that the topic was compared with, at most.
+    pub fn matches(&self, topic: &str, names: ClientNames<'_>, compared: &mut usize) -> bool {
         let Some(index) = &self.index else {
+            *compared += self.filters.len();
             return self.filters.iter().any(|filter| filter.matches(topic, names, self.effect));
         };
-        let any = |places: &[u32]| {
+        let mut any = |places: &[u32]| {
+            *compared += places.len();
             places
                 .iter()
                 .filter_map(|place| self.filters.get(*place as usize))
@@ -103,13 +114,17 @@ impl RuleIndex {
         }
         index
     }
+
+    fn most(&self) -> usize {
+        1 + self.others.len() + self.by_first_level.values().map(Vec::len).max().unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "c" };
+    const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "c");
 
     fn set(texts: &[String]) -> RuleSet {
         RuleSet::new(Effect::Grant, texts.iter().map(|text| RuleFilter::pattern(text).unwrap()))
@@ -134,8 +149,11 @@ mod tests {
         let all = set(&texts);
         assert!(all.index.is_some() && all.len() == texts.len());
         for topic in &topics {
-            let expected = texts.iter().any(|text| set(std::slice::from_ref(text)).matches(topic, ANN));
-            assert_eq!(all.matches(topic, ANN), expected, "{topic}");
+            let expected =
+                texts.iter().any(|text| set(std::slice::from_ref(text)).matches(topic, ANN, &mut 0));
+            let mut compared = 0;
+            assert_eq!(all.matches(topic, ANN, &mut compared), expected, "{topic}");
+            assert!(compared <= all.most_compared(), "{topic}");
         }
     }
 
@@ -143,6 +161,6 @@ mod tests {
     fn a_filter_counts_once() {
         let twice = set(&["a".to_owned(), "a".to_owned(), "b".to_owned()]);
         assert_eq!((twice.len(), twice.is_empty()), (2, false));
-        assert!(set(&[]).is_empty() && !set(&[]).matches("a", ANN));
+        assert!(set(&[]).is_empty() && !set(&[]).matches("a", ANN, &mut 0));
     }
 }

@@ -88,7 +88,7 @@ mod tests {
     use crate::access::rule::ClientNames;
     use proptest::prelude::*;
 
-    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "c" };
+    const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "c");
 
     #[test]
     fn rules_are_as_they_were_before_they_were_text() {

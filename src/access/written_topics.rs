@@ -1,6 +1,7 @@
 //! The topics that a client publishes to again and again, so that they need no look at the rules.
 
-use super::permit::Permit;
+use super::ordered::Direction;
+use super::permit::{Decision, Permit};
 use super::rule::ClientNames;
 
 /// The number of topics that are remembered. Most clients publish to one or two.
@@ -24,15 +25,15 @@ struct Remembered {
 }
 
 impl WrittenTopics {
-    /// Returns true if the client may publish to the Topic Name. The permit and the names must be
+    /// Decides if the client may publish to the Topic Name. The permit and the names must be
     /// those of the calls before, or [`Self::clear`] must come first. `All` costs one branch, and a
     /// remembered topic a comparison of texts.
     #[inline]
-    pub fn may_write(&mut self, permit: &Permit, topic: &str, names: ClientNames<'_>) -> bool {
-        if let Permit::All = permit {
-            return true;
+    pub fn may_write(&mut self, permit: &Permit, topic: &str, names: ClientNames<'_>) -> Decision {
+        if matches!(permit, Permit::All) || self.has(topic) {
+            return Decision::FREE;
         }
-        self.has(topic) || self.look_up(permit, topic, names)
+        self.look_up(permit, topic, names)
     }
 
     /// Forgets all topics.
@@ -45,9 +46,9 @@ impl WrittenTopics {
         self.0.as_ref().is_some_and(|known| known.topics.iter().flatten().any(|known| known == topic))
     }
 
-    fn look_up(&mut self, permit: &Permit, topic: &str, names: ClientNames<'_>) -> bool {
-        let may_write = permit.may_write(topic, names);
-        if may_write && topic.len() <= LONGEST {
+    fn look_up(&mut self, permit: &Permit, topic: &str, names: ClientNames<'_>) -> Decision {
+        let decision = permit.decide(Direction::Write, topic, names);
+        if decision.is_granted && topic.len() <= LONGEST {
             let Remembered { topics, next } = &mut **self.0.get_or_insert_default();
             if let Some(place) = topics.get_mut(*next) {
                 // The text before leaves its bytes to this one.
@@ -57,7 +58,7 @@ impl WrittenTopics {
             }
             *next = (*next + 1) % TOPICS;
         }
-        may_write
+        decision
     }
 }
 
@@ -68,7 +69,7 @@ mod tests {
     use crate::access::rule::{Access, RuleFilter};
     use std::sync::Arc;
 
-    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "c" };
+    const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "c");
 
     fn permit(filter: &str) -> Permit {
         let own = RuleLists::new([(Access::Write, RuleFilter::topic(filter).unwrap())]);
@@ -81,23 +82,27 @@ mod tests {
         for round in 0..3 {
             for topic in ["a/1", "a/2", "b", "", "a/3", "a/1", "a/4", "a/5", "a/5", "b", "a/1"] {
                 let expected = permit.may_write(topic, ANN);
-                assert_eq!(written.may_write(&permit, topic, ANN), expected, "{topic:?} in round {round}");
+                assert_eq!(
+                    written.may_write(&permit, topic, ANN).is_granted,
+                    expected,
+                    "{topic:?} in round {round}"
+                );
             }
         }
         let long = format!("a/{}", "x".repeat(LONGEST));
-        assert!(written.may_write(&permit, &long, ANN) && !written.has(&long));
+        assert!(written.may_write(&permit, &long, ANN).is_granted && !written.has(&long));
     }
 
     #[test]
     fn only_allowed_topics_are_remembered_until_they_are_forgotten() {
         let mut written = WrittenTopics::default();
-        assert!(written.may_write(&Permit::All, "a", ANN) && written.0.is_none());
-        assert!(!written.may_write(&permit("a"), "b", ANN) && written.0.is_none());
-        assert!(written.may_write(&permit("a"), "a", ANN) && written.has("a"));
+        assert!(written.may_write(&Permit::All, "a", ANN).is_granted && written.0.is_none());
+        assert!(!written.may_write(&permit("a"), "b", ANN).is_granted && written.0.is_none());
+        assert!(written.may_write(&permit("a"), "a", ANN).is_granted && written.has("a"));
         written.clear();
-        assert!(!written.may_write(&permit("b"), "a", ANN), "other rules hold");
+        assert!(!written.may_write(&permit("b"), "a", ANN).is_granted, "other rules hold");
         for n in 0..=TOPICS {
-            assert!(written.may_write(&permit("+"), &n.to_string(), ANN));
+            assert!(written.may_write(&permit("+"), &n.to_string(), ANN).is_granted);
         }
         assert!(!written.has("0") && (1..=TOPICS).all(|n| written.has(&n.to_string())));
     }

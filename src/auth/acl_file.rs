@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn access_of(acl: &Acl, user: Option<&str>, topic: &str) -> &'static str {
-        let (permit, names) = (acl.permit_of(user), ClientNames { user, client_id: "c" });
+        let (permit, names) = (acl.permit_of(user), ClientNames::new(user, "c"));
         match (permit.may_read(topic, names), permit.may_write(topic, names)) {
             (false, false) => "none",
             (true, false) => "read",

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::access::rule::ClientNames;
 
-    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "c" };
+    const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "c");
 
     fn read(json: &str) -> Result<Option<SessionRules>, SessionRulesError> {
         session_rules(serde_json::from_str::<Value>(json).unwrap().as_object().unwrap())

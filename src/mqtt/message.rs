@@ -3,6 +3,7 @@
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::charge;
 use crate::mqtt::packet::QoS;
+use crate::mqtt::publisher_name::PublisherName;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::fmt;
@@ -14,8 +15,9 @@ use triomphe::ThinArc;
 /// copy costs less than one more piece in a vectored write.
 pub const LARGE_PAYLOAD: usize = 8 * 1024;
 
-/// A message in one allocation of exact size: a fixed header, then topic, forwarded properties,
-/// publisher (if stored) and payload. A large payload is shared [`Bytes`] instead.
+/// A message in one allocation of exact size: a fixed header, then topic, forwarded properties and
+/// payload. A large payload is shared [`Bytes`] instead. So is the name of the publisher, if it is
+/// kept.
 ///
 /// A clone is 8 bytes: it counts a reference and copies nothing. A message never changes after it
 /// is made.
@@ -34,10 +36,10 @@ pub struct Header {
     /// The number by which a trace follows the message. It fits into padding.
     audit: AuditTag,
     topic_len: u16,
-    /// 0 if the publisher is not stored.
-    publisher_len: u16,
     forwarded_len: u32,
     charged: u32,
+    /// `None` if the publisher is not kept.
+    publisher: Option<PublisherName>,
     large: Option<Bytes>,
 }
 
@@ -88,24 +90,32 @@ impl Message {
     /// `scratch` is only room to put the parts one after the other. The caller keeps it, so that a
     /// message costs one allocation instead of two. Its contents are overwritten.
     pub fn new(parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
-        Message::published_by("", parts, scratch)
+        Message::audited(AuditTag::NONE, None, parts, scratch)
     }
 
-    /// As [`Message::new`], and stores the client identifier of the publisher. Only dead letters
+    /// As [`Message::new`], and keeps the client identifier of the publisher. Only dead letters
     /// report it.
-    pub fn published_by(publisher: &str, parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
+    pub fn published_by(
+        publisher: Option<PublisherName>,
+        parts: Parts<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Message {
         Message::audited(AuditTag::NONE, publisher, parts, scratch)
     }
 
     /// As [`Message::published_by`], for a message that a trace follows.
-    pub fn audited(audit: AuditTag, publisher: &str, parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
+    pub fn audited(
+        audit: AuditTag,
+        publisher: Option<PublisherName>,
+        parts: Parts<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Message {
         let large = (parts.payload.len() >= LARGE_PAYLOAD).then(|| charge::shared_bytes(parts.payload));
         scratch.clear();
         scratch.extend_from_slice(parts.topic.as_bytes());
-        // Most messages have neither, and a copy of nothing is still a call.
-        if !parts.forwarded.is_empty() || !publisher.is_empty() {
+        // Most messages have none, and a copy of nothing is still a call.
+        if !parts.forwarded.is_empty() {
             scratch.extend_from_slice(parts.forwarded);
-            scratch.extend_from_slice(publisher.as_bytes());
         }
         if large.is_none() {
             scratch.extend_from_slice(parts.payload);
@@ -118,9 +128,9 @@ impl Message {
             retain: parts.retain,
             audit,
             topic_len: parts.topic.len() as u16,
-            publisher_len: publisher.len() as u16,
             forwarded_len: parts.forwarded.len() as u32,
             charged,
+            publisher,
             large,
         };
         let message = Message(ThinArc::from_header_and_slice(header, scratch));
@@ -150,7 +160,7 @@ impl Message {
         let Header { qos, retain, expires, .. } = *self.header();
         let (topic, forwarded, payload) = (self.topic(), self.forwarded(), self.payload());
         let parts = Parts { qos, retain, expires, topic, forwarded, payload };
-        Message::audited(audit, self.publisher(), parts, &mut Vec::new())
+        Message::audited(audit, self.shared_publisher(), parts, &mut Vec::new())
     }
 
     /// Returns the Topic Name.
@@ -173,11 +183,14 @@ impl Message {
         &self.0.slice[from..from + self.header().forwarded_len as usize]
     }
 
-    /// Returns the client identifier of the publisher; empty if it is not stored.
+    /// Returns the client identifier of the publisher; empty if it is not kept.
     pub fn publisher(&self) -> &str {
-        let to = self.payload_at();
-        let bytes = &self.0.slice[to - usize::from(self.header().publisher_len)..to];
-        std::str::from_utf8(bytes).unwrap_or_default()
+        self.header().publisher.as_ref().map_or("", PublisherName::as_str)
+    }
+
+    /// Returns the name of the publisher, to make another message with it.
+    pub fn shared_publisher(&self) -> Option<PublisherName> {
+        self.header().publisher.clone()
     }
 
     /// Returns the application payload, from either place.
@@ -190,8 +203,8 @@ impl Message {
 
     /// Returns the offset of the payload, if it is in the same allocation.
     fn payload_at(&self) -> usize {
-        let Header { topic_len, publisher_len, forwarded_len, .. } = self.header();
-        usize::from(*topic_len) + *forwarded_len as usize + usize::from(*publisher_len)
+        let Header { topic_len, forwarded_len, .. } = self.header();
+        usize::from(*topic_len) + *forwarded_len as usize
     }
 
     /// Returns the payload for a write without a copy; `None` below [`LARGE_PAYLOAD`].
@@ -199,10 +212,11 @@ impl Message {
         self.header().large.as_ref()
     }
 
-    /// Returns the bytes that this message counts wherever it is counted: its parts and the fixed
-    /// header.
+    /// Returns the bytes that this message counts wherever it is counted: its parts, the fixed header
+    /// and the name of the publisher. In memory the name is shared, and charged once.
     pub fn size(&self) -> usize {
-        self.header().charged as usize
+        let Header { charged, publisher, .. } = self.header();
+        *charged as usize + publisher.as_ref().map_or(0, PublisherName::len)
     }
 
     /// Returns the [`Message::size`] of a message whose topic, forwarded properties, publisher and
@@ -250,6 +264,7 @@ mod tests {
             forwarded: b"pp",
             payload,
         };
+        let publisher = PublisherName::shared(publisher, &mut None);
         Message::published_by(publisher, parts, &mut Vec::new())
     }
 

@@ -9,6 +9,7 @@
 //! | [`packet`] | the control packets as values |
 //! | [`topic`] | Topic Names and Topic Filters |
 //! | [`message`] | one application message, as the broker stores it |
+//! | [`publisher_name`] | the name of a publisher, which its messages share |
 //! | [`retained_message`] | a retained message with the client that published it |
 //! | [`owner`] | the client for which a retained or delayed message counts |
 //! | [`will`] | the Will Message of a CONNECT |
@@ -26,6 +27,7 @@ pub mod message;
 pub mod outcome;
 pub mod owner;
 pub mod packet;
+pub mod publisher_name;
 pub mod retained_message;
 pub mod subscription_ids;
 pub mod topic;

@@ -8,20 +8,30 @@
 use crate::access::cover;
 use crate::access::grant::SessionRules;
 use crate::access::identity::Identity;
-use crate::access::permit::{Coverage, Permit};
-use crate::access::rule::ClientNames;
+use crate::access::ordered::Direction;
+use crate::access::permit::{Coverage, Decision, Permit, steps};
+use crate::access::rule::{ClientNames, NameMarks};
 use crate::access::written_topics::WrittenTopics;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::session::came_by::CameBy;
 pub(crate) use crate::shard::acl_files::RuleSource;
 pub use crate::shard::acl_files::{AclFiles, ListenerAcl};
 use crate::shard::arrival::ListenerNumber;
+use crate::shard::turn::STEPS_PER_TURN;
+use std::sync::Arc;
 
 /// Topics with the names and payloads of other clients.
 const OF_OTHERS: [&str; 3] = ["$homing/clients/#", "$homing/events/#", "$dead/#"];
 
-/// Comparisons of two filters for one step of a turn.
+/// Comparisons of two short filters for one step of a turn.
 const COMPARISONS: usize = 4;
+
+/// Bytes of a filter and of names that are compared or copied for one step of a turn.
+const COMPARED_BYTES: usize = 512;
+
+/// The most steps of the comparison of one filter with the rules. A filter that would need more is
+/// granted without one, and each of its messages is checked.
+pub(crate) const MOST_STEPS: u32 = STEPS_PER_TURN;
 
 /// The treatment of a SUBSCRIBE of which a client may read nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,9 +88,11 @@ pub(crate) struct AccessRules {
     settings: AccessSettings,
     /// Grows with each change of the rules. Never 0.
     generation: u32,
-    /// True once a session had rules of its own.
-    sessions_have_rules: bool,
+    /// Filters of the largest rules that a session had of its own; `None` if no session had any.
+    of_sessions: Option<usize>,
     files_are_empty: bool,
+    /// Filters that a topic is compared with in one decision by the rules of the files, at most.
+    of_files: usize,
 }
 
 /// A place among the messages of a session: the messages before it were checked.
@@ -109,25 +121,45 @@ pub(crate) struct SessionAccess {
     source: RuleSource,
     /// The topics that the client may write, as of this generation.
     written: WrittenTopics,
+    /// What decisions ask about the names of the client, as of this generation.
+    marks: NameMarks,
+    /// The client as the source of its retained messages, as of this generation. All of them share
+    /// it.
+    retained_source: Option<Arc<RetainedSource>>,
 }
 
 impl AccessRules {
     /// Returns the rules at the start.
     pub(crate) fn new(settings: &AccessSettings) -> AccessRules {
-        let files_are_empty = settings.files.is_empty();
-        AccessRules { settings: settings.clone(), generation: 1, sessions_have_rules: false, files_are_empty }
+        let (files_are_empty, of_files) = (settings.files.is_empty(), settings.files.most_compared());
+        AccessRules {
+            settings: settings.clone(),
+            generation: 1,
+            of_sessions: None,
+            files_are_empty,
+            of_files,
+        }
     }
 
     /// Returns false if every client may write and read everything.
     #[inline]
     pub(crate) fn are_on(&self) -> bool {
-        !self.files_are_empty || self.settings.protects_others || self.sessions_have_rules
+        !self.files_are_empty || self.settings.protects_others || self.of_sessions.is_some()
     }
 
-    /// Returns the names of a client that count in the rules.
+    /// Returns the names of a client that count in the rules. Looks at each byte of them.
     pub(crate) fn names<'a>(&self, user: Option<&'a Identity>, client_id: &'a str) -> ClientNames<'a> {
-        let user = user.filter(|user| user.is_verified() || self.settings.counts_claims);
-        ClientNames { user: user.map(Identity::user), client_id }
+        ClientNames::new(self.user(user), client_id)
+    }
+
+    /// Returns the user name of a client that counts in the rules.
+    fn user<'a>(&self, user: Option<&'a Identity>) -> Option<&'a str> {
+        user.filter(|user| user.is_verified() || self.settings.counts_claims).map(Identity::user)
+    }
+
+    /// Returns the steps of one decision about a topic, at most. Long names take some more.
+    pub(crate) fn most_steps(&self, topic: &str) -> u32 {
+        steps(self.of_files.max(self.of_sessions.unwrap_or_default()), topic.len())
     }
 
     /// Returns the user name of a client that counts in the redelivery rules. A name that nothing
@@ -138,8 +170,12 @@ impl AccessRules {
     }
 
     /// Notes that a session gets rules of its own, so that rules are looked at from now on.
-    pub(crate) fn note_own_rules(&mut self) {
-        self.sessions_have_rules = true;
+    pub(crate) fn note_own_rules(&mut self, rules: &SessionRules) {
+        let compared = match rules {
+            SessionRules::Superuser => 0,
+            SessionRules::Permit(permit) => permit.most_compared(),
+        };
+        self.of_sessions = self.of_sessions.max(Some(compared));
     }
 
     /// Takes new settings, but for the files. Returns true if the rules are others now. They depend
@@ -157,7 +193,7 @@ impl AccessRules {
 
     /// Replaces the rules of all ACL files.
     pub(crate) fn replace(&mut self, files: AclFiles) {
-        self.files_are_empty = files.is_empty();
+        (self.files_are_empty, self.of_files) = (files.is_empty(), files.most_compared());
         self.settings.files = files;
         self.generation = self.generation.wrapping_add(1).max(1);
     }
@@ -186,11 +222,14 @@ impl AccessRules {
     }
 
     /// Returns true if the source of a retained message may still publish to its topic, by the ACL
-    /// file that counted for it. Costs a look-up of the user, and a check as for a PUBLISH.
-    pub(crate) fn admits_source(&self, source: &RetainedSource, topic: &str) -> bool {
+    /// file that counted for it. Takes a look-up of the user, and a check as for a PUBLISH.
+    pub(crate) fn admits_source(&self, source: &RetainedSource, topic: &str) -> Decision {
         let (user, client_id) = (source.user.as_deref(), &*source.client_id);
         let permit = self.settings.files.permit_of_name(source.listener.as_deref(), user);
-        permit.may_write(topic, ClientNames { user, client_id })
+        let names = ClientNames::new(user, client_id);
+        let Decision { is_granted, steps: taken } = permit.decide(Direction::Write, topic, names);
+        // The names were looked at, too.
+        Decision { is_granted, steps: taken.saturating_add(1 + steps(1, names.bytes())) }
     }
 
     /// Returns the permit of a session: its own rules, else those of the ACL file.
@@ -267,20 +306,35 @@ impl SessionAccess {
 
     /// Brings the permit up to date with the rules. After a change of the rules, and for a session
     /// that was recovered, each delivery is checked.
-    fn refresh(&mut self, rules: &AccessRules, user: Option<&str>) {
+    fn refresh(&mut self, rules: &AccessRules, user: Option<&str>, client_id: &str) {
         if self.generation != rules.generation {
             rules.settings.files.renew(&mut self.source);
             self.permit = rules.permit_of(self.own.as_ref(), &self.source, user);
             self.guarded = !self.is_superuser();
             self.generation = rules.generation;
             self.written.clear();
+            self.marks = NameMarks::of(user, client_id);
+            self.retained_source = None;
         }
     }
 
-    /// Begins with the permit of a user. No subscription has to be checked yet.
-    pub(crate) fn begin(&mut self, rules: &AccessRules, user: Option<&str>) {
+    /// Brings the permit up to date, and returns the names of the client that count in the rules.
+    /// The other methods take these names.
+    pub(crate) fn names<'a>(
+        &mut self,
+        rules: &AccessRules,
+        user: Option<&'a Identity>,
+        client_id: &'a str,
+    ) -> ClientNames<'a> {
+        let user = rules.user(user);
+        self.refresh(rules, user, client_id);
+        ClientNames::known(user, client_id, self.marks)
+    }
+
+    /// Begins anew with the permit of a user. No subscription has to be checked yet.
+    pub(crate) fn begin(&mut self, rules: &AccessRules, user: Option<&Identity>, client_id: &str) {
         self.generation = 0;
-        self.refresh(rules, user);
+        self.names(rules, user, client_id);
         self.guarded = false;
         (self.checked, self.unchecked) = (self.generation, None);
     }
@@ -319,7 +373,6 @@ impl SessionAccess {
         names: ClientNames<'_>,
         filters: impl Iterator<Item = &'a str>,
     ) {
-        self.refresh(rules, names.user);
         self.guarded = false;
         for filter in filters {
             if self.subscribe(rules, names, filter) != Coverage::Covered {
@@ -328,22 +381,27 @@ impl SessionAccess {
         }
     }
 
-    /// Returns true if the client may publish to a topic.
-    pub(crate) fn may_write(&mut self, rules: &AccessRules, names: ClientNames<'_>, topic: &str) -> bool {
-        self.refresh(rules, names.user);
+    /// Decides if the client may publish to a topic.
+    pub(crate) fn may_write(&mut self, names: ClientNames<'_>, topic: &str) -> Decision {
         self.written.may_write(&self.permit, topic, names)
     }
 
     /// Returns the same for a topic that is written once, such as that of a will. The topic is not
     /// remembered.
-    pub(crate) fn may_write_once(
-        &mut self,
-        rules: &AccessRules,
-        names: ClientNames<'_>,
-        topic: &str,
-    ) -> bool {
-        self.refresh(rules, names.user);
-        self.permit.may_write(topic, names)
+    pub(crate) fn may_write_once(&self, names: ClientNames<'_>, topic: &str) -> Decision {
+        self.permit.decide(Direction::Write, topic, names)
+    }
+
+    /// Returns the client as the source of its retained messages. Returns `None` if the session has
+    /// rules of its own: no file says later if they would still allow the message.
+    pub(crate) fn retained_source(&mut self, names: ClientNames<'_>) -> Option<Arc<RetainedSource>> {
+        if self.own.is_some() {
+            return None;
+        }
+        let ClientNames { user, client_id, .. } = names;
+        let source = self.source.name();
+        let made = || Arc::new(RetainedSource::new(client_id, user, source));
+        Some(Arc::clone(self.retained_source.get_or_insert_with(made)))
     }
 
     /// Forgets the topics that the client wrote, because it is away and writes no more.
@@ -351,20 +409,21 @@ impl SessionAccess {
         self.written.clear();
     }
 
-    /// Returns true if a message of a topic may be delivered.
-    pub(crate) fn may_read(&mut self, rules: &AccessRules, names: ClientNames<'_>, topic: &str) -> bool {
-        self.refresh(rules, names.user);
-        !self.guarded || self.permits_read(rules, names, topic)
+    /// Decides if a message of a topic may be delivered.
+    pub(crate) fn may_read(&self, rules: &AccessRules, names: ClientNames<'_>, topic: &str) -> Decision {
+        if self.guarded { self.permits_read(rules, names, topic) } else { Decision::FREE }
     }
 
-    /// Returns true if a message of a topic may be delivered, whatever filters the session has. For
+    /// Decides if a message of a topic may be delivered, whatever filters the session has. For
     /// a message that may have come by a filter that the session has no more.
-    pub(crate) fn permits_read(&mut self, rules: &AccessRules, names: ClientNames<'_>, topic: &str) -> bool {
-        self.refresh(rules, names.user);
+    pub(crate) fn permits_read(&self, rules: &AccessRules, names: ClientNames<'_>, topic: &str) -> Decision {
         match self.permit {
-            Permit::All if self.is_superuser() => true,
-            Permit::All => !rules.settings.protects_others || !is_of_others(topic),
-            Permit::Rules(_) => self.permit.may_read(topic, names),
+            Permit::All if self.is_superuser() => Decision::FREE,
+            Permit::All => {
+                let is_granted = !rules.settings.protects_others || !is_of_others(topic);
+                Decision { is_granted, ..Decision::FREE }
+            }
+            Permit::Rules(_) => self.permit.decide(Direction::Read, topic, names),
         }
     }
 
@@ -376,7 +435,6 @@ impl SessionAccess {
         names: ClientNames<'_>,
         filter: &str,
     ) -> Coverage {
-        self.refresh(rules, names.user);
         let coverage = match self.permit {
             Permit::All if rules.settings.protects_others && !self.is_superuser() => {
                 coverage_of_others(filter)
@@ -389,10 +447,17 @@ impl SessionAccess {
 }
 
 impl SessionAccess {
-    /// Returns the steps of a turn that [`Self::subscribe`] takes for one filter, at most.
-    pub(crate) fn subscribe_steps(&mut self, rules: &AccessRules, user: Option<&str>) -> u32 {
-        self.refresh(rules, user);
-        u32::try_from(self.permit.coverage_cost() / COMPARISONS).unwrap_or(u32::MAX - 1)
+    /// Returns the steps of a turn that [`Self::subscribe`] takes for one filter of `bytes` bytes,
+    /// at most.
+    pub(crate) fn subscribe_steps(&self, names: ClientNames<'_>, bytes: usize) -> u32 {
+        let comparisons = self.permit.coverage_cost();
+        let compared = comparisons.saturating_mul(bytes + names.bytes()) / COMPARED_BYTES;
+        u32::try_from((comparisons / COMPARISONS).saturating_add(compared)).unwrap_or(u32::MAX - 1)
+    }
+
+    /// Notes that the session has a filter that was not compared with the rules.
+    pub(crate) fn guard(&mut self) {
+        self.guarded = true;
     }
 }
 

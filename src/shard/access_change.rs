@@ -83,7 +83,8 @@ impl Lifecycle<'_> {
     fn check_portion(&mut self, now: Instant, id: SessionId) -> Check {
         let mut most = self.core.turn.at_once();
         loop {
-            let most_messages = usize::try_from(most).unwrap_or(MESSAGES).clamp(1, MESSAGES);
+            let decisions = most / self.core.access.most_steps("").saturating_add(1);
+            let most_messages = usize::try_from(decisions).unwrap_or(MESSAGES).clamp(1, MESSAGES);
             if self.drop_unreadable(now, id, most_messages) == Check::Complete {
                 return Check::Complete;
             }
@@ -101,7 +102,7 @@ impl Lifecycle<'_> {
         let Some(session_entry) = sessions.get_mut(id).filter(|_| access.are_on()) else {
             return Check::Complete;
         };
-        let Some(Unreadable { in_flight, queued }) = session_entry.take_unreadable(access, most) else {
+        let Some(Unreadable { in_flight, queued }) = session_entry.take_unreadable(access, most, turn) else {
             return Check::Complete;
         };
         let progress = if queued.next.is_some() { Check::Left } else { Check::Complete };

@@ -90,6 +90,12 @@ impl AclFiles {
         self.broker.is_none() && self.listeners.iter().flatten().all(|listener| listener.acl.is_none())
     }
 
+    /// Returns the number of filters that a topic is compared with in one decision, at most.
+    pub(super) fn most_compared(&self) -> usize {
+        let own = self.listeners.iter().flatten().filter_map(|listener| listener.acl.as_ref());
+        own.chain(&self.broker).map(|acl| acl.most_compared()).max().unwrap_or_default()
+    }
+
     /// Returns the listener of a number; `None` without a number, or if no connection has it.
     fn of_number(&self, number: Option<ListenerNumber>) -> Option<&ListenerAcl> {
         self.listeners.get(usize::from(number?.0))?.as_ref()

@@ -15,9 +15,10 @@ use crate::time::Instant;
 use std::sync::Arc;
 
 /// Returns the ban of the session of a connection, if one holds.
-pub(crate) fn ban_of_session(now: Instant, id: ConnectionId, core: &Core) -> Option<Ban> {
+pub(crate) fn ban_of_session(now: Instant, id: ConnectionId, core: &mut Core) -> Option<Ban> {
     let bans = core.bans.as_ref()?;
     let session_entry = core.connections.get(id)?.session.and_then(|session| core.sessions.get(session))?;
+    core.turn.charge_globs(bans.looked_at(&session_entry.session.client_id));
     let unix_ms = core.dead_letters.wall().at(now);
     let has_user = |user: &Arc<Identity>| bans.has_user(unix_ms, user.user());
     if bans.has_client(unix_ms, &session_entry.session.client_id) {
@@ -37,6 +38,7 @@ pub(super) fn check_client(
     core: &mut Core,
 ) -> Result<(), ConnectRefusal> {
     let Some(bans) = &core.bans else { return Ok(()) };
+    core.turn.charge_globs(bans.looked_at(client_id));
     let origin = core.connections.get(id).and_then(|connection| connection.rare()?.ban);
     let has_client = || bans.has_client(core.dead_letters.wall().at(now), client_id);
     match origin.or_else(|| has_client().then_some(Ban::Client)) {

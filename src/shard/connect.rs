@@ -173,8 +173,8 @@ impl<'a> ConnectRequest<'a> {
     ) {
         let Core { sessions, access, connections, .. } = &mut *life.core;
         let listener = connections.get(self.connection).map(|connection| connection.listener);
-        if rules.is_some() {
-            access.note_own_rules();
+        if let Some(rules) = &rules {
+            access.note_own_rules(rules);
         }
         if let Some(session_entry) = sessions.get_mut(session_id) {
             session_entry.set_user(user);
@@ -443,7 +443,10 @@ impl<'a> ConnectRequest<'a> {
     fn begin_session(&self, client_id: &str, core: &mut Core) -> SessionId {
         core.clients.sessions_created += 1;
         let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
-        core.sessions.insert(SessionEntry::new(session, Instant::NEVER, Instant::NEVER))
+        let mut entry = SessionEntry::new(session, Instant::NEVER, Instant::NEVER);
+        core.turn.charge_globs(core.counters.objectives.looked_at(client_id));
+        entry.objectives = core.counters.objectives.of_client(client_id);
+        core.sessions.insert(entry)
     }
 
     /// Joins connection and session, writes CONNACK, and sends the messages that were in flight or

@@ -10,6 +10,7 @@ use crate::access::meter::{RateMeter, TrafficMeter, TrafficRates};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::packet::ProtocolVersion;
+use crate::mqtt::publisher_name::PublisherName;
 use crate::session::authentication::EnhancedMethod;
 use crate::session::keep_alive::KeepAlive;
 use crate::session::outbound::sender::Sender;
@@ -86,6 +87,8 @@ pub struct Rare {
     authentication: Option<Box<Authentication>>,
     /// The exchange of AUTH packets, while it waits for the client.
     exchange: Option<Box<PendingExchange>>,
+    /// The name of the client that its messages share; `None` if they do not keep it.
+    pub(crate) publisher: Option<PublisherName>,
     /// The user name in the client's verified certificate; `None` without one.
     pub certificate_user: Option<Box<str>>,
     /// The ban of the address or of the certificate, until CONNECT is handled.

@@ -11,6 +11,7 @@ use crate::mqtt::codec::PacketType;
 use crate::mqtt::message::Message;
 use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::ReasonCode;
+use crate::mqtt::publisher_name::PublisherName;
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::stored_bytes;
@@ -145,16 +146,17 @@ impl Core {
     /// Returns true if a message of a topic may be delivered to the session that uses a slot now,
     /// or if no session does. Costs one branch if no rules are in force.
     pub(crate) fn may_read(&mut self, session: SessionSlot, topic: &str) -> bool {
-        let Core { sessions, access, .. } = self;
-        !access.are_on() || sessions.at_mut(session.0).is_none_or(|(_, entry)| entry.may_read(access, topic))
+        let Core { sessions, access, turn, .. } = self;
+        let at = |(_, entry): (_, &mut SessionEntry)| entry.may_read(access, topic, turn);
+        !access.are_on() || sessions.at_mut(session.0).is_none_or(at)
     }
 
     /// Returns the same for a message whose receiver was chosen before: by a peer, or in an earlier
     /// turn. The session may have left the filter since, and an unguarded session has only filters
     /// that it may read.
     pub(crate) fn permits_read(&mut self, session: SessionSlot, topic: &str) -> bool {
-        let Core { sessions, access, .. } = self;
-        let at = |(_, entry): (_, &mut SessionEntry)| entry.permits_read(access, topic);
+        let Core { sessions, access, turn, .. } = self;
+        let at = |(_, entry): (_, &mut SessionEntry)| entry.permits_read(access, topic, turn);
         !access.are_on() || sessions.at_mut(session.0).is_none_or(at)
     }
 
@@ -175,26 +177,27 @@ impl Core {
         true
     }
 
-    /// Returns the client identifier of a publisher if messages keep it, else an empty string. The
-    /// caller puts the string back into `scratch.publisher`, so that its buffer is used again.
-    pub(crate) fn publisher_name(&mut self, session: SessionId) -> String {
-        let mut name = std::mem::take(&mut self.scratch.publisher);
-        name.clear();
-        if self.dead_letters.keep_publisher()
-            && let Some(session_entry) = self.sessions.get(session)
-        {
-            name.push_str(&session_entry.session.client_id);
-        }
-        name
+    /// Returns the client identifier of a publisher if messages keep it. The messages of one
+    /// connection share it.
+    #[inline(never)]
+    pub(crate) fn publisher_name(&mut self, session: SessionId) -> Option<PublisherName> {
+        let Core { sessions, connections, dead_letters, .. } = self;
+        let session_entry = sessions.get(session).filter(|_| dead_letters.keep_publisher())?;
+        let name = || PublisherName::new(&session_entry.session.client_id);
+        let connection = session_entry.connection.and_then(|id| connections.get_mut(id));
+        Some(match connection {
+            Some(connection) => connection.rare_mut().publisher.get_or_insert_with(name).clone(),
+            None => name(),
+        })
     }
 
     /// Returns the client of a session as the source of a retained message. Returns `None` if
     /// nobody asks for sources, or if the session is gone.
-    pub(crate) fn retained_source(&self, session: SessionId) -> Option<Arc<RetainedSource>> {
+    pub(crate) fn retained_source(&mut self, session: SessionId) -> Option<Arc<RetainedSource>> {
         if !self.access.checks_retain_source() {
             return None;
         }
-        self.sessions.get(session)?.retained_source(&self.access)
+        self.sessions.get_mut(session)?.retained_source(&self.access)
     }
 
     /// Returns the client of a session as the one for which its retained and delayed messages count.

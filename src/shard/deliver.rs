@@ -71,10 +71,12 @@ impl Core {
         // The open batch has the record of the message's origin, and gets the records of its
         // receivers. So nothing of the message may leave before that batch is committed.
         let atomic = if publication.atomic { self.durability.pending() } else { None };
-        let Core { connections, sessions, access, settings, counters, scratch: buffers, effects, .. } = self;
+        let Core {
+            connections, sessions, access, settings, counters, scratch: buffers, effects, turn, ..
+        } = self;
         let Scratch { pool, frames, bytes: scratch, .. } = buffers;
         let Some((id, session_entry)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
-        if access.are_on() && !session_entry.may_read(access, publication.parts.topic) {
+        if access.are_on() && !session_entry.may_read(access, publication.parts.topic, turn) {
             // A shared message goes to another member.
             return if share.is_some() { Outcome::Refused } else { Outcome::Unmatched };
         }
@@ -240,8 +242,9 @@ impl Handover<'_, '_> {
             let message = publication.message(scratch).clone();
             let ids = SubscriptionIds::from_several(target.ids);
             let share = share.cloned();
-            let (topic, client_id) = (publication.parts.topic, &session_entry.session.client_id);
-            let mark = counters.objectives.begin(now, topic, client_id, ReceiverState::Connected);
+            let of_topic = publication.objectives(&counters.objectives);
+            let (of_client, state) = (session_entry.objectives, ReceiverState::Connected);
+            let mark = counters.objectives.begin(now, of_topic, of_client, state);
             let delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
             let row = session_entry.session.row().cloned();
             let unacked = session_entry.session.sender.begin(now, delivery, &connection.wire);
@@ -296,10 +299,10 @@ impl Handover<'_, '_> {
         let ids = SubscriptionIds::from_several(target.ids);
         let mut mark = DeliveryMark::NONE;
         if *qos != QoS::AtMostOnce {
-            let (topic, client_id) = (publication.parts.topic, &session_entry.session.client_id);
+            let of_topic = publication.objectives(&self.counters.objectives);
             let state =
                 if self.connection.is_some() { ReceiverState::Connected } else { ReceiverState::Away };
-            mark = self.counters.objectives.begin(now, topic, client_id, state);
+            mark = self.counters.objectives.begin(now, of_topic, session_entry.objectives, state);
             if mark.is_none() && state == ReceiverState::Connected {
                 // Its acknowledgement tells then how long the message waited in the queue, too.
                 mark = DeliveryMark::queued(now);

@@ -4,6 +4,7 @@ use crate::mqtt::message::Parts;
 use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::packet::{Disconnect, ReasonCode};
+use crate::mqtt::publisher_name::PublisherName;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::will::Will;
 use crate::persistence::records;
@@ -191,11 +192,10 @@ impl Lifecycle<'_> {
                     detail: None,
                 });
             }
-            let of = WillOf { session: id, publisher: &publisher, stored, source, owner };
+            let of = WillOf { session: id, publisher, stored, source, owner };
             self.publish_will_of(now, of, will);
             self.hand_on(now, EndedSession::new(id, *session_entry));
         }
-        self.core.scratch.publisher = publisher;
     }
 
     /// Returns the source and the owner of a will that will be retained.
@@ -213,10 +213,10 @@ impl Lifecycle<'_> {
     /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A
     /// will that they do not allow is dropped and counted.
     fn admitted_will(&mut self, id: SessionId, will: Option<Arc<Will>>) -> Option<Arc<Will>> {
-        let Core { sessions, access, counters, .. } = &mut *self.core;
+        let Core { sessions, access, counters, turn, .. } = &mut *self.core;
         let will = will?;
         let is_denied = access.are_on()
-            && sessions.get_mut(id).is_some_and(|entry| !entry.may_write_once(access, &will.topic));
+            && sessions.get_mut(id).is_some_and(|entry| !entry.may_write_once(access, &will.topic, turn));
         if is_denied {
             counters.drops.count(DropReason::NotAuthorized);
             return None;
@@ -230,15 +230,14 @@ impl Lifecycle<'_> {
         if will.is_some() {
             let (publisher, stored) = (self.core.publisher_name(id), self.core.sessions.is_stored(id));
             let (source, owner) = self.source_of_will(id, will.as_deref());
-            let of = WillOf { session: id, publisher: &publisher, stored, source, owner };
+            let of = WillOf { session: id, publisher, stored, source, owner };
             self.publish_will_of(now, of, will);
-            self.core.scratch.publisher = publisher;
         }
     }
 
     /// Publishes the will of a session that may have ended. A will that is not admitted is dropped
     /// and counted.
-    fn publish_will_of(&mut self, now: Instant, of: WillOf<'_>, will: Option<Arc<Will>>) {
+    fn publish_will_of(&mut self, now: Instant, of: WillOf, will: Option<Arc<Will>>) {
         let WillOf { session: id, publisher, stored, source, owner } = of;
         let Some(will) = will else { return };
         let frees =
@@ -276,10 +275,10 @@ impl Lifecycle<'_> {
 }
 
 /// The session of a will. The session may have ended.
-struct WillOf<'a> {
+struct WillOf {
     session: SessionId,
-    /// The client identifier, for dead letters.
-    publisher: &'a str,
+    /// The name of the client, for dead letters.
+    publisher: Option<PublisherName>,
     /// True if the session was stored. Then the end of the will is committed together with its
     /// deliveries.
     stored: bool,

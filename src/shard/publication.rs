@@ -5,9 +5,11 @@ use crate::mqtt::audit::AuditTag;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
+use crate::mqtt::publisher_name::PublisherName;
 use crate::persistence::records::TransactionNumber;
 use crate::persistence::rows::Body;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet, Subscriber};
+use crate::session::objectives::{ObjectiveSet, Objectives};
 use crate::session::wire::FrameKind;
 use crate::shard::exchange::outbound::{Gate, Publisher, Readers};
 use crate::time::Instant;
@@ -24,9 +26,9 @@ pub(crate) struct Publication<'a> {
     /// The session that published the message, for No Local. `None` for a message of the broker,
     /// and for a message to a shared subscription, which cannot have No Local.
     pub publisher: Option<Publisher>,
-    /// The client identifier of the publisher, or empty. Messages store it only if some redelivery
-    /// policy wants dead letters.
-    pub publisher_name: &'a str,
+    /// The name of the publisher. Messages keep it only if some redelivery policy wants dead
+    /// letters.
+    pub publisher_name: Option<PublisherName>,
     /// The number by which a trace follows the message.
     pub audit: AuditTag,
     message: Option<Message>,
@@ -51,6 +53,8 @@ pub(crate) struct Publication<'a> {
     /// The transaction that the publication began in this shard, or in which this shard
     /// participates.
     pub transaction: Option<TransactionNumber>,
+    /// The objectives that name the topic, once a delivery asked for them.
+    objectives: Option<ObjectiveSet>,
     /// The state of each of the shard's frames.
     pub framed: [Framed; FrameKind::COUNT],
 }
@@ -75,7 +79,7 @@ impl<'a> Publication<'a> {
         Publication {
             parts,
             publisher,
-            publisher_name: "",
+            publisher_name: None,
             audit: AuditTag::NONE,
             message: None,
             gate: None,
@@ -85,6 +89,7 @@ impl<'a> Publication<'a> {
             is_orphaned: false,
             readers: Readers::default(),
             transaction: None,
+            objectives: None,
             framed: [Framed::Unsent; FrameKind::COUNT],
         }
     }
@@ -93,7 +98,7 @@ impl<'a> Publication<'a> {
     pub(crate) fn of(message: &'a Message, publisher: Option<Publisher>) -> Publication<'a> {
         let mut publication = Publication::new(message.parts(), None, ShardId(0));
         publication.publisher = publisher;
-        publication.publisher_name = message.publisher();
+        publication.publisher_name = message.shared_publisher();
         publication.audit = message.audit();
         publication.message = Some(message.clone());
         publication
@@ -102,7 +107,16 @@ impl<'a> Publication<'a> {
     /// Returns the message that its receivers share. The first call allocates it.
     pub(crate) fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
         let Publication { parts, publisher_name, audit, message, .. } = self;
-        message.get_or_insert_with(|| Message::audited(*audit, publisher_name, *parts, scratch))
+        message.get_or_insert_with(|| Message::audited(*audit, publisher_name.clone(), *parts, scratch))
+    }
+
+    /// Returns the objectives that name the topic. Without objectives this costs one branch.
+    #[inline]
+    pub(crate) fn objectives(&mut self, all: &Objectives) -> ObjectiveSet {
+        if all.are_none() {
+            return ObjectiveSet::default();
+        }
+        *self.objectives.get_or_insert_with(|| all.of_topic(self.parts.topic))
     }
 
     /// Returns the message if it was allocated already.

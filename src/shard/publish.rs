@@ -132,15 +132,12 @@ impl<'a> ClientPublish<'a> {
             forwarded: &publish.properties.forwarded,
             payload: publish.payload,
         };
-        let publisher = life.core.dead_letters.keep_publisher().then(|| life.core.publisher_name(session));
         let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), life.core.here);
-        publication.publisher_name = publisher.as_deref().unwrap_or_default();
-        publication.audit = audit;
-        let flow = self.publish_admitted(life, &mut publication);
-        if let Some(name) = publisher {
-            life.core.scratch.publisher = name;
+        if life.core.dead_letters.keep_publisher() {
+            publication.publisher_name = life.core.publisher_name(session);
         }
-        flow
+        publication.audit = audit;
+        self.publish_admitted(life, &mut publication)
     }
 
     /// Retains the message if the PUBLISH asks for it, routes it, and acknowledges the PUBLISH.
@@ -354,8 +351,10 @@ impl<'a> ClientPublish<'a> {
     /// Returns true if the client may publish to a topic.
     #[inline(never)]
     fn may_write(&self, core: &mut Core, topic: &str) -> bool {
-        let Core { sessions, access, .. } = core;
-        sessions.get_mut(self.session).is_none_or(|session_entry| session_entry.may_write(access, topic))
+        let Core { sessions, access, turn, .. } = core;
+        sessions
+            .get_mut(self.session)
+            .is_none_or(|session_entry| session_entry.may_write(access, topic, turn))
     }
 
     /// Checks, at QoS 2, that there is memory for the Packet Identifier of a PUBLISH that is not

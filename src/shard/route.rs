@@ -276,9 +276,14 @@ impl Routing<'_> {
         // A visit of two nodes costs one step.
         let all = self.routes.router.tree().matches_within(topic, most.saturating_mul(2), matches);
         self.core.turn.charge(matches.visited / 2);
+        // The rules may decide about each receiver.
+        let decision = if self.core.access.are_on() { self.core.access.most_steps(topic) } else { 0 };
+        let weight = decision.saturating_add(1);
         match all {
             false => MatchExtent::InPart,
-            true if matches.subscribers.len() + matches.groups.len() > most as usize => MatchExtent::Many,
+            true if matches.subscribers.len() + matches.groups.len() > (most / weight) as usize => {
+                MatchExtent::Many
+            }
             true => MatchExtent::All,
         }
     }

@@ -20,8 +20,6 @@ pub(crate) struct Scratch {
     pub topic: String,
     /// The Topic Name of the present PUBLISH behind a mount point, as it is inside the broker.
     pub mounted: String,
-    /// The client id of the present publisher, where messages keep it.
-    pub publisher: String,
     /// The client whose message was retained or delayed last. The next one is mostly its own.
     pub owner: Option<Arc<Owner>>,
     /// Room for outboxes, lent while there is something in them.

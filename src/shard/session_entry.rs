@@ -13,15 +13,16 @@ use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
 use crate::session::came_by::CameBy;
 use crate::session::drops::Drops;
+use crate::session::objectives::ObjectiveSet;
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::portion::Portion;
 use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
 use crate::session::policy::SendPolicy;
-use crate::shard::access::{AccessRules, CheckPlace, RuleSource, SessionAccess};
+use crate::shard::access::{AccessRules, CheckPlace, MOST_STEPS, RuleSource, SessionAccess};
 use crate::shard::connection::Connection;
 use crate::shard::exchange::outbound::Gate;
 use crate::shard::slots::ConnectionId;
-use crate::shard::turn::STEPS_PER_TURN;
+use crate::shard::turn::{STEPS_PER_TURN, Turn};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -43,6 +44,8 @@ pub struct SessionEntry {
     rare: Option<Box<RareParts>>,
     /// The deadline that the expiry actor has for this session.
     pub registered: Registered,
+    /// The objectives that name the client.
+    pub(crate) objectives: ObjectiveSet,
 }
 
 /// Parts of a session that most sessions do not have.
@@ -90,6 +93,9 @@ pub(crate) struct HeldMessage {
     pub _charge: Charge,
 }
 
+/// Filters whose lengths are looked at in one step of a turn.
+const LENGTHS: u32 = 64;
+
 /// Bytes of a held message beside the message itself.
 pub(crate) const HELD: usize = size_of::<HeldMessage>();
 
@@ -104,6 +110,7 @@ impl SessionEntry {
             will_due,
             rare: None,
             registered: Registered::default(),
+            objectives: ObjectiveSet::default(),
         }
     }
 
@@ -141,21 +148,21 @@ impl SessionEntry {
 
     /// Notes that a new session begins, without a subscription.
     pub(crate) fn begin_access(&mut self, rules: &AccessRules) {
-        let (access, names) = self.access(rules);
-        access.begin(rules, names.user);
+        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
+        access.begin(rules, user.as_deref(), &self.session.client_id);
     }
 
-    /// Returns true if the client may publish to a topic.
-    pub(crate) fn may_write(&mut self, rules: &AccessRules, topic: &str) -> bool {
+    /// Returns true if the client may publish to a topic. Charges what the decision takes.
+    pub(crate) fn may_write(&mut self, rules: &AccessRules, topic: &str, turn: &mut Turn) -> bool {
         let (access, names) = self.access(rules);
-        access.may_write(rules, names, topic)
+        turn.decide(access.may_write(names, topic))
     }
 
     /// Returns the same for a topic that is written once, such as that of a will. Nothing is kept
     /// in memory for the topic.
-    pub(crate) fn may_write_once(&mut self, rules: &AccessRules, topic: &str) -> bool {
+    pub(crate) fn may_write_once(&mut self, rules: &AccessRules, topic: &str, turn: &mut Turn) -> bool {
         let (access, names) = self.access(rules);
-        access.may_write_once(rules, names, topic)
+        turn.decide(access.may_write_once(names, topic))
     }
 
     /// Notes that the client has left. Frees what is kept in memory only for its connection.
@@ -168,43 +175,42 @@ impl SessionEntry {
 
     /// Returns the client as the source of a retained message. Returns `None` if the session has
     /// rules of its own: no file says later if they would still allow the message.
-    pub(crate) fn retained_source(&self, rules: &AccessRules) -> Option<Arc<RetainedSource>> {
-        let (user, access) = self.rare.as_ref().map(|rare| (rare.user.as_deref(), &rare.access)).unzip();
-        if access.is_some_and(|access| access.own_rules().is_some()) {
-            return None;
-        }
-        let names = rules.names(user.flatten(), &self.session.client_id);
-        Some(Arc::new(RetainedSource {
-            client_id: names.client_id.into(),
-            user: names.user.map(Into::into),
-            listener: access.and_then(|access| access.source().name()).map(Into::into),
-        }))
+    pub(crate) fn retained_source(&mut self, rules: &AccessRules) -> Option<Arc<RetainedSource>> {
+        let (access, names) = self.access(rules);
+        access.retained_source(names)
     }
 
-    /// Returns true if a message of a topic may be delivered to the client.
-    pub(crate) fn may_read(&mut self, rules: &AccessRules, topic: &str) -> bool {
+    /// Returns true if a message of a topic may be delivered to the client. Charges what the
+    /// decision takes.
+    pub(crate) fn may_read(&mut self, rules: &AccessRules, topic: &str, turn: &mut Turn) -> bool {
         let (access, names) = self.access(rules);
-        access.may_read(rules, names, topic)
+        turn.decide(access.may_read(rules, names, topic))
     }
 
     /// Returns true if a message of a topic may be delivered to the client, whatever filters the
     /// session has.
-    pub(crate) fn permits_read(&mut self, rules: &AccessRules, topic: &str) -> bool {
+    pub(crate) fn permits_read(&mut self, rules: &AccessRules, topic: &str, turn: &mut Turn) -> bool {
         let (access, names) = self.access(rules);
-        access.permits_read(rules, names, topic)
+        turn.decide(access.permits_read(rules, names, topic))
     }
 
     /// Returns the part of a filter that the client may read. If it is not the whole filter,
-    /// deliveries are checked from now on. The filter has no `$share/NAME/`.
-    pub(crate) fn subscribe_access(&mut self, rules: &AccessRules, filter: &str) -> Coverage {
+    /// deliveries are checked from now on. The filter has no `$share/NAME/`. Charges what the
+    /// comparison with the rules takes. A filter that would take longer than a turn is not compared.
+    pub(crate) fn subscribe_access(
+        &mut self,
+        rules: &AccessRules,
+        filter: &str,
+        turn: &mut Turn,
+    ) -> Coverage {
         let (access, names) = self.access(rules);
+        let steps = access.subscribe_steps(names, filter.len());
+        if steps > MOST_STEPS {
+            access.guard();
+            return Coverage::Partial;
+        }
+        turn.charge(steps);
         access.subscribe(rules, names, filter)
-    }
-
-    /// Returns the steps of a turn that [`Self::subscribe_access`] takes for one filter, at most.
-    pub(crate) fn subscribe_steps(&mut self, rules: &AccessRules) -> u32 {
-        let (access, names) = self.access(rules);
-        access.subscribe_steps(rules, names.user)
     }
 
     /// Returns true if the session may have messages that its client may not read, because the
@@ -227,16 +233,18 @@ impl SessionEntry {
         if self.holds() || self.session.sender.backlog.has_unread() {
             return 0;
         }
-        let steps = 1 + self.subscribe_steps(rules);
-        let all = u32::try_from(self.session.subscriptions.len()).unwrap_or(u32::MAX).saturating_mul(steps);
-        if all > STEPS_PER_TURN {
+        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
+        let names = access.names(rules, user.as_deref(), &self.session.client_id);
+        let subscriptions = &self.session.subscriptions;
+        let steps = |filter: &str| 1 + access.subscribe_steps(names, filter.len());
+        let least = u32::try_from(subscriptions.len()).unwrap_or(u32::MAX).saturating_mul(steps(""));
+        let sum = |sum: u32, filter| sum.saturating_add(steps(filter));
+        if least > STEPS_PER_TURN || subscriptions.iter().fold(0, sum) > STEPS_PER_TURN {
             // It would take longer than a turn. The session stays guarded, so each delivery is
             // checked, which costs the more but is right.
-            return 1;
+            return least.min(subscriptions.len() as u32 / LENGTHS + 1);
         }
-        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
-        let names = rules.names(user.as_deref(), &self.session.client_id);
-        let subscriptions = &self.session.subscriptions;
+        let all = subscriptions.iter().fold(0, sum);
         access.renew_guard(rules, names, subscriptions.iter().map(without_share));
         all
     }
@@ -244,12 +252,17 @@ impl SessionEntry {
     /// Checks the next messages in memory, `most` of them, and removes those that the client may
     /// not read: first those in flight, unless some were sent on the present connection, and then
     /// those of the queue. Returns `None` if all were checked before.
-    pub(crate) fn take_unreadable(&mut self, rules: &AccessRules, most: usize) -> Option<Unreadable> {
+    pub(crate) fn take_unreadable(
+        &mut self,
+        rules: &AccessRules,
+        most: usize,
+        turn: &mut Turn,
+    ) -> Option<Unreadable> {
         let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
-        let names = rules.names(user.as_deref(), &self.session.client_id);
+        let names = access.names(rules, user.as_deref(), &self.session.client_id);
         let from = access.place_of_check(rules)?;
         let sender = &mut self.session.sender;
-        let mut is_denied = |message: &Message| !access.may_read(rules, names, message.topic());
+        let mut is_denied = |message: &Message| !turn.decide(access.may_read(rules, names, message.topic()));
         let in_flight = if self.connection.is_none() || !sender.has_sent() {
             sender.take_unfinished_where(from.in_flight, most, &mut is_denied)
         } else {
@@ -267,7 +280,8 @@ impl SessionEntry {
 
     fn access(&mut self, rules: &AccessRules) -> (&mut SessionAccess, ClientNames<'_>) {
         let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
-        (access, rules.names(user.as_deref(), &self.session.client_id))
+        let names = access.names(rules, user.as_deref(), &self.session.client_id);
+        (access, names)
     }
 
     /// Sets the user of the client.

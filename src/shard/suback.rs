@@ -116,8 +116,10 @@ impl RetainedDelivery {
     fn queue_retained(&mut self, now: Instant, core: &mut Core) {
         let Some(request) = self.requests.get(self.next) else { return };
         let mut found = Vec::new();
-        // A matching message costs up to four steps: one to find it, and three to store it.
-        let most = AT_ONCE.min((core.turn.left() / 4).max(1) as usize);
+        // A matching message costs up to four steps: one to find it, and three to store it. The rules
+        // may decide about its source and about its receiver.
+        let steps = 4 + core.access.most_steps("").saturating_mul(2);
+        let most = AT_ONCE.min((core.turn.left() / steps).max(1) as usize);
         let mut left = most;
         // All shards share the lock. Portions keep the time short for which other shards wait for
         // it.
@@ -146,7 +148,7 @@ impl RetainedDelivery {
         let Core { sessions, access, settings, counters, turn, .. } = &mut *core;
         let Some(session_entry) = sessions.get_mut(self.session) else { return };
         if access.are_on() {
-            found.retain(|message| session_entry.may_read(access, message.topic()));
+            found.retain(|message| session_entry.may_read(access, message.topic(), turn));
         }
         // A delivery to a stored session is also a row in the store.
         let steps = if session_entry.session.row().is_some() { 3 } else { 1 };
@@ -202,12 +204,10 @@ fn drop_without_source(found: &mut Vec<Message>, sources: Vec<Option<Arc<Retaine
         return;
     }
     let Core { access, turn, .. } = core;
-    // A check costs as much as the walk to the message.
-    turn.charge(sources.len() as u32);
     let mut sources = sources.into_iter();
     found.retain(|message| {
         let source = sources.next().flatten();
-        source.is_none_or(|source| access.admits_source(&source, message.topic()))
+        source.is_none_or(|source| turn.decide(access.admits_source(&source, message.topic())))
     });
 }
 

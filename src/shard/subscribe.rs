@@ -157,8 +157,7 @@ impl FilterChange {
         if access.are_on()
             && let Some(session_entry) = sessions.get_mut(session)
         {
-            turn.charge(session_entry.subscribe_steps(access));
-            if session_entry.subscribe_access(access, filter_text) == Coverage::Disjoint
+            if session_entry.subscribe_access(access, filter_text, turn) == Coverage::Disjoint
                 && access.on_denied_subscribe() == DeniedSubscribe::Refuse
             {
                 let what = "the client may read no topic of the filter";

@@ -7,6 +7,8 @@
 //! The rest becomes a `Job` (`work.rs`), which continues in the next run of the flusher. `io.rs`
 //! has the order in which a turn carries out its effects.
 
+use crate::access::permit::Decision;
+
 /// Steps of a turn. One step handles a small packet, delivers a message, visits a node of the
 /// subscription tree, or inserts a filter. A step took 20 to 250 ns on the machines of the
 /// measurement. So a turn of 10,000 steps takes 0.2 to 2.5 ms; the promise is 5 ms.
@@ -26,6 +28,9 @@ const DECODED: usize = 128;
 /// Among 1,000,000 filters a new one of 25 bytes takes 2 to 3 us, which is 7 steps. A removal
 /// visits the same nodes.
 const FILTER_BYTES: usize = 4;
+
+/// Bytes of a name that globs look at for one step: an automaton takes 2 ns for each.
+const GLOB_BYTES: usize = 64;
 
 /// A job gets one part in `PORTIONS` of a turn, then the next job gets its part.
 pub(crate) const PORTIONS: u32 = 4;
@@ -80,9 +85,20 @@ impl Turn {
         self.charge(u32::try_from(bytes / DECODED).unwrap_or(u32::MAX));
     }
 
+    /// Counts the steps of a decision of the rules. Returns true if it granted.
+    pub(crate) fn decide(&mut self, decision: Decision) -> bool {
+        self.charge(decision.steps);
+        decision.is_granted
+    }
+
     /// Counts one filter that is added to the subscription tree, or removed from it.
     pub(crate) fn charge_filter(&mut self, filter: &str) {
         self.charge(1 + (filter.len() / FILTER_BYTES) as u32);
+    }
+
+    /// Counts the bytes of names that globs look at.
+    pub(crate) fn charge_globs(&mut self, bytes: usize) {
+        self.charge(u32::try_from(bytes / GLOB_BYTES).unwrap_or(u32::MAX));
     }
 
     /// Counts one write to a socket.

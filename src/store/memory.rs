@@ -333,7 +333,10 @@ impl KeptEntry {
 fn recovered_letter(letter: &StoredLetter, scratch: &mut Vec<u8>) -> StoredLetter {
     let message = &letter.message;
     let parts = Parts { retain: false, expires: Instant::NEVER, ..message.parts() };
-    StoredLetter { message: Message::published_by(message.publisher(), parts, scratch), ..letter.clone() }
+    StoredLetter {
+        message: Message::published_by(message.shared_publisher(), parts, scratch),
+        ..letter.clone()
+    }
 }
 
 impl Kept {

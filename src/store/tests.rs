@@ -8,6 +8,7 @@ use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
 use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
+use crate::mqtt::publisher_name::PublisherName;
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
@@ -131,7 +132,7 @@ pub(super) fn letter(number: u64) -> StoredLetter {
         code: None,
         attempts: 0,
         sent_ms: None,
-        message: Message::published_by("app", parts, &mut Vec::new()),
+        message: Message::published_by(Some(PublisherName::new("app")), parts, &mut Vec::new()),
     }
 }
 
@@ -363,12 +364,8 @@ fn the_last_retained_message_of_a_topic_comes_back(kind: &mut dyn Reopen) {
 fn the_source_of_a_retained_message_comes_back(kind: &mut dyn Reopen) {
     let mut store = kind.open();
     recover(&mut *store, first());
-    let named = RetainedSource {
-        client_id: "pump-7".into(),
-        user: Some("pumps".into()),
-        listener: Some("field".into()),
-    };
-    let anonymous = RetainedSource { client_id: "c".into(), user: None, listener: None };
+    let named = RetainedSource::new("pump-7", Some("pumps"), Some("field"));
+    let anonymous = RetainedSource::new("c", None, None);
     let sources = [("a", Some(named)), ("b", Some(anonymous)), ("c", None)];
     let mut group = CommitGroup::default();
     for (topic, source) in &sources {

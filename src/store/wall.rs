@@ -196,7 +196,7 @@ pub(super) fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec
         return message.clone();
     }
     let parts = Parts { expires, ..message.parts() };
-    Message::published_by(message.publisher(), parts, scratch)
+    Message::published_by(message.shared_publisher(), parts, scratch)
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@
 //! | `peers` | publishers that wait for other shards |
 //! | `suspend` | a machine that was suspended |
 //! | `gauges` | windows, queues and overdue sessions, as housekeeping counts them |
+//! | `names` | names, topics and filters at their limits, charged by their bytes |
 //! | `objectives` | delivery objectives: the end of each delivery counts once |
 //! | `bulk` | commands of operators about many things |
 //! | `traces` | traces of operators, and that they change nothing |
@@ -55,6 +56,7 @@ mod gauges;
 mod large_groups;
 mod letters;
 mod memory;
+mod names;
 mod objectives;
 mod peers;
 mod rates;

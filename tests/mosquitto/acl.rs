@@ -134,7 +134,7 @@ fn permits_decide_as_mosquitto_does() {
         let mosquitto = Mosquitto::start(directory.path(), &configuration);
         let mut root = connect(&mosquitto, Some("root"), "root");
         for (user, client_id) in CLIENTS {
-            let (permit, names) = (acl.permit_of(user), ClientNames { user, client_id });
+            let (permit, names) = (acl.permit_of(user), ClientNames::new(user, client_id));
             let mut client = connect(&mosquitto, user, client_id);
             for topic in TOPICS {
                 let code = client.deliver(&Message::new(topic, "x").qos(1));

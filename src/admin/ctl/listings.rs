@@ -96,6 +96,18 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
+/// Characters of a name in a table, after which it is cut.
+const LONGEST_NAME: usize = 64;
+
+/// Returns a name as the text of a cell, with a mark where it is cut. JSON has the whole name.
+fn short_name(value: &Value) -> String {
+    let whole = text(value);
+    match whole.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => format!("{}...", &whole[..end]),
+        None => whole,
+    }
+}
+
 /// Returns a number of seconds as the text of a cell.
 pub(super) fn seconds(value: &Value) -> String {
     let time = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -124,7 +136,7 @@ pub(super) fn clients_table(rows: &[Value]) -> String {
     let cells = |row: &Value| {
         let oldest = &row["oldest_unacknowledged"];
         [
-            text(&row["client_id"]),
+            short_name(&row["client_id"]),
             text(&row["version"]),
             text(&row["state"]),
             text(&row["in_flight"]),

@@ -158,7 +158,7 @@ mod tests {
             r#"{"result": "allow", "acl": [{"permission": "allow", "action": "publish", "topic": "a/${clientid}"}]}"#,
         );
         let Some(SessionRules::Permit(permit)) = some else { panic!("{some:?}") };
-        let names = ClientNames { user: Some("ann"), client_id: "c" };
+        let names = ClientNames::new(Some("ann"), "c");
         assert!(permit.may_write("a/c", names) && !permit.may_write("a/d", names));
     }
 }

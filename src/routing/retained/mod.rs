@@ -50,8 +50,8 @@ const EVICTED_FOR_ROOM: usize = 32;
 /// the table and in both sets, which are half full at worst, and the allocator's rounding.
 const TOPIC: usize = 96;
 
-/// Bytes of a source beside its names: its place in the table of sources, which is half full at
-/// worst.
+/// Bytes of the place of a source in the table of sources, which is half full at worst. The source
+/// itself has a charge of its own, because messages share it.
 const SOURCE: usize = 40;
 
 /// The limits of what is retained.
@@ -369,17 +369,16 @@ impl Retained {
             self.remove_source(message.topic());
             return;
         };
-        self.charge.add(source.size() + SOURCE);
         let hasher = &self.hasher;
         let hash = |s: &Sourced| hasher.hash_one(s.message.topic());
         let sourced = Sourced { message: message.clone(), source };
         let key = hash(&sourced);
         match self.sources.find_mut(key, |s| s.message.topic() == message.topic()) {
-            Some(before) => {
-                let before = std::mem::replace(before, sourced);
-                self.charge.sub(before.source.size() + SOURCE);
+            Some(before) => *before = sourced,
+            None => {
+                self.charge.add(SOURCE);
+                self.sources.insert_unique(key, sourced, hash);
             }
-            None => self.sources.insert_unique(key, sourced, hash),
         }
     }
 
@@ -391,8 +390,8 @@ impl Retained {
         let hasher = &self.hasher;
         let hash = |s: &Sourced| hasher.hash_one(s.message.topic());
         let removed = self.sources.remove(hasher.hash_one(topic), |s| s.message.topic() == topic, hash);
-        if let Some(Sourced { source, .. }) = removed {
-            self.charge.sub(source.size() + SOURCE);
+        if removed.is_some() {
+            self.charge.sub(SOURCE);
         }
     }
 
@@ -427,7 +426,7 @@ impl Retained {
 impl Recount for Retained {
     fn recount(&self) -> Recounted {
         let topics: usize = self.topics.iter().map(|topic| topic.len() + TOPIC).sum();
-        let sources: usize = self.sources.iter().map(|s| s.source.size() + SOURCE).sum();
+        let sources = self.sources.len() * SOURCE;
         Recounted { held: topics + sources, charged: self.charge.bytes() }
     }
 }

@@ -241,9 +241,7 @@ fn what_had_no_room_at_the_start_is_erased_in_the_store_by_a_publish_to_its_topi
 #[test]
 fn a_source_stays_with_its_message_and_ends_with_it() {
     let mut retained = store();
-    let source = |client: &str| {
-        Some(Arc::new(RetainedSource { client_id: client.into(), user: None, listener: None }))
-    };
+    let source = |client: &str| Some(Arc::new(RetainedSource::new(client, None, None)));
     let clients = |retained: &Retained| -> Vec<Option<String>> {
         let found = retained.sources(&matching(retained, "#", NOW));
         found.into_iter().map(|source| source.map(|source| source.client_id.to_string())).collect()

@@ -44,12 +44,11 @@ pub struct Objective {
     pub target: f64,
 }
 
-impl Objective {
-    fn concerns(&self, topic: &str, client_id: &str) -> bool {
-        topic::matches(&self.topic, topic)
-            && self.client_id.as_ref().is_none_or(|pattern| pattern.matches(client_id))
-    }
-}
+/// A set of objectives: bit `n` stands for the objective `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectiveSet(u16);
+
+const _: () = assert!(MOST <= u16::BITS as usize);
 
 /// The objectives of one shard, with their counts. 8 bytes if there is no objective.
 #[derive(Clone, Debug, Default)]
@@ -72,21 +71,50 @@ impl Objectives {
         Objectives(some.then(|| Box::new(Rings { objectives, rings, now: Instant::ZERO })))
     }
 
+    /// Returns the objectives that name a client identifier, or any. Found once for a session,
+    /// because each glob looks at each byte of the identifier.
+    pub fn of_client(&self, client_id: &str) -> ObjectiveSet {
+        self.set(|objective| objective.client_id.as_ref().is_none_or(|glob| glob.matches(client_id)))
+    }
+
+    /// Returns the objectives that name a topic. Found once for a publication.
+    pub fn of_topic(&self, topic: &str) -> ObjectiveSet {
+        self.set(|objective| topic::matches(&objective.topic, topic))
+    }
+
+    /// Returns the bytes that [`Self::of_client`] looks at.
+    pub fn looked_at(&self, client_id: &str) -> usize {
+        let globs = |rings: &Rings| rings.objectives.iter().filter(|o| o.client_id.is_some()).count();
+        self.0.as_deref().map_or(0, globs) * client_id.len()
+    }
+
+    /// Returns true if there is no objective.
+    #[inline]
+    pub fn are_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn set(&self, concerns: impl Fn(&Objective) -> bool) -> ObjectiveSet {
+        let Some(rings) = &self.0 else { return ObjectiveSet::default() };
+        let bits = rings.objectives.iter().take(MOST).enumerate();
+        ObjectiveSet(bits.fold(0, |set, (at, objective)| set | u16::from(concerns(objective)) << at))
+    }
+
     /// Begins a delivery above QoS 0. One to a receiver that is away is only counted as excluded,
     /// because no broker can deliver it in time. Returns the mark that the delivery carries.
-    /// Without objectives this costs one branch, else a match with each objective up to the first
-    /// that counts the delivery.
+    /// Without objectives this costs one branch. The first objective of both sets counts the
+    /// delivery.
     #[inline]
     pub fn begin(
         &mut self,
         now: Instant,
-        topic: &str,
-        client_id: &str,
+        of_topic: ObjectiveSet,
+        of_client: ObjectiveSet,
         receiver: ReceiverState,
     ) -> DeliveryMark {
         match &mut self.0 {
             None => DeliveryMark::NONE,
-            Some(rings) => rings.begin(now, topic, client_id, receiver),
+            Some(rings) => rings.begin(now, ObjectiveSet(of_topic.0 & of_client.0), receiver),
         }
     }
 
@@ -154,11 +182,10 @@ impl Objectives {
 
 impl Rings {
     #[inline(never)]
-    fn begin(&mut self, now: Instant, topic: &str, client_id: &str, receiver: ReceiverState) -> DeliveryMark {
+    fn begin(&mut self, now: Instant, concerned: ObjectiveSet, receiver: ReceiverState) -> DeliveryMark {
         self.now = self.now.max(now);
-        let found = self.objectives.iter().zip(&mut self.rings).enumerate();
-        let first = found.into_iter().find(|(_, (objective, _))| objective.concerns(topic, client_id));
-        let Some((at, (_, ring))) = first else { return DeliveryMark::NONE };
+        let at = concerned.0.trailing_zeros() as usize;
+        let Some(ring) = self.rings.get_mut(at) else { return DeliveryMark::NONE };
         match receiver {
             ReceiverState::Away | ReceiverState::None => {
                 ring.exclude();

@@ -24,8 +24,13 @@ fn counts(of: &Objectives, place: usize) -> ObjectiveCounts {
     of.counts().nth(place).map(|(_, counts)| counts).unwrap_or_default()
 }
 
+fn begin(of: &mut Objectives, ms: u64, topic: &str, client: &str, state: ReceiverState) -> DeliveryMark {
+    let (of_topic, of_client) = (of.of_topic(topic), of.of_client(client));
+    of.begin(at(ms), of_topic, of_client, state)
+}
+
 fn connected(of: &mut Objectives, ms: u64, topic: &str, client: &str) -> DeliveryMark {
-    of.begin(at(ms), topic, client, ReceiverState::Connected)
+    begin(of, ms, topic, client, ReceiverState::Connected)
 }
 
 #[test]
@@ -90,7 +95,7 @@ fn a_silent_client_is_late_without_any_call_for_its_delivery() {
 #[test]
 fn a_receiver_that_is_away_is_excluded_and_a_message_that_moves_on_counts_nowhere() {
     let mut one = objectives(vec![objective("#", None, 5_000)]);
-    assert!(one.begin(at(1), "a", "c", ReceiverState::Away).is_none());
+    assert!(begin(&mut one, 1, "a", "c", ReceiverState::Away).is_none());
     let mark = connected(&mut one, 2, "a", "c");
     one.passed_on(mark);
     assert_eq!(counts(&one, 0), ObjectiveCounts { excluded: 1, ..Default::default() });
@@ -139,7 +144,7 @@ fn counts_equal_a_model_over_ten_thousand_random_deliveries() {
             match next(&mut seed) % 10 {
                 0..5 => open.push((now, connected(&mut one, now, "a", "c"))),
                 5 => {
-                    one.begin(at(now), "a", "c", ReceiverState::Away);
+                    begin(&mut one, now, "a", "c", ReceiverState::Away);
                     expected.excluded += 1;
                 }
                 what if !open.is_empty() => {

@@ -99,6 +99,7 @@ impl SessionRecovery<'_> {
         session.will = stored.will;
         core.shared.totals.sessions.add(1);
         let mut entry = SessionEntry::new(session, ends, will_due);
+        entry.objectives = core.counters.objectives.of_client(&stored.client_id);
         restore_user(&mut entry, user, &stored.access, &mut core.access);
         let id = core.sessions.insert(entry);
         core.report_drops(id);
@@ -140,8 +141,9 @@ fn restore_user(
     entry.set_user(user);
     entry.set_rule_source(RuleSource::of_name(stored.listener.as_deref()));
     if let Some(rules) = &stored.rules {
-        access.note_own_rules();
-        entry.set_own_rules(Some(SessionRules::of_text(rules)));
+        let rules = SessionRules::of_text(rules);
+        access.note_own_rules(&rules);
+        entry.set_own_rules(Some(rules));
     }
 }
 

@@ -194,6 +194,7 @@ mod tests {
     use super::*;
     use crate::mqtt::message::Parts;
     use crate::mqtt::packet::Properties;
+    use crate::mqtt::publisher_name::PublisherName;
     use crate::session::objectives::DeliveryMark;
     use crate::session::redelivery_policy::RedeliveryPolicy;
 
@@ -258,6 +259,7 @@ mod tests {
             forwarded: &forwarded,
             payload: b"p",
         };
+        let publisher = PublisherName::shared(publisher, &mut None);
         let message = Some(Message::published_by(publisher, parts, &mut Vec::new()));
         let lost = Dropped { cause: DropReason::Expired, message, sent, code, mark: DeliveryMark::NONE };
         let letter = DeadLetter::of(lost, "client", &redelivery(), false).expect("a dead letter");

@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
     let mut was_over = false;
     loop {
-        let Core { connections, sessions, access, settings, counters, .. } = &mut *life.core;
+        let Core { connections, sessions, access, settings, counters, turn, .. } = &mut *life.core;
         let policy = &settings.session.send;
         let Some(session_entry) = sessions.get_mut(id) else { return };
         let Some(front) = session_entry.first_held() else { return };
@@ -42,7 +42,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
             return life.core.report_drops(id);
         }
         let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
-        if access.are_on() && !session_entry.may_read(access, delivery.message.topic()) {
+        if access.are_on() && !session_entry.may_read(access, delivery.message.topic(), turn) {
             end_unreadable(now, id, delivery, gate, life);
             was_over = is_over_with_one(life);
             continue;

@@ -300,7 +300,7 @@ impl GroupMembers<'_> {
                 turn.charge(1);
                 // The session of a member may have ended before the member leaves the group.
                 let Some((_, session_entry)) = sessions.at_mut(member.session.0) else { continue };
-                if access.are_on() && !session_entry.may_read(access, topic) {
+                if access.are_on() && !session_entry.may_read(access, topic, turn) {
                     (room.denied_here, denied) = (true, denied + 1);
                     continue;
                 }

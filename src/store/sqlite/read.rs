@@ -2,6 +2,7 @@
 
 use super::error::failed;
 use super::row;
+use crate::mqtt::publisher_name::PublisherName;
 use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, StoredDelayed};
 use crate::store::wall::FileTime;
 use crate::store::{StoreError, StoreReader};
@@ -45,20 +46,30 @@ impl SqliteReader {
         let transaction = self.connection.unchecked_transaction()?;
         let mut statement = transaction.prepare_cached(ENTRY)?;
         let (mut scratch, mut read) = (Vec::new(), Vec::with_capacity(wanted.len()));
+        let mut publisher = None;
         for (number, body) in wanted {
             let key = params![number.0 as i64, body.0 as i64];
-            let found = statement.query_row(key, |row| entry(row, *number, self.opened, &mut scratch));
+            let found = statement
+                .query_row(key, |row| entry(row, *number, self.opened, &mut publisher, &mut scratch));
             read.extend(found.optional()?);
         }
         Ok(read)
     }
 }
 
-fn entry(row: &Row<'_>, number: EntryNumber, opened: FileTime, scratch: &mut Vec<u8>) -> Result<ReadEntry> {
+/// Returns an entry with its message. `last` is the publisher of the message before.
+fn entry(
+    row: &Row<'_>,
+    number: EntryNumber,
+    opened: FileTime,
+    last: &mut Option<PublisherName>,
+    scratch: &mut Vec<u8>,
+) -> Result<ReadEntry> {
     let share: Option<Box<str>> = row.get(3)?;
+    let publisher = PublisherName::shared(row.get_ref(10)?.as_str_or_null()?.unwrap_or_default(), last);
     Ok(ReadEntry {
         number,
-        message: row::message_by(row.get_ref(10)?.as_str_or_null()?, row, 4, opened, [7, 8, 9], scratch)?,
+        message: row::message_by(publisher, row, 4, opened, [7, 8, 9], scratch)?,
         qos: row::qos(row, 0)?,
         retain: row.get(1)?,
         ids: row::ids(row, 2)?,

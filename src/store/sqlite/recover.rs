@@ -8,7 +8,7 @@
 use super::{read, row};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
-use crate::mqtt::retained_message::RetainedMessage;
+use crate::mqtt::retained_message::{RetainedMessage, SharedSources};
 use crate::persistence::letter::StoredLetter;
 use crate::persistence::records::{
     BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, Recovered, RecoveredBody, RecoveredEntry,
@@ -196,14 +196,14 @@ impl<'c> Recovery<'c> {
     }
 
     fn retained(&self) -> Result<Vec<RetainedMessage>> {
-        let (mut retained, mut scratch) = (Vec::new(), Vec::new());
+        let (mut retained, mut scratch, mut sources) = (Vec::new(), Vec::new(), SharedSources::default());
         let columns = "topic, expires_ms, qos, retain, properties, payload, \
              source_client, source_user, source_listener, owner_client, owner_listener";
         self.each(&format!("SELECT {columns} FROM retained"), |row| {
             let message = row::message(row, 1, self.opened, [0, 4, 5], &mut scratch)?;
             retained.push(RetainedMessage {
                 message,
-                source: row::source(row, 6)?,
+                source: row::source(row, 6, &mut sources)?,
                 owner: row::owner(row, 9)?,
             });
             Ok(())

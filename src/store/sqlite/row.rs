@@ -5,7 +5,8 @@ use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::{ProtocolVersion, QoS, ReasonCode};
-use crate::mqtt::retained_message::RetainedSource;
+use crate::mqtt::publisher_name::PublisherName;
+use crate::mqtt::retained_message::{RetainedSource, SharedSources};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
@@ -93,7 +94,7 @@ pub(super) fn message(
 /// # Errors
 /// As [`message`].
 pub(super) fn message_by(
-    publisher: Option<&str>,
+    publisher: Option<PublisherName>,
     row: &Row<'_>,
     first: usize,
     opened: FileTime,
@@ -108,17 +109,22 @@ pub(super) fn message_by(
         forwarded: row.get_ref(properties)?.as_blob()?,
         payload: row.get_ref(payload)?.as_blob()?,
     };
-    Ok(Message::published_by(publisher.unwrap_or_default(), parts, scratch))
+    Ok(Message::published_by(publisher, parts, scratch))
 }
 
-/// Returns the source of a retained message, if it has one. Three columns from `first`.
+/// Returns the source of a retained message, if it has one. Equal sources become one, by `known`.
+/// Three columns from `first`.
 ///
 /// # Errors
 /// Returns an error if a column is of another type.
-pub(super) fn source(row: &Row<'_>, first: usize) -> Result<Option<Arc<RetainedSource>>> {
-    let text = |column| row.get::<_, Option<Box<str>>>(column);
+pub(super) fn source(
+    row: &Row<'_>,
+    first: usize,
+    known: &mut SharedSources,
+) -> Result<Option<Arc<RetainedSource>>> {
+    let text = |column| row.get_ref(column)?.as_str_or_null().map_err(Error::from);
     let (user, listener) = (text(first + 1)?, text(first + 2)?);
-    Ok(text(first)?.map(|client_id| Arc::new(RetainedSource { client_id, user, listener })))
+    Ok(text(first)?.map(|client_id| known.share(RetainedSource::new(client_id, user, listener))))
 }
 
 /// Returns the client for which a message counts, if it counts for one. Two columns from `first`.
@@ -154,7 +160,7 @@ pub(super) fn letter(row: &Row<'_>, scratch: &mut Vec<u8>) -> Result<StoredLette
         code: code.map(read_code).transpose()?,
         attempts: row.get(5)?,
         sent_ms: optional_number(row, 6)?.zip(optional_number(row, 7)?),
-        message: Message::published_by(publisher, parts, scratch),
+        message: Message::published_by(PublisherName::shared(publisher, &mut None), parts, scratch),
     })
 }
 

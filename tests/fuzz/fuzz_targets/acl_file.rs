@@ -15,7 +15,7 @@ const FILTERS: [&str; 10] = ["#", "+", "a/#", "a/+", "+/b", "a/b", "/#", "ann/#"
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let Ok(acl) = acl_file::parse(Path::new("acl"), input) else { return };
     for user in [None, Some("ann")] {
-        let (permit, names) = (acl.permit_of(user), ClientNames { user, client_id: "c" });
+        let (permit, names) = (acl.permit_of(user), ClientNames::new(user, "c"));
         for filter in FILTERS {
             let coverage = permit.coverage(filter, names);
             for topic in TOPICS.into_iter().filter(|topic| topic::matches(filter, topic)) {

@@ -32,7 +32,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     assert_eq!((status, object.get("result").and_then(Value::as_str)), (200, Some("allow")));
     assert_ne!(remaining_ms, Some(0));
     let Some(SessionRules::Permit(permit)) = rules else { return };
-    let names = ClientNames { user: Some("ann"), client_id: "c" };
+    let names = ClientNames::new(Some("ann"), "c");
     for filter in FILTERS {
         let coverage = permit.coverage(filter, names);
         for topic in TOPICS.into_iter().filter(|topic| topic::matches(filter, topic)) {

@@ -92,7 +92,7 @@ impl Routing<'_> {
     /// Notes that a session of this shard may have room. If the first message of one of the first
     /// [`COMPARED`] queues waits for this room, the queues are looked at when the turn ends.
     pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId) {
-        let Core { sessions, access, settings, .. } = &mut *self.core;
+        let Core { sessions, access, settings, turn, .. } = &mut *self.core;
         let Some(session_entry) = sessions.get_mut(id) else { return };
         let policy = &settings.session.send;
         let mut blocked =
@@ -100,7 +100,7 @@ impl Routing<'_> {
         let may = blocked.any(|Blocked { share, topic, size, .. }| {
             session_entry.session.subscriptions.contains(share)
                 && session_entry.has_room_for_orphaned(now, *size, policy)
-                && (!access.are_on() || session_entry.may_read(access, topic))
+                && (!access.are_on() || session_entry.may_read(access, topic, turn))
         });
         if may {
             self.routes.orphaned_queues.nudge();
