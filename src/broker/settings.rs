@@ -431,11 +431,10 @@ mod tests {
             config.auth.password_file = "passwd".to_owned();
         }));
         // A guest must not have the rules of a certificate's name, by this or by another listener.
-        let guests = config::Listener {
-            anonymous: Some(config::AnonymousClients::Always),
-            ..with_certificates("optional")
-        };
-        assert!(!claims(&|config| config.listeners = vec![guests.clone()]));
+        assert!(!claims(&|config| {
+            config.auth.anonymous = config::AnonymousClients::Always;
+            config.listeners = vec![with_certificates("optional")];
+        }));
         assert!(!claims(&|config| {
             config.auth.anonymous = config::AnonymousClients::Always;
             let closed = config::Listener { auth: Some(vec!["password".to_owned()]), ..Default::default() };

@@ -337,6 +337,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn a_long_client_identifier_is_cut_with_a_mark() {
+        let row = |client_id: &str| json!({ "client_id": client_id, "version": "5.0" });
+        let table = clients_table(&[row(&"é".repeat(60_000)), row("pump")]);
+        let cut = format!("{}...  5.0", "é".repeat(64));
+        assert!(table.lines().all(|line| line.chars().count() < 200) && table.contains(&cut), "{table}");
+    }
+
+    #[test]
     fn a_listing_that_is_cut_says_how_to_see_more() {
         let row = |payload: Value| json!({ "topic": "a", "qos": 0, "payload_bytes": 2, "payload": payload });
         let last = |payload: Value| {

@@ -54,9 +54,10 @@ mod tests {
         };
         let mut one = Objectives::new(&vec![one].into());
         let now = Instant::from_millis(1);
-        let mark = one.begin(now, "a", "c", ReceiverState::Connected);
-        one.begin(now, "a", "c", ReceiverState::Connected);
-        one.begin(now, "a", "c", ReceiverState::Away);
+        let (topic, client) = (one.of_topic("a"), one.of_client("c"));
+        let mark = one.begin(now, topic, client, ReceiverState::Connected);
+        one.begin(now, topic, client, ReceiverState::Connected);
+        one.begin(now, topic, client, ReceiverState::Away);
         one.acknowledged(now, mark);
         let mut text = MetricsText::default();
         write(&mut text, &one);

@@ -449,7 +449,9 @@ fn a_queued_message_that_an_operator_skips_is_dropped_for_its_objective() {
     let mut b = Bench::new(ProtocolVersion::V5);
     let within = Duration::from_secs(5);
     let all = Objective { name: "all".into(), topic: "#".into(), client_id: None, within, target: 0.99 };
-    let mark = Objectives::new(&[all].into()).begin(at(0), "t", "c", ReceiverState::Connected);
+    let mut objectives = Objectives::new(&[all].into());
+    let (topic, client) = (objectives.of_topic("t"), objectives.of_client("c"));
+    let mark = objectives.begin(at(0), topic, client, ReceiverState::Connected);
     b.enqueue(at(0), Message::sample("t", QoS::AtLeastOnce, b"one"), mark);
     let (name, drops) = (MessageName::Queued(0), &mut b.counters.drops);
     assert_eq!(b.sender.drop_message(name, Quota::Free, DropReason::Skipped, drops), Ok(()));
