@@ -58,6 +58,7 @@ mod letters;
 mod memory;
 mod names;
 mod objectives;
+mod paused;
 mod peers;
 mod rates;
 mod restart;

@@ -2,8 +2,8 @@
 //! twice and none of them is disconnected, whatever their connections are paused for.
 //!
 //! The model of a link: bytes that the broker's socket took travel at the link's rate, and count as
-//! not sent until they are there. What the client answers is in the broker's kernel at once, and
-//! stays there until the broker reads it.
+//! not sent until they are there. What the client answers is in the broker's kernel one step later,
+//! and stays there until the broker reads it.
 
 use crate::client::{connect, encoded, named_at, publication, subscribe, take_packets};
 use crate::driver::{self, LinkId, MemoryDriver};
@@ -296,11 +296,11 @@ impl World {
             self.client_publishes(at_ms);
         }
         self.ping(at_ms);
+        self.driver.send(link, &std::mem::take(&mut self.client.answers));
         let client = &mut self.client;
         client.way.append(&mut self.driver.links[link].received);
         client.here = (client.here + bytes).min(client.way.len());
         client.read(&self.case);
-        self.driver.send(link, &std::mem::take(&mut client.answers));
         let unsent = client.way.len() - client.here;
         self.driver.links[link].on_the_way = Some(unsent);
         self.driver.make_room(link, SEND_BUFFER.saturating_sub(unsent));
@@ -336,7 +336,7 @@ impl World {
 
 /// An hour of driven time for each cause of a pause.
 fn play_all(pauses: Pauses) {
-    let links = [(20_000, 240), (150_000, 120), (400_000, 60), (10_000_000, 30)];
+    let links = [(20_000, 300), (150_000, 100), (400_000, 45), (10_000_000, 5)];
     for (rate, secs) in links {
         for payload in [200, 100_000] {
             for version in [V3, V5] {

@@ -588,7 +588,8 @@ impl World {
                 older.map(|o| o.received).max().unwrap_or(0)
             };
             let forgotten = waiting.clone().find(|i| {
-                let due = (self.resend_ms(i.receptions - 1) as f64 * jitter) as u64;
+                // It waits once more if other bytes are on their way at the first look.
+                let due = 2 * (self.resend_ms(i.receptions - 1) as f64 * jitter) as u64;
                 let due = i.received.max(c.stalled_until) + due;
                 let held_back = self.sockets[connection.socket].held_back;
                 self.now > due + ack_wait && self.now > older(i).max(held_back) + ack_wait

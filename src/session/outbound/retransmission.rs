@@ -10,7 +10,7 @@ use crate::session::outbound::in_flight_packet::InFlightPacket;
 use crate::session::outbound::retry::{Outlives, RetryPolicy};
 use crate::session::outbound::sender::Sender;
 use crate::session::outbound::stall::{SocketView, Stall};
-use crate::session::outbound::transmission::{Holder, Look, Transmission};
+use crate::session::outbound::transmission::{Holder, Look, Place, Transmission};
 use crate::session::outbound::window::Quota;
 use crate::session::policy::SendPolicy;
 use crate::session::redelivery_policy::RedeliveryPolicy;
@@ -165,7 +165,7 @@ impl Sender {
     pub fn hasten(&mut self, now: Instant) {
         for mut packet in self.window.iter_mut().flat_map(|window| window.packets()) {
             let transmission = packet.transmission_mut();
-            (transmission.due, transmission.with_network) = (now, false);
+            (transmission.due, transmission.place) = (now, Place::Peer);
             transmission.ask();
         }
     }

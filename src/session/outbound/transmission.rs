@@ -36,10 +36,20 @@ pub struct Transmission {
     /// Transmissions over all connections; 0 if the packet was written to one connection only and
     /// the socket did not take all of it.
     pub transmissions: u16,
-    /// True if the peer's kernel did not have the packet at the last look. Its time has not begun
-    /// then.
-    pub with_network: bool,
+    /// The place of the packet at the last look.
+    pub place: Place,
     asked: AskedResends,
+}
+
+/// The place of a packet at the last look at its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// No look came since the packet was written.
+    Unknown,
+    /// The peer's kernel did not have the packet, so its time had not begun.
+    Network,
+    /// The peer's kernel had the packet.
+    Peer,
 }
 
 /// The resends that an operator asked for. They are no attempts of a redelivery policy. Three bytes,
@@ -57,8 +67,8 @@ struct AskedResends {
 impl Transmission {
     /// Creates the record of the packet with this running number, which is not written yet.
     pub fn new(number: u64, first_sent: Instant, due: Instant, transmissions: u16) -> Transmission {
-        let (end_offset, attempts, with_network, asked) = (0, 0, false, AskedResends::default());
-        Transmission { due, first_sent, end_offset, number, attempts, transmissions, with_network, asked }
+        let (end_offset, attempts, place, asked) = (0, 0, Place::Unknown, AskedResends::default());
+        Transmission { due, first_sent, end_offset, number, attempts, transmissions, place, asked }
     }
 
     /// Records that an operator asked for the next resend.
@@ -121,7 +131,7 @@ impl Transmission {
     pub fn written(&mut self, due: Instant, wire: &Wire) {
         self.due = due;
         self.end_offset = wire.outbox.end_offset();
-        self.with_network = false;
+        self.place = Place::Unknown;
     }
 
     /// Sets the due time one wait from now, without a resend.
@@ -132,17 +142,22 @@ impl Transmission {
 
     /// Returns who holds the packet, which is due. Unless the application holds it, the wait begins
     /// again: the network's time is not the client's, and a packet that has just arrived has its
-    /// whole wait.
+    /// whole wait. At the first look, a packet counts as just arrived if bytes behind it are on
+    /// their way: the link is slow then, and its acknowledgement may be on its way, too.
     pub fn holder(&mut self, look: &Look, policy: &RedeliveryPolicy, wire: &Wire) -> Holder {
         let cause = StallCause::of(self.end_offset, look.peer_has, look.view);
         let stall = Stall { view: look.view, ..self.stall(look.now, cause) };
-        let was_with_network = self.with_network;
-        self.with_network = cause != StallCause::Application;
-        if !self.with_network && !was_with_network {
+        let place = if cause == StallCause::Application { Place::Peer } else { Place::Network };
+        let has_arrived = match std::mem::replace(&mut self.place, place) {
+            Place::Network => true,
+            Place::Unknown => look.view.unsent > 0,
+            Place::Peer => false,
+        };
+        if place == Place::Peer && !has_arrived {
             return Holder::Application(stall);
         }
         self.wait_again(look.now, policy, wire);
-        if self.with_network { Holder::Network(stall) } else { Holder::JustArrived }
+        if place == Place::Network { Holder::Network(stall) } else { Holder::JustArrived }
     }
 }
 

@@ -27,7 +27,7 @@ pub struct SessionTotals {
 }
 
 impl SessionTotals {
-    /// Returns the number of connections that are not read for this cause.
+    /// Returns the number of connections whose requests wait for this cause.
     pub fn paused(&self, cause: Pause) -> u64 {
         self.paused[cause.number()]
     }
