@@ -158,6 +158,12 @@ impl AdminState {
         self.credentials.known()
     }
 
+    /// Returns why the file of credentials on the disk is not in force, as of the last look; `None`
+    /// if it is.
+    pub(super) fn refused_credentials(&self) -> Option<Arc<String>> {
+        self.credentials.refused()
+    }
+
     /// Reads the file of credentials again if it changed. Costs a thread and a `stat`. Returns
     /// within a second for each caller before, also if the file hangs.
     pub(super) async fn look_at_credentials(&self) {

@@ -203,3 +203,16 @@ fn a_token_with_an_end_is_refused_from_then_on_and_doctor_says_so_before() {
         assert_eq!(make(wrong).0, Some(2), "{wrong:?}");
     }
 }
+
+#[test]
+fn doctor_says_that_the_file_of_credentials_is_not_what_is_in_force() {
+    let broker = Administered::start();
+    let content = std::fs::read_to_string(broker.credentials()).expect("a file");
+    let doctor = || broker.ask("GET", "/api/v1/doctor", &broker.viewer).1;
+    let words = "the file is not what is in force; the broker still has the one before";
+    assert!(!doctor().contains(words));
+    std::fs::write(broker.credentials(), "viewer:root:12").expect("a write");
+    until("the refusal", || doctor().contains(words).then_some(()));
+    std::fs::write(broker.credentials(), content).expect("a write");
+    until("the file in force", || (!doctor().contains(words)).then_some(()));
+}

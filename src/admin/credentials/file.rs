@@ -30,6 +30,8 @@ struct WatchedFile {
     /// `None` for no file and no credentials.
     path: ArcSwapOption<PathBuf>,
     known: ArcSwap<Credentials>,
+    /// Why the file on the disk is not in force; `None` if it is.
+    refused: ArcSwapOption<String>,
     /// The watch, with the path that it is for. Locked on the thread that looks, and nowhere else.
     watch: Mutex<(Option<Arc<PathBuf>>, FileWatch)>,
 }
@@ -53,6 +55,7 @@ impl CredentialFile {
         let file = WatchedFile {
             path: ArcSwapOption::new(path.clone()),
             known: ArcSwap::from_pointee(credentials),
+            refused: ArcSwapOption::empty(),
             watch: Mutex::new((path, watch)),
         };
         Ok(CredentialFile { file: Arc::new(file), ..CredentialFile::default() })
@@ -61,6 +64,12 @@ impl CredentialFile {
     /// Returns the credentials as of the last [`Self::look`].
     pub(crate) fn known(&self) -> Arc<Credentials> {
         self.file.known.load_full()
+    }
+
+    /// Returns why the file on the disk is not in force, as of the last [`Self::look`]; `None` if it
+    /// is.
+    pub(crate) fn refused(&self) -> Option<Arc<String>> {
+        self.file.refused.load_full()
     }
 
     /// Reads the file again if it changed. A file with a mistake, a missing one, and one that is
@@ -88,6 +97,7 @@ impl CredentialFile {
         }
         if path.is_none() {
             file.known.store(Arc::default());
+            file.refused.store(None);
         }
         file.path.store(path.map(Arc::new));
     }
@@ -109,9 +119,11 @@ impl WatchedFile {
             // The path may be another one meanwhile.
             Ok(new) if self.path.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, &path)) => {
                 self.known.store(Arc::new(new));
+                self.refused.store(None);
             }
             Ok(_) => {}
             Err(error) => {
+                self.refused.store(Some(Arc::new(error.to_string())));
                 warn!(event = "admin.credentials_refused", %error, "admin.credentials is not changed, because it has a mistake")
             }
         }

@@ -13,6 +13,10 @@ pub(crate) async fn doctor(state: State) -> JsonAnswer {
     // Together, because each may wait for a disk that hangs.
     let (mut findings, looked_at) = tokio::join!(own_findings(state.running()?), look(&state));
     findings.extend(looked_at);
+    findings.extend(state.refused_credentials().map(|why| {
+        let text = format!("the file is not what is in force; the broker still has the one before: {why}");
+        Finding::fail("admin credentials", text).advise("Correct the file; the next request reads it")
+    }));
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     let checks: Vec<Value> = findings.iter().map(check).collect();
     Ok(Json(json!({ "result": worst.name(), "checks": checks })))
