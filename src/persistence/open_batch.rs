@@ -5,8 +5,11 @@
 //! sealed, the record can be taken back or changed at that place.
 
 use crate::mqtt::charge::Charge;
-use crate::persistence::records::{Batch, Flight, Lsn, Record};
+use crate::persistence::records::{Batch, EntryNumber, Flight, Lsn, Record, SessionKey};
 use crate::persistence::transactions::Transactions;
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashTable};
+use std::hash::BuildHasher;
 
 /// The records of one open batch.
 #[derive(Debug, Default)]
@@ -16,6 +19,12 @@ pub(super) struct OpenBatch {
     bytes: u64,
     /// Indexes in `records` whose record was taken back.
     vacant: Vec<u32>,
+    /// Indexes in `records` of changed subscriptions, by session and filter. A client that
+    /// subscribes to one filter again and again has one record while a sync hangs.
+    subscriptions: HashTable<u32>,
+    /// Indexes in `records` of further transmissions, by delivery: one record for each, however
+    /// often the client returns.
+    resent: HashMap<EntryNumber, u32, RandomState>,
     /// Number of records that were taken back, with the records that ended them.
     cancelled: u64,
     /// The transactions that this shard began, and its parts of others.
@@ -79,26 +88,54 @@ impl OpenBatch {
         self.records.push(record);
     }
 
+    /// Adds a change of a subscription, or replaces the change of the same subscription. The hasher
+    /// is the same in each call.
+    pub(super) fn put_subscription(&mut self, hasher: &RandomState, record: Record) {
+        let Some(key) = subscription_of(&record) else { return self.add(record) };
+        let (hash, records) = (hasher.hash_one(key), &self.records);
+        let of = |at: &u32| records.get(*at as usize).and_then(subscription_of);
+        if let Some(at) = self.subscriptions.find(hash, |at| of(at) == Some(key)).copied() {
+            return self.replace(at, record);
+        }
+        let at = records.len() as u32;
+        self.subscriptions.insert_unique(hash, at, |at| hasher.hash_one(of(at).unwrap_or(key)));
+        self.add(record);
+    }
+
+    /// Adds a further transmission of a delivery, or replaces the last one.
+    pub(super) fn put_resent(&mut self, number: EntryNumber, flight: Flight) {
+        let record = Record::Sent { number, flight };
+        if let Some(at) = self.resent.get(&number).copied() {
+            return self.replace(at, record);
+        }
+        self.resent.insert(number, self.records.len() as u32);
+        self.add(record);
+    }
+
+    fn replace(&mut self, at: u32, record: Record) {
+        let Some(present) = self.records.get_mut(at as usize) else { return };
+        self.cancelled += 1;
+        self.charge.sub(present.size());
+        self.bytes = self.bytes.saturating_sub(present.weight());
+        self.charge.add(record.size());
+        self.bytes += record.weight();
+        *present = record;
+    }
+
     /// Adds the present session, or replaces its record at `before`. Returns the index of the
     /// record. A mere change of the connection state changes the full record in place.
     pub(super) fn put_session(&mut self, before: Option<u32>, record: Record) -> u32 {
         if let Some(at) = before
             && let Some(present) = self.records.get_mut(at as usize)
         {
-            self.cancelled += 1;
             match (record, present) {
                 (Record::SessionState(state), Record::Session(session)) => {
+                    self.cancelled += 1;
                     (session.connected, session.ends) = (state.connected, state.ends);
                     session.will_due = state.will_due;
                     self.bytes += Record::SessionState(state).weight();
                 }
-                (record, present) => {
-                    self.charge.sub(present.size());
-                    self.bytes = self.bytes.saturating_sub(present.weight());
-                    self.charge.add(record.size());
-                    self.bytes += record.weight();
-                    *present = record;
-                }
+                (record, _) => self.replace(at, record),
             }
             return at;
         }
@@ -182,6 +219,8 @@ impl OpenBatch {
             self.records.retain(|record| !matches!(record, Record::Nothing));
         }
         self.bytes = 0;
+        self.subscriptions.clear();
+        self.resent.clear();
         Batch {
             cancelled: std::mem::take(&mut self.cancelled),
             charge: std::mem::take(&mut self.charge),
@@ -196,5 +235,14 @@ impl OpenBatch {
     fn count(&mut self, record: &Record) {
         self.charge.add(record.size());
         self.bytes += record.weight();
+    }
+}
+
+/// Returns the session and the filter of a changed subscription.
+fn subscription_of(record: &Record) -> Option<(SessionKey, &str)> {
+    match record {
+        Record::Subscribed(subscription) => Some((subscription.session, &subscription.filter)),
+        Record::Unsubscribed { session, filter } => Some((*session, filter)),
+        _ => None,
     }
 }

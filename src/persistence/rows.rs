@@ -16,6 +16,7 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::open_batch::RecordPlace;
 use crate::persistence::records::{
     BodyNumber, EntryNumber, Flight, Lsn, Record, SessionKey, SessionState, StoredEntry, StoredSession,
+    StoredSubscription,
 };
 use crate::persistence::write_buffer::{GateNumber, WriteBuffer};
 use crate::time::Instant;
@@ -198,7 +199,7 @@ impl Entry {
 
     /// Records a further transmission.
     pub fn sent(&self, flight: Flight) {
-        self.write_buffer.change(self.place, self.number, flight);
+        self.write_buffer.resent(self.place, self.number, flight);
     }
 
     /// Records a PUBREC. The body is released. [`Self::pending`] is the commit of this record.
@@ -336,6 +337,19 @@ impl SessionRow {
     /// Records the connection state of a session whose other fields have not changed.
     pub fn record_state(&self, state: SessionState) {
         self.write_buffer.record_session(&self.place, Record::SessionState(state));
+    }
+
+    /// Records a subscription, in place of an earlier one with the same filter.
+    pub fn subscribed(&self, filter: &str, options: u8, subscription_id: u32) {
+        let (session, filter) = (self.key, filter.into());
+        let subscription = StoredSubscription { session, filter, options, subscription_id };
+        self.write_buffer.record_subscription(Record::Subscribed(Box::new(subscription)));
+    }
+
+    /// Records the end of a subscription.
+    pub fn unsubscribed(&self, filter: &str) {
+        let (session, filter) = (self.key, filter.into());
+        self.write_buffer.record_subscription(Record::Unsubscribed { session, filter });
     }
 
     /// Records that a QoS 2 PUBLISH was accepted.

@@ -100,6 +100,13 @@ impl WriteBuffer {
         self.open.borrow_mut().add(record);
     }
 
+    /// Records a change of a subscription. An earlier change of the same one in the open batch is
+    /// replaced.
+    pub(super) fn record_subscription(&self, record: Record) {
+        self.begun.set(true);
+        self.open.borrow_mut().put_subscription(&self.hasher, record);
+    }
+
     /// Records the present session. An earlier record in the open batch is replaced, so each
     /// session has one record in a batch, however often it changes. `place` is that record's place.
     pub(super) fn record_session(&self, place: &Cell<RecordPlace>, record: Record) {
@@ -144,6 +151,16 @@ impl WriteBuffer {
         }
         self.record(Record::Sent { number, flight });
         false
+    }
+
+    /// Changes an entry in place, or records a further transmission if its batch has left. An
+    /// earlier further transmission in the open batch is replaced.
+    pub(super) fn resent(&self, place: RecordPlace, number: EntryNumber, flight: Flight) {
+        let mut open = self.open.borrow_mut();
+        if !(place.is_in(self.lsn.get()) && open.set_flight(place, flight)) {
+            self.begun.set(true);
+            open.put_resent(number, flight);
+        }
     }
 
     /// Marks the open batch as one that someone waits for, because retained messages are committed

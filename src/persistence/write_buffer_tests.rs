@@ -56,6 +56,62 @@ fn a_session_that_changes_often_has_one_record_in_each_batch() {
 }
 
 #[test]
+fn a_filter_that_changes_often_has_one_record_while_a_sync_hangs() {
+    let write_buffer = WriteBuffer::new(0, 0);
+    let rows = [1, 2].map(|key| SessionRow::new(SessionKey(key), Rc::clone(&write_buffer)));
+    let (long, before) = ("f".repeat(60_000), charge::unreported());
+    for options in 0..=2 {
+        for row in &rows {
+            row.subscribed(&long, options, 0);
+            row.subscribed("other", options, 0);
+            row.unsubscribed("other");
+        }
+    }
+    let held = charge::unreported() - before;
+    assert!((120_000..121_000).contains(&held), "two filters: {held}");
+    let batch = write_buffer.seal().expect("records");
+    let changes = batch.records.iter().map(|record| match record {
+        Record::Subscribed(s) => (s.session.0, s.filter.len(), Some(s.options)),
+        Record::Unsubscribed { session, filter } => (session.0, filter.len(), None),
+        other => panic!("{other:?}"),
+    });
+    let expected = [(1, 60_000, Some(2)), (1, 5, None), (2, 60_000, Some(2)), (2, 5, None)];
+    assert_eq!(changes.collect::<Vec<_>>(), expected);
+    rows[0].subscribed(&long, 1, 0);
+    write_buffer.committed(batch.lsn);
+    assert_eq!(write_buffer.seal().expect("the next batch begins anew").records.len(), 1);
+}
+
+#[test]
+fn a_window_that_is_sent_at_each_return_has_one_record_a_message_while_a_sync_hangs() {
+    let write_buffer = WriteBuffer::new(0, 0);
+    let body = write_buffer.body(&message());
+    let session = SessionKey(1);
+    let mut entry = write_buffer.entry(session, &body, new_delivery());
+    let other = write_buffer.entry(session, &body, new_delivery());
+    entry.placed(Flight { running: 1, transmissions: 1 });
+    write_buffer.seal().expect("the batch of the messages");
+    let before = charge::unreported();
+    for transmissions in 2..=1_000 {
+        entry.sent(Flight { running: 1, transmissions });
+        other.sent(Flight { running: 2, transmissions });
+    }
+    let held = charge::unreported() - before;
+    assert!(held < 1_000, "{held}");
+    write_buffer.committed(Lsn(1));
+    let batch = write_buffer.seal().expect("the transmissions");
+    let flights: Vec<_> = batch
+        .records
+        .iter()
+        .map(|record| match record {
+            Record::Sent { flight, .. } => (flight.running, flight.transmissions),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(flights, [(1, 1_000), (2, 1_000)]);
+}
+
+#[test]
 fn a_body_is_done_with_its_last_entry_and_releases_its_gate() {
     let write_buffer = WriteBuffer::new(3, 1000);
     let body = write_buffer.body(&message());

@@ -370,10 +370,10 @@ impl Handover<'_, '_> {
                 _ => (outcome, FollowUp::None),
             };
         }
-        // A delivery with a stored entry waits for its commit by itself. For any other, the outbox
-        // waits until the origin of the message is committed.
-        let has_row = is_acknowledged && session_entry.session.row().is_some();
-        if let (Some(lsn), Some((_, connection)), false) = (self.atomic, &mut self.connection, has_row) {
+        // A stored QoS 2 delivery waits for its commit by itself. For any other, the outbox waits
+        // until the origin of the message is committed.
+        let waits = *qos == QoS::ExactlyOnce && session_entry.session.row().is_some();
+        if let (Some(lsn), Some((_, connection)), false) = (self.atomic, &mut self.connection, waits) {
             connection.wire.outbox.hold_until_commit(lsn);
         }
         (Outcome::Taken, FollowUp::None)

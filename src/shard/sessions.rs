@@ -6,7 +6,7 @@
 
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::SubscriptionOptions;
-use crate::persistence::records::{Record, SessionState, StoredSubscription};
+use crate::persistence::records::SessionState;
 use crate::persistence::rows::SessionRow;
 use crate::persistence::write_buffer::WriteBuffer;
 use crate::routing::subscription_tree::PackedOptions;
@@ -181,18 +181,13 @@ impl Sessions {
         subscription_id: u32,
     ) {
         let Some(row) = self.get(id).and_then(|r| r.session.row()) else { return };
-        row.write_buffer.record(Record::Subscribed(Box::new(StoredSubscription {
-            session: row.key,
-            filter: filter.into(),
-            options: PackedOptions::new(options).bits(),
-            subscription_id,
-        })));
+        row.subscribed(filter, PackedOptions::new(options).bits(), subscription_id);
     }
 
     /// Records the end of a subscription, if the session is stored.
     pub(crate) fn record_unsubscription(&self, id: SessionId, filter: &str) {
         let Some(row) = self.get(id).and_then(|r| r.session.row()) else { return };
-        row.write_buffer.record(Record::Unsubscribed { session: row.key, filter: filter.into() });
+        row.unsubscribed(filter);
     }
 }
 

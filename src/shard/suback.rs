@@ -176,7 +176,8 @@ impl RetainedDelivery {
             if qos != QoS::AtMostOnce {
                 delivery.stored = record_delivery(session_entry.session.row(), &mut None, &delivery, None);
             }
-            session_entry.session.sender.backlog.append_retained(delivery);
+            let head = session_entry.head();
+            session_entry.session.sender.backlog.append_retained(delivery, head);
         }
         core.report_drops(self.session);
     }

@@ -156,6 +156,27 @@ fn a_message_that_its_receiver_acknowledges_is_acknowledged_before_the_commit() 
     }
 }
 
+// docs/architecture.md, "Transactions over several shards", rule 4
+#[test]
+fn a_queued_message_of_a_transaction_leaves_only_after_its_commit() {
+    for shards in [1, 2] {
+        let mut driver = MemoryDriver::new(&driver::settings(), shards);
+        driver.keep_in_store();
+        let publisher = Client::connect(&mut driver, &named_at("publisher", 0, shards), V5, 3600);
+        let receiver = Client::connect(&mut driver, &named_at("receiver", shards - 1, shards), V5, 3600);
+        subscribe(&mut driver, receiver.link, &["t"], QoS::AtLeastOnce);
+        publisher.publish(&mut driver, 1, QoS::AtLeastOnce);
+        let (_, packet_id) = receiver.had(&mut driver).messages[0];
+        driver.holds_commits = true;
+        publisher.publish(&mut driver, 2, QoS::ExactlyOnce);
+        receiver.acknowledge(&mut driver, packet_id, ReasonCode::SUCCESS);
+        assert_eq!(receiver.had(&mut driver).messages, [], "with {shards} shards");
+        driver.commit();
+        driver.settle();
+        assert_eq!(receiver.take_all(&mut driver), [2], "with {shards} shards");
+    }
+}
+
 #[test]
 fn a_message_that_becomes_a_dead_letter_is_acknowledged_with_the_commit() {
     for shards in [1, 2] {

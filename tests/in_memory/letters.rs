@@ -480,6 +480,36 @@ fn a_message_that_expires_for_a_refused_republication_becomes_a_letter() {
 }
 
 #[test]
+fn each_retained_message_that_expires_in_a_long_queue_becomes_a_letter() {
+    const MESSAGES: usize = 200;
+    let mut settings = driver::settings();
+    settings.letters = LetterLimits { letters: MESSAGES, ..LIMITS };
+    settings.session.send.redelivery.dead_letters = [DropReason::Expired].into_iter().collect();
+    let mut driver = MemoryDriver::new(&settings, 1);
+    driver.keep_in_store();
+    let publisher = client::client(&mut driver, "publisher", 10);
+    for n in 0..MESSAGES {
+        let properties = PublishProperties { message_expiry: Some(5), ..Default::default() };
+        let topic = format!("r/{n}");
+        let (qos, packet_id) = (QoS::AtLeastOnce, PacketId::new(1));
+        let publish =
+            Publish { qos, packet_id, retain: true, properties, ..client::publication(&topic, b"x") };
+        client::send(&mut driver, publisher, &Packet::Publish(publish));
+    }
+    let properties =
+        ConnectProperties { session_expiry: Some(3600), receive_maximum: Some(1), ..Default::default() };
+    let link = enter(&mut driver, Connect { properties, ..connect("receiver") });
+    subscribe(&mut driver, link, &["r/#"], QoS::ExactlyOnce);
+    driver.advance(Duration::from_secs(6));
+    driver.close(link);
+    come_back(&mut driver, None);
+    driver.settle();
+    let drops = driver.shards[0].snapshot().counters.drops.of(DropReason::Expired);
+    assert_eq!((drops, driver.shared.totals.letters.get()), (drops, drops as usize));
+    assert!(drops > 100, "a long queue: {drops}");
+}
+
+#[test]
 fn the_newest_letters_stay_after_the_wall_clock_was_set_back() {
     let mut driver = MemoryDriver::new(
         &ShardSettings { letters: LetterLimits { letters: 2, ..LIMITS }, ..driver::settings() },

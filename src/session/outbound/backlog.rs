@@ -87,8 +87,8 @@ impl Backlog {
     }
 
     /// Appends a delivery whatever the limits say: for retained messages at a SUBSCRIBE.
-    pub fn append_retained(&mut self, delivery: Delivery) {
-        self.0.get_or_insert_default().append(delivery, Head::Online);
+    pub fn append_retained(&mut self, delivery: Delivery, head: Head) {
+        self.0.get_or_insert_default().append(delivery, head);
     }
 
     /// Restores a delivery from the store. All restores come in the order of the entry numbers.
