@@ -14,6 +14,8 @@ use arc_swap::ArcSwap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::warn;
 
 /// Everything about one listener but its socket.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct Entrance {
     pub(crate) websocket: Option<UpgradeRules>,
     /// `None` for a listener without TLS. A reload replaces the server.
     pub(crate) tls: Option<ArcSwap<TlsServer>>,
+    /// True once a proxy on this machine that is not trusted was reported.
+    has_reported_proxy: AtomicBool,
 }
 
 impl Entrance {
@@ -56,6 +60,7 @@ impl Entrance {
             proxy,
             connects_per_second: listener.connects_per_second.unwrap_or(0),
             tls: tls.map(ArcSwap::new),
+            has_reported_proxy: AtomicBool::new(false),
             name: name.into(),
         }
     }
@@ -77,6 +82,21 @@ impl Entrance {
     /// Returns the trusted proxies, if this peer is one of them. Its X-Forwarded-For counts then.
     pub(crate) fn forwarding(&self, address: Option<IpAddr>) -> Option<&TrustedProxies> {
         self.trusted.as_ref().filter(|_| self.trusts(address))
+    }
+
+    /// Warns once if a proxy on this machine hides its clients. Failed logins count for an address,
+    /// and those of this machine do not count, so such clients may guess passwords without a bound.
+    pub(crate) fn report_hidden_client(&self, address: Option<IpAddr>) {
+        let is_here = address.is_none_or(|address| address.to_canonical().is_loopback());
+        if !is_here || self.trusted.is_some() || self.has_reported_proxy.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        warn!(
+            event = "listener.hidden_clients",
+            listener = &*self.name,
+            "a proxy on this machine passes on clients, and failed logins of these clients are not \
+             bounded: name the proxy in trusted_proxies of the listener"
+        );
     }
 
     /// Returns the reach of a peer at this listener.

@@ -90,7 +90,10 @@ pub(super) async fn run(
         match upgraded.client {
             ForwardedClient::Peer => {}
             ForwardedClient::Address(ip) => progress.set_source(SocketAddr::new(ip, 0)),
-            ForwardedClient::Unknown => progress.set_unknown_source(),
+            ForwardedClient::Unknown => {
+                entrance.report_hidden_client(sender);
+                progress.set_unknown_source();
+            }
         }
         layers = layers.with_websocket(ws);
     }
