@@ -445,7 +445,7 @@ impl<'a> ConnectRequest<'a> {
         let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
         let mut entry = SessionEntry::new(session, Instant::NEVER, Instant::NEVER);
         core.turn.charge_globs(core.counters.objectives.looked_at(client_id));
-        entry.objectives = core.counters.objectives.of_client(client_id);
+        entry.set_objectives(core.counters.objectives.of_client(client_id));
         core.sessions.insert(entry)
     }
 

@@ -242,9 +242,7 @@ impl Handover<'_, '_> {
             let message = publication.message(scratch).clone();
             let ids = SubscriptionIds::from_several(target.ids);
             let share = share.cloned();
-            let of_topic = publication.objectives(&counters.objectives);
-            let (of_client, state) = (session_entry.objectives, ReceiverState::Connected);
-            let mark = counters.objectives.begin(now, of_topic, of_client, state);
+            let mark = begin(now, publication, session_entry, counters, ReceiverState::Connected);
             let delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
             let row = session_entry.session.row().cloned();
             let unacked = session_entry.session.sender.begin(now, delivery, &connection.wire);
@@ -299,10 +297,9 @@ impl Handover<'_, '_> {
         let ids = SubscriptionIds::from_several(target.ids);
         let mut mark = DeliveryMark::NONE;
         if *qos != QoS::AtMostOnce {
-            let of_topic = publication.objectives(&self.counters.objectives);
             let state =
                 if self.connection.is_some() { ReceiverState::Connected } else { ReceiverState::Away };
-            mark = self.counters.objectives.begin(now, of_topic, session_entry.objectives, state);
+            mark = begin(now, publication, session_entry, self.counters, state);
             if mark.is_none() && state == ReceiverState::Connected {
                 // Its acknowledgement tells then how long the message waited in the queue, too.
                 mark = DeliveryMark::queued(now);
@@ -438,6 +435,22 @@ fn write(
     }
     let large = if frame.is_shared() { publication.existing().and_then(|m| m.large_payload()) } else { None };
     Ok(wire.put_frame(frame, sending.packet_id, large)?)
+}
+
+/// Begins a delivery above QoS 0 for its objective. Without objectives this costs one branch.
+#[inline]
+fn begin(
+    now: Instant,
+    publication: &mut Publication<'_>,
+    session_entry: &SessionEntry,
+    counters: &mut Counters,
+    receiver: ReceiverState,
+) -> DeliveryMark {
+    if counters.objectives.are_none() {
+        return DeliveryMark::NONE;
+    }
+    let of_topic = publication.objectives(&counters.objectives);
+    counters.objectives.begin(now, of_topic, session_entry.objectives(), receiver)
 }
 
 /// Drops the message for this session, and counts the drop. Builds the

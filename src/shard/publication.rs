@@ -110,12 +110,8 @@ impl<'a> Publication<'a> {
         message.get_or_insert_with(|| Message::audited(*audit, publisher_name.clone(), *parts, scratch))
     }
 
-    /// Returns the objectives that name the topic. Without objectives this costs one branch.
-    #[inline]
+    /// Returns the objectives that name the topic.
     pub(crate) fn objectives(&mut self, all: &Objectives) -> ObjectiveSet {
-        if all.are_none() {
-            return ObjectiveSet::default();
-        }
         *self.objectives.get_or_insert_with(|| all.of_topic(self.parts.topic))
     }
 

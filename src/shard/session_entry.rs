@@ -44,8 +44,6 @@ pub struct SessionEntry {
     rare: Option<Box<RareParts>>,
     /// The deadline that the expiry actor has for this session.
     pub registered: Registered,
-    /// The objectives that name the client.
-    pub(crate) objectives: ObjectiveSet,
 }
 
 /// Parts of a session that most sessions do not have.
@@ -57,6 +55,8 @@ struct RareParts {
     user: Option<Arc<Identity>>,
     /// The topics that the client may write and read, once they were asked for.
     access: SessionAccess,
+    /// The objectives that name the client.
+    objectives: ObjectiveSet,
 }
 
 /// Returns the rare parts of a session, which it has from now on.
@@ -68,7 +68,10 @@ fn rare_parts(rare: &mut Option<Box<RareParts>>, came_by: CameBy) -> &mut RarePa
 
 impl RareParts {
     fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.user.is_none() && self.access.is_unknown()
+        self.held.is_empty()
+            && self.user.is_none()
+            && self.access.is_unknown()
+            && self.objectives == ObjectiveSet::default()
     }
 }
 
@@ -110,7 +113,6 @@ impl SessionEntry {
             will_due,
             rare: None,
             registered: Registered::default(),
-            objectives: ObjectiveSet::default(),
         }
     }
 
@@ -133,6 +135,18 @@ impl SessionEntry {
         limits.policy == QueuePolicy::Hold
             && size <= limits.bytes
             && (self.holds() || !self.session.sender.backlog.make_room(now, size, limits, drops))
+    }
+
+    /// Sets the objectives that name the client.
+    pub(crate) fn set_objectives(&mut self, objectives: ObjectiveSet) {
+        if objectives != ObjectiveSet::default() {
+            rare_parts(&mut self.rare, self.session.came_by).objectives = objectives;
+        }
+    }
+
+    /// Returns the objectives that name the client.
+    pub(crate) fn objectives(&self) -> ObjectiveSet {
+        self.rare.as_ref().map(|rare| rare.objectives).unwrap_or_default()
     }
 
     /// Returns the user of the client; `None` for an anonymous client.
