@@ -94,7 +94,7 @@ fn the_unfinished_connects_of_strangers_cost_no_client_its_packet() {
     let honest = client(&mut driver, "honest", 0, None);
     let whole = begun(usize::MAX);
     driver.send(honest, &whole[..90 * KIB]);
-    let half_a_connect = [&b"\x10\xFF\xFF\x7F\0\x04MQTT\x05\x02\0\0"[..], &vec![0; 20 * KIB]].concat();
+    let half_a_connect = [&b"\x10\xFF\xFF\x03\0\x04MQTT\x05\x02\0\0"[..], &vec![0; 20 * KIB]].concat();
     let strangers: Vec<_> = (0..40)
         .map(|_| {
             let stranger = driver.open();
