@@ -268,7 +268,7 @@ fn a_packet_of_very_many_properties_or_filters_uses_up_its_turn() {
         // 0.6 to 2.3 ms, of the 5 ms of a turn.
         assert!((STEPS_PER_TURN / 5..STEPS_PER_TURN).contains(&steps), "{steps} steps");
         driver.settle();
-        assert!(driver.links[link].received.ends_with(&[0xD0, 0]));
+        assert!(driver.links[link].received.windows(2).any(|two| two == [0xD0, 0]));
     }
     let mut driver = driver(10, QueuePolicy::Refuse);
     let link = client(&mut driver, "c", 10);
