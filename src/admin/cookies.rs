@@ -1,11 +1,22 @@
 //! The cookies of the pages.
+//!
+//! A browser sends a cookie to every port of its host. So the name of a login's cookie has the port
+//! of the interface: two brokers on one host do not end each other's logins. Over HTTPS the name
+//! begins with `__Host-`: then no other host of the domain, and no plain HTTP, can set the cookie.
 
 use super::https::Scheme;
+use super::state::{AdminState, State};
 use actix_web::http::header::{COOKIE, LOCATION, SET_COOKIE};
 use actix_web::{HttpRequest, HttpResponse};
 
-/// The name of the cookie of a login.
-const LOGIN_COOKIE: &str = "homing_login";
+/// Returns the name of the cookie of a login.
+fn login_cookie_name(scheme: Scheme, port: u16) -> String {
+    let prefix = match scheme {
+        Scheme::Http => "",
+        Scheme::Https => "__Host-",
+    };
+    format!("{prefix}homing_login_{port}")
+}
 
 /// The name of the cookie that has the colours.
 const THEME_COOKIE: &str = "homing_theme";
@@ -18,7 +29,8 @@ fn cookie_of<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str> {
 
 /// Returns the value of the cookie of a login, if the request has it.
 pub(super) fn login_cookie_of(request: &HttpRequest) -> Option<&str> {
-    cookie_of(request, LOGIN_COOKIE)
+    let state = request.app_data::<State>()?;
+    cookie_of(request, &login_cookie_name(state.scheme(), state.port()))
 }
 
 /// Returns the value of the cookie that has the colours, if the request has it.
@@ -32,13 +44,14 @@ pub(super) fn theme_cookie(scheme: Scheme, value: &str) -> String {
 }
 
 /// Returns the cookie of a login as a header has it. `value` is the value of the cookie.
-pub(super) fn login_cookie(scheme: Scheme, value: &str) -> String {
-    guarded(scheme, &format!("{LOGIN_COOKIE}={value}; Path=/"))
+pub(super) fn login_cookie(state: &AdminState, value: &str) -> String {
+    let name = login_cookie_name(state.scheme(), state.port());
+    guarded(state.scheme(), &format!("{name}={value}; Path=/"))
 }
 
 /// Returns the header that takes the cookie of a login out of the browser.
-pub(super) fn ended_login_cookie(scheme: Scheme) -> String {
-    guarded(scheme, &format!("{LOGIN_COOKIE}=; Path=/; Max-Age=0"))
+pub(super) fn ended_login_cookie(state: &AdminState) -> String {
+    login_cookie(state, "") + "; Max-Age=0"
 }
 
 /// Returns an answer that leads to another page.
@@ -64,4 +77,15 @@ fn guarded(scheme: Scheme, cookie: &str) -> String {
         Scheme::Https => "; Secure",
     };
     format!("{cookie}; HttpOnly; SameSite=Strict{secure}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cookie_of_a_login_is_of_one_port_and_of_one_host() {
+        assert_eq!(login_cookie_name(Scheme::Http, 11_883), "homing_login_11883");
+        assert_eq!(login_cookie_name(Scheme::Https, 11_884), "__Host-homing_login_11884");
+    }
 }

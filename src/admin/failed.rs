@@ -150,8 +150,13 @@ impl ResponseError for Failed {
     fn error_response(&self) -> HttpResponse {
         let (kind, detail) = self.parts();
         let mut answer = problem_answer(kind, &detail);
-        if kind == ProblemKind::TooManyLogins {
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("300"));
+        let retry_after = match kind {
+            ProblemKind::TooManyLogins => Some("300"),
+            ProblemKind::Busy | ProblemKind::Starting => Some("1"),
+            _ => None,
+        };
+        if let Some(seconds) = retry_after {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
         }
         answer
     }

@@ -21,6 +21,7 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::file_thread::{FileThread, NotRead, ReadLimits};
 use crate::finding::Finding;
+use crate::time::Instant;
 use actix_web::web::Data;
 use arc_swap::ArcSwap;
 use std::net::{IpAddr, SocketAddr};
@@ -60,8 +61,8 @@ pub(super) struct AdminState {
     streams: StreamPlaces,
     /// Notified once, when the broker has started.
     has_started: Notify,
-    /// One permit for each shard.
-    turns: Vec<Semaphore>,
+    /// The turns of each shard, and of the retained messages as the last.
+    turns: Vec<AskTurns>,
     /// One permit for each caller that waits for a turn, or has one.
     waiting: Semaphore,
     /// Searches of all sessions.
@@ -77,6 +78,10 @@ pub(super) type State = Data<AdminState>;
 /// The largest number of shards (`runtime.threads`).
 const SHARDS: usize = 64;
 
+/// The rest of a shard between two questions. A question takes it 0.1 to 0.8 ms, so that questions
+/// without an end take a part of its time.
+const REST: Duration = Duration::from_millis(1);
+
 /// Callers that may wait for a turn, or have one, at once.
 const WAITING: usize = 32;
 
@@ -89,11 +94,42 @@ const EXAMINATION: Duration = Duration::from_secs(5);
 /// Passwords that may wait for their check, or be checked, at once.
 const PASSWORDS: usize = 8;
 
-/// The turn of one caller: to ask a shard, to search all sessions, or to have a password checked.
-/// Another caller has its turn when the value is dropped.
+/// The turn of one caller: to search all sessions, or to have a password checked. Another caller
+/// has its turn when the value is dropped.
 pub(super) struct Turn<'a> {
     _permit: SemaphorePermit<'a>,
     _place: SemaphorePermit<'a>,
+}
+
+/// The turn of one caller to ask a shard, or to read the retained messages.
+pub(super) struct AskTurn<'a> {
+    /// The end of the turn before.
+    before: &'a Mutex<Instant>,
+    _turn: Turn<'a>,
+}
+
+impl AskTurn<'_> {
+    /// Waits until [`REST`] has passed since the turn before, whoever had it.
+    pub(super) async fn rested(&self) {
+        let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = clock::now().since(before);
+        if let Some(rest) = REST.checked_sub(passed).filter(|rest| !rest.is_zero()) {
+            tokio::time::sleep(rest).await;
+        }
+    }
+}
+
+impl Drop for AskTurn<'_> {
+    fn drop(&mut self) {
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = clock::now();
+    }
+}
+
+/// The turns of those who ask a shard: one after the other.
+struct AskTurns {
+    turn: Semaphore,
+    /// The end of the last turn.
+    before: Mutex<Instant>,
 }
 
 /// Something that one caller does at a time, while few others wait.
@@ -124,7 +160,8 @@ impl AdminState {
         credentials: CredentialFile,
         terms: AdminTerms,
     ) -> AdminState {
-        let turns = (0..SHARDS).map(|_| Semaphore::new(1)).collect();
+        let turn = |_| AskTurns { turn: Semaphore::new(1), before: Mutex::new(Instant::ZERO) };
+        let turns = (0..=SHARDS).map(turn).collect();
         AdminState {
             observer: OnceLock::new(),
             examination: OnceLock::new(),
@@ -180,6 +217,15 @@ impl AdminState {
     pub(super) fn put_in_force(&self, terms: AdminTerms, credentials: Option<PathBuf>) {
         self.terms.store(Arc::new(terms));
         self.credentials.follow(credentials);
+        self.hide_traced_payloads();
+    }
+
+    /// Hides the payloads of all traces if nobody may see them. A trace that begins meanwhile calls
+    /// it, too.
+    pub(super) fn hide_traced_payloads(&self) {
+        if self.hides_payloads() {
+            self.traces.hide_payloads();
+        }
     }
 
     /// Returns the settings that a reload changes.
@@ -210,6 +256,11 @@ impl AdminState {
     /// Returns the addresses of the interface.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.bound
+    }
+
+    /// Returns the port of the first address; 0 without one.
+    pub(super) fn port(&self) -> u16 {
+        self.bound.first().map_or(0, SocketAddr::port)
     }
 
     /// Returns the scheme of all addresses of the interface.
@@ -276,12 +327,18 @@ impl AdminState {
     }
 
     /// Waits for the turn to ask a shard. Returns `None` if too many wait already.
-    pub(super) async fn turn(&self, shard: usize) -> Option<Turn<'_>> {
-        let turn = self.turns.get(shard)?;
+    pub(super) async fn turn(&self, shard: usize) -> Option<AskTurn<'_>> {
+        let AskTurns { turn, before } = self.turns.get(shard)?;
         // A caller that goes while it waits drops its place.
         let place = self.waiting.try_acquire().ok()?;
         let permit = turn.acquire().await.ok()?;
-        Some(Turn { _permit: permit, _place: place })
+        Some(AskTurn { before, _turn: Turn { _permit: permit, _place: place } })
+    }
+
+    /// Waits for the turn to read the retained messages. All shards share their lock. Returns
+    /// `None` if too many wait already.
+    pub(super) async fn retained_turn(&self) -> Option<AskTurn<'_>> {
+        self.turn(SHARDS).await
     }
 
     /// Waits for the turn to search all sessions. One search at a time, because each asks the

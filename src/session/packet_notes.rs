@@ -12,7 +12,7 @@ use crate::mqtt::topic::first_chars;
 const MOST: usize = 256;
 
 /// Characters of a text of a client that operators are shown at most.
-const TEXT: usize = 256;
+pub const TEXT: usize = 256;
 
 /// One packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

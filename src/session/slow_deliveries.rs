@@ -135,6 +135,16 @@ impl SlowDeliveries {
         }
     }
 
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns true if there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Returns the rows of a topic and a receiver with a slow delivery in the last hour, the
     /// slowest first, at most `most`. Costs a pass over the rows.
     pub fn find(

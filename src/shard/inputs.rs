@@ -21,6 +21,7 @@ use super::features::delayed::Delayed;
 use super::features::letter_keeping;
 use super::features::message_commands::{self, MessageCommand};
 use super::lifecycle::Lifecycle;
+use super::observe::budget::QuestionBudget;
 use super::observe::client_events::DisconnectCause;
 use super::observe::longest_wait::LongestWait;
 use super::observe::query::{self, Query, QueryAnswer, SessionName};
@@ -433,7 +434,12 @@ impl Shard {
 
     /// Answers a question of an operator. Changes nothing.
     pub fn answer(&self, now: Instant, query: &Query) -> QueryAnswer {
-        query::answer(now, query, &self.core, &self.routes, &self.delayed)
+        self.answer_within(now, query, &mut QuestionBudget::default())
+    }
+
+    /// Answers a question, and spends its steps.
+    pub fn answer_within(&self, now: Instant, query: &Query, budget: &mut QuestionBudget) -> QueryAnswer {
+        query::answer(now, query, budget, (&self.core, &self.routes), &self.delayed)
     }
 
     /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first,

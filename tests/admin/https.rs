@@ -123,7 +123,7 @@ fn links_are_https_and_a_browser_sends_the_cookie_of_a_login_over_tls_alone() {
     let (status, answer) = https.request("POST", "/login", headers, &form);
     assert_eq!(status, 303, "{answer}");
     let cookie = answer.lines().find(|line| line.starts_with("set-cookie: ")).expect("a cookie");
-    assert!(cookie.contains("; Secure"), "{cookie}");
+    assert!(cookie.contains("; Secure") && cookie.contains(" __Host-homing_login_"), "{cookie}");
 }
 
 #[test]

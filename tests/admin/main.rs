@@ -27,6 +27,7 @@ mod overview;
 mod page_answers;
 mod pages;
 mod payloads;
+mod questions;
 mod reload;
 mod remote;
 mod schema;

@@ -27,15 +27,15 @@ const SESSIONS: usize = by_build(200, 5_000);
 const ANSWERED: Duration = Duration::from_secs(30);
 
 /// A broker with the HTTP interface, and its addresses.
-struct Operated {
+pub struct Operated {
     _process: Process,
     _directory: TempDir,
-    mqtt: SocketAddr,
-    viewer: Viewer,
+    pub mqtt: SocketAddr,
+    pub viewer: Viewer,
 }
 
 /// A caller of the interface who may look.
-struct Viewer {
+pub struct Viewer {
     admin: SocketAddr,
     /// The header with the token.
     token: String,
@@ -43,6 +43,11 @@ struct Viewer {
 
 impl Operated {
     fn serve() -> Operated {
+        Operated::serve_with(&[])
+    }
+
+    /// Starts a broker with settings such as `limits.in_flight=1`.
+    pub fn serve_with(settings: &[&str]) -> Operated {
         let directory = tempfile::tempdir().expect("a folder");
         let credentials = directory.path().join("credentials");
         let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
@@ -58,8 +63,11 @@ impl Operated {
             "admin.addresses=127.0.0.1:0",
             "--set",
         ]);
-        let (mut process, mqtt) =
-            Process::serve(command.arg(format!("admin.credentials={}", credentials.display())));
+        command.arg(format!("admin.credentials={}", credentials.display()));
+        settings.iter().for_each(|setting| {
+            command.args(["--set", setting]);
+        });
+        let (mut process, mqtt) = Process::serve(&mut command);
         let line = process.line("administration").expect("the address of the interface");
         let address = line.split("http://").nth(1).and_then(|rest| rest.split(": ").next());
         let admin = address.and_then(|address| address.parse().ok()).expect("an address");
@@ -70,7 +78,7 @@ impl Operated {
 
 impl Viewer {
     /// Asks, and returns the connection with the status of the answer.
-    fn ask(&self, path: &str) -> (TcpStream, u16) {
+    pub fn ask(&self, path: &str) -> (TcpStream, u16) {
         let mut socket = TcpStream::connect(self.admin).expect("it listens");
         socket.set_read_timeout(Some(2 * PATIENCE)).expect("a timeout");
         let token = &self.token;

@@ -17,6 +17,7 @@ mod handshakes;
 mod interface;
 mod lines;
 mod names;
+mod questions;
 mod reloads;
 mod rules;
 mod slow_socket;

@@ -60,6 +60,7 @@ mod names;
 mod objectives;
 mod paused;
 mod peers;
+mod questions;
 mod rates;
 mod restart;
 mod script;

@@ -4,7 +4,7 @@ use super::actions::{NoteFlag, to_the_end};
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{act, request};
-use super::listings::{pages, path_with, text};
+use super::listings::{name, pages, path_with, text};
 use super::text::{Print, flat, left, right, table};
 use crate::admin::segment::segment;
 use clap::{Args, Subcommand};
@@ -161,7 +161,7 @@ fn letter_path(id: &str, rest: &str) -> String {
 fn letters_table(rows: &[Value]) -> String {
     let cells = |row: &Value| {
         ["id", "cause", "receiver", "topic", "qos", "payload_bytes", "attempts", "publisher"]
-            .map(|field| text(&row[field]))
+            .map(|field| if field == "topic" { name(&row[field]) } else { text(&row[field]) })
     };
     let columns = [
         left("dead letter"),

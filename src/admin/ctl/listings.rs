@@ -6,10 +6,14 @@ use super::http::request;
 use super::text::{TextColumn, items, left, right, safe, table};
 use crate::admin::payloads::MOST;
 use crate::admin::segment::segment;
+use crate::mqtt::topic::first_chars;
 use crate::time::duration;
 use clap::Args;
 use serde_json::Value;
 use std::time::Duration;
+
+/// Characters of a topic in a table at most.
+const NAME: usize = 256;
 
 /// The clients that are listed: the filters of the interface.
 #[derive(Args, Clone, Debug)]
@@ -74,17 +78,30 @@ pub(super) fn pages(
     field: &str,
     (limit, page): (usize, usize),
 ) -> Result<Vec<Value>, CtlError> {
+    let body = listing(broker, path, field, (limit, page))?;
+    Ok(items(&body, field).to_vec())
+}
+
+/// Returns the last answer of a listing, with the rows of all pages as [`pages`] takes them.
+pub(super) fn listing(
+    broker: &BrokerEndpoint,
+    path: &str,
+    field: &str,
+    (limit, page): (usize, usize),
+) -> Result<Value, CtlError> {
     let (mut rows, mut cursor) = (Vec::new(), String::new());
-    while rows.len() < limit {
+    loop {
         let most = (limit - rows.len()).min(page);
-        let body = request(broker, "GET", &format!("{path}&limit={most}{cursor}"))?;
+        let mut body = request(broker, "GET", &format!("{path}&limit={most}{cursor}"))?;
         rows.extend(items(&body, field).iter().cloned());
-        match body["next"].as_str() {
+        match body["next"].as_str().filter(|_| rows.len() < limit) {
             Some(next) => cursor = format!("&cursor={}", segment(next)),
-            None => break,
+            None => {
+                body[field] = rows.into();
+                return Ok(body);
+            }
         }
     }
-    Ok(rows)
 }
 
 /// Returns a value as the text of a cell; empty for null.
@@ -106,6 +123,14 @@ fn short_name(value: &Value) -> String {
         Some((end, _)) => format!("{}...", &whole[..end]),
         None => whole,
     }
+}
+
+/// Returns a topic or a filter as the text of a cell. The mark says that it is cut: the JSON has it
+/// in full.
+pub(super) fn name(value: &Value) -> String {
+    let whole = value.as_str().unwrap_or_default();
+    let first = first_chars(whole, NAME);
+    if first.len() == whole.len() { safe(first) } else { safe(first) + "..." }
 }
 
 /// Returns a number of seconds as the text of a cell.
@@ -183,7 +208,7 @@ pub(super) fn verdicts(body: &Value) -> String {
 
 /// Returns shared groups as a table.
 pub(super) fn groups_table(rows: &[Value]) -> String {
-    let cells = |row: &Value| [text(&row["filter"]), text(&row["members"])];
+    let cells = |row: &Value| [name(&row["filter"]), text(&row["members"])];
     table([left("group and filter"), right("members")], &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
@@ -225,7 +250,7 @@ pub(super) fn slow_table(body: &Value) -> String {
     let cells = |row: &Value| {
         [
             text(&row["receiver"]),
-            text(&row["topic"]),
+            name(&row["topic"]),
             seconds(&row["longest"]),
             text(&row["deliveries"]),
             seconds(&row["ago"]),
@@ -239,7 +264,7 @@ pub(super) fn slow_table(body: &Value) -> String {
 pub(super) fn retained_table(body: &Value) -> String {
     let cells = |row: &Value| {
         [
-            text(&row["topic"]),
+            name(&row["topic"]),
             text(&row["qos"]),
             text(&row["payload_bytes"]),
             seconds(&row["expires_in"]),
@@ -265,14 +290,15 @@ pub(super) fn delayed_table(body: &Value) -> String {
         let message = &row["message"];
         [
             text(&row["id"]),
-            text(&message["topic"]),
+            name(&message["topic"]),
             text(&message["qos"]),
             text(&message["payload_bytes"]),
             seconds(&row["due_in"]),
         ]
     };
     let columns = [left("message"), left("topic"), right("QoS"), right("bytes"), right("due in")];
-    table(columns, &items(body, "delayed").iter().map(cells).collect::<Vec<_>>())
+    let out = table(columns, &items(body, "delayed").iter().map(cells).collect::<Vec<_>>());
+    if body["next"].is_null() { out } else { format!("{out}\nthere are more; raise --limit") }
 }
 
 /// Returns actions of operators as a table.
@@ -305,7 +331,7 @@ pub(super) fn objectives_table(body: &Value) -> String {
         let within = Duration::from_secs_f64(row["within"].as_f64().unwrap_or_default());
         [
             text(&row["name"]),
-            text(&row["topic"]),
+            name(&row["topic"]),
             duration::format(within),
             percent(&row["target"], 3),
             percent(&row["ratio"], 3),

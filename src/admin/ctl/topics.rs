@@ -5,7 +5,7 @@ use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{act, request};
-use super::listings::{self, pages};
+use super::listings::{self, listing, pages};
 use super::text::{Print, flat};
 use crate::admin::payloads::MOST;
 use crate::admin::segment::segment;
@@ -13,9 +13,9 @@ use clap::{ArgGroup, Subcommand};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum TopicsCommand {
-    /// Say where the messages of a topic are, and why they wait
+    /// Say where the messages of a topic or of a receiver are, and why they wait
     Where {
-        /// The topic name
+        /// The topic name, or a topic filter such as 'pumps/#'
         #[arg(long, required_unless_present_any = ["publisher", "receiver"])]
         topic: Option<String>,
         /// The client identifier of the publisher
@@ -75,6 +75,12 @@ pub(super) enum TopicsCommand {
     },
     /// List delayed messages of the next minute, or delete one
     Delayed {
+        /// Only messages of this topic name, or of the topics that a filter matches
+        #[arg(long, conflicts_with = "delete")]
+        topic: Option<String>,
+        /// Number of messages at most
+        #[arg(long, default_value_t = 1_000)]
+        limit: usize,
         /// Delete this message, as the listing names it
         #[arg(long, value_name = "ID")]
         delete: Option<String>,
@@ -116,20 +122,22 @@ pub(super) fn run(
         TopicsCommand::Retained { filter, limit, payload, delete: None, .. } => {
             let (limit, payload) =
                 if *payload { ((*limit).min(MOST), "&payload=true") } else { (*limit, "") };
-            let path = format!("/api/v1/retained?filter={}&limit={limit}{payload}", segment(filter));
-            print.answer(&get(&path)?, listings::retained_table)
+            let path = format!("/api/v1/retained?filter={}{payload}", segment(filter));
+            let found = listing(broker, &path, "retained", (limit, 1_000))?;
+            print.answer(&found, listings::retained_table)
         }
         TopicsCommand::Slow { topic, receiver, limit } => {
             let parameters = [("topic", topic), ("receiver", receiver), ("limit", &Some(limit.to_string()))];
             let body = get(&listings::path_with("/api/v1/deliveries/slow", &parameters))?;
             print.answer(&body, listings::slow_table)
         }
-        TopicsCommand::Delayed { delete: Some(id), note } => {
+        TopicsCommand::Delayed { delete: Some(id), note, .. } => {
             act(broker, "DELETE", &format!("/api/v1/delayed/{}", segment(id)), note)?;
             "the delayed message is deleted".to_owned()
         }
-        TopicsCommand::Delayed { delete: None, .. } => {
-            print.answer(&get("/api/v1/delayed")?, listings::delayed_table)
+        TopicsCommand::Delayed { topic, limit, delete: None, .. } => {
+            let path = listings::path_with("/api/v1/delayed", &[("topic", topic)]);
+            print.answer(&listing(broker, &path, "delayed", (*limit, 256))?, listings::delayed_table)
         }
     })
 }

@@ -154,7 +154,7 @@ fn begin(
         Ok(cookie) => cookie,
         Err(failed) => return refused(request, &failed, "", to),
     };
-    see_with_cookie(if is_own_path(to) { to } else { "/" }, &login_cookie(state.scheme(), &cookie))
+    see_with_cookie(if is_own_path(to) { to } else { "/" }, &login_cookie(state, &cookie))
 }
 
 pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> PageResult {
@@ -162,5 +162,5 @@ pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<
     if let Some(cookie) = login_cookie_of(&request) {
         state.logins().end(clock::now(), cookie);
     }
-    Ok(see_with_cookie("/login", &ended_login_cookie(state.scheme())))
+    Ok(see_with_cookie("/login", &ended_login_cookie(&state)))
 }

@@ -1,8 +1,8 @@
 //! The clients that get the messages of a topic now.
 
-use super::views::{SHOWN, link_of, shown};
+use super::views::{LONG, link_of, shown};
 use crate::admin::segment::segment;
-use crate::shard::observe::whereabouts::{MatchedReceivers, MatchedSession};
+use crate::shard::observe::receivers::{MatchedReceivers, MatchedSession};
 
 /// The receivers of a topic.
 pub(super) struct SubscriberList {
@@ -24,7 +24,7 @@ pub(super) struct SubscriberRow {
 /// A shared group whose filter matches the topic now. One of its members gets each message.
 pub(super) struct GroupRow {
     pub(super) filter: String,
-    /// The page of its members; `None` if the filter may be cut.
+    /// The page of its members; `None` if the filter is too long for a link.
     pub(super) link: Option<String>,
     pub(super) members: usize,
 }
@@ -32,15 +32,14 @@ pub(super) struct GroupRow {
 impl GroupRow {
     pub(super) fn of((filter, members): &(Box<str>, usize)) -> GroupRow {
         let link = || format!("/topics?filter={}", segment(filter));
-        let is_short = filter.chars().count() < SHOWN;
-        GroupRow { filter: shown(filter), link: is_short.then(link), members: *members }
+        GroupRow { filter: shown(filter), link: (filter.len() <= LONG).then(link), members: *members }
     }
 }
 
 impl SubscriberList {
     pub(super) fn of(found: &MatchedReceivers) -> SubscriberList {
         SubscriberList {
-            rows: found.sessions.iter().map(SubscriberRow::of).collect(),
+            rows: found.sessions().iter().map(SubscriberRow::of).collect(),
             groups: found.groups.iter().map(GroupRow::of).collect(),
             is_complete: !found.more,
         }

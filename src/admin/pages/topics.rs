@@ -123,9 +123,10 @@ async fn find(state: &State, filter: &str, is_topic: bool) -> Result<Found, Fail
         (topic, true) => Some(SubscriberList::of(&receivers(state, observer, topic).await?)),
         (filter, false) => Some(SubscriberList::of(&subscribers(state, observer, filter).await?)),
     };
-    let found = find_retained(observer, topics_of(filter), RETAINED)?;
+    let found = find_retained(state, topics_of(filter), None, RETAINED).await?;
+    let more = !found.is_complete();
     let retained = found.messages.iter().map(RetainedRow::of).collect();
-    Ok(Found { subscribers, retained, more: !found.is_complete })
+    Ok(Found { subscribers, retained, more })
 }
 
 /// Returns the filter of the topics that a filter is about: without the name of a shared group.

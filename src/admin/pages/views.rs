@@ -7,6 +7,7 @@ use crate::admin::segment::segment;
 use crate::admin::state::AdminState;
 use crate::broker::question::SocketFacts;
 use crate::clock;
+use crate::mqtt::topic::first_chars;
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::query::SessionSummary;
 use crate::shard::observe::unfinished::UnfinishedMessage;
@@ -16,7 +17,7 @@ pub(super) use crate::time::duration::{long, seconds};
 
 /// Characters of a client identifier that a page shows. The shards cut topics and filters there,
 /// too.
-pub(super) const SHOWN: usize = 256;
+const SHOWN: usize = 256;
 
 /// Bytes of a client identifier above which a link has the place of the session instead.
 pub(super) const LONG: usize = 1_000;
@@ -149,9 +150,10 @@ pub(super) fn bytes(number: u64) -> String {
     if unit == "B" || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// Returns the characters of a client identifier that a page shows.
-pub(super) fn shown(client_id: &str) -> String {
-    client_id.chars().take(SHOWN).collect()
+/// Returns the characters of a name that a page shows. The mark says that it is cut.
+pub(super) fn shown(name: &str) -> String {
+    let first = first_chars(name, SHOWN);
+    if first.len() == name.len() { first.to_owned() } else { format!("{first}...") }
 }
 
 /// Returns a text with names of clients, without the characters that would turn or end its line.

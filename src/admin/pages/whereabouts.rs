@@ -7,12 +7,12 @@ use super::page::{PageResult, or_mistake, render_form};
 use super::subscribers::SubscriberList;
 use super::views::{in_sentence, link_of, seconds, shown};
 use crate::admin::access::Scope;
-use crate::admin::queries::whereabouts::whereabouts;
+use crate::admin::queries::whereabouts::{wanted, whereabouts};
 use crate::admin::request::read_query;
 use crate::admin::state::State;
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
-use crate::shard::observe::whereabouts::Wanted;
+use crate::shard::observe::wanted::Wanted;
 use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;
@@ -84,11 +84,13 @@ impl WhereForm {
 pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let form: WhereForm = read_query(&request)?;
-    let given = |text: &str| (!text.is_empty()).then(|| text.into());
-    let (topic, publisher, receiver) = (given(&form.topic), given(&form.publisher), given(&form.receiver));
-    let wanted = Wanted { topic, publisher, receiver };
-    let found =
-        if wanted == Wanted::default() { Ok(None) } else { whereabouts(&state, &wanted).await.map(Some) };
+    let [topic, publisher, receiver] = [&form.topic, &form.publisher, &form.receiver]
+        .map(|text| Some(&**text).filter(|text| !text.is_empty()));
+    let found = match wanted(topic, publisher, receiver) {
+        Ok(wanted) if wanted == Wanted::default() => Ok(None),
+        Ok(wanted) => whereabouts(&state, &wanted).await.map(Some),
+        Err(failed) => Err(failed),
+    };
     let (found, mistake) = or_mistake(found, || None)?;
     let is_mistaken = mistake.is_some();
     let found = found.map(|found| {

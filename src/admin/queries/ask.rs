@@ -1,13 +1,18 @@
-//! One question to one shard.
+//! One question to one shard, and the turns of those who ask.
 
 use crate::admin::failed::Failed;
-use crate::admin::state::AdminState;
+use crate::admin::state::{AdminState, Turn};
 use crate::broker::observer::Observer;
 use crate::broker::question::ShardAnswer;
 use crate::shard::observe::query::Query;
+use std::time::Duration;
 
-/// Asks a shard. One question is under way for each shard, whatever the number of callers, so that
-/// questions never hold up a shard's sockets. Further callers wait their turn.
+/// Time for which a caller waits for a search that is under way. A request has 10 s.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Asks a shard. One question is under way for each shard, whatever the number of callers, and the
+/// shard rests before the next one. So questions never hold up a shard's sockets. Further callers
+/// wait their turn.
 ///
 /// # Errors
 /// Too many wait, or the shard does not answer in time.
@@ -17,6 +22,16 @@ pub(crate) async fn ask(
     shard: usize,
     query: Query,
 ) -> Result<ShardAnswer, Failed> {
-    let _turn = state.turn(shard).await.ok_or(Failed::Busy)?;
+    let turn = state.turn(shard).await.ok_or(Failed::Busy)?;
+    turn.rested().await;
     observer.ask(shard, query).await.map_err(|_| Failed::Busy)
+}
+
+/// Waits for the turn to search all sessions.
+///
+/// # Errors
+/// Too many wait, or the searches before this one take too long.
+pub(super) async fn search_turn(state: &AdminState) -> Result<Turn<'_>, Failed> {
+    let turn = tokio::time::timeout(WAIT, state.search()).await;
+    turn.ok().flatten().ok_or(Failed::Busy)
 }

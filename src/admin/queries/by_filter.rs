@@ -10,7 +10,7 @@ use crate::clock;
 use crate::mqtt::topic::TopicFilter;
 use crate::shard::observe::by_filter::SharedGroups;
 use crate::shard::observe::query::{Query, QueryAnswer};
-use crate::shard::observe::whereabouts::MatchedReceivers;
+use crate::shard::observe::receivers::MatchedReceivers;
 
 /// Returns the sessions of all shards that have exactly this filter. That of a shared subscription
 /// begins with `$share/`; its sessions are the members of the group.
@@ -24,7 +24,7 @@ pub(crate) async fn subscribers(
 ) -> Result<MatchedReceivers, Failed> {
     TopicFilter::parse(filter, usize::MAX)
         .map_err(|error| Failed::Parameter(format!("filter {filter:?} is no topic filter: {error}")))?;
-    matched(state, observer, &Query::Subscribers { filter: filter.into() }).await
+    matched(state, observer, |_| Query::Subscribers { filter: filter.into() }).await
 }
 
 /// Returns a page of the shared groups from a place on, with at most `most` groups. The page is

@@ -2,7 +2,9 @@
 
 pub(super) mod ask;
 pub(super) mod by_filter;
+pub(super) mod delayed;
 pub(super) mod letters;
+mod one_page;
 pub(super) mod retained;
 pub(super) mod sessions;
 pub(super) mod slow;

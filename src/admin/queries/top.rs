@@ -1,6 +1,6 @@
 //! The sessions that come first by one of their figures.
 
-use super::ask::ask;
+use super::ask::{ask, search_turn};
 use crate::admin::failed::Failed;
 use crate::admin::listing::ListedRow;
 use crate::admin::state::AdminState;
@@ -12,10 +12,6 @@ use std::time::Duration;
 
 /// Time for one search. A search that is not complete by then says so.
 const TIME: Duration = Duration::from_secs(5);
-
-/// The pause between two questions, so that a search of a million sessions takes a small part of a
-/// thread's time.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// The figure by which sessions are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,14 +96,15 @@ pub(crate) async fn top_sessions(
     figure: TopFigure,
     most: usize,
 ) -> Result<TopSessions, Failed> {
-    let _permit = state.search().await.ok_or(Failed::Busy)?;
+    let _turn = search_turn(state).await?;
     let mut top = Top::new(figure, most, SessionFilter::default());
-    let is_complete = search(state, observer, &mut top, |_| PAUSE, TIME).await?;
+    let is_complete = search(state, observer, &mut top, |_| Duration::ZERO, TIME).await?;
     Ok(TopSessions { rows: top.sorted(), is_complete })
 }
 
-/// Looks at every session, with a pause of `pace` between two questions, for at most `time`. `pace`
-/// gets the time since the beginning. Returns true if every session was looked at.
+/// Looks at every session, with a pause of `pace` between two questions beside the rest of the
+/// shard, for at most `time`. `pace` gets the time since the beginning. Returns true if every
+/// session was looked at.
 ///
 /// # Errors
 /// A shard does not answer.
@@ -135,7 +132,10 @@ pub(super) async fn search(
                 top.add(ListedRow { shard, session: session.clone(), socket }, elapsed);
             }
             from = *next;
-            tokio::time::sleep(pace(elapsed)).await;
+            let pause = pace(elapsed);
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
         }
     }
     Ok(true)

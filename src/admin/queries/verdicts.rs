@@ -1,18 +1,23 @@
 //! The verdicts of `where`: one sentence or two for each receiver and each other place of the
 //! messages.
 
+use super::delayed::DelayedRow;
 use super::waits::{ends_with, until};
-use super::whereabouts::{DelayedRow, Whereabouts};
+use super::whereabouts::Whereabouts;
 use crate::admin::names::letter_name;
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
+use crate::mqtt::topic::first_chars;
 use crate::persistence::letter::StoredLetter;
+use crate::shard::observe::receivers::MatchedSession;
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::trace::StepKind;
 use crate::shard::observe::wait_reason::WaitReason;
-use crate::shard::observe::whereabouts::{FoundMessage, MatchedSession, Wanted};
+use crate::shard::observe::wanted::Wanted;
+use crate::shard::observe::whereabouts::FoundMessage;
 use crate::time::Instant;
 use crate::time::duration::seconds;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -59,18 +64,19 @@ impl<'a> FoundReceivers<'a> {
 
     fn gather(wanted: &Wanted, found: &'a Whereabouts) -> FoundReceivers<'a> {
         let mut all = FoundReceivers::default();
-        found.receivers.sessions.iter().for_each(|one| all.of(&one.client_id).session = Some(one));
+        found.receivers.sessions().iter().for_each(|one| all.of(&one.client_id).session = Some(one));
         found.messages.iter().for_each(|row| all.of(&row.receiver).waiting.push(row));
         for (name, count, reason) in &found.in_store {
-            // The topic of these messages is not known. Only a receiver that is asked for, or that
-            // is subscribed to the topic, may have the wanted ones.
-            if wanted.receiver.is_some() || all.by_name.contains_key(&**name) {
+            // The topic of these messages is not known. A receiver that is not asked for, and is not
+            // subscribed to the one topic that is, has none of the wanted ones.
+            let is_one_topic = wanted.topic.as_ref().is_some_and(|topic| !topic.is_filter());
+            if !is_one_topic || wanted.receiver.is_some() || all.by_name.contains_key(&**name) {
                 all.of(name).in_store = Some((*count, reason));
             }
         }
         found.letters.iter().for_each(|letter| all.of(&letter.receiver).letters.push(letter));
         let (mut of_drops, mut of_traces) = (FURTHER, FURTHER);
-        for drop in &found.elsewhere.dropped {
+        for drop in &found.dropped {
             if let Some(receiver) = all.of_some(&drop.receiver, &mut of_drops) {
                 // The letter of a drop says more than the drop.
                 let has_letter = receiver.letters.iter().any(|letter| *letter.cause == *drop.cause.name());
@@ -91,19 +97,24 @@ pub(super) fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
     let (now, unix_ms) = (clock::now(), clock::unix_millis());
     let all = FoundReceivers::gather(wanted, found);
     let verdict = |name: &&str| all.by_name.get(*name)?.verdict(name, (now, unix_ms));
-    let subscribed = found.receivers.sessions.len();
+    let subscribed = found.receivers.sessions().len();
     let mut out: Vec<String> = all.names.iter().take(subscribed).filter_map(verdict).collect();
     for (filter, members) in &found.receivers.groups {
         out.push(format!("{filter}  a shared group with {members} members; one of them gets each message"));
     }
-    if wanted.topic.is_some() && subscribed == 0 && found.receivers.groups.is_empty() {
-        out.push("nobody that this is about is subscribed to the topic".to_owned());
-    }
+    out.extend(about_topic(wanted, found));
     out.extend(all.names.iter().skip(subscribed).filter_map(verdict));
-    for DelayedRow { place, message, .. } in &found.elsewhere.delayed {
+    out.extend(about_receiver(wanted, found, &all));
+    for DelayedRow { place, message, .. } in &found.delayed {
         out.push(match until(now, place.due).filter(|_| place.due > now) {
-            Some(_) => format!("{}  delayed: published in {}", message.topic, seconds(place.due.since(now))),
-            None => format!("{}  overdue: it should be published now, and the broker is late", message.topic),
+            Some(_) => {
+                let due = seconds(place.due.since(now));
+                format!("{}  delayed: published in {due}", shortened(&message.topic))
+            }
+            None => {
+                let topic = shortened(&message.topic);
+                format!("{topic}  overdue: it should be published now, and the broker is late")
+            }
         });
     }
     if let Some((reason, text)) = &found.publisher {
@@ -118,7 +129,37 @@ pub(super) fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
     out
 }
 
+/// Returns what is to be said about the topic itself.
+fn about_topic(wanted: &Wanted, found: &Whereabouts) -> Option<String> {
+    let topic = wanted.topic.as_ref()?;
+    if topic.is_filter() {
+        let filter = shortened(topic.text());
+        return Some(format!(
+            "{filter} is a topic filter: each topic that it matches counts. Who is subscribed and what is retained is asked for one topic"
+        ));
+    }
+    let is_nobody = found.receivers.sessions().is_empty() && found.receivers.groups.is_empty();
+    is_nobody.then(|| "nobody that this is about is subscribed to the topic".to_owned())
+}
+
+/// Returns what is to be said about a receiver for which nothing waits, if only a receiver is
+/// looked for.
+fn about_receiver(wanted: &Wanted, found: &Whereabouts, all: &FoundReceivers<'_>) -> Option<String> {
+    let receiver = wanted.receiver.as_deref()?;
+    let name = shortened(receiver);
+    if !found.has_session {
+        return Some(format!("there is no session of {name}"));
+    }
+    let knows_wait = all.by_name.get(receiver).is_some_and(OfReceiver::has_waiting);
+    (wanted.topic.is_none() && !knows_wait).then(|| format!("{name}  nothing waits for it."))
+}
+
 impl OfReceiver<'_> {
+    /// Returns true if a message waits for the receiver.
+    fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty() || self.in_store.is_some()
+    }
+
     /// Returns what is known, as one line; `None` if there is nothing to say.
     fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64)) -> Option<String> {
         let mut parts = Vec::new();
@@ -211,6 +252,8 @@ fn traced(fate: &TracedFate, now: Instant) -> String {
     format!("Trace {trace}, its last step{on}: {step}, {} s ago.", now.since(*at).as_secs())
 }
 
-fn shortened(topic: &str) -> &str {
-    crate::mqtt::topic::first_chars(topic, TOPIC)
+/// Returns a topic for people. The mark says that it is cut.
+fn shortened(topic: &str) -> Cow<'_, str> {
+    let first = first_chars(topic, TOPIC);
+    if first.len() == topic.len() { first.into() } else { format!("{first}...").into() }
 }

@@ -5,7 +5,8 @@
 //! letters. Each shard is asked for one bounded part after the other. The traces that ran add the
 //! past.
 
-use super::ask::ask;
+use super::ask::{ask, search_turn};
+use super::delayed::{DelayedRow, dropped, list_delayed};
 use super::letters::find_letters;
 use super::sessions::find;
 use super::target::ClientTarget;
@@ -17,13 +18,14 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::QoS;
 use crate::persistence::letter::StoredLetter;
-use crate::shard::features::delayed::DelayedPlace;
-use crate::shard::observe::query::{MessageSummary, Query, QueryAnswer, ROWS};
+use crate::routing::subscription_tree::SurveyPlace;
+use crate::shard::observe::query::{BYTES, Query, QueryAnswer, ROWS, SessionSummary};
+use crate::shard::observe::receivers::MatchedReceivers;
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::wait_reason::WaitReason;
-use crate::shard::observe::whereabouts::{FoundMessage, FoundMessages, MatchedReceivers, Wanted};
+use crate::shard::observe::wanted::{Wanted, WantedTopic};
+use crate::shard::observe::whereabouts::{FoundMessage, FoundMessages, SearchPlace};
 use crate::time::Instant;
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,15 +35,19 @@ const TIME: Duration = Duration::from_secs(3);
 /// The places where the messages of a topic, a publisher or a receiver are, in all shards.
 #[derive(Default)]
 pub(crate) struct Whereabouts {
-    /// The sessions and shared groups that are subscribed to the topic.
+    /// The sessions and shared groups that are subscribed to the topic; none of a filter.
     pub(crate) receivers: MatchedReceivers,
     /// The messages in windows and queues.
     pub(crate) messages: Vec<FoundMessage>,
     /// The sessions with messages that are in the store alone: the Client Identifier, the number of
     /// messages, and why they wait.
     pub(crate) in_store: Vec<(Box<str>, usize, WaitReason)>,
-    /// The delayed and the dropped messages.
-    pub(crate) elsewhere: Elsewhere,
+    /// The delayed messages in memory, the next due first.
+    pub(crate) delayed: Vec<DelayedRow>,
+    /// The last dropped messages, the newest first.
+    pub(crate) dropped: Vec<RecentDrop>,
+    /// True if the receiver that is looked for has a session.
+    pub(crate) has_session: bool,
     /// The stored dead letters, the newest first.
     pub(crate) letters: Vec<Arc<StoredLetter>>,
     /// The last steps in traces that run or ran, the newest first.
@@ -64,24 +70,17 @@ pub(crate) struct RetainedSummary {
     pub(crate) qos: QoS,
 }
 
-/// The messages that no session has.
-#[derive(Default)]
-pub(crate) struct Elsewhere {
-    /// The delayed messages in memory.
-    pub(crate) delayed: Vec<DelayedRow>,
-    /// The last dropped messages.
-    pub(crate) dropped: Vec<RecentDrop>,
-}
-
-/// A delayed message in memory.
-#[derive(Clone, Debug)]
-pub(crate) struct DelayedRow {
-    /// The number of the shard.
-    pub(crate) shard: u8,
-    /// The place in the shard, with the time at which the message is published.
-    pub(crate) place: DelayedPlace,
-    /// The message.
-    pub(crate) message: MessageSummary,
+/// Returns the messages that the parameters of a request name.
+///
+/// # Errors
+/// The topic is neither a topic nor a topic filter.
+pub(crate) fn wanted(
+    topic: Option<&str>,
+    publisher: Option<&str>,
+    receiver: Option<&str>,
+) -> Result<Wanted, Failed> {
+    let topic = topic.map(WantedTopic::read).transpose().map_err(Failed::Parameter)?;
+    Ok(Wanted { topic, publisher: publisher.map(Into::into), receiver: receiver.map(Into::into) })
 }
 
 /// Returns the places where messages are.
@@ -97,31 +96,37 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<W
     // A receiver is in one place; without one, all sessions are looked at.
     let _turn = match wanted.receiver {
         Some(_) => None,
-        None => Some(state.search().await.ok_or(Failed::Busy)?),
+        None => Some(search_turn(state).await?),
     };
     let mut found = Whereabouts { is_complete: true, ..Whereabouts::default() };
-    let started = clock::now();
-    if let Some(topic) = &wanted.topic {
-        found.receivers = receivers(state, observer, topic).await?;
+    let end = clock::now() + TIME;
+    if let Some(topic) = wanted.topic.as_ref().filter(|topic| !topic.is_filter()) {
+        found.receivers = receivers(state, observer, topic.text()).await?;
         if let Some(receiver) = &wanted.receiver {
-            found.receivers.sessions.retain(|session| session.client_id == *receiver);
+            found.receivers.keep_only(receiver);
         }
         found.is_complete &= !found.receivers.more;
-        found.retained = retained(observer, topic);
+        found.retained = retained(observer, topic.text());
     }
-    found.elsewhere = elsewhere(state, observer, wanted).await?;
+    let delayed = list_delayed(state, observer, wanted.topic.as_ref(), (None, ROWS), end).await?;
+    found.is_complete &= delayed.next.is_none();
+    found.delayed = delayed.rows;
+    found.dropped = dropped(state, observer, wanted).await?;
     for shard in 0..observer.shards() {
         // A receiver is in one shard.
         if wanted.receiver.as_deref().is_none_or(|receiver| observer.shard_of(receiver) == shard) {
-            found.look_in(state, observer, (shard, started), wanted).await?;
+            found.look_in(state, observer, (shard, end), wanted).await?;
         }
     }
-    if let Some(publisher) = &wanted.publisher {
-        found.publisher = publisher_waits(state, observer, publisher).await?;
+    if let Some(receiver) = &wanted.receiver {
+        found.has_session = row_of(state, observer, receiver).await?.is_some();
     }
-    let (traced, has_all_traced) = state.traces().fates(wanted);
+    if let Some(publisher) = &wanted.publisher {
+        found.publisher = row_of(state, observer, publisher).await?.as_ref().and_then(publisher_waits);
+    }
+    let (traced, has_all_traced) = state.traces().fates(wanted).await;
     // Last, because a deleted letter stays in memory for as long as this answer holds it.
-    let (letters, has_all_letters) = find_letters(state, observer, (wanted, started + TIME)).await?;
+    let (letters, has_all_letters) = find_letters(state, observer, (wanted, end)).await?;
     (found.traced, found.letters) = (traced, letters);
     found.is_complete &= has_all_traced && has_all_letters;
     found.verdicts = verdicts(wanted, &found);
@@ -137,62 +142,33 @@ pub(crate) async fn receivers(
     observer: &Observer,
     topic: &str,
 ) -> Result<MatchedReceivers, Failed> {
-    matched(state, observer, &Query::Receivers { topic: topic.into() }).await
+    matched(state, observer, |from| Query::Receivers { topic: topic.into(), from }).await
 }
 
-/// Asks all shards for receivers, until there are as many bytes as one answer may have. Returns
-/// them together.
+/// Asks all shards for receivers, part by part, until there are as many as one answer may have, or
+/// the time is over. Returns them together.
 ///
 /// # Errors
 /// A shard does not answer.
 pub(super) async fn matched(
     state: &AdminState,
     observer: &Observer,
-    query: &Query,
+    query: impl Fn(SurveyPlace) -> Query,
 ) -> Result<MatchedReceivers, Failed> {
-    let mut all = MatchedReceivers::default();
+    let (mut all, end) = (MatchedReceivers::default(), clock::now() + TIME);
     for shard in 0..observer.shards() {
-        if all.has_all_bytes() {
-            all.more = true;
-            break;
-        }
-        if let QueryAnswer::Receivers(matched) = ask(state, observer, shard, query.clone()).await?.answer {
-            let MatchedReceivers { sessions, groups, more, .. } = *matched;
-            sessions.into_iter().for_each(|session| all.add(session));
-            for group in groups {
-                // Every shard knows every group.
-                if !all.groups.iter().any(|known| known.0 == group.0) {
-                    all.groups.push(group);
-                }
+        let most = all.sessions().len() + ROWS;
+        let mut from = Some(SurveyPlace::default());
+        while let Some(place) = from.take() {
+            if all.has_all_bytes() || clock::now() >= end {
+                all.more = true;
+                return Ok(all);
             }
-            all.more |= more;
+            let answer = ask(state, observer, shard, query(place)).await?.answer;
+            let QueryAnswer::Receivers(part) = answer else { return Err(Failed::Busy) };
+            from = all.take(*part, most);
         }
     }
-    Ok(all)
-}
-
-/// Returns the delayed messages of all shards, the next due first, and the dropped ones, the newest
-/// first.
-///
-/// # Errors
-/// A shard does not answer.
-pub(crate) async fn elsewhere(
-    state: &AdminState,
-    observer: &Observer,
-    wanted: &Wanted,
-) -> Result<Elsewhere, Failed> {
-    let mut all = Elsewhere::default();
-    for shard in 0..observer.shards() {
-        let query = Query::Elsewhere { wanted: wanted.clone(), most: ROWS };
-        if let QueryAnswer::Elsewhere(delayed, dropped) = ask(state, observer, shard, query).await?.answer {
-            let shard = u8::try_from(shard).unwrap_or(u8::MAX);
-            let row = |(place, message)| DelayedRow { shard, place, message };
-            all.delayed.extend(delayed.into_iter().map(row));
-            all.dropped.extend(dropped);
-        }
-    }
-    all.delayed.sort_by_key(|row| row.place.due);
-    all.dropped.sort_by_key(|drop| Reverse(drop.at));
     Ok(all)
 }
 
@@ -202,25 +178,34 @@ impl Whereabouts {
         &mut self,
         state: &AdminState,
         observer: &Observer,
-        (shard, started): (usize, Instant),
+        (shard, end): (usize, Instant),
         wanted: &Wanted,
     ) -> Result<(), Failed> {
-        let mut from = Some(0);
-        while let Some(slot) = from.take() {
-            if self.messages.len() >= ROWS || clock::now().since(started) > TIME {
+        let mut from = Some(SearchPlace::default());
+        while let Some(place) = from.take() {
+            if self.is_full() || clock::now() >= end {
                 self.is_complete = false;
                 break;
             }
-            let query = Query::Messages { wanted: wanted.clone(), from: slot };
+            let query = Query::Messages { wanted: wanted.clone(), from: place };
             if let QueryAnswer::Messages(part) = ask(state, observer, shard, query).await?.answer {
-                let FoundMessages { messages, in_store, next, more } = *part;
-                self.messages.extend(messages);
+                let FoundMessages { messages, in_store, next } = *part;
+                let room = ROWS.saturating_sub(self.messages.len());
+                self.is_complete &= messages.len() <= room;
+                self.messages.extend(messages.into_iter().take(room));
                 self.in_store.extend(in_store);
-                self.is_complete &= !more;
                 from = next;
             }
         }
         Ok(())
+    }
+
+    /// Returns true if the answer takes no further message.
+    fn is_full(&self) -> bool {
+        let topic = |row: &FoundMessage| row.message.message.as_ref().map_or(0, |found| found.topic.len());
+        self.messages.len() >= ROWS
+            || self.in_store.len() >= ROWS
+            || self.messages.iter().map(topic).sum::<usize>() >= BYTES
     }
 }
 
@@ -230,18 +215,22 @@ fn retained(observer: &Observer, topic: &str) -> Option<RetainedSummary> {
     Some(RetainedSummary { payload: found.payload().len(), qos: found.header().qos })
 }
 
-/// Returns what the acknowledgements of a publisher wait for.
-async fn publisher_waits(
+/// Returns the session of a client; `None` if there is none.
+async fn row_of(
     state: &AdminState,
     observer: &Observer,
     client_id: &str,
-) -> Result<Option<(&'static str, String)>, Failed> {
-    let row = match find(state, observer, &ClientTarget::client(client_id)).await {
-        Ok((detail, _)) => detail.row,
-        Err(Failed::NoSuchClient) => return Ok(None),
-        Err(failed) => return Err(failed),
-    };
-    Ok(if row.waits_for_peer {
+) -> Result<Option<SessionSummary>, Failed> {
+    match find(state, observer, &ClientTarget::client(client_id)).await {
+        Ok((detail, _)) => Ok(Some(detail.row)),
+        Err(Failed::NoSuchClient) => Ok(None),
+        Err(failed) => Err(failed),
+    }
+}
+
+/// Returns what the acknowledgements of a publisher wait for.
+fn publisher_waits(row: &SessionSummary) -> Option<(&'static str, String)> {
+    if row.waits_for_peer {
         let what = "the broker does not read the publisher, until another of its threads has caught up";
         Some(("peer_pending", what.to_owned()))
     } else if row.unanswered > 0 {
@@ -252,5 +241,5 @@ async fn publisher_waits(
         Some(("ack_deferred", what))
     } else {
         None
-    })
+    }
 }

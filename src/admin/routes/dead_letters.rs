@@ -17,9 +17,6 @@ use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Characters of a topic in an answer at most.
-const TOPIC: usize = 256;
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LetterParts {
@@ -151,7 +148,7 @@ pub(super) fn letter_row(letter: &StoredLetter) -> Value {
         "cause": &**cause,
         "reason_code": code.map(ReasonCode::byte),
         "receiver": &**receiver,
-        "topic": message.topic().chars().take(TOPIC).collect::<String>(),
+        "topic": message.topic(),
         "qos": message.header().qos as u8,
         "payload_bytes": message.payload().len(),
         "attempts": attempts,

@@ -2,22 +2,46 @@
 
 use super::clients::message;
 use super::json_answer::JsonAnswer;
-use super::topics::{TopicParameters, elsewhere_of};
 use crate::admin::commands::command_on_message;
 use crate::admin::failed::Failed;
+use crate::admin::queries::delayed::{DelayedRow, list_delayed};
 use crate::admin::queries::waits::until;
-use crate::admin::queries::whereabouts::DelayedRow;
-use crate::admin::request::{Asker, NoteParameters};
+use crate::admin::request::{Asker, NoteParameters, limit_of};
 use crate::admin::state::State;
 use crate::clock;
 use crate::shard::features::message_commands::MessageCommand;
+use crate::shard::observe::query::ROWS;
+use crate::shard::observe::wanted::WantedTopic;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
+use serde::Deserialize;
 use serde_json::json;
+use std::time::Duration;
 
-/// Lists delayed messages that are in memory: those of the next minute, or all without a store.
-pub(crate) async fn list(asked: Query<TopicParameters>, state: State) -> JsonAnswer {
-    let rows = elsewhere_of(asked.into_inner(), &state).await?.delayed;
+/// Time for a page. One that is not full by then is short.
+const TIME: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DelayedParameters {
+    /// A topic, or a topic filter.
+    topic: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+/// Lists delayed messages that are in memory, in pages: those of the next minute, or all without a
+/// store.
+pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonAnswer {
+    let limit = limit_of(asked.limit, ROWS, ROWS)?;
+    let topic = asked.topic.as_deref().map(WantedTopic::read).transpose().map_err(Failed::Parameter)?;
+    let behind = |cursor: &String| {
+        let (shard, place) = state.process().delayed(cursor).ok_or(Failed::Cursor)?;
+        Ok::<_, Failed>((place, shard))
+    };
+    let behind = asked.cursor.as_ref().map(behind).transpose()?;
+    let end = clock::now() + TIME;
+    let found = list_delayed(&state, state.running()?, topic.as_ref(), (behind, limit), end).await?;
     let row = |row: &DelayedRow| {
         json!({
             "id": state.process().delayed_name(row.shard, row.place),
@@ -25,7 +49,11 @@ pub(crate) async fn list(asked: Query<TopicParameters>, state: State) -> JsonAns
             "message": message(&row.message),
         })
     };
-    Ok(Json(json!({ "delayed": rows.iter().map(row).collect::<Vec<_>>() })))
+    let mut body = json!({ "delayed": found.rows.iter().map(row).collect::<Vec<_>>() });
+    if let Some((place, shard)) = found.next {
+        body["next"] = state.process().delayed_name(shard, place).into();
+    }
+    Ok(Json(body))
 }
 
 /// Deletes a delayed message that is in memory. It is never published.

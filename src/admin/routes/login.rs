@@ -48,7 +48,7 @@ pub(crate) async fn log_in(
         "scope": login.caller.scope.name(),
         "csrf": login.csrf,
     });
-    Ok(HttpResponse::Ok().insert_header((SET_COOKIE, login_cookie(state.scheme(), &cookie))).json(body))
+    Ok(HttpResponse::Ok().insert_header((SET_COOKIE, login_cookie(&state, &cookie))).json(body))
 }
 
 /// Ends the login that the request belongs to. A token stays valid.
@@ -56,7 +56,7 @@ pub(crate) async fn log_out(request: HttpRequest, state: State) -> HttpResponse 
     if let Some(cookie) = login_cookie_of(&request) {
         state.logins().end(clock::now(), cookie);
     }
-    HttpResponse::NoContent().insert_header((SET_COOKIE, ended_login_cookie(state.scheme()))).finish()
+    HttpResponse::NoContent().insert_header((SET_COOKIE, ended_login_cookie(&state))).finish()
 }
 
 /// Returns a code that begins one login within a minute, with the scope of the caller, and the

@@ -67,7 +67,7 @@ fn admin_listener(address: SocketAddr, scheme: Scheme) -> Value {
 /// Returns the topics of `$SYS` with their values, as the broker published them last. Without
 /// `sys.publish_interval` there are none.
 pub(crate) async fn systree(state: State) -> JsonAnswer {
-    let found = find_retained(state.running()?, "$SYS/#", TOPICS)?;
+    let found = find_retained(&state, "$SYS/#", None, TOPICS).await?;
     let figure = |payload: &[u8]| value_of(&String::from_utf8_lossy(payload));
     let all = found.messages.iter().map(|message| (message.topic().to_owned(), figure(message.payload())));
     Ok(Json(Value::Object(all.collect::<Map<_, _>>())))

@@ -6,17 +6,18 @@ use crate::admin::commands;
 use crate::admin::failed::Failed;
 use crate::admin::payloads::{self, PayloadPermit};
 use crate::admin::queries::by_filter::{shared_groups, subscribers};
+use crate::admin::queries::delayed::dropped as dropped_messages;
 use crate::admin::queries::retained::find_retained;
 use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::waits::until;
-use crate::admin::queries::whereabouts::{Elsewhere, elsewhere, receivers};
+use crate::admin::queries::whereabouts::{receivers, wanted};
 use crate::admin::request::{Asker, cursor_to, limit_of, note_of, place_of};
 use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
+use crate::mqtt::topic::has_wildcard;
 use crate::shard::observe::query::ROWS;
-use crate::shard::observe::whereabouts::Wanted;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
 use serde::Deserialize;
@@ -45,6 +46,7 @@ pub(crate) struct GroupParameters {
 pub(crate) struct RetainedParameters {
     filter: Option<String>,
     limit: Option<usize>,
+    cursor: Option<String>,
     #[serde(default)]
     payload: bool,
 }
@@ -68,6 +70,12 @@ pub(crate) async fn subscriptions(asked: Query<SubscriptionParameters>, state: S
     let observer = state.running()?;
     let found = match asked.into_inner() {
         SubscriptionParameters { matches: Some(topic), filter: None, client: None } => {
+            if has_wildcard(&topic) {
+                let what = format!(
+                    "matches is {topic:?}, and must be a topic; filter={topic} lists who has the filter"
+                );
+                return Err(Failed::Parameter(what));
+            }
             receivers(&state, observer, &topic).await?
         }
         SubscriptionParameters { matches: None, filter: Some(filter), client: None } => {
@@ -82,7 +90,7 @@ pub(crate) async fn subscriptions(asked: Query<SubscriptionParameters>, state: S
         }
     };
     Ok(Json(json!({
-        "subscriptions": found.sessions.iter().map(session_row).collect::<Vec<_>>(),
+        "subscriptions": found.sessions().iter().map(session_row).collect::<Vec<_>>(),
         "shared_groups": found.groups.iter().map(group_row).collect::<Vec<_>>(),
         "complete": !found.more,
     })))
@@ -113,10 +121,11 @@ pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonA
 pub(crate) async fn retained(caller: Asker, asked: Query<RetainedParameters>, state: State) -> JsonAnswer {
     let permit = asked.payload.then(|| PayloadPermit::of(&state, &caller)).transpose()?;
     let limit = payloads::limit_of(asked.limit, (100, RETAINED), permit.as_ref())?;
-    let found = find_retained(state.running()?, asked.filter.as_deref().unwrap_or("#"), limit)?;
+    let filter = asked.filter.as_deref().unwrap_or("#");
+    let found = find_retained(&state, filter, asked.cursor.as_deref(), limit).await?;
     let row = |message: &Message| {
         let mut row = json!({
-            "topic": message.topic().chars().take(256).collect::<String>(),
+            "topic": message.topic(),
             "qos": message.header().qos as u8,
             "payload_bytes": message.payload().len(),
             "expires_in": until(clock::now(), message.header().expires),
@@ -127,7 +136,11 @@ pub(crate) async fn retained(caller: Asker, asked: Query<RetainedParameters>, st
         row
     };
     let rows: Vec<Value> = found.messages.iter().map(row).collect();
-    Ok(Json(json!({ "retained": rows, "complete": found.is_complete })))
+    let mut body = json!({ "retained": rows, "complete": found.is_complete() });
+    if let Some(next) = found.cursor() {
+        body["next"] = next.into();
+    }
+    Ok(Json(body))
 }
 
 /// Deletes the retained message of a topic.
@@ -144,13 +157,7 @@ pub(crate) async fn delete_retained(
 
 /// Lists the last dropped messages, the newest first.
 pub(crate) async fn dropped(asked: Query<TopicParameters>, state: State) -> JsonAnswer {
-    let rows = elsewhere_of(asked.into_inner(), &state).await?.dropped;
+    let wanted = wanted(asked.topic.as_deref(), None, None)?;
+    let rows = dropped_messages(&state, state.running()?, &wanted).await?;
     Ok(Json(json!({ "dropped": rows.iter().map(drop_row).collect::<Vec<_>>() })))
-}
-
-/// Returns the delayed and the dropped messages of the topic that a viewer asks for; those of all
-/// topics if none is named.
-pub(super) async fn elsewhere_of(asked: TopicParameters, state: &AdminState) -> Result<Elsewhere, Failed> {
-    let wanted = Wanted { topic: asked.topic.map(Into::into), ..Wanted::default() };
-    elsewhere(state, state.running()?, &wanted).await
 }

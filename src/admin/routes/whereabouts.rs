@@ -4,13 +4,15 @@ use super::clients::message;
 use super::dead_letters::letter_row;
 use super::json_answer::JsonAnswer;
 use super::messages::{unfinished_row, wait};
+use crate::admin::queries::delayed::DelayedRow;
 use crate::admin::queries::waits::until;
-use crate::admin::queries::whereabouts::{DelayedRow, Whereabouts, whereabouts};
+use crate::admin::queries::whereabouts::{Whereabouts, wanted, whereabouts};
 use crate::admin::state::{AdminState, State};
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
+use crate::shard::observe::receivers::MatchedSession;
 use crate::shard::observe::recent_drops::RecentDrop;
-use crate::shard::observe::whereabouts::{FoundMessage, MatchedSession, Wanted};
+use crate::shard::observe::whereabouts::FoundMessage;
 use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,28 +20,30 @@ use serde_json::{Value, json};
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WhereParameters {
-    topic: Option<Box<str>>,
-    publisher: Option<Box<str>>,
-    receiver: Option<Box<str>>,
+    /// A topic, or a topic filter.
+    topic: Option<String>,
+    publisher: Option<String>,
+    receiver: Option<String>,
 }
 
 /// Says where the messages of a topic, a publisher or a receiver are.
 pub(crate) async fn find_messages(asked: Query<WhereParameters>, state: State) -> JsonAnswer {
-    let WhereParameters { topic, publisher, receiver } = asked.into_inner();
-    let found = whereabouts(&state, &Wanted { topic, publisher, receiver }).await?;
+    let WhereParameters { topic, publisher, receiver } = &*asked;
+    let wanted = wanted(topic.as_deref(), publisher.as_deref(), receiver.as_deref())?;
+    let found = whereabouts(&state, &wanted).await?;
     Ok(Json(body(&state, &found)))
 }
 
 fn body(state: &AdminState, found: &Whereabouts) -> Value {
     let now = clock::now();
-    let Whereabouts { receivers, messages, in_store, elsewhere, .. } = found;
+    let Whereabouts { receivers, messages, in_store, delayed, dropped, .. } = found;
     let delayed_row = |row: &DelayedRow| {
         let due = row.place.due;
         let reason = if due <= now { "overdue" } else { "delayed" };
         json!({ "wait": { "reason": reason, "due_in": until(now, due) }, "message": message(&row.message) })
     };
     json!({
-        "subscriptions": receivers.sessions.iter().map(session_row).collect::<Vec<_>>(),
+        "subscriptions": receivers.sessions().iter().map(session_row).collect::<Vec<_>>(),
         "shared_groups": receivers.groups.iter().map(group_row).collect::<Vec<_>>(),
         "messages": messages.iter().map(|row| found_row(state, row)).collect::<Vec<_>>(),
         "in_store": in_store.iter().map(|(receiver, count, reason)| json!({
@@ -47,8 +51,8 @@ fn body(state: &AdminState, found: &Whereabouts) -> Value {
             "messages": count,
             "wait": wait(reason),
         })).collect::<Vec<_>>(),
-        "delayed": elsewhere.delayed.iter().map(delayed_row).collect::<Vec<_>>(),
-        "dropped": elsewhere.dropped.iter().map(drop_row).collect::<Vec<_>>(),
+        "delayed": delayed.iter().map(delayed_row).collect::<Vec<_>>(),
+        "dropped": dropped.iter().map(drop_row).collect::<Vec<_>>(),
         "dead_letters": found.letters.iter().map(|letter| letter_row(letter)).collect::<Vec<_>>(),
         "traced": found.traced.iter().map(traced_row).collect::<Vec<_>>(),
         "retained": found.retained.map(|found| json!({ "payload_bytes": found.payload, "qos": found.qos as u8 })),

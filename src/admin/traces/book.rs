@@ -225,6 +225,18 @@ impl TraceBook {
         }
     }
 
+    /// Hides the payloads of all traces, and forgets those of their steps.
+    pub(super) fn hide_payloads(&mut self) {
+        for trace in &mut self.traces {
+            trace.order.payloads = TracedPayloads::Hidden;
+            for (_, step) in &mut trace.steps {
+                trace.bytes -= step.size();
+                step.payload = None;
+                trace.bytes += step.size();
+            }
+        }
+    }
+
     /// Returns a trace.
     pub(super) fn find(&self, number: u64) -> Option<&Trace> {
         self.traces.iter().find(|trace| trace.number == number)

@@ -128,6 +128,12 @@ impl Traces {
         is_removed
     }
 
+    /// Hides the payloads of all traces, also of their steps so far. The shards are told with the
+    /// next trace that begins or ends; until then they send payloads that nobody keeps.
+    pub(super) fn hide_payloads(&self) {
+        self.book().hide_payloads();
+    }
+
     /// Tells every shard what the traces that run follow. Starts the collector if it does not run,
     /// and lets it end if no trace runs.
     async fn tell_shards(self: &Arc<Self>, observer: &Observer) {

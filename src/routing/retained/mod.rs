@@ -50,6 +50,9 @@ const EVICTED_FOR_ROOM: usize = 32;
 /// the table and in both sets, which are half full at worst, and the allocator's rounding.
 const TOPIC: usize = 96;
 
+/// Bytes of a topic that a search looks at, for one more step of its budget.
+const TOPIC_STEP: usize = 128;
+
 /// Bytes of the place of a source in the table of sources, which is half full at worst. The source
 /// itself has a charge of its own, because messages share it.
 const SOURCE: usize = 40;
@@ -232,8 +235,8 @@ impl Retained {
     /// short time.
     ///
     /// A part begins at the cursor and looks at no more than `budget` topics, matching or not. Each
-    /// topic is subtracted from `budget`. A change between two parts is seen if it is ahead of the
-    /// cursor.
+    /// topic is subtracted from `budget`, and a long one counts as several. A change between two
+    /// parts is seen if it is ahead of the cursor.
     pub fn matching_from(
         &self,
         cursor: &mut Cursor,
@@ -260,7 +263,7 @@ impl Retained {
                     at.extend_from_slice(topic);
                     return SearchProgress::More;
                 }
-                *budget -= 1;
+                *budget = budget.saturating_sub(1 + topic.len() / TOPIC_STEP);
                 match walk.step(topic, at) {
                     Step::Matches => out.extend(self.find_ordered(topic, now, &mut scratch).cloned()),
                     Step::Seek => {
@@ -437,6 +440,25 @@ pub struct Cursor {
     /// The least key of the ordered set that was not looked at. Empty at the beginning, since no
     /// topic is empty.
     at: Vec<u8>,
+}
+
+impl Cursor {
+    /// Returns the cursor of a key that [`Self::key`] returned. Any other key is a place, too.
+    pub fn at(key: Vec<u8>) -> Cursor {
+        Cursor { at: key }
+    }
+
+    /// Returns the cursor behind the message of a topic: the least key that is greater.
+    pub fn behind(topic: &str) -> Cursor {
+        let mut at = ordered(topic).into_vec();
+        at.push(0);
+        Cursor { at }
+    }
+
+    /// Returns the key of the place.
+    pub fn key(&self) -> &[u8] {
+        &self.at
+    }
 }
 
 /// The progress of a search in parts.

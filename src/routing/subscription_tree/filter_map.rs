@@ -93,12 +93,17 @@ impl FilterMap {
         }
     }
 
-    fn find_exact(&self, filter: &str) -> Option<&Receivers> {
+    pub(super) fn find_exact(&self, filter: &str) -> Option<&Receivers> {
         if self.exact.is_empty() {
             return None; // Saves the hash of the topic.
         }
         let is_it = |exact: &ExactFilter| *exact.filter == *filter;
         self.exact.find(self.hasher.hash_one(filter), is_it).map(|exact| &exact.receivers)
+    }
+
+    /// Returns the filters with wildcards.
+    pub(super) fn wildcards(&self) -> &Trie {
+        &self.wildcards
     }
 
     /// Continues a walk over at most `most` nodes. Returns true if the walk is complete.

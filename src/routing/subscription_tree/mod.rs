@@ -17,6 +17,7 @@ mod group_table;
 mod matches;
 mod receivers;
 mod subscribers;
+mod survey;
 mod trie;
 mod walk;
 
@@ -28,6 +29,7 @@ mod tests;
 pub use address::{GroupId, SessionSlot, ShardId, ShardSet};
 pub use matches::Matches;
 pub use subscribers::{PackedOptions, Subscriber};
+pub use survey::{FilterSurvey, SurveyPlace};
 pub use walk::Walk;
 
 use super::presence::Presences;

@@ -178,6 +178,19 @@ impl Subscribers {
         few.iter().chain(many.iter().flat_map(|run| &run.0))
     }
 
+    /// Returns the subscribers from a slot on, in ascending order. Costs a binary search.
+    pub(super) fn iter_from(&self, slot: u32) -> impl Iterator<Item = &Subscriber> {
+        let (few, many): (&[Subscriber], &[Run]) = match self {
+            Subscribers::None => (&[], &[]),
+            Subscribers::One(one) => (std::slice::from_ref(one), &[]),
+            Subscribers::Few(run) => (&run.0, &[]),
+            Subscribers::Many(runs) => (&[], &runs.0[runs.run_of(SessionSlot(slot))..]),
+        };
+        let behind = |run: &[Subscriber]| run.partition_point(|s| s.session.0 < slot);
+        let first = many.first().map_or(0, |run| behind(&run.0));
+        few[behind(few)..].iter().chain(many.iter().flat_map(|run| &run.0).skip(first))
+    }
+
     /// Returns the bytes on the heap.
     pub(super) fn memory(&self) -> usize {
         match self {

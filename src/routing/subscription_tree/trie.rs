@@ -222,6 +222,17 @@ impl Trie {
         }
     }
 
+    /// Returns the receivers of the filter that ends at a node.
+    pub(super) fn receivers(&self, id: NodeId) -> &Receivers {
+        &self.node(id).receivers
+    }
+
+    /// Returns the receivers of the filter that ends with `#` directly below a node.
+    pub(super) fn receivers_below(&self, id: NodeId) -> Option<&Receivers> {
+        let hash = self.node(id).hash;
+        (hash != NONE).then(|| self.receivers(hash))
+    }
+
     /// Returns the bytes on the heap. Looks at every node.
     pub(super) fn memory(&self) -> usize {
         self.nodes.memory()

@@ -31,11 +31,7 @@ impl Trie {
         if self.is_empty() {
             return true;
         }
-        let levels: Vec<&[u8]> = topic.as_bytes().split(|b| *b == b'/').collect();
-        // 5.0 and 3.1.1 [MQTT-4.7.2-1]
-        let first = usize::from(topic::begins_with_dollar(topic));
-        let mut at =
-            WalkPlace { trie: self, levels, first, path: std::mem::take(&mut walk.path), nodes: vec![ROOT] };
+        let mut at = WalkPlace::at(self, topic, std::mem::take(&mut walk.path));
         let mut there = at.descend() || at.pass();
         for _ in 0..most.max(1) {
             if !there {
@@ -51,20 +47,28 @@ impl Trie {
 }
 
 /// A node of the trie with the branches that lead to it.
-struct WalkPlace<'a> {
-    trie: &'a Trie,
-    levels: Vec<&'a [u8]>,
+pub(super) struct WalkPlace<'a> {
+    pub(super) trie: &'a Trie,
+    pub(super) levels: Vec<&'a [u8]>,
     /// The first level at which wildcards match: 1 for topics that begin with `$`, else 0.
-    first: usize,
-    path: Vec<bool>,
+    pub(super) first: usize,
+    pub(super) path: Vec<bool>,
     /// The nodes on the path, from the root. They are one more than the branches.
-    nodes: Vec<NodeId>,
+    pub(super) nodes: Vec<NodeId>,
 }
 
-impl WalkPlace<'_> {
+impl<'a> WalkPlace<'a> {
+    /// Returns the node at the end of a path, which [`Self::descend`] follows.
+    pub(super) fn at(trie: &'a Trie, topic: &'a str, path: Vec<bool>) -> WalkPlace<'a> {
+        let levels = topic.as_bytes().split(|b| *b == b'/').collect();
+        // 5.0 and 3.1.1 [MQTT-4.7.2-1]
+        let first = usize::from(topic::begins_with_dollar(topic));
+        WalkPlace { trie, levels, first, path, nodes: vec![ROOT] }
+    }
+
     /// Follows the path from the root. Returns false if a node of the path was removed; then the
     /// path ends at that node.
-    fn descend(&mut self) -> bool {
+    pub(super) fn descend(&mut self) -> bool {
         for at in 0..self.path.len() {
             let Some(child) = self.child(at, self.path[at]) else {
                 self.path.truncate(at + 1);
@@ -76,7 +80,7 @@ impl WalkPlace<'_> {
     }
 
     /// Goes to the next node that is not below this one. Returns false if there is none.
-    fn pass(&mut self) -> bool {
+    pub(super) fn pass(&mut self) -> bool {
         while let Some(plus) = self.path.pop() {
             self.nodes.truncate(self.path.len() + 1);
             if !plus && self.enter(true) {
@@ -87,7 +91,7 @@ impl WalkPlace<'_> {
     }
 
     /// Goes to a child. Returns false if there is none.
-    fn enter(&mut self, plus: bool) -> bool {
+    pub(super) fn enter(&mut self, plus: bool) -> bool {
         let Some(child) = self.child(self.path.len(), plus) else { return false };
         self.path.push(plus);
         self.nodes.push(child);

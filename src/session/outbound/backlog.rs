@@ -33,9 +33,24 @@ impl Backlog {
         self.0.iter().flat_map(|queue| queue.view_from(0))
     }
 
-    /// Iterates over the deliveries whose messages are in the store alone, in their order.
-    pub fn view_parked(&self) -> impl Iterator<Item = &Parked> {
-        self.0.iter().flat_map(|queue| queue.view_parked())
+    /// Iterates over the deliveries that are in memory from a place on, each with the number of
+    /// deliveries before it, and with the number of its place. Costs nothing for those before it.
+    pub fn view_from(&self, number: u64) -> impl Iterator<Item = (usize, u64, &Delivery)> {
+        self.0.iter().flat_map(move |queue| {
+            let view = queue.view_from(number);
+            view.map(|(place, delivery)| (queue.ahead_of(place), place, delivery))
+        })
+    }
+
+    /// Iterates over the deliveries whose messages are in the store alone from an entry on, in
+    /// their order. Costs a binary search.
+    pub fn view_parked_from(&self, number: EntryNumber) -> impl Iterator<Item = &Parked> {
+        self.0.iter().flat_map(move |queue| queue.view_parked_from(number))
+    }
+
+    /// Returns the number of deliveries whose messages are in the store alone.
+    pub fn parked(&self) -> usize {
+        self.0.as_deref().map_or(0, Queue::parked)
     }
 
     /// True if nothing waits.

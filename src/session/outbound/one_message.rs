@@ -122,7 +122,7 @@ fn queue_place(queue: &Queue, queued: Queued) -> Option<MessagePlace<'_>> {
         }
         Queued::Stored(entry) => {
             let in_memory = queue.view().find(|delivery| delivery.is_entry(entry));
-            let parked = || queue.view_parked().find(|parked| parked.number() == entry);
+            let parked = || queue.view_parked_from(entry).next().filter(|parked| parked.number() == entry);
             match in_memory {
                 Some(delivery) => Some(MessagePlace::Queued(queued, delivery)),
                 None => parked().map(|_| MessagePlace::Parked(entry)),

@@ -135,9 +135,9 @@ impl ParkedEntries {
         Some((oldest, bytes))
     }
 
-    /// Iterates over the entries, in their order.
-    pub(super) fn view(&self) -> impl Iterator<Item = &Parked> {
-        self.entries.iter()
+    /// Iterates over the entries from this one on, in their order, which is that of their numbers.
+    pub(super) fn view_from(&self, number: EntryNumber) -> impl Iterator<Item = &Parked> {
+        self.entries.range(self.entries.partition_point(|entry| entry.number() < number)..)
     }
 
     /// Removes an entry. Returns the place that it had, and its bytes in the queue. Returns `None`

@@ -229,9 +229,19 @@ impl Queue {
         (first..).zip(self.entries.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)))
     }
 
-    /// Iterates over the parked entries, in their order.
-    pub fn view_parked(&self) -> impl Iterator<Item = &Parked> {
-        self.parked.view()
+    /// Returns the number of deliveries in memory before the one at a place.
+    pub fn ahead_of(&self, place: u64) -> usize {
+        usize::try_from(place.saturating_sub(self.front)).unwrap_or(usize::MAX)
+    }
+
+    /// Iterates over the parked entries from this one on, in their order.
+    pub fn view_parked_from(&self, number: EntryNumber) -> impl Iterator<Item = &Parked> {
+        self.parked.view_from(number)
+    }
+
+    /// Returns the number of parked entries.
+    pub fn parked(&self) -> usize {
+        self.parked.len()
     }
 
     /// Removes a delivery in memory. Returns `None` if it is not in memory any more. Costs a pass

@@ -57,6 +57,16 @@ impl Sender {
         self.window.iter().flat_map(|window| window.view())
     }
 
+    /// Iterates over the unfinished PUBLISHes, as [`InFlight::view_publishes_from`].
+    pub fn view_publishes_from(&self, number: u64) -> impl Iterator<Item = (usize, InFlightView<'_>)> {
+        self.window.iter().flat_map(move |window| window.view_publishes_from(number))
+    }
+
+    /// Iterates over the unfinished PUBRELs in the order of their PUBRECs.
+    pub fn view_releases(&self) -> impl Iterator<Item = InFlightView<'_>> {
+        self.window.iter().flat_map(|window| window.view_releases())
+    }
+
     /// Returns the session's redelivery settings.
     pub fn redelivery(&self) -> &Arc<SessionRedelivery> {
         &self.redelivery

@@ -141,11 +141,24 @@ impl InFlight {
             delivery: Some(&publish.delivery),
             sent_here: index < self.sent,
         });
-        publishes.chain(self.releases.iter().map(|release| InFlightView {
-            transmission: &release.transmission,
-            delivery: None,
-            sent_here: true,
-        }))
+        publishes.chain(self.view_releases())
+    }
+
+    /// Iterates over the unfinished PUBLISHes from the one with this running number on, each with
+    /// the number of PUBLISHes that are sent again before it. Costs a binary search.
+    pub fn view_publishes_from(&self, number: u64) -> impl Iterator<Item = (usize, InFlightView<'_>)> {
+        let first = self.publishes.partition_point(|publish| publish.transmission.number() < number);
+        (first..).zip(self.publishes.range(first..)).map(|(index, publish)| {
+            let (transmission, delivery) = (&publish.transmission, Some(&publish.delivery));
+            let view = InFlightView { transmission, delivery, sent_here: index < self.sent };
+            (index.saturating_sub(self.sent), view)
+        })
+    }
+
+    /// Iterates over the unfinished PUBRELs in the order of their PUBRECs.
+    pub fn view_releases(&self) -> impl Iterator<Item = InFlightView<'_>> {
+        let releases = self.releases.iter().map(|release| &release.transmission);
+        releases.map(|transmission| InFlightView { transmission, delivery: None, sent_here: true })
     }
 
     /// Returns the PUBLISH that was sent last on this connection.

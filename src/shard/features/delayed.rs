@@ -30,6 +30,7 @@ use crate::shard::totals::Totals;
 use crate::shard::work::Job;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,11 +114,13 @@ impl Delayed {
         self.account();
     }
 
-    /// Iterates over the messages in memory with their places, the earliest first.
-    pub(crate) fn view(&self) -> impl Iterator<Item = (DelayedPlace, &Message)> {
-        self.near
-            .iter()
-            .map(|((due, number), owned)| (DelayedPlace { due: *due, number: *number }, &owned.message))
+    /// Iterates over the messages in memory from a place on, with their places, the earliest first.
+    pub(crate) fn view_from(
+        &self,
+        from: Bound<DelayedPlace>,
+    ) -> impl Iterator<Item = (DelayedPlace, &Message)> {
+        let messages = self.near.range((from.map(|place| (place.due, place.number)), Bound::Unbounded));
+        messages.map(|((due, number), owned)| (DelayedPlace { due: *due, number: *number }, &owned.message))
     }
 
     /// Updates the charge after `near` has grown or shrunk.

@@ -3,19 +3,19 @@
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::session::outbound::queue::Delivery;
-use crate::session::packet_notes::cut;
 use crate::time::Instant;
 
 /// Sessions, messages or filters in one answer at most.
 pub const ROWS: usize = 256;
 
-/// Bytes of client identifiers after which an answer ends.
+/// Bytes of client identifiers, topics and filters after which an answer ends. Each may have 64
+/// KiB.
 pub const BYTES: usize = 256 << 10;
 
 /// A message that waits for its receiver.
 #[derive(Clone, Debug)]
 pub struct MessageSummary {
-    /// The Topic Name, or the first 256 characters of a longer one.
+    /// The Topic Name in full, because operators name messages by it.
     pub topic: Box<str>,
     /// The QoS of the delivery.
     pub qos: QoS,
@@ -32,7 +32,7 @@ impl MessageSummary {
     pub(super) fn of_message(message: &Message) -> MessageSummary {
         let header = message.header();
         MessageSummary {
-            topic: cut(message.topic()),
+            topic: message.topic().into(),
             qos: header.qos,
             payload: message.payload().len(),
             retain: header.retain,

@@ -5,16 +5,20 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
+use crate::persistence::records::EntryNumber;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::one_message::MessageName;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::core::Core;
-use crate::shard::observe::message_summary::{MessageSummary, ROWS};
+use crate::shard::observe::budget::QuestionBudget;
+use crate::shard::observe::message_summary::{BYTES, MessageSummary, ROWS};
 use crate::shard::observe::wait_reason::{WaitReason, Waiting};
+use crate::shard::observe::wanted::Wanted;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use std::cmp::Ordering;
 use std::time::Duration;
 
 /// A part of the unfinished messages of a session.
@@ -42,7 +46,7 @@ pub struct UnfinishedPage {
     pub session: SessionId,
     /// The connection; `None` while the client is away.
     pub connection: Option<ConnectionId>,
-    /// The messages, at most [`ROWS`].
+    /// The messages, at most [`ROWS`], and fewer with long topics.
     pub rows: Vec<UnfinishedMessage>,
     /// The place at which the next page begins; `None` at the end.
     pub next: Option<u64>,
@@ -89,84 +93,241 @@ fn place(section: u64, number: u64) -> u64 {
     section << SECTION | number & ((1 << SECTION) - 1)
 }
 
-/// Collects rows until the page is full.
-struct PageBuilder {
+/// Returns the number of a place in its section.
+fn number_of(place: u64) -> u64 {
+    place & ((1 << SECTION) - 1)
+}
+
+/// Steps of one row: its texts, and why it waits.
+const ROW: usize = 8;
+
+/// PUBRELs that are looked at for one step.
+const RELEASES: usize = 8;
+
+/// The first section of a part, and the sections that follow it.
+const PUBLISHES: u64 = 0;
+const RELEASED: u64 = 1;
+const QUEUED: u64 = 0;
+const PARKED: u64 = 1;
+const HELD: u64 = 2;
+
+/// Collects the rows of one session from a place on, until the page is full or the question has
+/// spent its budget.
+pub(super) struct PageBuilder<'a> {
+    now: Instant,
+    entry: &'a SessionEntry,
+    waiting: Waiting<'a>,
     from: u64,
     most: usize,
     payloads: PagePayloads,
+    budget: &'a mut QuestionBudget,
     rows: Vec<UnfinishedMessage>,
+    /// Bytes of the topics of `rows`.
+    bytes: usize,
     next: Option<u64>,
 }
 
-impl PageBuilder {
-    /// Returns true if the page takes the row of this place. Notes the first row of the next page.
-    fn wants(&mut self, place: u64) -> bool {
-        if place < self.from || self.next.is_some() {
-            return false;
+impl<'a> PageBuilder<'a> {
+    /// Returns an empty page of a session, which begins at the place `from` and has at most `most`
+    /// rows.
+    pub(super) fn new(
+        now: Instant,
+        (entry, core): (&'a SessionEntry, &'a Core),
+        (from, most): (u64, usize),
+        payloads: PagePayloads,
+        budget: &'a mut QuestionBudget,
+    ) -> PageBuilder<'a> {
+        let waiting = Waiting::new(now, entry, core);
+        let (rows, bytes, next) = (Vec::new(), 0, None);
+        PageBuilder { now, entry, waiting, from, most, payloads, budget, rows, bytes, next }
+    }
+
+    /// Adds the messages of a part that are wanted. The topics of parked ones are not known, so
+    /// these are left out.
+    pub(super) fn look_for(&mut self, wanted: &Wanted, part: UnfinishedPart) {
+        match part {
+            UnfinishedPart::InFlight => {
+                self.publishes(Some(wanted));
+                if wanted.is_release() {
+                    self.releases();
+                }
+            }
+            UnfinishedPart::Queue => {
+                self.queued(Some(wanted));
+                self.held(Some(wanted));
+            }
         }
-        if self.rows.len() >= self.most {
+    }
+
+    /// Returns the rows, and the place at which the next page begins.
+    pub(super) fn finish(self) -> (Vec<UnfinishedMessage>, Option<u64>) {
+        (self.rows, self.next)
+    }
+
+    fn all(&mut self, part: UnfinishedPart) {
+        match part {
+            UnfinishedPart::InFlight => {
+                self.publishes(None);
+                self.releases();
+            }
+            UnfinishedPart::Queue => {
+                self.queued(None);
+                self.parked();
+                self.held(None);
+            }
+        }
+    }
+
+    /// Returns the number at which the page begins in a section; `None` if it begins behind the
+    /// section, or has ended.
+    fn begin(&self, section: u64) -> Option<u64> {
+        match (self.from >> SECTION).cmp(&section) {
+            _ if self.next.is_some() => None,
+            Ordering::Less => Some(0),
+            Ordering::Equal => Some(number_of(self.from)),
+            Ordering::Greater => None,
+        }
+    }
+
+    /// Returns true if the page may go on with the message of this place. Else the next page
+    /// begins there.
+    fn goes_on(&mut self, place: u64) -> bool {
+        let is_full = self.rows.len() >= self.most || self.bytes >= BYTES || self.budget.is_spent();
+        if is_full {
             self.next = Some(place);
-            return false;
         }
-        true
+        self.budget.spend(1);
+        !is_full
+    }
+
+    fn is_wanted(&mut self, wanted: Option<&Wanted>, message: &Message) -> bool {
+        wanted.is_none_or(|wanted| wanted.is_within(message, self.budget))
     }
 
     /// Adds the row of a message.
-    fn push(&mut self, row: UnfinishedMessage, message: &Message) {
-        let body = (self.payloads == PagePayloads::Shown).then(|| message.clone());
+    fn push(&mut self, row: UnfinishedMessage, message: Option<&Message>) {
+        self.budget.spend(ROW);
+        if let Some(message) = message {
+            // Copied, and compared with the rules of redelivery.
+            self.budget.spend_bytes(2 * message.topic().len());
+            self.bytes += message.topic().len();
+        }
+        let body = message.filter(|_| self.payloads == PagePayloads::Shown).cloned();
         self.rows.push(UnfinishedMessage { body, ..row });
+    }
+
+    fn publishes(&mut self, wanted: Option<&Wanted>) {
+        let Some(begin) = self.begin(PUBLISHES) else { return };
+        let sender = &self.entry.session.sender;
+        for (older, view) in sender.view_publishes_from(begin) {
+            let Some(delivery) = view.delivery else { continue };
+            if !self.goes_on(place(PUBLISHES, view.transmission.number())) {
+                return;
+            }
+            if self.is_wanted(wanted, &delivery.message) {
+                let row = sent_row(self.now, &view, self.waiting.in_flight(&view, older));
+                self.push(row, Some(&delivery.message));
+            }
+        }
+    }
+
+    /// Adds the PUBRELs by their numbers. Costs a pass over them, because they stand in the order
+    /// of their PUBRECs.
+    fn releases(&mut self) {
+        let Some(begin) = self.begin(RELEASED) else { return };
+        let sender = &self.entry.session.sender;
+        let room = (self.most + 1).saturating_sub(self.rows.len());
+        let mut views: Vec<_> = sender.view_releases().collect();
+        self.budget.spend(views.len() / RELEASES);
+        views.retain(|view| view.transmission.number() >= begin);
+        let number = |view: &InFlightView<'_>| view.transmission.number();
+        if views.len() > room {
+            views.select_nth_unstable_by_key(room, number);
+            views.truncate(room);
+        }
+        views.sort_unstable_by_key(number);
+        for view in &views {
+            if !self.goes_on(place(RELEASED, number(view))) {
+                return;
+            }
+            let row = sent_row(self.now, view, self.waiting.in_flight(view, 0));
+            self.push(row, None);
+        }
+    }
+
+    fn queued(&mut self, wanted: Option<&Wanted>) {
+        let Some(begin) = self.begin(QUEUED) else { return };
+        for (ahead, number, delivery) in self.entry.session.sender.backlog.view_from(begin) {
+            if !self.goes_on(place(QUEUED, number)) {
+                return;
+            }
+            if self.is_wanted(wanted, &delivery.message) {
+                let row = queued_row(delivery, Some(number), self.waiting.queued(delivery.qos, ahead));
+                self.push(row, Some(&delivery.message));
+            }
+        }
+    }
+
+    fn parked(&mut self) {
+        let Some(begin) = self.begin(PARKED) else { return };
+        for parked in self.entry.session.sender.backlog.view_parked_from(EntryNumber(begin)) {
+            if !self.goes_on(place(PARKED, parked.number().0)) {
+                return;
+            }
+            let row = UnfinishedMessage {
+                name: Some(MessageName::Stored(parked.number())),
+                packet_id: None,
+                message: None,
+                body: None,
+                transmissions: 0,
+                age: None,
+                wait: self.waiting.parked(),
+            };
+            self.push(row, None);
+        }
+    }
+
+    fn held(&mut self, wanted: Option<&Wanted>) {
+        let Some(begin) = self.begin(HELD) else { return };
+        let first = usize::try_from(begin).unwrap_or(usize::MAX);
+        for (index, held) in self.entry.view_held().enumerate().skip(first) {
+            if !self.goes_on(place(HELD, index as u64)) {
+                return;
+            }
+            let message = &held.delivery.message;
+            if self.is_wanted(wanted, message) {
+                let row = queued_row(&held.delivery, None, WaitReason::Held(held.until));
+                self.push(row, Some(message));
+            }
+        }
     }
 }
 
-/// Returns the page of a part that begins at the place `from`; 0 is the first page. Costs a pass
-/// over the part.
-pub(crate) fn page(
+/// Returns the page of a part that begins at the place `from`; 0 is the first page. The page is
+/// short if the question has spent its budget.
+pub(super) fn page(
     now: Instant,
     (part, payloads): (UnfinishedPart, PagePayloads),
-    from: u64,
-    most: usize,
+    (from, most): (u64, usize),
+    budget: &mut QuestionBudget,
     (id, entry): (SessionId, &SessionEntry),
     core: &Core,
 ) -> UnfinishedPage {
-    let mut page = PageBuilder { from, most: most.clamp(1, ROWS), payloads, rows: Vec::new(), next: None };
-    let waiting = Waiting::new(now, entry, core);
-    match part {
-        UnfinishedPart::InFlight => in_flight(now, entry, &waiting, &mut page),
-        UnfinishedPart::Queue => queue(entry, &waiting, &mut page),
-    }
+    let mut page = PageBuilder::new(now, (entry, core), (from, most.clamp(1, ROWS)), payloads, budget);
+    page.all(part);
+    let (rows, next) = page.finish();
     let connection = entry.connection.and_then(|id| core.connections.get(id));
     UnfinishedPage {
         session: id,
         connection: entry.connection,
-        rows: page.rows,
-        next: page.next,
+        rows,
+        next,
         written: connection.map_or(0, |connection| connection.wire.outbox.written()),
     }
 }
 
-fn in_flight(now: Instant, entry: &SessionEntry, waiting: &Waiting<'_>, page: &mut PageBuilder) {
-    let (mut releases, mut older) = (Vec::new(), 0);
-    for view in entry.session.sender.view_in_flight() {
-        let number = view.transmission.number();
-        match view.delivery {
-            None => releases.push(view),
-            Some(delivery) if page.wants(place(0, number)) => {
-                page.push(sent_row(now, &view, waiting.in_flight(&view, older)), &delivery.message);
-            }
-            Some(_) => {}
-        }
-        older += usize::from(!view.sent_here);
-    }
-    releases.sort_unstable_by_key(|view| view.transmission.number());
-    for view in &releases {
-        if page.wants(place(1, view.transmission.number())) {
-            page.rows.push(sent_row(now, view, waiting.in_flight(view, 0)));
-        }
-    }
-}
-
 /// Returns the row of a message in flight.
-pub(crate) fn sent_row(now: Instant, view: &InFlightView<'_>, wait: WaitReason) -> UnfinishedMessage {
+fn sent_row(now: Instant, view: &InFlightView<'_>, wait: WaitReason) -> UnfinishedMessage {
     let number = view.transmission.number();
     UnfinishedMessage {
         name: Some(view.delivery.map_or(MessageName::InFlight(number), |delivery| {
@@ -182,7 +343,7 @@ pub(crate) fn sent_row(now: Instant, view: &InFlightView<'_>, wait: WaitReason) 
 }
 
 /// Returns the row of a queued message. `place` names it if it is not stored.
-pub(crate) fn queued_row(delivery: &Delivery, place: Option<u64>, wait: WaitReason) -> UnfinishedMessage {
+fn queued_row(delivery: &Delivery, place: Option<u64>, wait: WaitReason) -> UnfinishedMessage {
     UnfinishedMessage {
         name: place.map(|place| name_of(delivery, MessageName::Queued(place))),
         packet_id: None,
@@ -196,33 +357,4 @@ pub(crate) fn queued_row(delivery: &Delivery, place: Option<u64>, wait: WaitReas
 
 fn name_of(delivery: &Delivery, otherwise: MessageName) -> MessageName {
     delivery.stored.as_ref().map_or(otherwise, |stored| MessageName::Stored(stored.number()))
-}
-
-fn queue(entry: &SessionEntry, waiting: &Waiting<'_>, page: &mut PageBuilder) {
-    let sender = &entry.session.sender;
-    for (ahead, (number, delivery)) in sender.backlog.view().enumerate() {
-        if page.wants(place(0, number)) {
-            let row = queued_row(delivery, Some(number), waiting.queued(delivery.qos, ahead));
-            page.push(row, &delivery.message);
-        }
-    }
-    for parked in sender.backlog.view_parked() {
-        if page.wants(place(1, parked.number().0)) {
-            page.rows.push(UnfinishedMessage {
-                name: Some(MessageName::Stored(parked.number())),
-                packet_id: None,
-                message: None,
-                body: None,
-                transmissions: 0,
-                age: None,
-                wait: waiting.parked(),
-            });
-        }
-    }
-    for (index, held) in entry.view_held().enumerate() {
-        if page.wants(place(2, index as u64)) {
-            let row = queued_row(&held.delivery, None, WaitReason::Held(held.until));
-            page.push(row, &held.delivery.message);
-        }
-    }
 }

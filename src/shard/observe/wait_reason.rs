@@ -103,6 +103,11 @@ impl WaitReason {
         }
     }
 
+    /// Returns why the messages of a session wait whose content is in the store alone.
+    pub(super) fn of_parked(now: Instant, entry: &SessionEntry, core: &Core) -> WaitReason {
+        Waiting::new(now, entry, core).parked()
+    }
+
     /// Returns the sent packet, to diagnose it.
     pub fn sent_mut(&mut self) -> Option<&mut SentPacket> {
         match self {

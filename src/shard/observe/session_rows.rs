@@ -1,0 +1,251 @@
+//! Sessions in answers to operators: the rows of a listing, and one session with its messages.
+
+use crate::access::identity::shown_name;
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::session::outbound::in_flight_packet::InFlightView;
+use crate::session::outbound::stall::Stall;
+use crate::shard::arrival::ListenerNumber;
+use crate::shard::connection::Pause;
+use crate::shard::core::Core;
+use crate::shard::observe::budget::QuestionBudget;
+use crate::shard::observe::message_summary::{BYTES, MessageSummary, ROWS};
+use crate::shard::observe::redelivery::SessionRule;
+use crate::shard::session_entry::SessionEntry;
+use crate::shard::slots::{ConnectionId, SessionId};
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Steps of one row of a session.
+const ROW: usize = 8;
+
+/// Steps of the look at a socket: two system calls of 1 us, as in [`crate::shard::turn`].
+const SOCKET: usize = 16;
+
+/// Messages of a window that are looked at for one step.
+const WINDOW: usize = 8;
+
+/// The sessions that an operator wants to see. The default admits all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SessionFilter {
+    /// Connected sessions, or those without a connection.
+    pub connected: Option<bool>,
+    /// The beginning of the Client Identifier.
+    pub prefix: Box<str>,
+    /// The user name.
+    pub user: Option<Box<str>>,
+    /// The protocol version of the last connection.
+    pub version: Option<ProtocolVersion>,
+    /// The numbers of the listener of the connection; `None` for any. A session without a
+    /// connection has none.
+    pub listener: Option<Vec<ListenerNumber>>,
+    /// Messages in the queue, at least.
+    pub min_queued: usize,
+    /// Bytes of the messages in the queue, at least.
+    pub min_queued_bytes: usize,
+    /// Messages in flight, at least.
+    pub min_in_flight: usize,
+    /// Age of the oldest unacknowledged message, at least.
+    pub min_unacked_age: Duration,
+}
+
+impl SessionFilter {
+    /// Returns true if a session is wanted.
+    fn admits(&self, now: Instant, entry: &SessionEntry, core: &Core) -> bool {
+        let (session, sender) = (&entry.session, &entry.session.sender);
+        self.connected.is_none_or(|connected| connected == entry.connection.is_some())
+            && session.client_id.starts_with(&*self.prefix)
+            && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
+            && self.version.is_none_or(|version| version == session.version)
+            && self.listener.as_ref().is_none_or(|numbers| {
+                listener_of(entry, core).is_some_and(|listener| numbers.contains(&listener))
+            })
+            && sender.backlog.len() >= self.min_queued
+            && sender.backlog.bytes() >= self.min_queued_bytes
+            && sender.in_flight() >= self.min_in_flight
+            && (self.min_unacked_age.is_zero()
+                || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))
+    }
+}
+
+/// Returns the listener of the connection of a session; `None` without a connection.
+fn listener_of(entry: &SessionEntry, core: &Core) -> Option<ListenerNumber> {
+    core.connections.get(entry.connection?).map(|connection| connection.listener)
+}
+
+/// A session in a list.
+#[derive(Clone, Debug)]
+pub struct SessionSummary {
+    /// The session's place in the shard.
+    pub id: SessionId,
+    /// The Client Identifier.
+    pub client_id: Box<str>,
+    /// The user name of the client; `None` for an anonymous client.
+    pub user: Option<Box<str>>,
+    /// The protocol version of the last connection.
+    pub version: ProtocolVersion,
+    /// The connection; `None` while the client is away.
+    pub connection: Option<ConnectionId>,
+    /// The listener of the connection; that of number 0 without one.
+    pub listener: ListenerNumber,
+    /// The time at which the session ends; [`Instant::NEVER`] while the client is connected.
+    pub ends: Instant,
+    /// The Session Expiry Interval, in seconds. 0xFFFF_FFFF is never.
+    pub expiry: u32,
+    /// Messages in flight.
+    pub in_flight: usize,
+    /// Messages in the queue.
+    pub queued: usize,
+    /// Bytes of the messages in the queue.
+    pub queued_bytes: usize,
+    /// Messages that wait for room in the queue.
+    pub held: usize,
+    /// PUBLISHes of the present connection whose PUBACK or PUBREC is pending.
+    pub unanswered: usize,
+    /// True if the client is not read until another shard has caught up.
+    pub waits_for_peer: bool,
+    /// Subscriptions.
+    pub subscriptions: usize,
+    /// The oldest unacknowledged message. Its cause is not diagnosed; the driver does that.
+    pub oldest: Option<Stall>,
+    /// The earliest time at which a message in flight is sent again or counts as overdue;
+    /// [`Instant::NEVER`] if none is.
+    pub due: Instant,
+}
+
+impl SessionSummary {
+    /// Returns "connected" or "away".
+    pub fn state(&self) -> &'static str {
+        if self.connection.is_some() { "connected" } else { "away" }
+    }
+}
+
+/// A session with its messages.
+#[derive(Clone, Debug)]
+pub struct SessionDetail {
+    /// The session.
+    pub row: SessionSummary,
+    /// The messages in flight, in their order, the first [`ROWS`] and fewer with long topics.
+    pub in_flight: Vec<InFlightSummary>,
+    /// The messages in the queue, in their order, the first that are in memory, as many.
+    pub queue: Vec<MessageSummary>,
+    /// The Topic Filters, the first, as many.
+    pub filters: Vec<Box<str>>,
+    /// The redelivery settings, with their sources.
+    pub redelivery: SessionRule,
+}
+
+/// A message in flight.
+#[derive(Clone, Debug)]
+pub struct InFlightSummary {
+    /// The Packet Identifier.
+    pub packet_id: PacketId,
+    /// The message; `None` at QoS 2 once PUBREC has come, because only PUBCOMP is awaited then.
+    pub message: Option<MessageSummary>,
+    /// Time since the first transmission.
+    pub age: Duration,
+    /// Transmissions over all connections.
+    pub transmissions: u16,
+    /// The time at which it is sent again or counts as overdue; [`Instant::NEVER`] for neither.
+    pub due: Instant,
+    /// True if the message was sent on the present connection.
+    pub sent_here: bool,
+}
+
+impl InFlightSummary {
+    /// Returns the name of the packet that the broker waits for.
+    pub fn waits_for(&self) -> &'static str {
+        match &self.message {
+            None => "PUBCOMP",
+            Some(message) if message.qos == QoS::ExactlyOnce => "PUBREC",
+            Some(_) => "PUBACK",
+        }
+    }
+}
+
+/// Returns the sessions in the slots from `from` on that a filter admits, at most `most`, and the
+/// slot with which the next question begins; `None` at the end.
+pub(super) fn sessions(
+    now: Instant,
+    (from, most): (u32, usize),
+    filter: &SessionFilter,
+    budget: &mut QuestionBudget,
+    core: &Core,
+) -> (Vec<SessionSummary>, Option<u32>) {
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    for slot in from..core.sessions.end_of_slots() {
+        if rows.len() >= most.max(1) || bytes >= BYTES || budget.is_spent() {
+            return (rows, Some(slot));
+        }
+        budget.spend(1);
+        let Some((id, entry)) = core.sessions.at(slot) else { continue };
+        // The age of the oldest message and the earliest deadline each cost a pass over the window.
+        let window = entry.session.sender.in_flight() / WINDOW;
+        budget.spend(if filter.min_unacked_age.is_zero() { 0 } else { window });
+        if filter.admits(now, entry, core) {
+            let row = row(now, id, entry, core);
+            bytes += row.client_id.len();
+            budget.spend(ROW + window + if row.oldest.is_some() { SOCKET } else { 0 });
+            rows.push(row);
+        }
+    }
+    (rows, None)
+}
+
+fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> SessionSummary {
+    let (session, sender) = (&entry.session, &entry.session.sender);
+    let connection = entry.connection.and_then(|id| core.connections.get(id));
+    SessionSummary {
+        id,
+        client_id: session.client_id.clone(),
+        user: entry.user().map(|user| shown_name(user.user()).into()),
+        version: session.version,
+        connection: entry.connection,
+        listener: connection.map_or(ListenerNumber(0), |connection| connection.listener),
+        ends: entry.ends,
+        expiry: session.expiry,
+        in_flight: sender.in_flight(),
+        queued: sender.backlog.len(),
+        queued_bytes: sender.backlog.bytes(),
+        held: entry.held_messages(),
+        unanswered: session.receiver.unanswered(),
+        waits_for_peer: connection.is_some_and(|connection| connection.pauses.has(Pause::Peer)),
+        subscriptions: session.subscriptions.len(),
+        oldest: sender.oldest_unacknowledged(now),
+        due: if entry.connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
+    }
+}
+
+/// Returns a session with its first messages and filters.
+pub(super) fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> SessionDetail {
+    let sender = &entry.session.sender;
+    let in_flight = |view: InFlightView<'_>| InFlightSummary {
+        packet_id: view.transmission.packet_id(),
+        message: view.delivery.map(MessageSummary::of),
+        age: now.since(view.transmission.first_sent),
+        transmissions: view.transmission.transmissions,
+        due: view.transmission.due,
+        sent_here: view.sent_here,
+    };
+    let queued = sender.backlog.view_from(0).map(|(.., delivery)| MessageSummary::of(delivery));
+    let topic = |message: &MessageSummary| message.topic.len();
+    SessionDetail {
+        row: row(now, id, entry, core),
+        in_flight: first(sender.view_in_flight().map(in_flight), |row| row.message.as_ref().map_or(0, topic)),
+        queue: first(queued, topic),
+        filters: first(entry.session.subscriptions.iter().map(Box::from), |filter: &Box<str>| filter.len()),
+        redelivery: SessionRule::of(entry, core),
+    }
+}
+
+/// Returns the first [`ROWS`], and fewer if their texts have [`BYTES`].
+fn first<T>(all: impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    for row in all.take(ROWS) {
+        bytes += bytes_of(&row);
+        rows.push(row);
+        if bytes >= BYTES {
+            break;
+        }
+    }
+    rows
+}
