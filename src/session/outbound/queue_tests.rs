@@ -209,7 +209,7 @@ fn bytes_are_charged_in_full_and_given_back() {
 
 /// The expiry and the size of each delivery in a queue.
 fn held(q: &Queue) -> impl Iterator<Item = (Instant, usize)> {
-    let parked = q.view_parked().map(|entry| (entry.expires(), entry.size()));
+    let parked = q.view_parked_from(EntryNumber(0)).map(|entry| (entry.expires(), entry.size()));
     q.view().map(|held| (held.message.header().expires, held.size())).chain(parked)
 }
 
