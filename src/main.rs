@@ -20,7 +20,7 @@ use homing::health::command::HealthArguments;
 use homing::load::{self, LoadArguments};
 use program::commands::{ImportArguments, change_passwords, check_health, import};
 use program::data::{StoreQuery, inspect_store};
-use program::examination::{examine, examine_refused};
+use program::examination::{check_with_files, examine, examine_refused};
 use program::manual::{self, CompletedShell};
 use program::output::{complain, printed, refuse, say};
 use program::serve::{running_address, serve};
@@ -100,8 +100,13 @@ enum Command {
 enum BrokerCommand {
     /// Run the broker; the default without a command
     Serve,
-    /// Check the configuration and list what differs from the defaults; start nothing
-    CheckConfig,
+    /// Check the configuration and the files that it names, and list what differs from the defaults;
+    /// start nothing
+    CheckConfig {
+        /// Check the configuration alone, as for another machine
+        #[arg(long)]
+        without_files: bool,
+    },
     /// Look for trouble: the configuration, the machine, the data directory, a running broker
     Doctor,
     /// Connect to a running broker as a client, and check that it answers
@@ -127,7 +132,7 @@ impl BrokerCommand {
             BrokerCommand::Ctl(_) | BrokerCommand::Trace(_) => true,
             BrokerCommand::Health(_) => true,
             BrokerCommand::Serve
-            | BrokerCommand::CheckConfig
+            | BrokerCommand::CheckConfig { .. }
             | BrokerCommand::Doctor
             | BrokerCommand::Store { .. } => false,
         }
@@ -184,8 +189,9 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
     match command {
         BrokerCommand::Serve => serve(loaded, settings.clone()),
         BrokerCommand::Doctor => examine(&loaded.config),
-        BrokerCommand::CheckConfig => {
-            say(&check_config(&loaded));
+        BrokerCommand::CheckConfig { without_files: false } => check_with_files(&loaded),
+        BrokerCommand::CheckConfig { without_files: true } => {
+            say(&check_config(&loaded, "not read (--without-files)"));
             ExitCode::SUCCESS
         }
         #[cfg(feature = "admin")]

@@ -78,8 +78,7 @@ mod unread_body;
 mod wheel;
 
 use crate::auth::file_error::FileError;
-use crate::broker::StartError;
-use crate::broker::bind::{self, SocketFile, SocketPermissions};
+use crate::broker::bind::{self, BindError, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
 use crate::config::{Admin, Config};
 use crate::net::tls::config_error::TlsConfigError;
@@ -143,7 +142,7 @@ pub struct AdminServer {
 pub enum AdminError {
     /// An address cannot be bound.
     #[error("admin.addresses: {1}")]
-    Bind(SocketAddr, StartError),
+    Bind(SocketAddr, BindError),
     /// An address is for everybody, and nothing is encrypted.
     #[error(
         "admin.addresses: {0} can be reached from other machines without encryption; set admin.certificate and admin.key for HTTPS, or admin.allow_plain_http = true if a proxy or a private network protects it, or use a loopback address"
@@ -157,7 +156,7 @@ pub enum AdminError {
     Credentials(FileError),
     /// The Unix socket cannot be bound.
     #[error("admin.socket: {0}")]
-    Socket(StartError),
+    Socket(BindError),
     /// The system refuses the thread or its event loop.
     #[error("the HTTP interface cannot start: {0}")]
     System(#[from] io::Error),
@@ -174,9 +173,7 @@ impl AdminServer {
         if options.addresses.is_empty() && socket.is_none() {
             return Ok(None);
         }
-        let credentials =
-            CredentialFile::load(options.credentials_path()).map_err(AdminError::Credentials)?;
-        let tls = https::load(options).map_err(AdminError::Certificate)?;
+        let (credentials, tls) = read_files(options)?;
         let scheme = if tls.is_some() { Scheme::Https } else { Scheme::Http };
         let (sockets, addresses) = bind_addresses(options, scheme)?;
         let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
@@ -251,6 +248,19 @@ impl Drop for AdminServer {
             let _ = thread.join();
         }
     }
+}
+
+/// Reads the files that the settings name as the start does, and keeps nothing.
+///
+/// # Errors
+/// The file of credentials or the certificate cannot be used.
+pub fn check_files(options: &Admin) -> Result<(), AdminError> {
+    read_files(options).map(drop)
+}
+
+fn read_files(options: &Admin) -> Result<(CredentialFile, Option<Arc<LiveTls>>), AdminError> {
+    let credentials = CredentialFile::load(options.credentials_path()).map_err(AdminError::Credentials)?;
+    Ok((credentials, https::load(options).map_err(AdminError::Certificate)?))
 }
 
 /// Binds the addresses. Returns their sockets, and the addresses with the ports that the system

@@ -2,9 +2,10 @@
 
 use super::handshake::entrance::Entrance;
 use super::handshake::reload::{NewTls, TlsReload};
-use super::listener_places::ListenerPlan;
+use super::listener_places::{ListenerPlaces, ListenerPlan};
 use super::logins::{LoginFiles, Logins, PasswordFiles};
 use super::message::{AclChanged, BansChanged, ConnectAuthenticator, PasswordsChanged, TlsChanged};
+use super::reload::READ;
 use super::rule_files::RuleFiles;
 use super::settings::asks_authenticator;
 use super::shard_actor::ShardActor;
@@ -80,19 +81,50 @@ impl FilesToRead {
         let logins = self.needs_logins.then(read).transpose();
         let tls = self.tls.read_again(plan).map_err(StartError::Tls);
         let rules = self.rules.read_again(config, places);
-        let bans = self.bans.as_deref().map(ban_file::load).transpose().map_err(|error| error.to_string());
+        let bans = self.bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans);
         match (logins, tls, rules, bans) {
             (Ok(logins), Ok(tls), Ok(rules), Ok(bans)) => {
                 Ok(NewFiles { logins, started: None, tls, rules, bans })
             }
             (logins, tls, rules, bans) => {
                 let mut mistakes: Vec<String> = logins.err().into_iter().flatten().map(text).collect();
-                mistakes
-                    .extend([tls.err().map(text), rules.err().map(text), bans.err()].into_iter().flatten());
+                mistakes.extend([tls.err(), rules.err(), bans.err()].into_iter().flatten().map(text));
                 Err(mistakes)
             }
         }
     }
+}
+
+/// Reads the files that a configuration names as a start and a reload do, and keeps nothing.
+/// `others` reads what only other parts of the program use, and returns its mistakes. Takes as long
+/// as a reload may take to read.
+///
+/// # Errors
+/// The mistakes of all files, each with its key, or the file that hangs.
+pub fn check_files(
+    config: &Config,
+    others: impl FnOnce(&Config) -> Vec<String> + Send + 'static,
+) -> Result<(), Vec<String>> {
+    let config = config.clone();
+    let read = move || {
+        let places = ListenerPlaces::at_start(&config.all_listeners());
+        let files = FilesToRead {
+            needs_logins: asks_authenticator(&config, &places),
+            passwords: Arc::default(),
+            decoys: None,
+            tls: TlsReload::default(),
+            rules: RuleFiles::default(),
+            bans: config.bans.path(),
+        };
+        let plan = ListenerPlan { places, moves: Vec::new() };
+        let mut mistakes = files.read(&config, &plan).err().unwrap_or_default();
+        mistakes.extend(others(&config));
+        mistakes
+    };
+    let files = FileThread::new("homing-files", READ);
+    let mistakes = actix_rt::System::new().block_on(files.run(read));
+    let mistakes = mistakes.map_err(|error| vec![error.to_string()])?;
+    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
 }
 
 impl LiveFiles {

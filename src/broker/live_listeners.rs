@@ -367,7 +367,10 @@ impl AcceptorParts {
 /// # Errors
 /// Each listener whose address the system refuses.
 pub(super) fn check_new(plan: &ListenerPlan) -> Result<(), Vec<String>> {
-    for_each_new(plan, |place| place.listener.address.as_ref().map_or(Ok(()), bind::check)).map(drop)
+    for_each_new(plan, |place| {
+        place.listener.address.as_ref().map_or(Ok(()), |address| Ok(bind::check(address)?))
+    })
+    .map(drop)
 }
 
 /// Does something with each new listener of a plan.

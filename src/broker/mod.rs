@@ -106,6 +106,7 @@ pub(crate) use connect_limits::OTHER_DESCRIPTORS;
 pub(crate) use handshake::entrance::all_tls_settings;
 use handshake::reload::TlsReload;
 use listener_places::ListenerPlaces;
+pub use live_files::check_files;
 use live_listeners::FirstSockets;
 pub use live_listeners::ListenerNews;
 use observer::Observer;

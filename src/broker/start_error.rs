@@ -1,6 +1,7 @@
 //! The reasons why a broker does not start.
 
 use super::authenticator::http_service::HttpSetupError;
+use super::bind::BindError;
 use crate::auth::file_error::FileError;
 use crate::store::StoreError;
 use std::io;
@@ -10,13 +11,8 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The system refuses a listener.
-    #[error("cannot listen on {address}: {cause} (network.listen, --listen, or [[listeners]])")]
-    Bind {
-        /// The address as configured.
-        address: String,
-        /// The system's reason.
-        cause: io::Error,
-    },
+    #[error("{0} (network.listen, --listen, or [[listeners]])")]
+    Bind(#[from] BindError),
     /// A listener that was made in code has no address.
     #[error("listener {listener} has no address")]
     NoAddress {

@@ -45,9 +45,11 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     }
     for path in paths(config.acl.path(), &listeners, |listener| listener.acl_file.as_ref()) {
         findings.push(read("acl", &path, acl_file::load(&path).map(|_| "valid".to_owned())));
+        findings.extend(changeable("acl", &path));
     }
     if let Some(path) = config.bans.path() {
         findings.push(read("bans", &path, ban_file::load(&path).map(|_| "valid".to_owned())));
+        findings.extend(changeable("bans", &path));
     }
     #[cfg(feature = "admin")]
     if let Some(path) = config.admin.credentials_path() {
@@ -112,12 +114,23 @@ fn read<E: Display>(subject: &'static str, path: &Path, result: Result<String, E
     }
 }
 
-/// Returns a finding if everybody on the machine may read a file with secrets.
+/// Returns a finding if everybody on the machine may change or read a file with secrets.
 fn secret(subject: &'static str, path: &Path) -> Option<Finding> {
+    changeable(subject, path).or_else(|| open_to_all(subject, path, 0o005, "read"))
+}
+
+/// Returns a finding if everybody on the machine may change a file.
+fn changeable(subject: &'static str, path: &Path) -> Option<Finding> {
+    open_to_all(subject, path, 0o002, "change")
+}
+
+fn open_to_all(subject: &'static str, path: &Path, bits: u32, what: &str) -> Option<Finding> {
     let mode = fs::metadata(path).ok()?.permissions().mode();
-    (mode & 0o007 != 0).then(|| {
-        Finding::warn(subject, format!("everybody may read {} (mode {:03o})", path.display(), mode & 0o777))
-            .advise(format!("chmod o-rwx {}", path.display()))
+    (mode & bits != 0).then(|| {
+        let shown = path.display();
+        let rights = if bits == 0o002 { "w" } else { "rwx" };
+        Finding::warn(subject, format!("everybody may {what} {shown} (mode {:03o})", mode & 0o777))
+            .advise(format!("chmod o-{rights} {shown}"))
     })
 }
 
@@ -126,6 +139,10 @@ fn certificates(listener: &str, settings: &TlsSettings) -> Vec<Finding> {
     let unix_ms = unix_millis();
     let keys = settings.certificates.iter().filter_map(|files| secret("tls key", &files.key));
     let mut findings: Vec<Finding> = keys.collect();
+    let certificates = settings.certificates.iter();
+    let certificates = certificates.flat_map(|files| files.chain.iter().chain([&files.certificate]));
+    let trusted = settings.client_ca.iter().chain(&settings.crl);
+    findings.extend(certificates.chain(trusted).filter_map(|path| changeable("tls", path)));
     let server = match TlsServer::load(settings) {
         Ok(server) => server,
         Err(error) => {

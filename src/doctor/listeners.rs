@@ -1,45 +1,112 @@
 //! The ports, and who may connect there.
 
+use super::Patient;
+use crate::access::network::network;
+use crate::broker::bind::{self, BindError};
 use crate::broker::{EntranceRisk, OpenListener};
+#[cfg(feature = "admin")]
+use crate::config::Admin;
 use crate::config::{Config, Listener, ListenerAddress};
 use crate::finding::Finding;
-use std::net::TcpListener;
-use std::path::Path;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+/// What the addresses that were tried have taken. As at the start, an address is kept until all are
+/// tried, because one may stand in the way of another.
+#[derive(Default)]
+struct Taken {
+    sockets: Vec<TcpListener>,
+    files: Vec<PathBuf>,
+}
 
 /// `is_in_use`: a broker has the data directory, and so most likely the ports.
-pub(super) fn findings(config: &Config, is_in_use: bool) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for listener in config.all_listeners() {
-        let Some(address) = listener.address.clone() else { continue };
-        if is_in_use {
-            findings.push(Finding::ok("port", format!("{address}: not tried, because a broker runs")));
-        } else {
-            findings.push(port(&address));
+pub(super) fn findings(patient: &Patient<'_>, is_in_use: bool) -> Vec<Finding> {
+    let config = patient.config;
+    let listeners = config.all_listeners();
+    let addresses = listeners.iter().filter_map(|listener| listener.address.as_ref());
+    let mut findings: Vec<Finding> = match is_in_use {
+        true => addresses
+            .map(|address| Finding::ok("port", format!("{address}: not tried, because a broker runs")))
+            .collect(),
+        false => {
+            let mut taken = Taken::default();
+            #[cfg(feature = "admin")]
+            let interface = interface(patient, &mut taken);
+            #[cfg(not(feature = "admin"))]
+            let interface = Vec::new();
+            interface.into_iter().chain(addresses.map(|address| port(address, &mut taken))).collect()
         }
-        findings.extend(entrance(config, &listener, address));
-    }
-    findings.extend(unproven_names(config));
+    };
+    findings.extend(entrances(config));
     findings
 }
 
-fn port(address: &ListenerAddress) -> Finding {
+/// Tries the addresses and the Unix socket of the HTTP interface, which starts before the
+/// listeners. A start goes on without the default ones.
+#[cfg(feature = "admin")]
+fn interface(patient: &Patient<'_>, taken: &mut Taken) -> Vec<Finding> {
+    let options = &patient.config.admin;
+    let mut findings = Vec::new();
+    let sort = |is_default: bool| if is_default { Finding::warn } else { Finding::fail };
+    for &address in &options.addresses {
+        let finding = sort(options.addresses == Admin::default().addresses);
+        findings.extend(taken.tcp(address).err().map(|error| {
+            finding("port", format!("{address}: {} (admin.addresses)", error.cause))
+                .advise("`ss -ltnp` names the process that has it")
+        }));
+    }
+    if let Some(path) = &patient.socket
+        && let Err(error) = taken.unix(path)
+        // A start makes the data directory.
+        && !(options.socket.is_empty() && error.cause.kind() == io::ErrorKind::NotFound)
+    {
+        let text = format!("unix:{}: {} (admin.socket)", path.display(), error.cause);
+        findings.push(sort(options.socket.is_empty())("port", text));
+    }
+    findings
+}
+
+fn port(address: &ListenerAddress, taken: &mut Taken) -> Finding {
     match address {
         ListenerAddress::Ip(ip) if ip.port() == 0 => {
             Finding::ok("port", format!("{address}: a free one is taken"))
         }
-        ListenerAddress::Ip(ip) => match TcpListener::bind(ip) {
-            Ok(_) => Finding::ok("port", format!("{address} is free")),
-            Err(error) => Finding::fail("port", format!("{address}: {error}"))
-                .advise("`ss -ltnp` names the process that has it"),
+        ListenerAddress::Ip(ip) => match taken.tcp(*ip) {
+            Ok(()) => Finding::ok("port", format!("{address} is free")),
+            Err(error) => Finding::fail("port", format!("{address}: {}", error.cause))
+                .advise("`ss -ltnp` names the process that has it, or it is twice in the configuration"),
         },
-        ListenerAddress::Unix(path) => {
-            let folder = path.parent().unwrap_or(Path::new("/"));
-            match folder.is_dir() {
-                true => Finding::ok("port", format!("{address}: its folder exists")),
-                false => Finding::fail("port", format!("{address}: {} is no directory", folder.display()))
-                    .advise("Make it"),
-            }
+        ListenerAddress::Unix(path) => match taken.unix(path) {
+            Ok(()) => Finding::ok("port", format!("{address} is free")),
+            Err(error) => Finding::fail("port", format!("{address}: {}", error.cause))
+                .advise("Make its folder, or remove the file that is there"),
+        },
+    }
+}
+
+impl Taken {
+    /// # Errors
+    /// The system refuses the address.
+    fn tcp(&mut self, address: SocketAddr) -> Result<(), BindError> {
+        // The start's own function: its options decide which addresses can be taken together.
+        let (socket, _) = bind::tcp(address, 1)?;
+        self.sockets.push(socket);
+        Ok(())
+    }
+
+    /// Makes no file.
+    ///
+    /// # Errors
+    /// There is a file of another kind, somebody listens there, or the folder is missing.
+    fn unix(&mut self, path: &Path) -> Result<(), BindError> {
+        let address = ListenerAddress::Unix(path.to_owned());
+        if self.files.iter().any(|file| file == path) {
+            return Err(BindError { address: address.to_string(), cause: io::ErrorKind::AddrInUse.into() });
         }
+        bind::check(&address)?;
+        self.files.push(path.to_owned());
+        Ok(())
     }
 }
 
@@ -47,7 +114,37 @@ fn port(address: &ListenerAddress) -> Finding {
 pub(super) fn entrances(config: &Config) -> Vec<Finding> {
     let all = config.all_listeners();
     let entrances = all.iter().filter_map(|listener| entrance(config, listener, listener.address.clone()?));
-    entrances.chain(unproven_names(config)).collect()
+    let proxies = all.iter().filter_map(|listener| everybody_is_proxy(listener));
+    let entrances = entrances.chain(unproven_names(config)).chain(proxies);
+    #[cfg(feature = "admin")]
+    let entrances = entrances.chain(plain_http(config));
+    entrances.collect()
+}
+
+/// Returns a finding if every machine that reaches a listener may name the address of its client.
+fn everybody_is_proxy(listener: &Listener) -> Option<Finding> {
+    let address = listener.address.as_ref().filter(|address| !address.is_local())?;
+    let is_all = |text: &&String| network(text).is_ok_and(|network| network.prefix_len() == 0);
+    let all = listener.trusted_proxies.iter().flatten().find(is_all)?;
+    let label = listener.name.clone().unwrap_or_else(|| address.to_string());
+    Some(
+        Finding::warn("proxies", format!("{label}: with trusted_proxies {all}, everybody may claim any address, also one of this machine"))
+            .advise("Name the addresses of the proxies alone"),
+    )
+}
+
+/// Returns a finding for each address at which others can read the tokens of operators on the way.
+#[cfg(feature = "admin")]
+fn plain_http(config: &Config) -> impl Iterator<Item = Finding> {
+    let admin = &config.admin;
+    let is_plain = admin.certificate_paths().is_none();
+    admin.addresses.iter().filter(move |address| is_plain && !address.ip().is_loopback()).map(|address| {
+        let text =
+            format!("{address}: passwords and tokens of operators can be read on the way (admin.addresses)");
+        // The start refuses it.
+        let finding = if admin.allow_plain_http { Finding::warn } else { Finding::fail };
+        finding("http", text).advise("Set admin.certificate and admin.key, or use a loopback address")
+    })
 }
 
 /// Returns a finding for each listener whose clients may send names that nothing proves, while
@@ -97,7 +194,6 @@ mod tests {
     use super::*;
     use crate::config::{AnonymousClients, Listener};
     use crate::finding::Severity;
-    use std::net::SocketAddr;
 
     fn severity(change: impl FnOnce(&mut Config)) -> Option<Severity> {
         let mut config = Config::default();

@@ -1,7 +1,7 @@
 //! `homing doctor`: looks at the configuration, the machine, the data directory and a running
 //! broker, and says what would make trouble.
 //!
-//! It changes nothing. It binds each TCP port for a moment if no broker runs. With
+//! It changes nothing. It binds all TCP addresses together for a moment if no broker runs. With
 //! `store.durability = "commit"` it also writes a file of 36 KiB into the data directory, and
 //! deletes it.
 //!
@@ -57,11 +57,11 @@ pub fn examine(patient: &Patient<'_>) -> Vec<Finding> {
     {
         let broker = running::ask(patient.socket.as_deref(), is_in_use);
         // A broker without a store holds no lock, and has its ports all the same.
-        findings.extend(listeners::findings(config, is_in_use || broker.answers));
+        findings.extend(listeners::findings(patient, is_in_use || broker.answers));
         findings.extend(broker.findings);
     }
     #[cfg(not(feature = "admin"))]
-    findings.extend(listeners::findings(config, is_in_use));
+    findings.extend(listeners::findings(patient, is_in_use));
     findings
 }
 

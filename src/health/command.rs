@@ -1,6 +1,7 @@
 //! The arguments of `homing health`, and the listener that it checks.
 
-use super::{HealthTarget, reachable};
+use super::{HealthTarget, ProxyStart, reachable};
+use crate::broker::OpenListener;
 use crate::config::{Config, Listener, ListenerAddress, duration};
 use crate::net::tls::client;
 use clap::Args;
@@ -22,7 +23,8 @@ pub struct HealthArguments {
     /// Use TLS [default: as the listener of the configuration, without --address]
     #[arg(long)]
     pub tls: bool,
-    /// Trust the authorities in this file (PEM); implies --tls [default: those of the system]
+    /// Trust the authorities in this file (PEM); implies --tls [default: those of the system with
+    /// --address, else any certificate: the listener is the broker's own]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Name that the broker's certificate must have; implies --tls [default: the IP address]
@@ -51,16 +53,26 @@ impl HealthArguments {
         }
         let has_tls = self.tls || self.ca.is_some() || self.server_name.is_some() || listener.tls.is_some();
         let tls = if has_tls {
-            let config =
-                client::client_config(self.ca.as_deref(), None).map_err(|error| error.to_string())?;
-            Some((config, self.server_name(&address)?))
+            let config = match self.takes_any_certificate() {
+                true => client::config_for_any_certificate(),
+                false => client::client_config(self.ca.as_deref(), None),
+            };
+            Some((config.map_err(|error| error.to_string())?, self.server_name(&address)?))
         } else {
             None
         };
         let of_listener = (listener.protocol.as_deref() == Some("websocket")).then(|| {
-            listener.websocket_path.filter(|path| path != "*").unwrap_or_else(|| "/mqtt".to_owned())
+            listener.websocket_path.clone().filter(|path| path != "*").unwrap_or_else(|| "/mqtt".to_owned())
         });
-        Ok(HealthTarget { address, tls, websocket_path: self.websocket_path.clone().or(of_listener) })
+        let proxy = ProxyStart::of(&listener);
+        Ok(HealthTarget { address, proxy, tls, websocket_path: self.websocket_path.clone().or(of_listener) })
+    }
+
+    /// Returns true if any certificate will do: the address is that of the configuration, and no
+    /// argument says what the certificate must be. The check sends no secret, and a broker with a
+    /// certificate of its own authority is no less healthy.
+    fn takes_any_certificate(&self) -> bool {
+        self.address.is_none() && self.ca.is_none() && self.server_name.is_none()
     }
 
     /// Returns the listener to check: one at `--address`, or the first of the configuration.
@@ -68,13 +80,12 @@ impl HealthArguments {
         if let Some(address) = &self.address {
             return Ok(Listener { address: Some(address.clone()), ..Listener::default() });
         }
-        let mut all = config.all_listeners().into_iter();
-        // The running broker writes down IP addresses alone, in the order of the listeners.
+        let all = config.all_listeners();
         let first = match running {
-            Some(_) => all.find(|listener| matches!(listener.address, Some(ListenerAddress::Ip(_)))),
-            None => all.next(),
+            Some(running) => written_first(config, &all, running),
+            None => all.first(),
         };
-        let mut listener = first.ok_or("no listener is configured; name one with --address")?;
+        let mut listener = first.ok_or("no listener is configured; name one with --address")?.clone();
         if let Some(running) = running {
             listener.address = Some(ListenerAddress::Ip(running));
         }
@@ -86,9 +97,23 @@ impl HealthArguments {
             (Some(name), _) => ServerName::try_from(name.clone())
                 .map_err(|_| format!("--server-name must be a DNS name or an IP address, not {name:?}")),
             (None, ListenerAddress::Ip(address)) => Ok(ServerName::from(reachable(*address).ip())),
+            (None, ListenerAddress::Unix(_)) if self.takes_any_certificate() => {
+                ServerName::try_from("localhost").map_err(|error| error.to_string())
+            }
             (None, ListenerAddress::Unix(_)) => {
                 Err("TLS over a Unix socket needs the name in the certificate: --server-name".to_owned())
             }
         }
     }
+}
+
+/// Returns the listener whose address a running broker wrote down first: the one at this address,
+/// else the first one for plain MQTT, else the first one with an IP address. A port 0 is at no
+/// address of the configuration.
+fn written_first<'a>(config: &Config, all: &'a [Listener], running: SocketAddr) -> Option<&'a Listener> {
+    let open = |listener: &Listener| Some(OpenListener::of(config, listener, listener.address.clone()?));
+    let is_plain = |listener: &&Listener| open(listener).is_some_and(|open| open.plain_address().is_some());
+    let has_ip = |listener: &&Listener| matches!(listener.address, Some(ListenerAddress::Ip(_)));
+    let is_there = |listener: &&Listener| listener.address == Some(ListenerAddress::Ip(running));
+    all.iter().find(is_there).or_else(|| all.iter().find(is_plain)).or_else(|| all.iter().find(has_ip))
 }

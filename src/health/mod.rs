@@ -5,13 +5,16 @@
 //! files of TLS are read by the same code.
 //!
 //! - [`command`]: the arguments, and the listener that is checked.
+//! - [`proxy`]: the header before everything else, on a listener behind a proxy.
 //! - [`websocket`]: the packets as WebSocket frames.
 
 pub mod command;
+pub mod proxy;
 pub mod websocket;
 
 use crate::config::ListenerAddress;
 use crate::net::tls::client;
+pub use proxy::ProxyStart;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io::{self, Read, Write};
@@ -23,8 +26,9 @@ use std::time::Duration;
 /// CONNECT, MQTT 3.1.1: Clean Session, Keep Alive 10 s, no client identifier (3.1.1 [MQTT-3.1.3-6]
 /// lets the server choose).
 const CONNECT: &[u8] = &[0x10, 12, 0, 4, b'M', b'Q', b'T', b'T', 4, 0x02, 0, 10, 0, 0];
-/// The return code for a client without credentials, where it needs some.
-const NOT_AUTHORIZED: u8 = 5;
+/// The return codes of a broker that works, and does not want this client: for its version of MQTT,
+/// its client identifier, and its want of credentials (twice).
+const NOT_WANTED: [u8; 4] = [1, 2, 4, 5];
 const PINGREQ: &[u8] = &[0xC0, 0];
 const PINGRESP: [u8; 2] = [0xD0, 0];
 const DISCONNECT: &[u8] = &[0xE0, 0];
@@ -67,6 +71,8 @@ pub enum Unhealthy {
 pub struct HealthTarget {
     /// The address.
     pub address: ListenerAddress,
+    /// The PROXY header that each connection begins with; `None` if there is none.
+    pub proxy: Option<ProxyStart>,
     /// TLS, with the name that the certificate must have.
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The path of the WebSocket.
@@ -76,7 +82,7 @@ pub struct HealthTarget {
 impl HealthTarget {
     /// Returns a target without TLS and WebSocket.
     pub fn plain(address: SocketAddr) -> HealthTarget {
-        HealthTarget { address: ListenerAddress::Ip(address), tls: None, websocket_path: None }
+        HealthTarget { address: ListenerAddress::Ip(address), proxy: None, tls: None, websocket_path: None }
     }
 }
 
@@ -85,8 +91,9 @@ trait HealthStream: Read + Write {}
 
 impl<S: Read + Write> HealthStream for S {}
 
-/// Connects, pings and disconnects. A refusal because the client has no credentials or no
-/// certificate counts as healthy: a broker that refuses works. Each read and each write may take
+/// Connects, pings and disconnects. A refusal of this client counts as healthy, because a broker
+/// that refuses works: for want of credentials or a certificate, for its version of MQTT, or
+/// because it is none of the proxies that are believed. Each read and each write may take
 /// `timeout`.
 ///
 /// # Errors
@@ -104,11 +111,19 @@ pub fn check(target: &HealthTarget, timeout: Duration) -> Result<(), Unhealthy> 
 }
 
 fn exchanges(target: &HealthTarget, timeout: Duration) -> Result<(), Unhealthy> {
-    let mut stream = open(target, timeout)?;
+    let (mut socket, own) = socket(&target.address, timeout).map_err(Unhealthy::Connect)?;
+    if let Some(proxy) = &target.proxy {
+        if !proxy.is_believed_from(own) {
+            return closes(socket);
+        }
+        socket
+            .write_all(proxy.header)
+            .map_err(|cause| Unhealthy::Silent { to: "the PROXY header", cause })?;
+    }
+    let mut stream = with_layers(target, socket, timeout)?;
     match exchange::<4>(&mut stream, "CONNECT", CONNECT)? {
         [0x20, 2, 0, 0] => {}
-        // The broker answers, and lets in only clients with credentials.
-        [0x20, 2, 0, NOT_AUTHORIZED] => return Ok(()),
+        [0x20, 2, 0, code] if NOT_WANTED.contains(&code) => return Ok(()),
         [0x20, 2, 0, code] => return Err(Unhealthy::Refused(code)),
         answer => return Err(Unhealthy::NotMqtt { to: "CONNECT", answer: answer.to_vec() }),
     }
@@ -121,9 +136,25 @@ fn exchanges(target: &HealthTarget, timeout: Duration) -> Result<(), Unhealthy> 
     Ok(())
 }
 
-/// Returns a stream of MQTT bytes to the target.
-fn open(target: &HealthTarget, timeout: Duration) -> Result<Box<dyn HealthStream>, Unhealthy> {
-    let mut stream = socket(&target.address, timeout).map_err(Unhealthy::Connect)?;
+/// Waits until the broker closes the connection of a peer that is no proxy. The system alone
+/// accepts a connection, and does not close it.
+fn closes(mut socket: Box<dyn HealthStream>) -> Result<(), Unhealthy> {
+    const TO: &str = "a connection of no proxy";
+    let mut byte = [0];
+    match socket.read(&mut byte) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(Unhealthy::NotMqtt { to: TO, answer: byte.to_vec() }),
+        Err(cause) if cause.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+        Err(cause) => Err(Unhealthy::Silent { to: TO, cause }),
+    }
+}
+
+/// Returns a stream of MQTT bytes over a socket of the target.
+fn with_layers(
+    target: &HealthTarget,
+    mut stream: Box<dyn HealthStream>,
+    timeout: Duration,
+) -> Result<Box<dyn HealthStream>, Unhealthy> {
     if let Some((config, name)) = &target.tls {
         let config = Arc::clone(config);
         stream = Box::new(client::connect(config, name.clone(), stream).map_err(Unhealthy::Tls)?);
@@ -134,19 +165,24 @@ fn open(target: &HealthTarget, timeout: Duration) -> Result<Box<dyn HealthStream
     Ok(stream)
 }
 
-fn socket(address: &ListenerAddress, timeout: Duration) -> io::Result<Box<dyn HealthStream>> {
+/// Connects. Returns the socket, and its own address; `None` on a Unix socket.
+fn socket(
+    address: &ListenerAddress,
+    timeout: Duration,
+) -> io::Result<(Box<dyn HealthStream>, Option<IpAddr>)> {
     Ok(match address {
         ListenerAddress::Ip(address) => {
             let socket = TcpStream::connect_timeout(&reachable(*address), timeout)?;
             socket.set_read_timeout(Some(timeout))?;
             socket.set_write_timeout(Some(timeout))?;
-            Box::new(socket)
+            let own = socket.local_addr()?.ip();
+            (Box::new(socket), Some(own))
         }
         ListenerAddress::Unix(path) => {
             let socket = UnixStream::connect(path)?;
             socket.set_read_timeout(Some(timeout))?;
             socket.set_write_timeout(Some(timeout))?;
-            Box::new(socket)
+            (Box::new(socket), None)
         }
     })
 }
@@ -209,6 +245,14 @@ mod tests {
     #[test]
     fn a_refused_connection_is_told_with_its_return_code() {
         assert_eq!(outcome(&[&[0x20, 2, 0, 3]]), "the connection was refused with return code 3");
+    }
+
+    #[test]
+    fn a_broker_that_does_not_want_this_client_is_healthy() {
+        for refusal in ["\x20\x02\0\x01", "\x20\x02\0\x02", "\x20\x02\0\x04", "\x20\x02\0\x05"] {
+            let answers: &'static [&'static [u8]] = vec![refusal.as_bytes()].leak();
+            assert_eq!(outcome(answers), "healthy", "{refusal:?}");
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! `homing doctor`.
+//! `homing doctor`, and `homing check-config` with the files.
 
 use super::data::{data_directory, socket_to_ask};
-use super::output::say;
-use homing::config::{Config, Refusal};
+use super::output::{REFUSED, complain, say};
+use super::settings::check_config;
+use homing::broker;
+use homing::config::{Config, Loaded, Refusal};
 use homing::doctor::{self, Patient};
 use homing::finding::{Finding, Severity};
 use std::process::ExitCode;
@@ -17,6 +19,34 @@ pub(crate) fn examine(config: &Config) -> ExitCode {
 /// Prints the problems of a configuration that was refused. Exit code 1.
 pub(crate) fn examine_refused(refusal: &Refusal) -> ExitCode {
     report(&doctor::refused(refusal))
+}
+
+/// Reads the files that a configuration names as a start does, and prints what `check-config` says.
+/// Exit code 2 if one of them cannot be used.
+pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
+    match broker::check_files(&loaded.config, files_of_interface) {
+        Ok(()) => {
+            say(&check_config(loaded, "can be used"));
+            ExitCode::SUCCESS
+        }
+        Err(mistakes) => {
+            mistakes.iter().for_each(|mistake| complain(mistake));
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+/// Reads the files of the HTTP interface, if it starts. Returns what is wrong with them.
+#[cfg(feature = "admin")]
+fn files_of_interface(config: &Config) -> Vec<String> {
+    let is_off = config.admin.addresses.is_empty() && super::data::socket_path(config).is_none();
+    let result = if is_off { Ok(()) } else { homing::admin::check_files(&config.admin) };
+    result.err().iter().map(ToString::to_string).collect()
+}
+
+#[cfg(not(feature = "admin"))]
+fn files_of_interface(_: &Config) -> Vec<String> {
+    Vec::new()
 }
 
 fn report(findings: &[Finding]) -> ExitCode {

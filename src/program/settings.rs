@@ -99,9 +99,11 @@ pub(crate) fn configuration_line(loaded: &Loaded) -> String {
     }
 }
 
-/// Returns the text of `homing check-config`.
-pub(crate) fn check_config(loaded: &Loaded) -> String {
-    let mut text = format!("configuration is valid\nread: {}", configuration_line(loaded));
+/// Returns the text of `homing check-config`. `files` says what is known of the files that the
+/// configuration names.
+pub(crate) fn check_config(loaded: &Loaded, files: &str) -> String {
+    let read = configuration_line(loaded);
+    let mut text = format!("configuration is valid\nread: {read}\nfiles that it names: {files}");
     if loaded.changed.is_empty() {
         return text + "\nevery key has its built-in default";
     }

@@ -51,6 +51,7 @@ fn check_config_says_that_all_is_at_its_default() {
     let outcome = run(&mut homing(&["check-config"]));
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert!(outcome.stdout.starts_with("configuration is valid\n"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("files that it names: can be used\n"), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("built-in defaults"), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("every key has its built-in default"), "{}", outcome.stdout);
 }

@@ -24,6 +24,7 @@ impl Examination {
             .set("limits.memory=64 MiB")
             .set("network.backlog=16")
             .set("network.listen=127.0.0.1:0")
+            .set("admin.addresses=127.0.0.1:0")
             .set("store.durability=os")
     }
 
@@ -47,8 +48,12 @@ impl Examination {
     }
 
     fn command(&self) -> Command {
+        self.command_of("doctor")
+    }
+
+    fn command_of(&self, name: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-        command.arg("doctor").args(["--data-dir", &self.path("data")]).args(&self.arguments);
+        command.arg(name).args(["--data-dir", &self.path("data")]).args(&self.arguments);
         command.current_dir(&self.folder).env_clear();
         command
     }
@@ -169,6 +174,106 @@ fn a_port_that_another_process_has() {
     Examination::new("port")
         .set(&format!("network.listen={address}"))
         .finds(1, &format!("fail  port           {address}"));
+}
+
+#[test]
+fn a_port_of_the_http_interface_that_another_process_has() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound");
+    let interface = Examination::new("interface").set(&format!("admin.addresses={address}"));
+    interface.finds(1, &format!("fail  port           {address}"));
+    let start = interface.command_of("serve").output().expect("the binary was built");
+    let said = String::from_utf8_lossy(&start.stderr).into_owned();
+    assert!(start.status.code() == Some(1) && said.contains("admin.addresses"), "{said}");
+    assert!(!said.contains("network.listen"), "the other key: {said}");
+}
+
+#[test]
+fn addresses_that_exclude_each_other() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
+    let listeners = format!("network.listen=127.0.0.1:{free},0.0.0.0:{free}");
+    let (code, lines) = Examination::new("overlap").set(&listeners).set("auth.anonymous=always").troubles();
+    assert_eq!(code, Some(1), "{lines:#?}");
+    assert!(lines[0].starts_with(&format!("fail  port           0.0.0.0:{free}")), "{lines:#?}");
+    let both = Examination::new("both").set(&format!("network.listen=127.0.0.1:{free}"));
+    both.set(&format!("admin.addresses=127.0.0.1:{free}"))
+        .finds(1, &format!("fail  port           127.0.0.1:{free}"));
+}
+
+#[test]
+fn a_unix_socket_in_whose_place_is_a_file() {
+    let file = Examination::new("unix");
+    file.write("mqtt", "precious");
+    let address = format!("unix:{}", file.path("mqtt"));
+    file.write("homing.toml", &format!("[[listeners]]\naddress = \"{address}\"\n"));
+    let mut command = file.command();
+    let output = command.args(["--config", "homing.toml"]).output().expect("the binary was built");
+    let (code, lines) = troubles(&output);
+    assert!(code == Some(1) && lines.len() == 1, "{lines:#?}");
+    assert!(lines[0].starts_with(&format!("fail  port           {address}")), "{lines:#?}");
+}
+
+#[test]
+fn proxies_that_everybody_is_and_plain_http_for_all() {
+    for network in ["0.0.0.0/0", "::/0"] {
+        let proxies = Examination::new("proxies");
+        let text = format!(
+            "[[listeners]]\naddress = \"0.0.0.0:0\"\nanonymous = \"always\"\nproxy_protocol = \"v2\"\ntrusted_proxies = [\"{network}\"]\n"
+        );
+        proxies.write("homing.toml", &text);
+        let mut command = proxies.command();
+        let output = command.args(["--config", "homing.toml"]).output().expect("the binary was built");
+        let (code, lines) = troubles(&output);
+        assert_eq!(code, Some(0), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.starts_with("warn  proxies ")), "{lines:#?}");
+    }
+    let plain = Examination::new("plain-http").set("admin.addresses=0.0.0.0:0");
+    plain.finds(1, "fail  http           0.0.0.0:0");
+    let allowed = Examination::new("plain-http-allowed").set("admin.addresses=0.0.0.0:0");
+    allowed.set("admin.allow_plain_http=true").finds(0, "warn  http           0.0.0.0:0");
+}
+
+#[test]
+fn files_that_everybody_may_change() {
+    for (key, subject) in
+        [("admin.credentials", "admin credentials"), ("acl.file", "acl"), ("bans.file", "bans")]
+    {
+        let open = Examination::new("change").set(&format!("{key}=file"));
+        open.write("file", "");
+        open.mode("file", 0o602);
+        open.finds(0, &format!("warn  {subject:<14} everybody may change file (mode 602)"));
+    }
+}
+
+#[test]
+fn check_config_reads_the_files_that_the_configuration_names_unless_told_not_to() {
+    for (key, named) in [
+        ("auth.password_file", "auth.password_file"),
+        ("auth.jwt_keys", "auth.jwt_keys"),
+        ("acl.file", "acl.file"),
+        ("bans.file", "bans.file"),
+        ("admin.credentials", "admin.credentials"),
+    ] {
+        let missing = Examination::new("check").set(&format!("{key}=nowhere"));
+        let missing = if key == "auth.jwt_keys" { missing.set("auth.methods=jwt") } else { missing };
+        let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+        let checked = missing.command_of("check-config").output().expect("the binary was built");
+        assert_eq!(checked.status.code(), Some(2), "{key}: {}", said(&checked));
+        assert!(said(&checked).contains(named) && said(&checked).contains("nowhere"), "{}", said(&checked));
+        let mut alone = missing.command_of("check-config");
+        let alone = alone.arg("--without-files").output().expect("the binary was built");
+        assert_eq!(alone.status.code(), Some(0), "{key}: {}", said(&alone));
+    }
+    let tls = Examination::new("check-tls");
+    let listener = "[[listeners]]\nname = \"secure\"\naddress = \"127.0.0.1:0\"\ntls.certificates = [{ certificate = \"cert.pem\", key = \"key.pem\" }]\n";
+    tls.write("homing.toml", listener);
+    let mut command = tls.command_of("check-config");
+    let checked = command.args(["--config", "homing.toml"]).output().expect("the binary was built");
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(
+        checked.status.code() == Some(2) && said.contains("cert.pem") && said.contains("secure"),
+        "{said}"
+    );
 }
 
 #[test]

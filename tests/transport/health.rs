@@ -2,7 +2,7 @@
 
 use crate::kit::{self, Pki};
 use homing::broker::Broker;
-use homing::config::{AnonymousClients, Listener};
+use homing::config::{AnonymousClients, Listener, ListenerTls};
 use std::process::Command;
 
 /// Runs `homing health` with a file of settings and these arguments. Returns its exit code and all
@@ -107,4 +107,71 @@ fn the_first_listener_of_the_configuration_says_what_to_use() {
         address(&broker)
     );
     assert_healthy(&settings, &["--ca", &pki.text_path("ca.pem")]);
+}
+
+/// Returns the settings of `[[listeners]]` at the first address of a broker.
+fn settings(broker: &Broker, keys: &str) -> String {
+    format!("[[listeners]]\naddress = \"{}\"\n{keys}", address(broker))
+}
+
+#[test]
+fn a_listener_that_does_not_want_the_client_is_healthy() {
+    let of_listener = |listener: Listener| kit::start(vec![listener]);
+    let five = of_listener(Listener { versions: Some(vec!["5.0".into()]), ..kit::listener() });
+    assert_healthy("", &["--address", &address(&five)]);
+    let named = of_listener(Listener { client_id: Some("%u-*".into()), ..kit::listener() });
+    assert_healthy("", &["--address", &address(&named)]);
+}
+
+#[test]
+fn a_listener_behind_a_proxy_is_checked_as_the_proxy_does_it() {
+    let trusting = |versions: &str, network: &str| Listener {
+        proxy_protocol: Some(versions.into()),
+        trusted_proxies: Some(vec![network.into()]),
+        ..kit::listener()
+    };
+    for (versions, network) in
+        [("v1", "127.0.0.0/8"), ("v2", "127.0.0.0/8"), ("any", "0.0.0.0/0"), ("v2", "192.0.2.0/24")]
+    {
+        let broker = kit::start(vec![trusting(versions, network)]);
+        let keys = format!("proxy_protocol = \"{versions}\"\ntrusted_proxies = [\"{network}\"]\n");
+        assert_healthy(&settings(&broker, &keys), &[]);
+    }
+}
+
+#[test]
+fn a_listener_with_a_certificate_of_its_own_authority_needs_no_argument() {
+    const PAIR: &str =
+        "[listeners.tls]\ncertificates = [{ certificate = \"server.pem\", key = \"server.key\" }]\n";
+    let pki = Pki::new();
+    let own = kit::start(vec![Listener { tls: Some(pki.tls()), ..kit::listener() }]);
+    assert_healthy(&settings(&own, PAIR), &[]);
+    let mutual = kit::start(vec![Listener { tls: Some(pki.mutual_tls()), ..kit::listener() }]);
+    assert_healthy(&settings(&mutual, PAIR), &[]);
+    let group = ListenerTls { groups: Some(vec!["P-384".into()]), ..pki.tls() };
+    let other_group = kit::start(vec![Listener { tls: Some(group), ..kit::listener() }]);
+    assert_healthy(&settings(&other_group, PAIR), &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("tls.sock");
+    let _unix = kit::start(vec![Listener { tls: Some(pki.tls()), ..kit::unix_listener(path.clone()) }]);
+    assert_healthy(&format!("[[listeners]]\naddress = \"unix:{}\"\n{PAIR}", path.display()), &[]);
+    let (code, said) = health("", &["--address", &address(&own), "--tls"]);
+    assert!(code == Some(1) && said.contains("no TLS"), "a named broker must have a certificate: {said}");
+}
+
+#[test]
+fn the_address_that_a_running_broker_wrote_first_is_asked_as_its_own_listener_wants() {
+    let pki = Pki::new();
+    let tls = Listener { tls: Some(pki.tls()), ..kit::listener() };
+    let broker = kit::start(vec![tls, kit::listener()]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("addresses");
+    std::fs::write(&file, format!("{}\n", broker.addresses()[1])).expect("a writable folder");
+    let settings = format!(
+        "network.addresses_file = \"{}\"\n[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.tls]\n\
+         certificates = [{{ certificate = \"server.pem\", key = \"server.key\" }}]\n\
+         [[listeners]]\naddress = \"127.0.0.1:0\"\n",
+        file.display()
+    );
+    assert_healthy(&settings, &[]);
 }

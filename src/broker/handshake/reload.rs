@@ -15,7 +15,7 @@ use tracing::warn;
 
 /// The TLS of all listeners with the settings to read their files again. The HTTP interface is one
 /// of them, with the number [`INTERFACE`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct TlsReload {
     /// `None` if the HTTP interface has no TLS.
     interface: Option<Arc<LiveTls>>,

@@ -5,10 +5,16 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
+};
 
 use super::config::{Digests, at, load_certificate, provider, read};
 use super::config_error::{FileProblem, TlsConfigError};
@@ -28,7 +34,7 @@ pub fn client_config(
     ca: Option<&Path>,
     identity: Option<&CertificateFiles>,
 ) -> Result<Arc<ClientConfig>, TlsConfigError> {
-    let provider = provider(&Group::DEFAULT);
+    let provider = every_group();
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(TlsConfigError::Refused)?
@@ -42,6 +48,68 @@ pub fn client_config(
         None => builder.with_no_client_auth(),
     };
     Ok(Arc::new(config))
+}
+
+/// Returns the configuration of a client that takes every certificate, for a check that the server
+/// answers. It protects nothing that is sent.
+///
+/// # Errors
+/// The library refuses the versions.
+pub fn config_for_any_certificate() -> Result<Arc<ClientConfig>, TlsConfigError> {
+    let provider = every_group();
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(TlsConfigError::Refused)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// A server may have other groups than the default ones.
+fn every_group() -> Arc<CryptoProvider> {
+    let others = Group::NAMES.map(|(_, group)| group).into_iter();
+    let others = others.filter(|group| !Group::DEFAULT.contains(group));
+    provider(&Group::DEFAULT.into_iter().chain(others).collect::<Vec<_>>())
+}
+
+/// Takes every certificate whose key the server has.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 fn authorities(ca: Option<&Path>) -> Result<RootCertStore, TlsConfigError> {
