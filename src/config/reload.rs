@@ -130,6 +130,7 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
             "limits.memory" => &["3 GiB"],
             "limits.client_id" => &["2 KiB"],
             "redelivery.dead_letters" => &["expired"],
+            "admin.trusted_proxies" => &["127.0.0.1"],
             _ => &[
                 "true",
                 "false",
@@ -226,6 +227,7 @@ pub(crate) fn every_listener_key_changed() -> Vec<(&'static str, Loaded, Loaded)
         ("connects_per_second", TCP, "connects_per_second = 7"),
         ("messages_per_second", TCP, "messages_per_second = 7"),
         ("bytes_per_second", TCP, "bytes_per_second = \"5 KiB\""),
+        ("share", TCP, "share = 7"),
         ("tls", TCP, "tls = { certificates = [{ certificate = \"a\", key = \"b\" }] }"),
     ];
     let fields = Listener::FIELDS.iter().map(|(name, _)| *name);

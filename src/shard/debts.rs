@@ -111,6 +111,11 @@ impl Debts {
         own.or_else(of_origin).filter(|meter| meter.paid() > now)
     }
 
+    /// Returns the bytes charged for the table.
+    pub fn charged(&self) -> usize {
+        self.lock().charge.bytes()
+    }
+
     fn lock(&self) -> MutexGuard<'_, DebtTable> {
         // A panic is fatal in this process, so a poisoned lock is never met outside tests.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

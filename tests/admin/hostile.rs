@@ -167,7 +167,7 @@ const CONNECTED: usize = 2_000;
 /// `HOSTILE_CLIENTS=100000` connects more of them.
 #[test]
 fn hostile_client_ids_become_no_markup_no_label_and_no_line() {
-    let broker = Administered::start();
+    let broker = Administered::start_with(&["--ephemeral", "--set", "limits.client_id=60 KiB"]);
     let scrape = || {
         let (_, scrape) = request(broker.admin, "GET", "/metrics", LOCAL);
         scrape.lines().filter(|line| line.starts_with("homing_")).count()

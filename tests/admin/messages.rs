@@ -283,7 +283,7 @@ fn the_identifier_of_a_skipped_message_without_pubrec_is_given_to_no_other_messa
 
 #[test]
 fn a_client_whose_identifier_is_too_long_for_a_url_is_named_by_its_place() {
-    let broker = Administered::start();
+    let broker = Administered::start_with(&["--ephemeral", "--set", "limits.client_id=60 KiB"]);
     let id = "x".repeat(60_000);
     let mut client = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, &id));
     let (_, text) = broker.ctl(&["--json", "clients"]);

@@ -32,6 +32,8 @@ pub struct Operated {
     _directory: TempDir,
     pub mqtt: SocketAddr,
     pub viewer: Viewer,
+    /// A caller with a credential of its own.
+    other: Viewer,
 }
 
 /// A caller of the interface who may look.
@@ -50,10 +52,13 @@ impl Operated {
     pub fn serve_with(settings: &[&str]) -> Operated {
         let directory = tempfile::tempdir().expect("a folder");
         let credentials = directory.path().join("credentials");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-        let made =
-            command.arg("admin-token").arg(&credentials).args(["viewer", "--scope", "viewer"]).output();
-        let token = String::from_utf8(made.expect("it runs").stdout).expect("text");
+        let header = |name: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+            command.arg("admin-token").arg(&credentials).args([name, "--scope", "viewer"]);
+            let token = String::from_utf8(command.output().expect("it runs").stdout).expect("text");
+            format!("Authorization: Bearer {}\r\n", token.trim())
+        };
+        let tokens = ["viewer", "other"].map(header);
         let mut command = homing_serve();
         command.args([
             "--ephemeral",
@@ -71,8 +76,8 @@ impl Operated {
         let line = process.line("administration").expect("the address of the interface");
         let address = line.split("http://").nth(1).and_then(|rest| rest.split(": ").next());
         let admin = address.and_then(|address| address.parse().ok()).expect("an address");
-        let token = format!("Authorization: Bearer {}\r\n", token.trim());
-        Operated { _process: process, _directory: directory, mqtt, viewer: Viewer { admin, token } }
+        let [viewer, other] = tokens.map(|token| Viewer { admin, token });
+        Operated { _process: process, _directory: directory, mqtt, viewer, other }
     }
 }
 
@@ -144,7 +149,9 @@ fn dashboards_and_searches_leave_the_pair_alone_and_get_places_or_503() {
     }
     let statuses = Mutex::new(Vec::new());
     let (open, refused) = disturb("dashboards and searches", broker.mqtt, MEANWHILE, |stage| {
-        let streams = (0..DASHBOARDS).map(|_| viewer.ask("/api/v1/events?streams=overview,wheel,timeline"));
+        // One credential has half of the places.
+        let callers = [viewer, &broker.other].into_iter().cycle().take(DASHBOARDS);
+        let streams = callers.map(|caller| caller.ask("/api/v1/events?streams=overview,wheel,timeline"));
         let (mut open, refused): (Vec<_>, Vec<_>) = streams.partition(|(_, status)| *status == 200);
         assert!(refused.iter().all(|(_, status)| *status == 503));
         open.iter().for_each(|(stream, _)| stream.set_nonblocking(true).expect("a mode"));
