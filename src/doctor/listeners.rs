@@ -114,7 +114,7 @@ impl Taken {
 pub(super) fn entrances(config: &Config) -> Vec<Finding> {
     let all = config.all_listeners();
     let entrances = all.iter().filter_map(|listener| entrance(config, listener, listener.address.clone()?));
-    let proxies = all.iter().filter_map(|listener| everybody_is_proxy(listener));
+    let proxies = all.iter().filter_map(everybody_is_proxy);
     let entrances = entrances.chain(unproven_names(config)).chain(proxies);
     #[cfg(feature = "admin")]
     let entrances = entrances.chain(plain_http(config));
