@@ -75,7 +75,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     #[command(flatten)]
-    Broker(BrokerCommand),
+    Broker(Box<BrokerCommand>),
     /// Make and change a password file; files of mosquitto_passwd work, too
     Passwd(PasswdArguments),
     /// Translate a mosquitto.conf; the result goes to standard output, every difference to
@@ -151,7 +151,7 @@ fn main() -> ExitCode {
     };
     match command {
         None => run(BrokerCommand::Serve, &settings),
-        Some(Command::Broker(command)) => run(command, &settings),
+        Some(Command::Broker(command)) => run(*command, &settings),
         Some(Command::Passwd(arguments)) => change_passwords(&arguments),
         Some(Command::Import(arguments)) => import(&arguments),
         #[cfg(feature = "admin")]
