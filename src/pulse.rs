@@ -82,11 +82,14 @@ pub struct LateThread {
 #[derive(Debug, Default)]
 pub struct Pulses(Mutex<Vec<WatchedThread>>);
 
+/// Asks a thread, by the way of its other work.
+type Ask = Box<dyn Fn(&Arc<Pulse>, Question) -> Result<(), Ended> + Send>;
+
 struct WatchedThread {
     name: Box<str>,
     work: ThreadWork,
     pulse: Arc<Pulse>,
-    ask: Box<dyn Fn(&Arc<Pulse>, Question) -> Result<(), Ended> + Send>,
+    ask: Ask,
 }
 
 impl std::fmt::Debug for WatchedThread {

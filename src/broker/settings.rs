@@ -451,7 +451,7 @@ mod tests {
         let parts = (
             settings(config, &places(config)),
             (config.all_listeners(), config.network.backlog, config.limits.connects_per_second),
-            retained_limits(config),
+            (retained_limits(config), share_rules(config, &places(config))),
             LiveLimits::new(config),
             EventRates::of(&with_events, 1),
             config.limits.memory,

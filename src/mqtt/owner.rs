@@ -11,19 +11,24 @@ use std::sync::Arc;
 pub struct Owner {
     client_id: Box<str>,
     listener: Box<str>,
-    _charge: Charge,
+    charge: Charge,
 }
 
 impl Owner {
     /// Returns a value of its own.
     pub fn new(client_id: &str, listener: &str) -> Arc<Owner> {
         let charge = Charge::new(size_of::<Owner>() + 16 + client_id.len() + listener.len());
-        Arc::new(Owner { client_id: client_id.into(), listener: listener.into(), _charge: charge })
+        Arc::new(Owner { client_id: client_id.into(), listener: listener.into(), charge })
     }
 
     /// Returns the client identifier.
     pub fn client_id(&self) -> &str {
         &self.client_id
+    }
+
+    /// Returns the bytes charged for this value.
+    pub fn charged(&self) -> usize {
+        self.charge.bytes()
     }
 
     /// Returns the name or the address of the listener.

@@ -156,13 +156,11 @@ impl FilterChange {
         let Core { access, sessions, turn, .. } = &mut *life.core;
         if access.are_on()
             && let Some(session_entry) = sessions.get_mut(session)
+            && session_entry.subscribe_access(access, filter_text, turn) == Coverage::Disjoint
+            && access.on_denied_subscribe() == DeniedSubscribe::Refuse
         {
-            if session_entry.subscribe_access(access, filter_text, turn) == Coverage::Disjoint
-                && access.on_denied_subscribe() == DeniedSubscribe::Refuse
-            {
-                let what = "the client may read no topic of the filter";
-                return Err(FilterRefusal { reason: ReasonCode::NOT_AUTHORIZED, what });
-            }
+            let what = "the client may read no topic of the filter";
+            return Err(FilterRefusal { reason: ReasonCode::NOT_AUTHORIZED, what });
         }
         // Each level of the filter may be a new node of the tree. Two nodes cost one step.
         life.core.turn.charge(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));

@@ -98,7 +98,7 @@ fn at_most_once_above_the_rate_of_a_link_leaves_half_of_the_outbox_to_what_is_ow
         });
         let whole = whole_packets(&received);
         driver.links[link].received.extend_from_slice(&received[whole..]);
-        for id in ids[before..].to_vec() {
+        for id in ids[before..].iter().copied() {
             driver.send(link, &encoded(&Packet::Puback(Acknowledgement::success(id)), V5));
         }
     }

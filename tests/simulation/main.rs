@@ -335,7 +335,7 @@ fn seeds_that_failed_once_with_letters_pass() {
 #[test]
 fn whatever_is_checked_comes_about() {
     let mut seen = BTreeMap::new();
-    for seed in 0..150 {
+    for seed in 0..400 {
         let mut world = World::new(seed, Trace::default());
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);

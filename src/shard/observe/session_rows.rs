@@ -232,7 +232,10 @@ pub(super) fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &C
         row: row(now, id, entry, core),
         in_flight: first(sender.view_in_flight().map(in_flight), |row| row.message.as_ref().map_or(0, topic)),
         queue: first(queued, topic),
-        filters: first(entry.session.subscriptions.iter().map(Box::from), |filter: &Box<str>| filter.len()),
+        filters: first(entry.session.subscriptions.iter(), |filter| filter.len())
+            .into_iter()
+            .map(Box::from)
+            .collect(),
         redelivery: SessionRule::of(entry, core),
     }
 }
