@@ -461,6 +461,7 @@ mod tests {
             config.sys.interval_of(0),
             // The HTTP interface is given the whole configuration.
             (&config.admin.hosts, config.admin.payloads),
+            (&config.admin.credentials, &config.admin.trusted_proxies),
         );
         format!("{parts:?}")
     }
