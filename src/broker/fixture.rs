@@ -20,7 +20,7 @@ pub(super) fn shared() -> Arc<SharedState> {
     Arc::new(SharedState {
         retained: Mutex::new(Retained::new(retained)),
         budget: Arc::new(Budget::new(1 << 30)),
-        partial: PartialShare::new(1 << 28),
+        partial: PartialShare::new(1 << 28, 0),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
         debts: Debts::default(),

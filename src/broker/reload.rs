@@ -304,7 +304,7 @@ impl Reload {
     /// them.
     async fn put_in_force(&mut self, config: Config, places: &ListenerPlaces) {
         self.shared.budget.limit(config.limits.memory.bytes());
-        self.shared.partial.limit(partial_limit(&config));
+        self.shared.partial.limit(partial_limit(&config), config.limits.connect_size.bytes());
         self.shared.retained().limit(retained_limits(&config));
         self.shared.limit_shares(&share_rules(&config, places));
         self.limits.set(&config);

@@ -327,7 +327,7 @@ fn shared_state(config: &Config) -> Arc<SharedState> {
     Arc::new(SharedState {
         retained: Mutex::new(Retained::new(retained_limits(config))),
         budget: Arc::new(Budget::new(config.limits.memory.bytes())),
-        partial: PartialShare::new(partial_limit(config)),
+        partial: PartialShare::new(partial_limit(config), config.limits.connect_size.bytes()),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
         debts: Debts::default(),

@@ -60,18 +60,20 @@ struct PotShare {
 
 impl PartialShare {
     /// Returns a share without bytes, with these limits.
-    pub fn new(most: u64) -> PartialShare {
+    pub fn new(most: u64, connect: u64) -> PartialShare {
         let share = PartialShare::default();
-        share.limit(most);
+        share.limit(most, connect);
         share
     }
 
     /// Changes the limits. Clients have `most` bytes, and strangers a quarter of that beside them,
-    /// because a CONNECT is short.
-    pub fn limit(&self, most: u64) {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.clients.most.store(most, Ordering::Relaxed);
-        self.strangers.most.store(most / 4, Ordering::Relaxed);
+    /// because a CONNECT is short. `connect` is the largest CONNECT. Strangers have room for two of
+    /// them in any case, each in a buffer that has just doubled: one that ends, and one that comes.
+    pub fn limit(&self, most: u64, connect: u64) {
+        let strangers = (most / 4).max(connect.saturating_mul(4));
+        for (pot, most) in [(Pot::Clients, most), (Pot::Strangers, strangers)] {
+            self.of(pot).most.store(i64::try_from(most).unwrap_or(i64::MAX), Ordering::Relaxed);
+        }
     }
 
     fn of(&self, pot: Pot) -> &PotShare {

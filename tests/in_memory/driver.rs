@@ -180,7 +180,7 @@ impl MemoryDriver {
         let shared = Arc::new(SharedState {
             retained: Mutex::new(Retained::new(RetainedLimits { messages: 50, bytes: 100_000 })),
             budget: Arc::new(Budget::new(u64::MAX)),
-            partial: PartialShare::new(u64::MAX),
+            partial: PartialShare::new(u64::MAX, 0),
             store_full: AtomicBool::new(false),
             totals: Totals::default(),
             debts: Debts::default(),

@@ -73,7 +73,7 @@ fn a_packet_that_was_begun_has_a_deadline_though_there_is_no_keep_alive() {
 #[test]
 fn who_holds_most_of_an_unfinished_packet_is_disconnected_and_not_who_reads_next() {
     let mut driver = MemoryDriver::new(&driver::settings(), 1);
-    driver.shared.partial.limit(400 * KIB as u64);
+    driver.shared.partial.limit(400 * KIB as u64, 0);
     let hoarders = ["a", "b", "c", "d"].map(|name| client(&mut driver, name, 0, None));
     for hoarder in hoarders {
         driver.send(hoarder, &begun(100 * KIB - 1));
@@ -93,7 +93,7 @@ fn who_holds_most_of_an_unfinished_packet_is_disconnected_and_not_who_reads_next
 #[test]
 fn the_unfinished_connects_of_strangers_cost_no_client_its_packet() {
     let mut driver = MemoryDriver::new(&driver::settings(), 1);
-    driver.shared.partial.limit(400 * KIB as u64);
+    driver.shared.partial.limit(400 * KIB as u64, 0);
     let honest = client(&mut driver, "honest", 0, None);
     let whole = begun(usize::MAX);
     driver.send(honest, &whole[..90 * KIB]);
@@ -114,7 +114,7 @@ fn the_unfinished_connects_of_strangers_cost_no_client_its_packet() {
 #[test]
 fn a_client_is_not_disconnected_for_the_unfinished_packets_of_another_shard() {
     let mut driver = MemoryDriver::new(&driver::settings(), 2);
-    driver.shared.partial.limit(400 * KIB as u64);
+    driver.shared.partial.limit(400 * KIB as u64, 0);
     let hoarders = [0, 1, 2, 3, 4, 5].map(|n| {
         let name = named_at(&format!("hoarder-{n}"), 1, 2);
         client(&mut driver, &name, 0, None)

@@ -136,7 +136,7 @@ impl Stage {
             5 => {
                 let shared = &self.driver.shared;
                 shared.budget.limit(if step & 4 != 0 { 0 } else { u64::MAX });
-                shared.partial.limit(if step & 8 != 0 { 0 } else { u64::MAX });
+                shared.partial.limit(if step & 8 != 0 { 0 } else { u64::MAX }, 0);
             }
             _ => {
                 let at = usize::from(operands.next().unwrap_or(0));

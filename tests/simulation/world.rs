@@ -647,7 +647,7 @@ fn nothing_retained() -> Arc<SharedState> {
     Arc::new(SharedState {
         retained: Mutex::new(Retained::new(RetainedLimits::UNLIMITED)),
         budget: Arc::new(Budget::new(u64::MAX)),
-        partial: PartialShare::new(u64::MAX),
+        partial: PartialShare::new(u64::MAX, 0),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
         debts: Debts::default(),
