@@ -22,7 +22,7 @@ const CONFIGURATION: Duration = Duration::from_secs(2);
 pub struct SelfReport<'a> {
     /// Its version.
     pub version: &'a str,
-    /// The threads that gave no sign of life for [`SILENT`].
+    /// The threads that gave no sign of life for `SILENT`.
     pub late: Vec<String>,
     /// Bytes that count against `limits.memory`, and the limit.
     pub memory: (u64, u64),

@@ -126,7 +126,7 @@ impl BrokerReadiness {
     }
 }
 
-/// Returns the threads that gave no sign of life for [`SILENT`].
+/// Returns the threads that gave no sign of life for `SILENT`.
 pub(super) fn late_threads(observer: &Observer, now: Instant) -> Vec<LateThread> {
     observer.statistics().pulses().late(now, SILENT)
 }

@@ -6,7 +6,7 @@
 //! - By *client*: listener, client identifier and user. A client that returns goes on with its own
 //!   meter.
 //! - By *origin*: listener, verified user, and host. A client that is unknown here begins with the
-//!   largest meter that its origin left, but with [`NEWCOMER`] of debt at most. So a new client
+//!   largest meter that its origin left, but with `NEWCOMER` of debt at most. So a new client
 //!   identifier at each connect gains nothing: connections that follow each other are metered as
 //!   one. Connections at the same time have a rate each, as different clients have.
 //!

@@ -325,8 +325,8 @@ def haproxy_cases(place):
 
     def send_proxy_v2_ssl_cn(topic):
         where = place.tls(ports["v2-ssl-cn"], "1.3", "ann")
-        logged_address(["-h", "127.0.0.1", *where[2:]], "ann-behind-v2", topic)
-        refused = publish(where, topic, "taken", client_id="bob-behind-v2")
+        logged_address(["-h", "127.0.0.1", *where[2:]], "ann-behindv2", topic)
+        refused = publish(where, topic, "taken", client_id="bob-behindv2")
         assert refused.returncode != 0
 
     def a_client_without_tls_is_refused(topic):
@@ -347,7 +347,7 @@ def haproxy_cases(place):
         assert first_bytes(ports["v1"], header + connect_packet("spoofed")) == b""
         assert first_bytes(port, header + connect_packet("trusted")) == ACCEPTED
         place.broker.line("client_id=trusted ", "address=127.0.0.7:4000 ", " connected")
-        refused = ["spoofed", "no-header", "no-tls", "v1-to-v2", "bob-behind-v2"]
+        refused = ["spoofed", "no-header", "no-tls", "v1-to-v2", "bob-behindv2"]
         entered = [line for line in place.broker.lines if any(f"client_id={who} " in line for who in refused)]
         assert not any(" connected" in line for line in entered), entered
 

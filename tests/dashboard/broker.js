@@ -53,7 +53,9 @@ class Broker {
     this.addresses = { mqtt: this.mqtt, admin: this.admin }
     this.configure()
     this.log = ''
-    this.process = spawn(this.homing, ['serve', '--config', this.configuration], { stdio: ['ignore', 'pipe', 'pipe'] })
+    // The client ids of one case are longer than the default allows.
+    const args = ['serve', '--config', this.configuration, '--set', 'limits.client_id=60 KiB']
+    this.process = spawn(this.homing, args, { stdio: ['ignore', 'pipe', 'pipe'] })
     for (const stream of [this.process.stdout, this.process.stderr]) {
       stream.setEncoding('utf8')
       stream.on('data', (text) => {

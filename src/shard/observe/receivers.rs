@@ -23,7 +23,7 @@ pub struct MatchedSession {
     pub connected: bool,
     /// The highest QoS of the subscriptions that match.
     pub qos: QoS,
-    /// The Topic Filters that match, the first [`FILTERS`].
+    /// The Topic Filters that match, the first `FILTERS`.
     pub filters: Vec<Box<str>>,
 }
 
