@@ -271,19 +271,21 @@ impl Routing<'_> {
     /// that the caller can deliver to the receivers now. For `Many` and `InPart` the publication
     /// continues in later turns, as a [`Fan`](crate::shard::fans::Fan). `matches` is complete for
     /// `All` and `Many`, and empty for `InPart`.
+    #[inline]
     pub(crate) fn match_at_once(&mut self, topic: &str, matches: &mut Matches) -> MatchExtent {
         let most = self.core.turn.at_once();
         // A visit of two nodes costs one step.
         let all = self.routes.router.tree().matches_within(topic, most.saturating_mul(2), matches);
         self.core.turn.charge(matches.visited / 2);
-        // The rules may decide about each receiver.
-        let decision = if self.core.access.are_on() { self.core.access.most_steps(topic) } else { 0 };
-        let weight = decision.saturating_add(1);
+        // The rules may decide about each receiver. Without rules nothing is divided: that costs as
+        // much as the rest of this function.
+        let most = match self.core.access.are_on() {
+            true => most / self.core.access.most_steps(topic).saturating_add(1),
+            false => most,
+        };
         match all {
             false => MatchExtent::InPart,
-            true if matches.subscribers.len() + matches.groups.len() > (most / weight) as usize => {
-                MatchExtent::Many
-            }
+            true if matches.subscribers.len() + matches.groups.len() > most as usize => MatchExtent::Many,
             true => MatchExtent::All,
         }
     }
