@@ -4,6 +4,7 @@
 //! - [`password`]: the password file and its hashes.
 //! - [`acl_file`]: the ACL file.
 //! - [`ban_file`]: the file of bans.
+//! - [`file_digests`]: digests of files, by which a reload knows those that changed.
 //! - [`file_error`]: the mistakes in such a file, with their lines.
 //! - [`file_watch`]: files that are read again when they change.
 //! - [`passwd`]: the command `homing passwd`.
@@ -21,6 +22,7 @@
 pub mod acl_file;
 pub mod ban_file;
 pub mod cache;
+pub mod file_digests;
 pub mod file_error;
 pub mod file_watch;
 pub mod guessing;

@@ -1,5 +1,6 @@
 //! Password files and ACL files: the broker has one of each kind, and a listener may have its own.
 
+use super::file_news::{FileKind, FileNews, with_before};
 use super::listener_places::{ListenerPlace, ListenerPlaces};
 use crate::auth::file_error::FileError;
 use crate::auth::password::file::{Fingerprint, PasswordFile};
@@ -64,6 +65,34 @@ impl ListenerPaths {
         self.broker.as_deref() == Some(path)
     }
 
+    /// Returns the file of the broker and those of open listeners, as they were `old` and as they
+    /// are now. `keys` name the file of the broker and that of a listener. `numbers` describes a
+    /// content.
+    pub(super) fn news<T>(
+        &self,
+        kind: FileKind,
+        keys: (&'static str, &'static str),
+        (old, new): (&ListenerFiles<T>, &ListenerFiles<T>),
+        has_changed: &dyn Fn(&Path) -> bool,
+        numbers: &dyn Fn(&T) -> String,
+    ) -> Vec<FileNews> {
+        let one = |key, path: &PathBuf, listener: Option<&str>| {
+            let numbers_of = |files: &ListenerFiles<T>| files.named(listener).map(|file| numbers(file));
+            Some(FileNews {
+                kind,
+                key,
+                listener: listener.map(str::to_owned),
+                path: Some(path.clone()),
+                is_changed: has_changed(path),
+                detail: with_before(numbers_of(new)?, numbers_of(old)),
+            })
+        };
+        let of_broker = self.broker.iter().filter_map(|path| one(keys.0, path, None));
+        let open = self.listeners.iter().filter(|listener| listener.is_open);
+        let own = open.filter_map(|of| one(keys.1, of.file.as_ref()?, Some(&of.name)));
+        of_broker.chain(own).collect()
+    }
+
     /// Reads all files. A file that is named several times is read once. A file of a listener that
     /// is closed may be gone: then what was read `before` counts, for the clients that are left.
     ///
@@ -105,6 +134,12 @@ impl<T> ListenerFiles<T> {
     pub(crate) fn of(&self, listener: ListenerNumber) -> Option<&Arc<T>> {
         let own = self.listeners.get(usize::from(listener.0)).and_then(|of| of.file.as_ref());
         own.or(self.broker.as_ref())
+    }
+
+    /// Returns the file of an open listener with this name, or that of the broker for `None`.
+    fn named(&self, listener: Option<&str>) -> Option<&Arc<T>> {
+        let Some(name) = listener else { return self.broker.as_ref() };
+        self.own().find(|(own, _)| *own == name).map(|(_, file)| file)
     }
 
     /// Returns the open listeners that have a file of their own, by name, each with its file.

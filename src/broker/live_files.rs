@@ -1,11 +1,13 @@
 //! The files that the broker reads again while it runs: passwords, keys of tokens, ACL, bans, TLS.
 
+use super::file_news::{FileKind, FileNews, counted, with_before};
 use super::handshake::entrance::Entrance;
 use super::handshake::reload::{NewTls, TlsReload};
 use super::listener_places::{ListenerPlaces, ListenerPlan};
 use super::logins::{LoginFiles, Logins, PasswordFiles};
 use super::message::{AclChanged, BansChanged, ConnectAuthenticator, PasswordsChanged, TlsChanged};
 use super::reload::READ;
+use super::revocations::{RevocationTally, RevocationsUnderWay};
 use super::rule_files::RuleFiles;
 use super::settings::asks_authenticator;
 use super::shard_actor::ShardActor;
@@ -13,15 +15,17 @@ use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use crate::access::bans::BanList;
 use crate::auth::ban_file;
+use crate::auth::file_digests::FileDigests;
 use crate::auth::password::decoy_secret::DecoySecret;
 use crate::clock;
 use crate::config::Config;
 use crate::file_thread::{FileThread, NotRead, Retired};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::live::LiveTls;
+use crate::net::tls::reload::INTERFACE;
 use crate::shard::arrival::ListenerNumber;
 use actix::{Addr, Handler, Message};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::{error, info};
 
@@ -33,6 +37,10 @@ pub(super) struct LiveFiles {
     pub(super) rules: RuleFiles,
     /// The path of the file of bans; `None` without one.
     pub(super) bans: Option<PathBuf>,
+    /// The bans in force.
+    pub(super) ban_count: usize,
+    /// The digests of the files in force. TLS has its own.
+    pub(super) digests: FileDigests,
     pub(super) tls: TlsReload,
     pub(super) shards: Vec<Addr<ShardActor>>,
     pub(super) statistics: Arc<BrokerStatistics>,
@@ -61,6 +69,7 @@ pub(super) struct NewFiles {
     tls: NewTls,
     rules: RuleFiles,
     bans: Option<BanList>,
+    digests: FileDigests,
 }
 
 impl NewFiles {
@@ -77,14 +86,16 @@ impl FilesToRead {
     /// The mistakes of all files.
     pub(super) fn read(&self, config: &Config, plan: &ListenerPlan) -> Result<NewFiles, Vec<String>> {
         let (places, text) = (&plan.places, |error: StartError| error.to_string());
-        let read = || LoginFiles::read(config, places, self.decoys.as_ref(), &self.passwords);
+        let digests = FileDigests::default();
+        let read = || LoginFiles::read(config, places, self.decoys.as_ref(), &self.passwords, &digests);
         let logins = self.needs_logins.then(read).transpose();
         let tls = self.tls.read_again(plan).map_err(StartError::Tls);
-        let rules = self.rules.read_again(config, places);
-        let bans = self.bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans);
+        let rules = self.rules.read_again(config, places, &digests);
+        let load_bans = |path: &Path| ban_file::parse(path, &digests.read(path)?);
+        let bans = self.bans.as_deref().map(load_bans).transpose().map_err(StartError::Bans);
         match (logins, tls, rules, bans) {
             (Ok(logins), Ok(tls), Ok(rules), Ok(bans)) => {
-                Ok(NewFiles { logins, started: None, tls, rules, bans })
+                Ok(NewFiles { logins, started: None, tls, rules, bans, digests })
             }
             (logins, tls, rules, bans) => {
                 let mut mistakes: Vec<String> = logins.err().into_iter().flatten().map(text).collect();
@@ -155,15 +166,22 @@ impl LiveFiles {
         Ok(())
     }
 
-    /// Puts files in force. `entrances` has those of all listeners. Returns what changed, for the
-    /// log.
-    pub(super) fn put_in_force(&mut self, new: NewFiles, entrances: &[Arc<Entrance>]) -> Vec<String> {
-        let NewFiles { logins: files, started, tls, rules, bans } = new;
-        let mut what = lines(&tls);
-        if what.is_empty() && !self.tls.is_empty() {
-            what.push("the files of TLS are as before".to_owned());
+    /// Puts files in force. `entrances` has those of all listeners. Returns each
+    /// file, and the walks that disconnect clients.
+    pub(super) fn put_in_force(
+        &mut self,
+        new: NewFiles,
+        entrances: &[Arc<Entrance>],
+    ) -> (Vec<FileNews>, RevocationsUnderWay) {
+        let NewFiles { logins: files, started, tls, rules, bans, digests } = new;
+        let (tally, under_way) = RevocationTally::begin();
+        let before = std::mem::replace(&mut self.digests, digests);
+        let mut news = tls_news(&tls);
+        if news.is_empty() && !self.tls.is_empty() {
+            news.push(tls_as_before());
         }
-        self.put_tls_in_force(tls, entrances);
+        self.put_tls_in_force(tls, entrances, &tally);
+        let has_changed = |path: &Path| self.digests.has_changed(path, &before);
         if let Some(logins) = started {
             logins.watch(self.statistics.pulses());
             for shard in &self.shards {
@@ -173,21 +191,40 @@ impl LiveFiles {
         }
         if let (Some(logins), Some(files)) = (&self.logins, files) {
             self.retired.keep(logins.passwords());
-            what.extend(self.put_logins_in_force(logins, files));
+            let (changed, of_logins) = logins.replace(files, &has_changed);
+            news.extend(of_logins);
+            if let Some((old, new)) = changed {
+                self.send_to_shards(|| PasswordsChanged {
+                    old: Arc::clone(&old),
+                    new: Arc::clone(&new),
+                    from: 0,
+                    tally: tally.clone(),
+                });
+            }
         }
         if !self.rules.is_empty() || !rules.is_empty() {
             self.send_to_shards(|| AclChanged(rules.acls()));
-            what.extend(rules.changes());
+            news.extend(rules.news(&self.rules, &has_changed));
         }
         self.rules.all().for_each(|acl| self.retired.keep(Arc::clone(acl)));
         self.rules = rules;
         if let Some(bans) = bans.map(Arc::new) {
             // The shards alone have the list otherwise, and would free it.
             self.retired.keep(Arc::clone(&bans));
-            self.send_to_shards(|| BansChanged { bans: Arc::clone(&bans), from: 0 });
-            what.push(format!("{} bans are in force", bans.len()));
+            self.send_to_shards(|| BansChanged { bans: Arc::clone(&bans), from: 0, tally: tally.clone() });
+            let numbers = |count: usize| counted(count, "ban");
+            let path = self.bans.clone();
+            news.push(FileNews {
+                kind: FileKind::Bans,
+                key: "bans.file",
+                listener: None,
+                is_changed: path.as_deref().is_some_and(&has_changed),
+                path,
+                detail: with_before(numbers(bans.len()), Some(numbers(self.ban_count))),
+            });
+            self.ban_count = bans.len();
         }
-        what
+        (news, under_way)
     }
 
     /// Reads the certificate of the HTTP interface again with those of the listeners.
@@ -229,14 +266,26 @@ impl LiveFiles {
     fn put_renewed_in_force(&mut self, renewed: Result<Option<NewTls>, String>, entrances: &[Arc<Entrance>]) {
         match renewed {
             Ok(Some(new)) => {
-                let what = lines(&new);
-                self.put_tls_in_force(new, entrances);
+                let what: Vec<String> = tls_news(&new).iter().map(ToString::to_string).collect();
+                let (tally, mut under_way) = RevocationTally::begin();
+                let checks_clients = self.put_tls_in_force(new, entrances, &tally);
+                drop(tally);
                 if !what.is_empty() {
                     info!(
                         event = "tls.files_reloaded",
                         "files of TLS changed and were read again: {}",
                         what.join("; ")
                     );
+                }
+                if checks_clients {
+                    actix_rt::spawn(async move {
+                        let disconnected = under_way.ended().await;
+                        info!(
+                            event = "tls.clients_checked",
+                            disconnected = disconnected.total(),
+                            "the certificates of all clients were checked again: {disconnected}"
+                        );
+                    });
                 }
             }
             Ok(None) => {}
@@ -257,42 +306,57 @@ impl LiveFiles {
         self.shards.iter().for_each(|shard| shard.do_send(message()));
     }
 
-    fn put_tls_in_force(&mut self, new: NewTls, entrances: &[Arc<Entrance>]) {
+    /// Puts new TLS in force. Returns true if the shards check their clients again.
+    fn put_tls_in_force(
+        &mut self,
+        new: NewTls,
+        entrances: &[Arc<Entrance>],
+        tally: &RevocationTally,
+    ) -> bool {
         self.tls.servers().for_each(|server| self.retired.keep(Arc::clone(server)));
         let listeners: Arc<[ListenerNumber]> = entrances.iter().map(|entrance| entrance.number).collect();
-        for (entrance, server) in self.tls.put_in_force(new, entrances) {
+        let to_check = self.tls.put_in_force(new, entrances);
+        let checks_clients = !to_check.is_empty();
+        for (entrance, server) in to_check {
             self.send_to_shards(|| TlsChanged {
                 listener: entrance.number,
                 server: Arc::clone(&server),
                 listeners: Arc::clone(&listeners),
                 from: 0,
+                tally: tally.clone(),
             });
         }
         self.statistics.set_tls_days(self.tls.days_left(clock::unix_millis()));
-    }
-
-    /// Replaces the files of the logins. Returns what changed.
-    fn put_logins_in_force(&self, logins: &Logins, files: LoginFiles) -> Vec<String> {
-        let (changed, what) = logins.replace(files);
-        if let Some((old, new)) = changed {
-            self.send_to_shards(|| PasswordsChanged {
-                old: Arc::clone(&old),
-                new: Arc::clone(&new),
-                from: 0,
-            });
-        }
-        what
+        checks_clients
     }
 }
 
-/// Returns what changed, for the log. A listener and the clients that it had under other settings
-/// have the same files, which are named once.
-fn lines(tls: &NewTls) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for line in tls.changes.iter().map(ToString::to_string) {
-        if !lines.contains(&line) {
-            lines.push(line);
+/// Returns the listeners whose TLS changed. A listener and the clients that it had under other
+/// settings have the same files, which are named once.
+fn tls_news(tls: &NewTls) -> Vec<FileNews> {
+    let mut all: Vec<FileNews> = Vec::new();
+    for change in &tls.changes {
+        let (key, listener) = match change.number {
+            INTERFACE => ("admin.certificate", None),
+            _ => ("listeners.tls", Some(change.listener.clone())),
+        };
+        let detail = change.what.join("; ");
+        let news = FileNews { key, listener, is_changed: true, detail, ..tls_as_before() };
+        if !all.contains(&news) {
+            all.push(news);
         }
     }
-    lines
+    all
+}
+
+/// Returns the line for TLS of which no file has changed.
+fn tls_as_before() -> FileNews {
+    FileNews {
+        kind: FileKind::Tls,
+        key: "listeners.tls",
+        listener: None,
+        path: None,
+        is_changed: false,
+        detail: String::new(),
+    }
 }

@@ -4,9 +4,11 @@ use super::authenticator::checks::{Checks, TokenCheck, TokenPlace};
 use super::authenticator::decided::Decided;
 use super::authenticator::http_client::HttpTarget;
 use super::authenticator::{AuthClientParts, Authenticator, AuthenticatorOptions};
+use super::file_news::{FileKind, FileNews, counted, with_before};
 use super::listener_files::{ListenerFiles, ListenerPaths};
 use super::listener_places::ListenerPlaces;
 use super::start_error::StartError;
+use crate::auth::file_digests::FileDigests;
 use crate::auth::http::headers::HttpHeaders;
 use crate::auth::jwt::keys::TokenKeys;
 use crate::auth::jwt::token::{TokenRules, TokenVerifier};
@@ -18,6 +20,7 @@ use actix::Recipient;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::warn;
+use zeroize::Zeroizing;
 
 /// The authenticator.
 pub(super) struct Logins {
@@ -40,6 +43,7 @@ struct HttpSource {
 
 /// Files that were read, and are not in force yet.
 pub(super) struct LoginFiles {
+    sources: LoginSources,
     passwords: PasswordFiles,
     keys: Option<TokenKeys>,
     http: Option<HttpTarget>,
@@ -52,8 +56,8 @@ pub(super) type PasswordFiles = ListenerFiles<PasswordFile>;
 pub(super) type ChangedPasswords = (Arc<PasswordFiles>, Arc<PasswordFiles>);
 
 impl LoginFiles {
-    /// Reads the files for these listeners. A file of a closed listener that is gone counts as it
-    /// was `before`.
+    /// Reads the files for these listeners, and notes their digests. A file of a closed listener
+    /// that is gone counts as it was `before`.
     ///
     /// # Errors
     /// The mistakes of all files.
@@ -62,13 +66,19 @@ impl LoginFiles {
         places: &ListenerPlaces,
         decoys: Option<&DecoySecret>,
         before: &PasswordFiles,
+        digests: &FileDigests,
     ) -> Result<LoginFiles, Vec<StartError>> {
-        let LoginSources { passwords: paths, keys, http } = LoginSources::of(config, places);
-        let passwords = load_passwords(&paths, decoys, before);
-        let keys = keys.as_deref().map(TokenKeys::load).transpose().map_err(StartError::TokenKeys);
-        let http = http.as_ref().map(HttpSource::load).transpose();
+        let sources = LoginSources::of(config, places);
+        let passwords = load_passwords(&sources.passwords, decoys, before, digests);
+        let load_keys = |path: &Path| {
+            let keys = TokenKeys::load(path)?;
+            digests.note(path, keys.fingerprint());
+            Ok(keys)
+        };
+        let keys = sources.keys.as_deref().map(load_keys).transpose().map_err(StartError::TokenKeys);
+        let http = sources.http.as_ref().map(|http| http.load(digests)).transpose();
         match (passwords, keys, http) {
-            (Ok(passwords), Ok(keys), Ok(http)) => Ok(LoginFiles { passwords, keys, http }),
+            (Ok(passwords), Ok(keys), Ok(http)) => Ok(LoginFiles { sources, passwords, keys, http }),
             (passwords, keys, http) => {
                 Err([passwords.err(), keys.err(), http.err()].into_iter().flatten().collect())
             }
@@ -89,7 +99,7 @@ impl Logins {
         {
             warn!(event = "auth.http_plain", service = %url, "auth.http_url is not https: the passwords of clients can be read on the way to the service");
         }
-        let LoginFiles { passwords, keys, http } = files;
+        let LoginFiles { passwords, keys, http, .. } = files;
         let tokens = keys.map(|keys| token_check(auth, keys));
         let checks = Checks { passwords: Arc::new(passwords), tokens };
         let options = AuthenticatorOptions {
@@ -118,29 +128,50 @@ impl Logins {
         Arc::clone(&self.authenticator.checks().passwords)
     }
 
-    /// Puts the files in force. Returns the password files before and after, and what changed, for
-    /// the log.
-    pub(super) fn replace(&self, files: LoginFiles) -> (Option<ChangedPasswords>, Vec<String>) {
+    /// Puts the files in force. `has_changed` says if a path has another content than before.
+    /// Returns the password files before and after, and each file.
+    pub(super) fn replace(
+        &self,
+        files: LoginFiles,
+        has_changed: &dyn Fn(&Path) -> bool,
+    ) -> (Option<ChangedPasswords>, Vec<FileNews>) {
         let old = self.authenticator.checks();
         let mut checks = Checks::clone(&old);
-        let mut what = Vec::new();
+        let mut news = Vec::new();
         let mut changed = None;
+        let of_broker = |kind, key, path: &Path, detail| FileNews {
+            kind,
+            key,
+            listener: None,
+            path: Some(path.to_owned()),
+            is_changed: has_changed(path),
+            detail,
+        };
         if !files.passwords.is_empty() || !old.passwords.is_empty() {
             let new = Arc::new(files.passwords);
-            what.extend(changed_users(&old.passwords, &new));
+            let (kind, keys) = (FileKind::Passwords, ("auth.password_file", "password_file"));
+            let users = |file: &PasswordFile| counted(file.users(), "user");
+            let paths = &files.sources.passwords;
+            news.extend(paths.news(kind, keys, (&old.passwords, &new), has_changed, &users));
             checks.passwords = Arc::clone(&new);
             changed = Some((Arc::clone(&old.passwords), new));
         }
         if let (Some(check), Some(new)) = (&mut checks.tokens, files.keys) {
-            what.push(format!("auth.jwt_keys has {} keys, and had {}", new.len(), check.verifier.keys()));
+            if let Some(path) = &files.sources.keys {
+                let keys = |count: usize| counted(count, "key");
+                let detail = with_before(keys(new.len()), Some(keys(check.verifier.keys())));
+                news.push(of_broker(FileKind::TokenKeys, "auth.jwt_keys", path, detail));
+            }
             check.verifier = check.verifier.with_keys(Arc::new(new));
         }
         self.authenticator.replace(checks);
         if let Some(target) = files.http {
-            what.push("the authorities and headers of auth.http_url were read again".to_owned());
+            for (key, path) in files.sources.http.iter().flat_map(HttpSource::files) {
+                news.push(of_broker(FileKind::HttpService, key, path, String::new()));
+            }
             self.authenticator.replace_http(target);
         }
-        (changed, what)
+        (changed, news)
     }
 }
 
@@ -178,9 +209,10 @@ fn load_passwords(
     paths: &ListenerPaths,
     decoys: Option<&DecoySecret>,
     before: &PasswordFiles,
+    digests: &FileDigests,
 ) -> Result<PasswordFiles, StartError> {
     let read = |path: &Path| {
-        let file = PasswordFile::load(path)?;
+        let file = PasswordFile::parse(path, &digests.read(path)?)?;
         Ok(match decoys {
             Some(secret) if paths.is_of_broker(path) => file.with_decoys(secret),
             Some(secret) => file.with_decoys(&secret.of_file(path)),
@@ -190,19 +222,6 @@ fn load_passwords(
     paths.load(read, (StartError::Passwords, StartError::ListenerPasswords), before)
 }
 
-/// Returns what the log says of password files that were read again.
-fn changed_users(old: &PasswordFiles, new: &PasswordFiles) -> Vec<String> {
-    let users = |of: &str, new: &PasswordFile, old: &PasswordFile| {
-        format!("the password file{of} has {} users, and had {}", new.users(), old.users())
-    };
-    let broker = new.broker.iter().zip(&old.broker).map(|(new, old)| users("", new, old));
-    let own = new.own().filter_map(|(name, new)| {
-        let (_, old) = old.own().find(|(other, _)| *other == name)?;
-        Some(users(&format!(" of listener {name}"), new, old))
-    });
-    broker.chain(own).collect()
-}
-
 impl HttpSource {
     /// Returns the service that the configuration names; `None` without one.
     fn of(auth: &config::Auth) -> Option<HttpSource> {
@@ -210,11 +229,25 @@ impl HttpSource {
         Some(HttpSource { url, ca: auth.http_ca_path(), headers: auth.http_headers_path() })
     }
 
+    /// Returns the files of the service, each with its key.
+    fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let (ca, headers) = (self.ca.as_deref(), self.headers.as_deref());
+        [("auth.http_ca", ca), ("auth.http_headers", headers)]
+            .into_iter()
+            .filter_map(|(key, path)| Some((key, path?)))
+    }
+
     /// Reads the files of the service.
-    fn load(&self) -> Result<HttpTarget, StartError> {
-        let headers = self.headers.as_deref().map(HttpHeaders::load).transpose();
+    fn load(&self, digests: &FileDigests) -> Result<HttpTarget, StartError> {
+        let load_headers = |path: &Path| HttpHeaders::parse(path, &Zeroizing::new(digests.read(path)?));
+        let headers = self.headers.as_deref().map(load_headers).transpose();
         let headers = headers.map_err(StartError::HttpHeaders)?.unwrap_or_default();
-        HttpTarget::new(self.url.clone(), self.ca.as_deref(), &headers).map_err(StartError::HttpService)
+        let target = HttpTarget::new(self.url.clone(), self.ca.as_deref(), &headers);
+        if let Some(ca) = &self.ca {
+            // For its digest alone: rustls has read the file itself, and tells nothing of it.
+            let _ = digests.read(ca);
+        }
+        target.map_err(StartError::HttpService)
     }
 }
 
@@ -258,7 +291,9 @@ mod tests {
             ListenerPaths::new(&places, Some(broker.clone()), |listener| listener.password_file.as_ref());
         let secret = DecoySecret::of_directory(directory.path()).unwrap();
         let salts = |user: &str| -> Vec<Vec<u8>> {
-            let files = load_passwords(&paths, Some(&secret), &PasswordFiles::default()).unwrap();
+            let files =
+                load_passwords(&paths, Some(&secret), &PasswordFiles::default(), &FileDigests::default())
+                    .unwrap();
             let of = |number| files.of(ListenerNumber(number)).expect("a file");
             (0..5).map(|number| of(number).scram(user).0.salt().to_vec()).collect()
         };

@@ -8,6 +8,7 @@ use crate::auth::password::PasswordFile;
 use crate::broker::connection::Incoming;
 use crate::broker::listener_files::ListenerFiles;
 use crate::broker::rate_limit::EventRates;
+use crate::broker::revocations::RevocationTally;
 use crate::expiry::actor::ExpiryActor;
 use crate::net::tls::config::TlsServer;
 use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
@@ -49,6 +50,8 @@ pub struct PasswordsChanged {
     pub(super) new: Arc<ListenerFiles<PasswordFile>>,
     /// The slot of the first session that is not looked at yet.
     pub(super) from: u32,
+    /// Counts the clients that are disconnected.
+    pub(super) tally: RevocationTally,
 }
 
 impl PasswordsChanged {
@@ -79,6 +82,8 @@ pub struct TlsChanged {
     pub listeners: Arc<[ListenerNumber]>,
     /// The slot of the first connection that is not checked yet.
     pub from: usize,
+    /// Counts the clients that are disconnected.
+    pub tally: RevocationTally,
 }
 
 impl Message for TlsChanged {
@@ -92,6 +97,8 @@ pub struct BansChanged {
     pub bans: Arc<BanList>,
     /// The slot of the first connection that is not checked yet.
     pub from: usize,
+    /// Counts the clients that are disconnected.
+    pub tally: RevocationTally,
 }
 
 impl Message for BansChanged {
@@ -231,7 +238,9 @@ mod tests {
                 paths.load(|path: &Path| PasswordFile::load(path), refused, &ListenerFiles::default());
             Arc::new(files.unwrap())
         };
-        let change = PasswordsChanged { old: load(&["ann", "bob"], 1), new: load(&["ann"], 2), from: 0 };
+        let (tally, _) = RevocationTally::begin();
+        let (old, new) = (load(&["ann", "bob"], 1), load(&["ann"], 2));
+        let change = PasswordsChanged { old, new, from: 0, tally };
         let revokes = |user: &str, listener| {
             change.revokes(&Identity::new(user, IdentitySource::Password), ListenerNumber(listener))
         };

@@ -45,6 +45,7 @@
 //! | `authenticator` | the queue and the threads that check passwords and tokens; their cache |
 //! | `logins` | the authenticator with its files, at start and reload |
 //! | [`reload`], `live_files` | the configuration and its files, read again while the broker runs |
+//! | [`file_news`], [`revocations`] | what a reload found in each file; the clients it disconnects |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
@@ -68,6 +69,7 @@ pub mod connection;
 mod driver;
 mod dump;
 pub mod events;
+pub mod file_news;
 #[cfg(test)]
 mod fixture;
 mod handshake;
@@ -85,6 +87,7 @@ mod open_listener;
 pub mod question;
 mod rate_limit;
 pub mod reload;
+pub mod revocations;
 mod rule_files;
 mod settings;
 pub mod shard_actor;
@@ -276,7 +279,8 @@ impl Broker {
 
     /// Reads the configuration and its files again. Users who have left the password file, or have
     /// another hash, and clients whose certificate is not valid any more, are disconnected soon
-    /// after the return. Returns what the files changed.
+    /// after the return, if they take longer than two seconds. Returns what was found in the files, and
+    /// how many clients were disconnected.
     ///
     /// # Errors
     /// All mistakes. Then nothing changes.
@@ -291,7 +295,9 @@ impl Broker {
             return stopped();
         }
         match result.blocking_recv() {
-            Ok(result) => result.map(|done| done.files.join("; ")).map_err(|mistakes| mistakes.join("; ")),
+            Ok(result) => {
+                result.map(|done| done.of_files().join("; ")).map_err(|mistakes| mistakes.join("; "))
+            }
             Err(_) => stopped(),
         }
     }

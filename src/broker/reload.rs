@@ -6,13 +6,16 @@
 
 use super::connect_limits::LiveLimits;
 use super::events::EventLog;
+use super::file_news::FileNews;
 use super::listener_places::{ListenerPlaces, ListenerPlan};
 use super::live_files::{LiveFiles, NewFiles};
 use super::live_listeners::{self, ListenerNews, LiveListeners, NewListeners};
 use super::message::SettingsChanged;
 use super::rate_limit::EventRates;
+use super::revocations::{RevocationsUnderWay, Revoked};
 use super::settings::{broker_limits, partial_limit, retained_limits, settings, share_rules};
 use super::shard_actor::ShardActor;
+use crate::clock;
 use crate::config::{
     Config, KeyChange, KeyInForce, KeySources, ListenerChange, Loaded, Refusal, ReloadEffect, Shadowed,
 };
@@ -36,6 +39,10 @@ pub(super) const READ: ReadLimits =
 
 /// Time for all shards to take the new settings. A shard that is late takes them later.
 const SWAP: Duration = Duration::from_secs(5);
+
+/// Time for the walks over all clients, from their beginning. A reload with a walk that takes longer
+/// reports the clients that are disconnected so far.
+const WALKS: Duration = Duration::from_secs(2);
 
 /// The extent of a reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,14 +81,30 @@ pub struct Reloaded {
     pub listeners: Vec<ListenerChange>,
     /// Values of the file that do not count.
     pub shadowed: Vec<Shadowed>,
-    /// What the files changed, for the log.
-    pub files: Vec<String>,
+    /// Each file that was read again; none for a check.
+    pub files: Vec<FileNews>,
+    /// The clients that the files disconnected.
+    pub disconnected: Revoked,
 }
 
 impl Reloaded {
     /// Returns the changes that wait for a restart.
     pub fn pending(&self) -> impl Iterator<Item = &KeyChange> {
         self.changes.iter().filter(|change| change.effect == ReloadEffect::Restart)
+    }
+
+    /// Returns true if neither a key nor a file changed.
+    pub fn is_as_before(&self) -> bool {
+        self.changes.is_empty() && !self.files.iter().any(|file| file.is_changed)
+    }
+
+    /// Returns a line for each file, and one for the clients that they disconnected.
+    pub fn of_files(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.files.iter().map(ToString::to_string).collect();
+        if !lines.is_empty() {
+            lines.push(self.disconnected.to_string());
+        }
+        lines
     }
 
     /// Writes the lines of the log.
@@ -97,23 +120,45 @@ impl Reloaded {
 impl fmt::Display for Reloaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("configuration and files were read again")?;
-        if self.changes.is_empty() && self.files.is_empty() {
+        let mut mark = ':';
+        if self.is_as_before() {
             f.write_str(": nothing changed")?;
+            mark = ';';
         }
-        for (at, change) in self.changes.iter().enumerate() {
+        for change in &self.changes {
             let KeyChange { key, from, to, effect, .. } = change;
-            let mark = if at == 0 { ':' } else { ';' };
             write!(f, "{mark} {key} {from} -> {to} ({})", effect.name())?;
+            mark = ';';
         }
         for change in &self.listeners {
             write!(f, "; {change} ({})", change.effect.name())?;
         }
-        for (at, what) in self.files.iter().enumerate() {
-            let mark = if at == 0 && self.changes.is_empty() { ':' } else { ';' };
+        for what in self.of_files() {
             write!(f, "{mark} {what}")?;
+            mark = ';';
         }
         Ok(())
     }
+}
+
+/// Waits for the walks over all clients, for `most` at most. Reports the end of a longer one when it
+/// comes.
+async fn wait_for(mut revocations: RevocationsUnderWay, most: Duration) -> Revoked {
+    if let Ok(disconnected) = tokio::time::timeout(most, revocations.ended()).await {
+        return disconnected;
+    }
+    let so_far = revocations.so_far();
+    if so_far.is_under_way {
+        actix_rt::spawn(async move {
+            let disconnected = revocations.ended().await;
+            info!(
+                event = "config.clients_checked",
+                disconnected = disconnected.total(),
+                "all clients were checked against the files of the last reload: {disconnected}"
+            );
+        });
+    }
+    so_far
 }
 
 /// The settings in force, and the parts that take new ones.
@@ -192,7 +237,9 @@ impl Reload {
                 return Err(mistakes);
             }
         };
-        reloaded.files = self.files.put_in_force(files, self.listeners.entrances());
+        let (files, revocations) = self.files.put_in_force(files, self.listeners.entrances());
+        let began = clock::now();
+        reloaded.files = files;
         self.put_in_force(config, listeners.places()).await;
         if let Some(watcher) = &self.settings_watcher {
             watcher(&self.config);
@@ -202,6 +249,8 @@ impl Reload {
         }
         let news = self.listeners.put_in_force(&self.config, listeners).await;
         self.files.statistics.config.done(reloaded.pending().count());
+        let left = WALKS.saturating_sub(clock::now().since(began));
+        reloaded.disconnected = wait_for(revocations, left).await;
         reloaded.log();
         self.files.retired.free();
         self.tell(news).await;
@@ -339,5 +388,29 @@ impl Reload {
                 "a thread did not take the new settings within {SWAP:?}; it takes them when it goes on"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::revocations::{RevocationTally, RevokedBy};
+    use super::*;
+
+    #[test]
+    fn a_walk_that_hangs_holds_a_reload_no_longer_than_the_limit() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime.expect("an event loop"), async {
+            let (hangs, under_way) = RevocationTally::begin();
+            hangs.add(RevokedBy::Bans, 1);
+            let limited = tokio::time::timeout(WALKS + Duration::from_millis(1), wait_for(under_way, WALKS));
+            let so_far = limited.await.expect("in time");
+            assert_eq!((so_far.total(), so_far.is_under_way), (1, true));
+            let (ends, under_way) = RevocationTally::begin();
+            ends.add(RevokedBy::Tls, 2);
+            drop(ends);
+            let end = wait_for(under_way, Duration::ZERO).await;
+            assert_eq!((end.total(), end.is_under_way), (2, false));
+        });
     }
 }

@@ -1,12 +1,15 @@
 //! The ACL files of the broker and of its listeners.
 
+use super::file_news::{FileKind, FileNews, counted};
 use super::listener_files::{ListenerFiles, ListenerPaths, OfListener};
 use super::listener_places::ListenerPlaces;
 use super::start_error::StartError;
 use crate::access::acl::Acl;
 use crate::auth::acl_file;
+use crate::auth::file_digests::FileDigests;
 use crate::config::Config;
 use crate::shard::access::{AclFiles, ListenerAcl};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The ACL files in force, with their paths.
@@ -17,21 +20,13 @@ pub(super) struct RuleFiles {
 }
 
 impl RuleFiles {
-    /// Reads the files of a broker that starts.
-    ///
-    /// # Errors
-    /// The first file that cannot be used.
-    pub(super) fn load(config: &Config, places: &ListenerPlaces) -> Result<RuleFiles, StartError> {
-        RuleFiles::default().read_again(config, places)
-    }
-
     /// Returns true if no file is named.
     pub(super) fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }
 
     /// Reads all files again, for these listeners. A file that several listeners or `acl.file` name
-    /// is read once. Changes nothing.
+    /// is read once. Notes their digests, and changes nothing.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -39,9 +34,11 @@ impl RuleFiles {
         &self,
         config: &Config,
         places: &ListenerPlaces,
+        digests: &FileDigests,
     ) -> Result<RuleFiles, StartError> {
         let paths = ListenerPaths::new(places, config.acl.path(), |listener| listener.acl_file.as_ref());
-        let files = paths.load(acl_file::load, (StartError::Acl, StartError::ListenerAcl), &self.files)?;
+        let read = |path: &Path| acl_file::parse(path, &digests.read(path)?);
+        let files = paths.load(read, (StartError::Acl, StartError::ListenerAcl), &self.files)?;
         Ok(RuleFiles { paths, files })
     }
 
@@ -61,13 +58,10 @@ impl RuleFiles {
         self.files.all()
     }
 
-    /// Returns what the log says of files that were read again.
-    pub(super) fn changes(&self) -> Vec<String> {
-        let broker =
-            self.files.broker.iter().map(|acl| format!("the ACL file has rules for {} users", acl.users()));
-        let own = self.files.own().map(|(name, acl)| {
-            format!("the ACL file of listener {name} has rules for {} users", acl.users())
-        });
-        broker.chain(own).collect()
+    /// Returns each file that was read again after `old` ones.
+    pub(super) fn news(&self, old: &RuleFiles, has_changed: &dyn Fn(&Path) -> bool) -> Vec<FileNews> {
+        let users = |acl: &Acl| format!("rules for {}", counted(acl.users(), "user"));
+        let keys = ("acl.file", "acl_file");
+        self.paths.news(FileKind::Acl, keys, (&old.files, &self.files), has_changed, &users)
     }
 }

@@ -22,6 +22,7 @@ use super::statistics::BrokerStatistics;
 use super::storage;
 use crate::access::bans::BanList;
 use crate::auth::ban_file;
+use crate::auth::file_digests::FileDigests;
 use crate::auth::password::decoy_secret::DecoySecret;
 use crate::auth::random::random;
 use crate::broker::driver::ShardDriver;
@@ -48,6 +49,7 @@ use actix::{Actor, Addr};
 use actix_rt::Arbiter;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -109,9 +111,12 @@ impl Supervisor {
         let places = ListenerPlaces::at_start(&config.all_listeners());
         // What was recovered is never refused for a part.
         shared.limit_shares(&share_rules(&config, &places));
-        let rules = RuleFiles::load(&config, &places)?;
+        let digests = FileDigests::default();
+        let rules = RuleFiles::default().read_again(&config, &places, &digests)?;
         let bans = config.bans.path();
-        let banned = bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans)?.map(Arc::new);
+        let load_bans = |path: &Path| ban_file::parse(path, &digests.read(path)?);
+        let banned = bans.as_deref().map(load_bans).transpose().map_err(StartError::Bans)?.map(Arc::new);
+        let ban_count = banned.as_ref().map_or(0, |bans| bans.len());
         let mut retired = Retired::default();
         banned.iter().for_each(|bans| retired.keep(Arc::clone(bans)));
         let mut settings = settings(&config, &places);
@@ -130,7 +135,7 @@ impl Supervisor {
             statistics.set_store(writer.statistics());
         }
         watch(statistics.pulses(), &shards, &expiry, writer.as_ref());
-        let logins = start_logins(&config, &places, decoys.as_ref(), count)?;
+        let logins = start_logins(&config, &places, decoys.as_ref(), count, &digests)?;
         logins.iter().for_each(|logins| logins.watch(statistics.pulses()));
         connect(&shards, writer.as_ref(), logins.as_ref(), &expiry).await?;
         let limits = Arc::new(LiveLimits::new(&config));
@@ -143,6 +148,8 @@ impl Supervisor {
             decoys,
             rules,
             bans,
+            ban_count,
+            digests,
             tls,
             shards: shards.clone(),
             statistics: Arc::clone(&statistics),
@@ -437,11 +444,12 @@ fn start_logins(
     places: &ListenerPlaces,
     decoys: Option<&DecoySecret>,
     shards: usize,
+    digests: &FileDigests,
 ) -> Result<Option<Logins>, StartError> {
     if !asks_authenticator(config, places) {
         return Ok(None);
     }
-    match LoginFiles::read(config, places, decoys, &PasswordFiles::default()) {
+    match LoginFiles::read(config, places, decoys, &PasswordFiles::default(), digests) {
         Ok(files) => Logins::start(config, files, shards).map(Some),
         Err(errors) => Err(errors.into_iter().next().unwrap_or(StartError::Died)),
     }

@@ -15,6 +15,15 @@ use crate::shard::work::Job;
 use crate::time::Instant;
 use std::sync::Arc;
 
+/// The result of one call of [`AccessControl::revoke`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RevokedPortion {
+    /// Clients that were disconnected.
+    pub disconnected: u64,
+    /// The first slot that is left; `None` at the end.
+    pub next: Option<u32>,
+}
+
 /// Slots of sessions that [`AccessControl::revoke`] looks at in one call.
 const SLOTS: u32 = 2_000;
 
@@ -45,20 +54,20 @@ impl<'a> AccessControl<'a> {
     }
 
     /// Disconnects the clients of users that `is_revoked` at the listener of the client, with 0x87.
-    /// Looks at 2,000 slots of sessions at most, from `from` on. Returns the next slot, or `None`
-    /// at the end. At the slot 0, decisions that wait for their CONNECT become void, because their
+    /// Looks at 2,000 slots of sessions at most, from `from` on. At the slot 0, decisions that wait for their CONNECT become void, because their
     /// users have no session yet.
     pub fn revoke(
         &mut self,
         now: Instant,
         from: u32,
         is_revoked: &dyn Fn(&Identity, ListenerNumber) -> bool,
-    ) -> Option<u32> {
+    ) -> RevokedPortion {
         if from == 0 {
             self.life.core.connections.note_revocation();
         }
         let end = self.life.core.sessions.end_of_slots();
         let until = end.min(from.saturating_add(SLOTS));
+        let mut disconnected = 0;
         for slot in from..until {
             let Core { sessions, connections, .. } = &*self.life.core;
             let connection = sessions.at(slot).and_then(|(_, entry)| {
@@ -67,10 +76,11 @@ impl<'a> AccessControl<'a> {
             });
             if let Some(id) = connection {
                 let reason = Some(ReasonCode::NOT_AUTHORIZED);
-                self.life.disconnect(now, id, reason, DisconnectCause::Revoked(Revocation::Password));
+                let cause = DisconnectCause::Revoked(Revocation::Password);
+                disconnected += u64::from(self.life.disconnect(now, id, reason, cause));
             }
         }
-        (until < end).then_some(until)
+        RevokedPortion { disconnected, next: (until < end).then_some(until) }
     }
 
     /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds
@@ -85,12 +95,13 @@ impl<'a> AccessControl<'a> {
     }
 
     /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
-    /// certificate, if one holds.
+    /// certificate, if one holds. Returns true if a client was disconnected.
     // 5.0 section 3.14.2.1: 0x8A stands in CONNACK alone.
-    pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) {
-        if let Some(ban) = origin.or_else(|| bans::ban_of_session(now, id, self.life.core)) {
-            let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
-            self.life.disconnect(now, id, reason, DisconnectCause::Banned(ban));
-        }
+    pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) -> bool {
+        let Some(ban) = origin.or_else(|| bans::ban_of_session(now, id, self.life.core)) else {
+            return false;
+        };
+        let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
+        self.life.disconnect(now, id, reason, DisconnectCause::Banned(ban))
     }
 }

@@ -71,12 +71,9 @@ impl OverdueAcknowledgement {
             counters.stalled.count(stall.cause);
             counters.disconnected += 1;
             life.core.report_drops(session_id);
-            return life.disconnect(
-                now,
-                id,
-                Some(ReasonCode::QUOTA_EXCEEDED),
-                DisconnectCause::AckTimeout(stall),
-            );
+            let (reason, cause) = (ReasonCode::QUOTA_EXCEEDED, DisconnectCause::AckTimeout(stall));
+            life.disconnect(now, id, Some(reason), cause);
+            return;
         }
         for stall in [found.application, found.network].into_iter().flatten() {
             life.core.counters.stalled.count(stall.cause);

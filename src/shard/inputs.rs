@@ -141,14 +141,15 @@ impl Shard {
     }
 
     /// Ends a connection from this side. `reason` is for DISCONNECT, where the version has one.
+    /// Returns true if a client was connected by it.
     pub fn disconnect(
         &mut self,
         now: Instant,
         id: ConnectionId,
         reason: Option<ReasonCode>,
         cause: DisconnectCause,
-    ) {
-        self.lifecycle().disconnect(now, id, reason, cause);
+    ) -> bool {
+        self.lifecycle().disconnect(now, id, reason, cause)
     }
 
     /// Ends every connection because the broker stops. Records go to the store at once from here

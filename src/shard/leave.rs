@@ -69,17 +69,18 @@ impl Lifecycle<'_> {
 
     /// Ends a connection from the broker's side. A 5.0 client gets a DISCONNECT if `reason` is
     /// given. `why` is the cause for events and the log. Does nothing if the connection is closing
-    /// already.
+    /// already. Returns true if a client was connected by it.
     pub(crate) fn disconnect(
         &mut self,
         now: Instant,
         id: ConnectionId,
         reason: Option<ReasonCode>,
         why: DisconnectCause,
-    ) {
-        if self.core.connections.get(id).is_none_or(|c| c.is_closing()) {
-            return;
-        }
+    ) -> bool {
+        let Some(connection) = self.core.connections.get(id).filter(|c| !c.is_closing()) else {
+            return false;
+        };
+        let is_client = connection.session.is_some();
         if let Some(reason) = reason {
             let text = match &why {
                 DisconnectCause::Violation(_, what)
@@ -97,6 +98,7 @@ impl Lifecycle<'_> {
         self.core.note_disconnected(now, id, why);
         self.detach_session(now, id, ending);
         self.core.begin_closing(now, id, Leaves::Broker);
+        is_client
     }
 
     /// Handles a DISCONNECT, and closes the connection. The reason 0x00 discards the will. With any

@@ -135,7 +135,7 @@ fn a_renewed_certificate_holds_after_sighup_and_after_a_reload_without_a_restart
     https.broker.process().signal(Signal::HUP);
     let lines = https.broker.lines_until("config.reloaded");
     let line = lines.last().expect("a line");
-    assert!(line.contains("listener of the HTTP interface: certificate"), "{line}");
+    assert!(line.contains("tls (admin.certificate) changed: certificate "), "{line}");
     assert_eq!(https.certificate(), second);
     let third = https.renew();
     assert_eq!(https.broker.ctl(&["reload"]).0, Some(0));

@@ -56,6 +56,7 @@ fn serve(pki: &Pki) -> (Process, SocketAddr) {
     command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(pki.path("homing.toml"));
     command.arg("--data-dir").arg(pki.path("data"));
     let passwords = format!("auth.password_file={}", pki.text_path("passwords"));
+    let socket = format!("admin.socket={}", pki.text_path("s"));
     let settings = [
         "admin.addresses=127.0.0.1:0",
         "runtime.threads=2",
@@ -63,6 +64,7 @@ fn serve(pki: &Pki) -> (Process, SocketAddr) {
         "auth.workers=1",
         "auth.http_url=http://127.0.0.1:9/",
         &passwords,
+        &socket,
     ];
     command.args(settings.iter().flat_map(|setting| ["--set", setting]));
     let (process, _, admin) = serve_with(&mut command);
@@ -104,6 +106,27 @@ fn names_and_forgets(names: &[&str]) {
     assert!(took < Duration::from_secs(5), "{took:?}");
     drop(stopped);
     until("a ready broker again", || (ready(admin).0 == 200).then_some(()));
+}
+
+/// The shard cannot look at its clients, and cannot take new settings either.
+#[test]
+fn a_reload_answers_with_the_count_so_far_while_a_thread_hangs() {
+    let pki = Pki::new();
+    let (process, admin) = serve(&pki);
+    let stopped = StoppedThread::stop(thread_of(&process, "homing-shard-1"));
+    let began = now();
+    let socket = pki.path("s");
+    let (code, text) = crate::api::ctl(&socket, &["--json", "reload"]);
+    let took = now() - began;
+    assert_eq!(code, Some(0), "{text}");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(answer["disconnected"]["complete"], false, "{text}");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    drop(stopped);
+    until("a ready broker again", || (ready(admin).0 == 200).then_some(()));
+    let (_, text) = crate::api::ctl(&socket, &["--json", "reload"]);
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(answer["disconnected"]["complete"], true, "{text}");
 }
 
 /// Two brokers, each with a half of its threads stopped at once, because each wait takes seconds.

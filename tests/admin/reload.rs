@@ -2,6 +2,7 @@
 
 use crate::api::{ctl, token};
 use crate::http::{LOCAL, request, serve_with};
+use crate::support::passwords::password_file;
 use crate::support::process::Process;
 use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, Version, now, until};
 use rustix::process::Signal;
@@ -245,6 +246,81 @@ fn the_names_of_the_interface_change_while_it_runs() {
     let expected = "live     admin.hosts [] -> [\"broker.example\"]".to_owned();
     assert_eq!(broker.ctl(&["reload"]), (Some(0), expected));
     assert_eq!(status(), 200);
+}
+
+/// Connects a 5.0 client with the password `p`.
+fn login(broker: &Configured, client_id: &str, user: &str) -> RawClient {
+    RawClient::connect(broker.mqtt, &Connect::new(Version::V5, client_id).user_name(user).password(b"p"))
+}
+
+/// Returns the value of a file in the answer to a reload.
+fn file_of<'a>(answer: &'a Value, kind: &str) -> &'a Value {
+    let files = answer["files"].as_array().expect("files");
+    files.iter().find(|file| file["kind"] == kind).expect("a file of this kind")
+}
+
+#[test]
+fn a_reload_names_each_file_that_changed_and_counts_the_clients_that_it_disconnected() {
+    let files = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| {
+        let path = files.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let passwords = write("passwords", &password_file(&[("ann", "p"), ("bob", "p"), ("eve", "p")]));
+    let (acl, bans) = (write("acl", "pattern readwrite #\n"), write("bans", "client nobody\n"));
+    let mut broker = Configured::start(&format!(
+        "[auth]\npassword_file = {passwords:?}\n[acl]\nfile = {acl:?}\n[bans]\nfile = {bans:?}\n"
+    ));
+    let mut clients = ["ann", "bob", "eve"].map(|name| login(&broker, name, name));
+    let mut more = [1, 2, 3].map(|number| login(&broker, &format!("bob-{number}"), "bob"));
+    let reload = || {
+        let (code, text) = broker.ctl(&["--json", "reload"]);
+        assert_eq!(code, Some(0), "{text}");
+        serde_json::from_str::<Value>(&text).expect("JSON")
+    };
+    let counts = |passwords: u64, bans: u64| {
+        let total = passwords + bans;
+        json!({ "total": total, "passwords": passwords, "tls": 0, "bans": bans, "complete": true })
+    };
+    let answer = reload();
+    assert_eq!(answer["disconnected"], counts(0, 0));
+    for kind in ["passwords", "acl", "bans"] {
+        assert_eq!(file_of(&answer, kind)["changed"], false, "{answer}");
+    }
+    // One file alone is another one.
+    write("passwords", &password_file(&[("ann", "p"), ("eve", "p")]));
+    let answer = reload();
+    assert_eq!(answer["disconnected"], counts(4, 0));
+    let wanted = json!({
+        "kind": "passwords",
+        "key": "auth.password_file",
+        "listener": null,
+        "path": passwords,
+        "changed": true,
+        "detail": "2 users, had 3 users",
+    });
+    assert_eq!(file_of(&answer, "passwords"), &wanted);
+    assert_eq!(file_of(&answer, "acl")["changed"], false);
+    for bob in clients[1..2].iter_mut().chain(&mut more) {
+        bob.expect_disconnected(0x87);
+    }
+    write("bans", "client nobody\nclient ann\n");
+    write("acl", "pattern readwrite a/#\n");
+    let (code, text) = broker.ctl(&["reload"]);
+    let lines = [
+        format!("same     passwords (auth.password_file, {passwords}): 2 users"),
+        format!("changed  acl (acl.file, {acl}): rules for 0 users"),
+        format!("changed  bans (bans.file, {bans}): 2 bans, had 1 ban"),
+        "clients  1 disconnected (1 by bans)".to_owned(),
+    ];
+    assert_eq!((code, text), (Some(0), lines.join("\n")));
+    clients[0].expect_disconnected(0x98);
+    clients[2].settle();
+    let line = broker.broker.line("1 client disconnected (1 by bans)").expect("a line");
+    assert!(line.contains("event=config.reloaded"), "{line}");
+    let changed = format!("bans (bans.file, {bans}) changed: 2 bans, had 1 ban");
+    assert!(line.contains(&changed), "{line}");
 }
 
 /// The unit of systemd reloads by `homing ctl reload`, which finds the file of the broker first.

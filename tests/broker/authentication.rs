@@ -177,11 +177,19 @@ fn a_reload_disconnects_users_who_are_gone_or_have_another_password() {
             let mut anonymous = broker.client(V5, "anonymous");
             file.write(&[("ann", "secret"), ("bob", "other")]);
             let what = reload(broker).expect("a lawful file");
-            assert_eq!(what, "the password file has 2 users, and had 3");
+            let file_name = file.0.display();
+            let changed = format!("passwords (auth.password_file, {file_name}) changed: ");
+            assert_eq!(
+                what,
+                format!("{changed}2 users, had 3 users; 2 clients disconnected (2 by passwords)")
+            );
             bob.expect_disconnected(0x87);
             eve.expect_disconnected(0x87);
             ann.ping();
             anonymous.ping();
+            let again = reload(broker).expect("the same file");
+            let as_before = format!("passwords (auth.password_file, {file_name}) as before: ");
+            assert_eq!(again, format!("{as_before}2 users; no client disconnected"));
             assert_eq!(code(&refusal(broker, &user(V5, "bob", "bob", "secret"))), 0x87);
             broker.connect(&user(V5, "bob", "bob", "other")).ping();
             // A file with a mistake changes nothing.

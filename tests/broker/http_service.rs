@@ -348,6 +348,8 @@ fn a_reload_reads_the_headers_again() {
         "{error}"
     );
     std::fs::write(headers.path(), "Authorization: Bearer two\n").unwrap();
-    assert_eq!(running.reload().unwrap(), "the authorities and headers of auth.http_url were read again");
+    let named = format!("http_service (auth.http_headers, {})", headers.path().display());
+    assert_eq!(running.reload().unwrap(), format!("{named} changed; no client disconnected"));
+    assert_eq!(running.reload().unwrap(), format!("{named} as before; no client disconnected"));
     broker.connect(&user("ann")).ping();
 }

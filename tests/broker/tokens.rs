@@ -184,7 +184,8 @@ fn a_reload_takes_the_new_keys_or_keeps_the_old() {
     assert!(error.contains("is not valid JSON at line 1, column 1"), "{error}");
     broker.connect(&with(V311, "c", &token(&SECRET, 60, ""))).ping();
     std::fs::write(&file.0, keys(&[9; 32])).unwrap();
-    assert_eq!(running.reload().unwrap(), "auth.jwt_keys has 1 keys, and had 1");
+    let named = format!("token_keys (auth.jwt_keys, {})", file.0.display());
+    assert_eq!(running.reload().unwrap(), format!("{named} changed: 1 key; no client disconnected"));
     assert_eq!(refusal(&broker, &with(V311, "c", &token(&SECRET, 60, ""))), 5, "also from the cache");
     broker.connect(&with(V311, "c", &token(&[9; 32], 60, ""))).ping();
     stays.ping();

@@ -9,6 +9,7 @@ use homing::access::rule::{Access, RuleFilter};
 use homing::mqtt::packet::{Connect, Packet, ProtocolVersion, QoS, ReasonCode, WillMessage};
 use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
+use homing::shard::access_control::RevokedPortion;
 use homing::shard::arrival::{Arrival, Reach};
 use homing::shard::authentication::AuthDecision;
 use homing::shard::shard_of;
@@ -145,7 +146,8 @@ fn a_user_who_is_revoked_between_the_decision_and_connect_is_asked_about_again()
     let now = driver.now;
     driver.shards[0].begin_turn();
     driver.shards[0].authenticated(now, request.connection, allow());
-    assert_eq!(driver.shards[0].access_control().revoke(now, 0, &|user, _| user.user() == "ann"), None);
+    let portion = driver.shards[0].access_control().revoke(now, 0, &|user, _| user.user() == "ann");
+    assert_eq!(portion, RevokedPortion { disconnected: 0, next: None }, "nobody is connected yet");
     driver.settle();
     assert!(driver.shards[0].snapshot().sessions == 0 && received(&driver, link).is_empty());
     driver.decide(AuthDecision::Deny("no such user"));

@@ -47,13 +47,21 @@ fn a_reload_bans_and_disconnects_and_a_broken_file_changes_nothing() {
     assert!(error.contains("bans:2: the glob"), "{error}");
     assert_eq!(enter(&mut dial(), b'y'), 0x8A);
     write(&file, "client [a-b]\nclient d\n");
-    assert_eq!(broker.reload().expect("a sound file"), "2 bans are in force");
+    let line = |what: &str| format!("bans (bans.file, {}) {what}", file.display());
+    assert_eq!(
+        broker.reload().expect("a sound file"),
+        line("changed: 2 bans, had 1 ban; 3 clients disconnected (3 by bans)")
+    );
     for at in [0, 1, 3] {
         assert_eq!(farewell(&mut clients[at]), [0xE0, 1, 0x98]);
     }
     assert_eq!((enter(&mut dial(), b'a'), enter(&mut dial(), b'y')), (0x8A, 0));
     write(&file, "address 127.0.0.0/8\n");
-    broker.reload().expect("a sound file");
+    assert_eq!(
+        broker.reload().expect("a sound file"),
+        line("changed: 1 ban, had 2 bans; 1 client disconnected (1 by bans)")
+    );
+    assert_eq!(broker.reload().expect("the same file"), line("as before: 1 ban; no client disconnected"));
     assert_eq!(farewell(&mut clients[2]), [0xE0, 1, 0x98]);
     assert_eq!(enter(&mut dial(), b'n'), 0x8A);
     write(&file, "address 127.0.0.0/8 until 2001-01-01T00:00:00Z\n");

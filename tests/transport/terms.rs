@@ -86,9 +86,16 @@ fn a_listener_has_a_password_file_of_its_own_and_a_reload_reads_it_again() {
     let error = broker.reload().expect_err("a broken file");
     assert!(error.contains("devices:1: ") && error.ends_with("(password_file of [[listeners]])"), "{error}");
     write("devices", &password_file(&[("ann", "a")]));
-    assert_eq!(
-        broker.reload().expect("sound files"),
-        "the password file has 1 users, and had 1; the password file of listener devices has 1 users, and had 2"
+    let what = broker.reload().expect("sound files");
+    let of_broker = "passwords (auth.password_file, ";
+    assert!(
+        what.starts_with(of_broker)
+            && what.contains(") as before: 1 user; passwords (password_file of listener devices, "),
+        "{what}"
+    );
+    assert!(
+        what.ends_with("devices) changed: 1 user, had 2 users; 1 client disconnected (1 by passwords)"),
+        "{what}"
     );
     assert!(kit::is_closed(&mut pump), "a user who left the file of its listener is disconnected");
     person.write_all(&[0xC0, 0]).expect("open");
@@ -175,9 +182,10 @@ fn a_listener_has_an_acl_file_of_its_own_and_a_reload_reads_it_again() {
     let error = broker.reload().expect_err("a broken file");
     assert!(error.contains("devices.acl:1: ") && error.ends_with("(acl_file of [[listeners]])"), "{error}");
     std::fs::write(&file, "topic read b\n").expect("a writable folder");
+    let named = format!("acl (acl_file of listener devices, {})", file.display());
     assert_eq!(
         broker.reload().expect("a sound file"),
-        "the ACL file of listener devices has rules for 0 users"
+        format!("{named} changed: rules for 0 users; no client disconnected")
     );
     assert_eq!([suback(1, b'a'), suback(1, b'b')], [[0, 1, 0x80], [0, 1, 0]]);
 }

@@ -245,8 +245,17 @@ fn a_revoked_client_is_disconnected_by_a_reload_and_does_not_come_back() {
     let mut sound = kit::tls_client(pki.client_config(Some(&other)), "localhost", kit::dial(address));
     sound.write_all(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01n").expect("open");
     assert_eq!(kit::read(&mut sound, 4), kit::CONNACK);
+    assert_eq!(
+        broker.reload().expect("the same files"),
+        "tls (listeners.tls) as before; no client disconnected"
+    );
     pki.revoke("ca.crl", &[7, 99]);
-    broker.reload().expect("sound files");
+    let what = broker.reload().expect("sound files");
+    assert!(
+        what.contains("changed: the revocation lists changed (tls.crl): ") && what.contains("/ca.crl; "),
+        "{what}"
+    );
+    assert!(what.ends_with("; 1 client disconnected (1 by tls)"), "{what}");
     assert!(kit::is_closed(&mut stream), "its certificate is revoked");
     support::until("the cause is counted", || {
         let counts = broker.observer().statistics().total().clients;

@@ -101,8 +101,8 @@ pub(crate) fn pending_restart(broker: &BrokerEndpoint) -> Result<Vec<String>, Ct
     Ok(pending.map(|change| short(&change["key"])).collect())
 }
 
-/// Returns a line for each change, for each listener, for each value that does not count, and for
-/// each file.
+/// Returns a line for each change, for each listener, for each value that does not count, for each
+/// file, and one for the clients that the files disconnected.
 fn changes(body: &Value) -> String {
     let mut lines = Vec::new();
     for change in items(body, "changes") {
@@ -124,12 +124,42 @@ fn changes(body: &Value) -> String {
             short(&shadowed["by"])
         ));
     }
-    lines.extend(items(body, "files").iter().map(|what| format!("files    {}", short(what))));
+    lines.extend(items(body, "files").iter().map(file_line));
+    if !items(body, "files").is_empty() {
+        lines.push(disconnected_line(&body["disconnected"]));
+    }
     match (lines.is_empty(), body["dry_run"].as_bool()) {
         (true, Some(true)) => "nothing would change".to_owned(),
         (true, _) => "nothing changed".to_owned(),
         _ => lines.join("\n"),
     }
+}
+
+/// Returns the line of one file that was read again.
+fn file_line(file: &Value) -> String {
+    let word = if file["changed"].as_bool() == Some(true) { "changed" } else { "same" };
+    let [kind, key] = ["kind", "key"].map(|name| short(&file[name]));
+    let of = |name: &str, before: &str| file[name].as_str().map(|text| format!("{before}{text}"));
+    let listener = of("listener", " of listener ").unwrap_or_default();
+    let path = of("path", ", ").unwrap_or_default();
+    let detail = of("detail", ": ").filter(|detail| detail != ": ").unwrap_or_default();
+    format!("{word:<8} {kind} ({key}{listener}{path}){detail}")
+}
+
+/// Returns the line of the clients that a reload disconnected, by their causes.
+fn disconnected_line(clients: &Value) -> String {
+    let count = |name: &str| clients[name].as_u64().unwrap_or_default();
+    let by: Vec<String> = ["passwords", "tls", "bans"]
+        .into_iter()
+        .filter(|name| count(name) > 0)
+        .map(|name| format!("{} by {name}", count(name)))
+        .collect();
+    let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
+    let so_far = match clients["complete"].as_bool() {
+        Some(false) => " so far; the others are still being looked at (the log: config.clients_checked)",
+        _ => "",
+    };
+    format!("clients  {} disconnected{by}{so_far}", count("total"))
 }
 
 /// Shows the level of the log, or sets it.

@@ -88,8 +88,8 @@ impl ReloadReport {
         });
         let listeners =
             reloaded.listeners.iter().map(|change| format!("{change} ({})", change.effect.title()));
-        let notes = listeners.chain(shadowed).chain(reloaded.files.iter().cloned()).collect();
-        let title = match (mode, reloaded.changes.is_empty() && reloaded.files.is_empty()) {
+        let notes = listeners.chain(shadowed).chain(reloaded.of_files()).collect();
+        let title = match (mode, reloaded.is_as_before()) {
             (ReloadMode::Check, true) => "Everything is right. A reload would change nothing.",
             (ReloadMode::Check, false) => "Everything is right. A reload would make these changes.",
             (ReloadMode::Apply, true) => "Everything was read again. Nothing changed.",

@@ -8,12 +8,15 @@ use crate::admin::problem::{problem_body, respond};
 use crate::admin::problem_kind::ProblemKind;
 use crate::admin::request::{Asker, note_of};
 use crate::admin::state::State;
+use crate::broker::file_news::FileNews;
 use crate::broker::reload::{ReloadMode, Reloaded};
+use crate::broker::revocations::RevokedBy;
 use crate::config::{KeyChange, KeyInForce, ListenerChange, Shadowed};
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// The parameters of a reload.
 #[derive(Debug, Default, Deserialize)]
@@ -88,12 +91,29 @@ fn described(reloaded: &Reloaded) -> Value {
         })
     };
     let shadow = |shadowed: &Shadowed| json!({ "key": shadowed.key, "by": shadowed.by });
+    let file = |file: &FileNews| {
+        json!({
+            "kind": file.kind.name(),
+            "key": file.key,
+            "listener": file.listener,
+            "path": file.path.as_deref().map(Path::to_string_lossy),
+            "changed": file.is_changed,
+            "detail": file.detail,
+        })
+    };
     json!({
         "dry_run": reloaded.mode == ReloadMode::Check,
         "changes": reloaded.changes.iter().map(change).collect::<Vec<_>>(),
         "listeners": reloaded.listeners.iter().map(listener).collect::<Vec<_>>(),
         "shadowed": reloaded.shadowed.iter().map(shadow).collect::<Vec<_>>(),
-        "files": reloaded.files,
+        "files": reloaded.files.iter().map(file).collect::<Vec<_>>(),
+        "disconnected": {
+            "total": reloaded.disconnected.total(),
+            "passwords": reloaded.disconnected.clients(RevokedBy::Passwords),
+            "tls": reloaded.disconnected.clients(RevokedBy::Tls),
+            "bans": reloaded.disconnected.clients(RevokedBy::Bans),
+            "complete": !reloaded.disconnected.is_under_way,
+        },
     })
 }
 

@@ -37,6 +37,7 @@ use crate::broker::connection::{ConnectionHandle, ConnectionNotice, Incoming, Pe
 use crate::broker::events::EventListeners;
 use crate::broker::message::{ConnectPeers, PasswordsChanged, SettingsChanged};
 use crate::broker::question::TraceFeed;
+use crate::broker::revocations::RevokedBy;
 use crate::broker::statistics::BrokerStatistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
@@ -184,7 +185,10 @@ impl ShardDriver {
     /// bounded number of sessions, and returns the slot of the next one, or `None` at the end.
     pub fn passwords_changed(&self, change: &PasswordsChanged) -> Option<u32> {
         let is_revoked = |user: &Identity, listener| change.revokes(user, listener);
-        self.in_new_turn(|shard, now| shard.access_control().revoke(now, change.from, &is_revoked))
+        let portion =
+            self.in_new_turn(|shard, now| shard.access_control().revoke(now, change.from, &is_revoked));
+        change.tally.add(RevokedBy::Passwords, portion.disconnected);
+        portion.next
     }
 
     /// Registers the deadlines that were held back until every shard was connected to its peers.

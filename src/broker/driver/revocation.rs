@@ -6,6 +6,7 @@ use super::ShardDriver;
 use crate::access::bans::{Ban, BanList};
 use crate::broker::connection::{ConnectionHandle, PeerAddress, Transport};
 use crate::broker::message::{BansChanged, TlsChanged};
+use crate::broker::revocations::RevokedBy;
 use crate::clock;
 use crate::mqtt::packet::ReasonCode;
 use crate::net::tls::verify::ChainError;
@@ -24,7 +25,7 @@ impl ShardDriver {
     /// Puts new bans in force, and disconnects the clients that are banned now. Checks up to
     /// [`CONNECTIONS_AT_ONCE`] slots. Returns the first slot that is left, or `None` if none is.
     pub fn bans_changed(&self, change: &BansChanged) -> Option<usize> {
-        let BansChanged { bans, from } = change;
+        let BansChanged { bans, from, tally } = change;
         let end = from + CONNECTIONS_AT_ONCE;
         let (origins, is_left) = {
             let handles = self.handles.borrow();
@@ -39,7 +40,9 @@ impl ShardDriver {
             }
             let is_newest = shard.access_control().bans().is_some_and(|newest| Arc::ptr_eq(newest, bans));
             for (id, origin) in origins.into_iter().filter(|_| is_newest) {
-                shard.access_control().disconnect_if_banned(now, id, origin);
+                if shard.access_control().disconnect_if_banned(now, id, origin) {
+                    tally.add(RevokedBy::Bans, 1);
+                }
             }
             is_newest
         });
@@ -50,7 +53,7 @@ impl ShardDriver {
     /// Checks the certificates of clients again, for up to [`CHECK_NANOS`]. Disconnects those that
     /// are not valid any more. Returns the first slot that is left, or `None` if none is.
     pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
-        let TlsChanged { listener, server, listeners, from } = change;
+        let TlsChanged { listener, server, listeners, from, tally } = change;
         if *from == 0 {
             let mut changed = self.changed_tls.borrow_mut();
             changed.retain(|(other, _)| other != listener && listeners.contains(other));
@@ -79,7 +82,9 @@ impl ShardDriver {
         self.in_new_turn(|shard, now| {
             for (id, error) in refused {
                 let cause = DisconnectCause::Revoked(Revocation::Certificate(error.to_string().into()));
-                shard.disconnect(now, id, Some(ReasonCode::NOT_AUTHORIZED), cause);
+                if shard.disconnect(now, id, Some(ReasonCode::NOT_AUTHORIZED), cause) {
+                    tally.add(RevokedBy::Tls, 1);
+                }
             }
         });
         is_left.then_some(next)

@@ -183,11 +183,18 @@ fn change(listener: &TlsListener, old: &TlsServer, new: &TlsServer) -> Option<Tl
     }
     let authorities = before.authorities != now.authorities;
     if authorities {
-        what.push("the authorities of client certificates changed (tls.client_ca)".to_owned());
+        let file = new.settings().client_ca.as_ref().map(|file| format!(": {}", file.display()));
+        let file = file.unwrap_or_default();
+        what.push(format!("the authorities of client certificates changed (tls.client_ca){file}"));
     }
     let lists = before.lists != now.lists;
     if lists {
-        what.push(format!("the revocation lists changed (tls.crl): {}", new.lists().len()));
+        let read = new.settings().crl.iter().zip(&now.lists);
+        let changed = read.filter(|(_, digest)| !before.lists.contains(digest));
+        let changed: Vec<String> = changed.map(|(file, _)| file.display().to_string()).collect();
+        let files =
+            if changed.is_empty() { "fewer files, or another order".to_owned() } else { changed.join(", ") };
+        what.push(format!("the revocation lists changed (tls.crl): {files}"));
     }
     let settings = old.settings() != new.settings();
     if settings {
