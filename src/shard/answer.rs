@@ -4,6 +4,7 @@ use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::routing::retained::Cursor;
 use crate::session::subscriptions::AnswerKind;
+use crate::shard::retained_order::{Place, Reading, RetainedOrder};
 use crate::shard::slots::{ConnectionId, SessionId};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -45,6 +46,8 @@ pub(crate) struct RetainedRequest {
     pub filter: Box<str>,
     pub qos: QoS,
     pub subscription_id: u32,
+    /// The place at which the subscription was entered.
+    pub entered: Place,
 }
 
 /// The requests of one SUBSCRIBE for retained messages. A filter has one request, even if the
@@ -52,6 +55,8 @@ pub(crate) struct RetainedRequest {
 #[derive(Debug, Default)]
 pub(crate) struct RetainedRequests {
     pub requests: Vec<RetainedRequest>,
+    /// `None` without a request.
+    pub reading: Option<Reading>,
     /// Positions in `requests`, by the hash of the filter. Empty if there are few requests.
     index: HashTable<u32>,
     hasher: RandomState,
@@ -60,12 +65,14 @@ pub(crate) struct RetainedRequests {
 impl RetainedRequests {
     /// Adds a request for a filter. If the filter has a request already, the request gets these
     /// options, because the last subscription of a packet counts.
-    pub(crate) fn add(&mut self, filter: &str, qos: QoS, subscription_id: u32) {
+    pub(crate) fn add(&mut self, filter: &str, qos: QoS, subscription_id: u32, order: &mut RetainedOrder) {
         if self.update(filter, qos, subscription_id) {
             return;
         }
-        self.requests.push(RetainedRequest { filter: filter.into(), qos, subscription_id });
-        let RetainedRequests { requests, index, hasher } = self;
+        self.reading.get_or_insert_with(|| order.begin_reading());
+        let entered = order.last();
+        self.requests.push(RetainedRequest { filter: filter.into(), qos, subscription_id, entered });
+        let RetainedRequests { requests, index, hasher, .. } = self;
         let hash = |at: &u32| requests.get(*at as usize).map_or(0, |w| hasher.hash_one(&*w.filter));
         if requests.len() > FEW_REQUESTS {
             // The first time, all earlier requests are added to the index too.
@@ -85,7 +92,7 @@ impl RetainedRequests {
     }
 
     fn find(&mut self, filter: &str) -> Option<&mut RetainedRequest> {
-        let RetainedRequests { requests, index, hasher } = self;
+        let RetainedRequests { requests, index, hasher, .. } = self;
         if index.is_empty() {
             return requests.iter_mut().find(|w| *w.filter == *filter);
         }
@@ -111,6 +118,7 @@ pub(crate) struct RetainedDelivery {
     pub next: usize,
     /// The progress of the search for that request.
     pub cursor: Cursor,
+    pub reading: Reading,
     /// True if SUBACK is held until the last portion is recorded.
     pub held: bool,
     pub _charge: Charge,
@@ -119,18 +127,20 @@ pub(crate) struct RetainedDelivery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routing::subscription_tree::ShardId;
 
     #[test]
     fn a_filter_that_is_named_again_is_asked_for_once_with_its_last_options() {
         for different in [1, FEW_REQUESTS, 1_000] {
             let mut requests = RetainedRequests::default();
+            let mut order = RetainedOrder::new(ShardId(0));
             for round in 0..3 {
                 for n in 0..different {
                     let filter = format!("f/{n}");
                     if round == 2 {
                         assert!(requests.update(&filter, QoS::AtMostOnce, round));
                     } else {
-                        requests.add(&filter, QoS::AtMostOnce, round);
+                        requests.add(&filter, QoS::AtMostOnce, round, &mut order);
                     }
                 }
             }

@@ -41,6 +41,7 @@ use crate::shard::observe::recent_drops::RecentDrops;
 use crate::shard::observe::tracer::{StepRecorder, Tracer};
 use crate::shard::publication::Publication;
 use crate::shard::randomness::Randomness;
+use crate::shard::retained_order::RetainedOrder;
 use crate::shard::scratch::Scratch;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::sessions::Sessions;
@@ -79,6 +80,7 @@ pub(crate) struct Core {
     pub effects: Effects,
     pub scratch: Scratch,
     pub randomness: Randomness,
+    pub retained_order: RetainedOrder,
 }
 
 /// The result of retaining a message.
@@ -122,6 +124,7 @@ impl Core {
             effects: Effects::default(),
             scratch: Scratch::default(),
             randomness,
+            retained_order: RetainedOrder::new(here),
             settings,
             shared,
         }
@@ -251,7 +254,9 @@ impl Core {
                     Some(want.cause())
                 }
                 None => {
-                    let set = retained.set(RetainedMessage { message, source, owner }, now);
+                    let mark = self.retained_order.set();
+                    let set = retained.set_by(mark, RetainedMessage { message, source, owner }, now);
+                    publication.set_mark = mark;
                     set.err().map(|_| DropReason::RetainedFull)
                 }
             }

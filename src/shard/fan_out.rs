@@ -62,6 +62,7 @@ impl Fan {
         publication.gate = self.gate;
         publication.atomic = self.atomic;
         publication.transaction = self.transaction;
+        publication.set_mark = self.set_mark;
         publication.body = self.body.take();
         let participates = matches!(self.origin, PublicationOrigin::PeerBatch) && self.atomic;
         if let (true, Some(write_buffer)) = (participates, life.core.durability.write_buffer()) {
@@ -196,6 +197,8 @@ impl OwnPublication {
         let of = self.of.filter(|id| life.core.sessions.get(*id).is_some());
         let mut publication = Publication::of(&self.message, of.map(|id| publisher(here, id)));
         publication.atomic = self.atomic;
+        publication.set_mark = self.set_mark;
+        life.core.retained_order.note_routed(self.set_mark);
         if self.atomic {
             life.core.durability.begin();
         }

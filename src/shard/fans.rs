@@ -10,6 +10,7 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::persistence::rows::Body;
+use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardSet, Walk};
 use crate::session::inbound::AckToken;
 use crate::shard::exchange::outbound::{Gate, PeerBatch, Publisher};
@@ -29,6 +30,8 @@ pub(crate) struct Fan {
     /// ([`Publication::atomic`](super::publication::Publication)).
     pub atomic: bool,
     pub transaction: Option<TransactionNumber>,
+    /// The mark of the message if it was retained with this publication.
+    pub set_mark: SetMark,
     /// The position in the subscription tree; `None` once all receivers are known.
     pub walk: Option<Walk>,
     pub matches: Box<Matches>,
@@ -69,6 +72,8 @@ pub(crate) struct OwnPublication {
     pub of: Option<SessionId>,
     /// True if one commit covers all deliveries.
     pub atomic: bool,
+    /// The mark of the message if it is retained already.
+    pub set_mark: SetMark,
     pub _charge: Charge,
 }
 
@@ -207,6 +212,14 @@ impl Fans {
         self.own.len()
     }
 
+    /// Returns the marks of the retained messages among the broker's publications that wait, in
+    /// ascending order.
+    pub(crate) fn own_set_marks(&self) -> Vec<SetMark> {
+        let mut marks: Vec<_> = self.own.iter().map(|own| own.set_mark).filter(|m| m.is_some()).collect();
+        marks.sort_unstable();
+        marks
+    }
+
     /// Adds a publication of the broker behind the others.
     pub(crate) fn push_own(&mut self, own: OwnPublication) {
         self.own_atomic += usize::from(own.atomic);
@@ -269,6 +282,7 @@ mod tests {
     use super::*;
     use crate::mqtt::charge::Charge;
     use crate::mqtt::message::Parts;
+    use crate::routing::subscription_tree::ShardId;
     use crate::time::Instant;
 
     fn message() -> Message {
@@ -284,7 +298,7 @@ mod tests {
     }
 
     fn own(of: Option<SessionId>, atomic: bool) -> OwnPublication {
-        OwnPublication { message: message(), of, atomic, _charge: Charge::NONE }
+        OwnPublication { message: message(), of, atomic, set_mark: SetMark::NONE, _charge: Charge::NONE }
     }
 
     #[test]
@@ -298,6 +312,19 @@ mod tests {
         assert!(fans.holds_publishes());
         assert!(fans.pop_own().is_some_and(|own| own.of.is_some()));
         assert!(!fans.any() && !fans.holds_publishes() && !fans.holds_seals());
+    }
+
+    #[test]
+    fn retained_messages_that_wait_to_be_routed_are_known_by_their_marks() {
+        let mut fans = Fans::default();
+        assert_eq!(fans.own_set_marks(), []);
+        let marks = [9, 4].map(|number| SetMark::new(ShardId(0), number));
+        for set_mark in [marks[0], SetMark::NONE, marks[1]] {
+            fans.push_own(OwnPublication { set_mark, ..own(None, false) });
+        }
+        assert_eq!(fans.own_set_marks(), [marks[1], marks[0]]);
+        fans.pop_own();
+        assert_eq!(fans.own_set_marks(), [marks[1]]);
     }
 
     #[test]

@@ -389,6 +389,7 @@ fn release_for_flush(now: Instant, life: &mut Lifecycle<'_>) {
     }
     life.publish_dead_letters(now);
     life.release_finished(now);
+    life.core.retained_order.trim();
     life.core.effects.unflushed = 0;
 }
 

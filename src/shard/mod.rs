@@ -34,6 +34,7 @@
 //! | `router` | who is subscribed to what; shared groups |
 //! | `fans`, `own_publications` | publications that take several turns, and those behind them |
 //! | `work` | jobs that continue in a later turn |
+//! | `retained_order` | which retained messages a new subscription gets live |
 //! | `drops` | messages that a receiver will not get, reported by client |
 //! | `after_deliveries` | receivers that deliveries found full |
 //! | [`turn`] | the budget of one turn |
@@ -110,6 +111,7 @@ mod rates;
 mod read_ahead;
 pub mod receive;
 mod reconfigure;
+mod retained_order;
 mod route;
 mod router;
 mod routes;

@@ -70,7 +70,8 @@ impl Fans {
         }
         let message = publication.message(&mut routing.core.scratch.bytes).clone();
         let _charge = Charge::new(size_of::<OwnPublication>());
-        self.push_own(OwnPublication { message, of, atomic: publication.atomic, _charge });
+        let (atomic, set_mark) = (publication.atomic, publication.set_mark);
+        self.push_own(OwnPublication { message, of, atomic, set_mark, _charge });
     }
 
     /// Routes a publication of the broker at once. A publication that takes more than this turn
@@ -138,6 +139,7 @@ impl Fans {
             body: publication.body.take(),
             atomic: publication.atomic,
             transaction: publication.transaction,
+            set_mark: publication.set_mark,
             walk: (matched == MatchExtent::InPart).then(Walk::default),
             matches,
             at,

@@ -8,6 +8,7 @@ use crate::mqtt::packet::QoS;
 use crate::mqtt::publisher_name::PublisherName;
 use crate::persistence::records::TransactionNumber;
 use crate::persistence::rows::Body;
+use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet, Subscriber};
 use crate::session::objectives::{ObjectiveSet, Objectives};
 use crate::session::wire::FrameKind;
@@ -53,6 +54,8 @@ pub(crate) struct Publication<'a> {
     /// The transaction that the publication began in this shard, or in which this shard
     /// participates.
     pub transaction: Option<TransactionNumber>,
+    /// The mark of the message if it was retained with this publication.
+    pub set_mark: SetMark,
     /// The objectives that name the topic, once a delivery asked for them.
     objectives: Option<ObjectiveSet>,
     /// The state of each of the shard's frames.
@@ -89,6 +92,7 @@ impl<'a> Publication<'a> {
             is_orphaned: false,
             readers: Readers::default(),
             transaction: None,
+            set_mark: SetMark::NONE,
             objectives: None,
             framed: [Framed::Unsent; FrameKind::COUNT],
         }

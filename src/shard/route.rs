@@ -153,8 +153,12 @@ impl Routing<'_> {
             let transaction = self.core.durability.next_participant(publication);
             let Some(peer) = self.core.exchange.peer(shard) else { continue };
             routed.gates += u32::from(gate.is_some());
-            let item =
-                Item::Publish { message: message.clone(), publisher: publication.publisher, transaction };
+            let item = Item::Publish {
+                message: message.clone(),
+                publisher: publication.publisher,
+                transaction,
+                set_mark: publication.set_mark,
+            };
             peer.publish(item, message.size(), gate);
             if peer.is_full() {
                 routed.full.insert(shard);

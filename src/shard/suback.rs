@@ -1,9 +1,10 @@
 //! Sends SUBACK and UNSUBACK, and the retained messages behind a SUBACK.
 //!
 //! The retained messages for a SUBSCRIBE are searched and queued in portions. If one turn is not
-//! enough, later turns continue, and the connection is paused meanwhile. If a retained message
-//! changes during the search, the search may miss the change. But then the change arrives live,
-//! because the subscription is already in force. To a stored session SUBACK promises the retained
+//! enough, later turns continue, and the connection is paused meanwhile. A message that is retained
+//! after the subscription was entered arrives live, so the search leaves it out
+//! ([`crate::shard::retained_order`]). The session's limits count for it as for any other message:
+//! if it finds no room, its drop is counted, and it is not read either. To a stored session SUBACK promises the retained
 //! messages, so SUBACK waits in the outbox until the last portion is committed.
 
 use crate::mqtt::charge::Charge;
@@ -28,6 +29,9 @@ use std::sync::Arc;
 
 /// Maximum number of retained messages that are searched under one lock.
 const AT_ONCE: usize = 1_000;
+
+/// Publications of the broker that one step looks at, for their marks.
+const OWN_LOOKED_AT: usize = 64;
 
 /// Bytes of retained messages that are written to the outbox for one step.
 const SENT_BYTES: usize = 64;
@@ -57,17 +61,16 @@ impl Answer {
         let is_written = connection.wire.put(&kind.packet(packet_id, reasons)).is_ok();
         counters.packets_sent.add(kind.packet_type(), u64::from(is_written));
         life.core.touch(id);
-        if retained.requests.is_empty() {
-            return None;
-        }
         let _charge = Charge::new(retained.memory());
-        let RetainedRequests { requests, .. } = retained;
+        let RetainedRequests { requests, reading, .. } = retained;
+        let reading = reading.filter(|_| !requests.is_empty())?;
         let retaining = RetainedDelivery {
             connection: id,
             session,
             requests,
             next: 0,
             cursor: Cursor::default(),
+            reading,
             held,
             _charge,
         };
@@ -85,7 +88,7 @@ impl RetainedDelivery {
             this.next < this.requests.len() && life.core.sessions.get(this.session).is_some()
         };
         while is_left(&self, life) {
-            self.queue_retained(now, life.core);
+            self.queue_retained(now, life);
             if life.core.turn.is_over() {
                 break;
             }
@@ -113,7 +116,8 @@ impl RetainedDelivery {
     /// for them: each is only a reference, and there are no more of them than retained messages.
     /// The window and the outbox pace them.
     // 3.1.1 [MQTT-3.3.1-8]
-    fn queue_retained(&mut self, now: Instant, core: &mut Core) {
+    fn queue_retained(&mut self, now: Instant, life: &mut Lifecycle<'_>) {
+        let Lifecycle { core, fans, .. } = life;
         let Some(request) = self.requests.get(self.next) else { return };
         let mut found = Vec::new();
         // A matching message costs up to four steps: one to find it, and three to store it. The rules
@@ -121,11 +125,21 @@ impl RetainedDelivery {
         let steps = 4 + core.access.most_steps("").saturating_mul(2);
         let most = AT_ONCE.min((core.turn.left() / steps).max(1) as usize);
         let mut left = most;
+        core.turn.charge((fans.own() / OWN_LOOKED_AT) as u32);
+        let waiting = fans.own_set_marks();
+        let order = &core.retained_order;
+        let comes_live = |mark| {
+            order.comes_live(mark, request.entered, &self.reading) || waiting.binary_search(&mark).is_ok()
+        };
         // All shards share the lock. Portions keep the time short for which other shards wait for
         // it.
         let retained = core.shared.retained();
         let (filter, cursor) = (&request.filter, &mut self.cursor);
-        let progress = retained.matching_from(cursor, filter, now, &mut left, &mut found);
+        let progress = retained.search_from(cursor, filter, now, &mut left, |message, mark| {
+            if !comes_live(mark) {
+                found.push(message.clone());
+            }
+        });
         let sources = core.access.checks_retain_source().then(|| retained.sources(&found));
         drop(retained);
         drop_without_source(&mut found, sources.unwrap_or_default(), core);

@@ -196,7 +196,7 @@ impl FilterChange {
         life.routing().enter_index(session, filter.filter, options, subscription_id);
         let (retained, qos) = (&mut answer.retained, requested.options.qos);
         if sends_retained {
-            retained.add(filter.filter, qos, subscription_id);
+            retained.add(filter.filter, qos, subscription_id, &mut life.core.retained_order);
         } else {
             // The packet may have named this filter before. The last options count.
             retained.update(filter.filter, qos, subscription_id);

@@ -63,6 +63,7 @@ mod peers;
 mod questions;
 mod rates;
 mod restart;
+mod retained;
 mod script;
 mod shares;
 mod slow_links;

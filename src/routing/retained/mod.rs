@@ -19,6 +19,7 @@
 //! [`Retained::remove`].
 
 mod filter_walk;
+mod set_mark;
 
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use crate::routing::split_table::SplitTable;
 use crate::time::Instant;
 use filter_walk::{FilterWalk, Step};
 use foldhash::fast::RandomState;
+pub use set_mark::SetMark;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -48,7 +50,7 @@ const EVICTED_FOR_ROOM: usize = 32;
 
 /// Bytes of a retained message beside the message and its topic in the ordered set: its places in
 /// the table and in both sets, which are half full at worst, and the allocator's rounding.
-const TOPIC: usize = 96;
+const TOPIC: usize = 112;
 
 /// Bytes of a topic that a search looks at, for one more step of its budget.
 const TOPIC_STEP: usize = 128;
@@ -81,7 +83,7 @@ pub struct RetainedFull;
 #[derive(Debug)]
 pub struct Retained {
     limits: RetainedLimits,
-    messages: SplitTable<OwnedMessage>,
+    messages: SplitTable<Held>,
     hasher: RandomState,
     /// The topics, as [`ordered`] writes them.
     topics: BTreeSet<Box<[u8]>>,
@@ -150,12 +152,27 @@ impl Retained {
         self.changes.as_mut().map(mem::take).unwrap_or_default()
     }
 
-    /// Retains a message for its topic, and returns the message that it replaces.
+    /// Retains a message that no shard has set, such as a message from the store. Does what
+    /// [`set_by`](Self::set_by) does.
     ///
     /// # Errors
     /// [`RetainedFull`] if a limit is reached. Then neither message is retained.
     pub fn set(
         &mut self,
+        retained: impl Into<RetainedMessage>,
+        now: Instant,
+    ) -> Result<Option<Message>, RetainedFull> {
+        self.set_by(SetMark::NONE, retained, now)
+    }
+
+    /// Retains a message for its topic, and returns the message that it replaces. `mark` says which
+    /// shard sets it.
+    ///
+    /// # Errors
+    /// [`RetainedFull`] if a limit is reached. Then neither message is retained.
+    pub fn set_by(
+        &mut self,
+        mark: SetMark,
         retained: impl Into<RetainedMessage>,
         now: Instant,
     ) -> Result<Option<Message>, RetainedFull> {
@@ -180,20 +197,20 @@ impl Retained {
         self.set_source(&message, source);
         self.bytes += message.size();
         let owner = owner.map(|owner| self.shares.add(owner, message.size()));
-        let replaced = self.put(OwnedMessage { message, owner });
+        let replaced = self.put(Held { owned: OwnedMessage { message, owner }, mark });
         if let Some(old) = &replaced {
-            self.forget(old);
+            self.forget(&old.owned);
         }
         // After the removal of the old deadline, which may be equal.
         self.deadlines.extend(deadline);
-        Ok(replaced.map(|old| old.message))
+        Ok(replaced.map(|old| old.owned.message))
     }
 
     /// Removes the message of exactly this topic and returns it.
     pub fn remove(&mut self, topic: &str) -> Option<Message> {
         let hasher = &self.hasher;
-        let hash = |m: &OwnedMessage| hasher.hash_one(m.message.topic());
-        let is_it = |m: &OwnedMessage| m.message.topic() == topic;
+        let hash = |m: &Held| hasher.hash_one(m.topic());
+        let is_it = |m: &Held| m.topic() == topic;
         let Some(removed) = self.messages.remove(hasher.hash_one(topic), is_it, hash) else {
             if self.left_out {
                 self.record_removed(topic);
@@ -203,15 +220,15 @@ impl Retained {
         self.topics.remove(&*ordered(topic));
         self.charge.sub(topic.len() + TOPIC);
         self.remove_source(topic);
-        self.forget(&removed);
+        self.forget(&removed.owned);
         self.record_removed(topic);
-        Some(removed.message)
+        Some(removed.owned.message)
     }
 
     /// Returns the [`Message::size`] of the message of exactly this topic, expired or not. Returns
     /// 0 if there is none.
     pub fn size_of(&self, topic: &str) -> usize {
-        self.held(topic).map_or(0, Message::size)
+        self.entry(topic).map_or(0, |held| held.owned.message.size())
     }
 
     fn record_removed(&mut self, topic: &str) {
@@ -222,7 +239,11 @@ impl Retained {
 
     /// Returns the message of exactly this topic, unless it has expired.
     pub fn find(&self, topic: &str, now: Instant) -> Option<&Message> {
-        self.held(topic).filter(|m| !is_expired(m, now))
+        self.find_held(topic, now).map(|held| &held.owned.message)
+    }
+
+    fn find_held(&self, topic: &str, now: Instant) -> Option<&Held> {
+        self.entry(topic).filter(|held| !is_expired(&held.owned.message, now))
     }
 
     /// Appends every message whose topic matches a filter, in the order of the topic tree. The
@@ -245,8 +266,25 @@ impl Retained {
         budget: &mut usize,
         out: &mut Vec<Message>,
     ) -> SearchProgress {
+        self.search_from(cursor, filter, now, budget, |message, _| out.push(message.clone()))
+    }
+
+    /// Does the same, and passes each message with its mark to `found`. The lock is held meanwhile.
+    pub fn search_from(
+        &self,
+        cursor: &mut Cursor,
+        filter: &str,
+        now: Instant,
+        budget: &mut usize,
+        mut found: impl FnMut(&Message, SetMark),
+    ) -> SearchProgress {
+        let mut pass = |held: Option<&Held>| {
+            if let Some(held) = held {
+                found(&held.owned.message, held.mark);
+            }
+        };
         if !topic::has_wildcard(filter) {
-            out.extend(self.find(filter, now).cloned());
+            pass(self.find_held(filter, now));
             return SearchProgress::Done;
         }
         let walk = FilterWalk::new(filter);
@@ -265,7 +303,7 @@ impl Retained {
                 }
                 *budget = budget.saturating_sub(1 + topic.len() / TOPIC_STEP);
                 match walk.step(topic, at) {
-                    Step::Matches => out.extend(self.find_ordered(topic, now, &mut scratch).cloned()),
+                    Step::Matches => pass(self.find_ordered(topic, now, &mut scratch)),
                     Step::Seek => {
                         seek = true;
                         break;
@@ -342,7 +380,7 @@ impl Retained {
         }
         // Near a limit a replacement may fit where a new message does not. Elsewhere the look-up is
         // saved.
-        let Some(old) = self.entry(message.topic()) else { return false };
+        let Some(Held { owned: old, .. }) = self.entry(message.topic()) else { return false };
         let size = old.message.size();
         let more = match old.owner.as_deref() == owner {
             true => Amount { messages: 0, bytes: message.size().saturating_sub(size) },
@@ -353,16 +391,16 @@ impl Retained {
 
     /// Puts a message into the table and its topic into the set. Returns the message that it
     /// replaces.
-    fn put(&mut self, owned: OwnedMessage) -> Option<OwnedMessage> {
+    fn put(&mut self, held: Held) -> Option<Held> {
         let hasher = &self.hasher;
-        let hash = |m: &OwnedMessage| hasher.hash_one(m.message.topic());
-        let (at, topic) = (hash(&owned), owned.message.topic());
-        if let Some(old) = self.messages.find_mut(at, |m| m.message.topic() == topic) {
-            return Some(mem::replace(old, owned));
+        let hash = |m: &Held| hasher.hash_one(m.topic());
+        let (at, topic) = (hash(&held), held.topic());
+        if let Some(old) = self.messages.find_mut(at, |m| m.topic() == topic) {
+            return Some(mem::replace(old, held));
         }
         self.topics.insert(ordered(topic));
         self.charge.add(topic.len() + TOPIC);
-        self.messages.insert_unique(at, owned, hash);
+        self.messages.insert_unique(at, held, hash);
         None
     }
 
@@ -409,20 +447,16 @@ impl Retained {
         }
     }
 
-    /// Returns the message of exactly this topic, expired or not.
-    fn held(&self, topic: &str) -> Option<&Message> {
-        self.entry(topic).map(|owned| &owned.message)
+    /// Returns the entry of exactly this topic, expired or not.
+    fn entry(&self, topic: &str) -> Option<&Held> {
+        self.messages.find(self.hasher.hash_one(topic), |m| m.topic() == topic)
     }
 
-    fn entry(&self, topic: &str) -> Option<&OwnedMessage> {
-        self.messages.find(self.hasher.hash_one(topic), |m| m.message.topic() == topic)
-    }
-
-    /// Returns the message of a key of the ordered set, unless it has expired.
-    fn find_ordered(&self, key: &[u8], now: Instant, scratch: &mut Vec<u8>) -> Option<&Message> {
+    /// Returns the entry of a key of the ordered set, unless its message has expired.
+    fn find_ordered(&self, key: &[u8], now: Instant, scratch: &mut Vec<u8>) -> Option<&Held> {
         scratch.clear();
         scratch.extend(key.iter().map(|b| if *b == 0 { b'/' } else { *b }));
-        self.find(std::str::from_utf8(scratch).ok()?, now)
+        self.find_held(std::str::from_utf8(scratch).ok()?, now)
     }
 }
 
@@ -477,6 +511,19 @@ fn ordered(topic: &str) -> Box<[u8]> {
 
 fn is_expired(message: &Message, now: Instant) -> bool {
     message.header().expires <= now
+}
+
+/// A message that is retained, and which shard set it.
+#[derive(Debug)]
+struct Held {
+    owned: OwnedMessage,
+    mark: SetMark,
+}
+
+impl Held {
+    fn topic(&self) -> &str {
+        self.owned.message.topic()
+    }
 }
 
 /// The source of a retained message. The message has the topic, which is the key.

@@ -5,7 +5,9 @@
 //! are in force in every shard, and the work that waits for the barrier is done. A barrier costs
 //! two items for each peer.
 
+use crate::routing::subscription_tree::ShardId;
 use crate::shard::answer::Answer;
+use crate::shard::retained_order::Place;
 use crate::shard::slots::{ConnectionId, SessionId};
 use hashbrown::HashMap;
 
@@ -42,10 +44,15 @@ impl Barriers {
         self.last
     }
 
-    /// Notes that one more peer has passed a barrier. Returns the work that waits for the barrier
-    /// if that was the last peer.
-    pub(crate) fn pass(&mut self, token: u64) -> Option<AfterBarrier> {
+    /// Notes that one more peer has passed a barrier, and at which place of its own order. Returns
+    /// the work that waits for the barrier if that was the last peer.
+    pub(crate) fn pass(&mut self, token: u64, (peer, at): (ShardId, Place)) -> Option<AfterBarrier> {
         let barrier = self.raised.get_mut(&token)?;
+        if let AfterBarrier::Answer { answer, .. } = &mut barrier.then
+            && let Some(reading) = &mut answer.retained.reading
+        {
+            reading.passed_by(peer, at);
+        }
         barrier.remaining = barrier.remaining.saturating_sub(1);
         if barrier.remaining > 0 {
             return None;
@@ -68,10 +75,11 @@ mod tests {
         let mut barriers = Barriers::default();
         let first = barriers.raise(2, AfterBarrier::ReadOrphanedQueues);
         let second = barriers.raise(1, AfterBarrier::ReadOrphanedQueues);
-        assert!(barriers.pass(first).is_none());
-        assert!(barriers.pass(second).is_some() && barriers.pass(second).is_none());
+        let (one, two) = ((ShardId(1), 0), (ShardId(2), 0));
+        assert!(barriers.pass(first, one).is_none());
+        assert!(barriers.pass(second, one).is_some() && barriers.pass(second, two).is_none());
         assert_eq!(barriers.len(), 1);
-        assert!(barriers.pass(first).is_some());
+        assert!(barriers.pass(first, two).is_some());
         assert_eq!(barriers.len(), 0);
     }
 }

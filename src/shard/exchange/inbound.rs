@@ -11,6 +11,7 @@ use crate::shard::exchange::underway::Underway;
 use crate::shard::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::publication::Publication;
+use crate::shard::retained_order::Place;
 use crate::shard::share::SharedDelivery;
 use crate::time::Instant;
 
@@ -21,7 +22,8 @@ impl Underway {
     pub(crate) fn take_up(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) {
         while let Some(item) = self.items.next() {
             match item {
-                Item::Publish { message, publisher, transaction } => {
+                Item::Publish { message, publisher, transaction, set_mark } => {
+                    life.core.retained_order.note_routed(set_mark);
                     let mut publication = Publication::of(&message, publisher);
                     publication.gate = Some(self.gate());
                     let mut matches = life.routes.router.take_matches();
@@ -159,11 +161,12 @@ fn take_item(now: Instant, from: ShardId, item: Item, life: &mut Lifecycle<'_>) 
             life.routes.router.set_presence(address, presence);
         }
         Item::PeerBarrier { token } => {
+            let at = life.core.retained_order.last();
             if let Some(peer) = life.core.exchange.peer(from) {
-                peer.send(Item::Passed { token });
+                peer.send(Item::Passed { token, at });
             }
         }
-        Item::Passed { token } => pass_barrier(now, token, life),
+        Item::Passed { token, at } => pass_barrier(now, (from, at), token, life),
         // `Underway` handles publications by itself.
         Item::Publish { .. } | Item::Share(_) => {}
     }
@@ -201,10 +204,10 @@ fn take_ticket(
     }
 }
 
-/// Notes that a peer passed a barrier. Does the work that waits for the barrier if that was the
+/// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for the barrier if that was the
 /// last peer.
-fn pass_barrier(now: Instant, token: u64, life: &mut Lifecycle<'_>) {
-    match life.core.exchange.pass_barrier(token) {
+fn pass_barrier(now: Instant, by: (ShardId, Place), token: u64, life: &mut Lifecycle<'_>) {
+    match life.core.exchange.pass_barrier(token, by) {
         Some(AfterBarrier::Answer { connection, session, answer }) => {
             let left = answer.send(now, connection, session, life);
             life.pause_for(now, connection, left);

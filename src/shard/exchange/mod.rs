@@ -23,6 +23,7 @@ pub(crate) mod underway;
 use crate::mqtt::charge::Recounted;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::{ShardId, ShardSet};
+use crate::shard::retained_order::Place;
 use crate::shard::slots::ConnectionId;
 use barrier::{AfterBarrier, Barriers};
 use outbound::{Item, Peer, PeerBatch};
@@ -139,10 +140,10 @@ impl Exchange {
         }
     }
 
-    /// Notes that one more peer has passed a barrier. Returns the work that waits for the barrier
-    /// if that was the last peer.
-    pub(crate) fn pass_barrier(&mut self, token: u64) -> Option<AfterBarrier> {
-        self.barriers.pass(token)
+    /// Notes that one more peer has passed a barrier, at a place of its own order. Returns the work
+    /// that waits for the barrier if that was the last peer.
+    pub(crate) fn pass_barrier(&mut self, token: u64, by: (ShardId, Place)) -> Option<AfterBarrier> {
+        self.barriers.pass(token, by)
     }
 
     /// Returns the number of barriers that some peer has not passed.
@@ -229,6 +230,7 @@ mod tests {
         let mut batches = Vec::new();
         exchange.seal(&mut batches);
         assert_eq!(batches.iter().map(|(to, _)| to.0).collect::<Vec<_>>(), [0, 2]);
-        assert!(exchange.pass_barrier(1).is_none() && exchange.pass_barrier(1).is_some());
+        let mut pass = |peer| exchange.pass_barrier(1, (ShardId(peer), 0));
+        assert!(pass(0).is_none() && pass(2).is_some());
     }
 }

@@ -5,6 +5,7 @@ use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::persistence::records::TransactionNumber;
+use crate::routing::retained::SetMark;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId, ShardSet};
 use crate::session::inbound::AckToken;
@@ -69,6 +70,8 @@ pub enum Item {
         /// The transaction of which the deliveries are a part. No packet of a transaction leaves
         /// before its commit.
         transaction: Option<TransactionNumber>,
+        /// The mark of the message if it was retained with this publication.
+        set_mark: SetMark,
     },
     /// A publication for one member of a shared group.
     Share(SharedMessage),
@@ -134,6 +137,9 @@ pub enum Item {
     Passed {
         /// The number of the barrier.
         token: u64,
+        /// The place at which the sender passed it, in its order of retained messages. Messages
+        /// that the sender sets later come to the subscriptions before the barrier.
+        at: u64,
     },
 }
 

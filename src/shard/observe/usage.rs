@@ -107,6 +107,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
         add("exchange with a peer", peer)?;
     }
     add("orphaned_queues", routes.orphaned_queues.recount())?;
+    add("order of retained messages", core.retained_order.recount())?;
     add("gates of the store", core.durability.recount())?;
     for (_, session_entry) in core.sessions.iter() {
         let session = &session_entry.session;
