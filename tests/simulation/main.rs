@@ -79,6 +79,11 @@ const LINES: usize = 200;
 /// four. Since work is spread over turns, seeds 131, 1404, 2340 and 21410 no longer come to what
 /// they found. Tests of `in_memory` play it directly, and `mutations` runs these too.
 const FOUND: &[(u64, &str)] = &[
+    (19, "a will that a peer retained behind a barrier came live and was read as well"),
+    (
+        34,
+        "a retained message that was on its way to the shard of a new subscription came live and was read as well",
+    ),
     (
         2,
         "a closing connection's passed keep alive fired over and over; a clean session was resumed by a take-over",

@@ -60,8 +60,9 @@ pub struct Subscription {
     pub leaving: Option<u64>,
     /// UNSUBACK came, or the SUBACK of what takes its place.
     pub left: Option<u64>,
-    /// Topics whose retained message it must be sent.
-    pub awaits: Vec<Topic>,
+    /// Topics whose retained message it must be sent, each with the messages of which one may have
+    /// come live instead: they may have been retained after the subscription was entered.
+    pub awaits: BTreeMap<Topic, Vec<usize>>,
 }
 
 impl Subscription {

@@ -33,7 +33,13 @@ impl Oracle {
         let must = |topic: &Topic| {
             s.covers(*topic) && self.may_always_read(client, *topic) && self.is_retained(*topic, s.asked, now)
         };
-        let awaits = Topic::all().filter(must).collect();
+        let instead = |topic: Topic| {
+            let may_follow =
+                |m: &Message| m.first_sent <= now && m.acknowledged.is_none_or(|at| at >= s.asked);
+            let numbers = self.retaining.get(&topic).into_iter().flatten().copied();
+            (topic, numbers.filter(|m| may_follow(&self.messages[*m])).collect())
+        };
+        let awaits = Topic::all().filter(must).map(instead).collect();
         self.sessions[session].subscriptions[at].awaits = awaits;
     }
 
@@ -115,7 +121,10 @@ impl Oracle {
                 };
                 // An operator may have skipped any of them.
                 let is_sure = log.is_sure() && log.skipped == 0;
-                let must = |s: &Subscription| is_sure && s.awaits.contains(&topic) && !short(s);
+                let must = |s: &Subscription| {
+                    let awaits = s.awaits.get(&topic).filter(|_| is_sure && !short(s));
+                    awaits.is_some_and(|instead| !instead.iter().any(|m| log.taken.contains_key(m)))
+                };
                 let must: Vec<bool> = log.subscriptions.iter().map(must).collect();
                 let some = |at_most_once| copies.iter().filter(move |c| c.at_most_once == at_most_once);
                 let fits = if paged {

@@ -74,7 +74,7 @@ impl World {
                 in_force_event: 0,
                 leaving: None,
                 left: None,
-                awaits: Vec::new(),
+                awaits: Default::default(),
             });
             wanted.push(SubscribeFilter { filter, options });
         }

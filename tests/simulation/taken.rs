@@ -114,6 +114,14 @@ impl Oracle {
         if exactly && marked > 0 && marked + taken > most(log, message) + asked {
             return Err(format!("session {session} took message {id} more often than asked: {message:?}"));
         }
+        if marked > 0
+            && taken > 0
+            && again == 0
+            && self.crashes.is_empty()
+            && is_by_one_subscribe(log, message)
+        {
+            return Err(format!("session {session} took message {id} live and retained: {message:?}"));
+        }
         // Copies with RETAIN may be the retained ones of a SUBSCRIBE, which come when they are
         // asked for; wills have no order among each other that their clients could know.
         let ordered = !message.is_will && message.delay.is_none() && again == 0;
@@ -285,6 +293,13 @@ impl SessionLog {
     pub fn had(&self, message: usize) -> bool {
         self.taken.contains_key(&message) || self.marked.contains_key(&message)
     }
+}
+
+/// Whether one SUBSCRIBE alone can have brought a message, which was sent once.
+fn is_by_one_subscribe(log: &SessionLog, message: &Message) -> bool {
+    let mut covering = log.subscriptions.iter().filter(|s| s.covers(message.topic));
+    let only = covering.next().filter(|s| !s.options.retain_as_published);
+    only.is_some() && covering.next().is_none() && message.sends <= 1
 }
 
 /// QoS, RETAIN and Subscription Identifiers of a copy that came live.
