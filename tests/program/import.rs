@@ -278,6 +278,42 @@ fn users_and_permissions_of_each_listener_are_translated() {
 }
 
 #[test]
+fn names_that_nothing_verifies_have_other_rules_and_a_note() {
+    // Per text: the options that are noted, and why.
+    let verified = "because another listener verifies names";
+    let open = "per_listener_settings true\nlistener 1883 ::1\nallow_anonymous true\n";
+    let closed = "listener 1884 ::1\npassword_file passwd\n";
+    let by_certificate = "listener 1884 ::1\ncafile ca.pem\ncertfile s.pem\nkeyfile s.key\nrequire_certificate true\n\
+                          use_identity_as_username true\n";
+    for (text, noted) in [
+        (format!("{open}acl_file a\n{closed}"), Some(("mosquitto.conf:2: listener: ", verified))),
+        (format!("{open}acl_file a\n{by_certificate}"), Some(("mosquitto.conf:2: listener: ", verified))),
+        // All may do all, or nothing is verified.
+        (format!("{open}{closed}acl_file a\n"), None),
+        (format!("{open}acl_file a\n"), None),
+        (format!("{open}acl_file a\nlistener 1884 ::1\nallow_anonymous true\n"), None),
+        // Nobody may claim a name.
+        (format!("per_listener_settings true\nlistener 1883 ::1\nacl_file a\n{closed}"), None),
+        // Without a listener the clients of this machine may.
+        ("acl_file a\n".to_owned(), Some(("", "unless auth.anonymous is \"always\""))),
+        ("acl_file a\nallow_anonymous true\n".to_owned(), None),
+        ("acl_file a\npassword_file b\n".to_owned(), None),
+    ] {
+        let outcome = import(&text, &[]);
+        assert_eq!(outcome.code, Some(0), "{text}{}", outcome.stderr);
+        let note = |(place, why): (&str, &str)| {
+            format!(
+                "homing: differs: {place}nothing verifies user names there: mosquitto gives them the rules of their names in acl_file, and Homing \
+                 gives them those of clients without a user name, {why}"
+            )
+        };
+        let found: Vec<&str> =
+            outcome.stderr.lines().filter(|line| line.contains("nothing verifies")).collect();
+        assert_eq!(found, noted.map(note).iter().map(String::as_str).collect::<Vec<_>>(), "{text}");
+    }
+}
+
+#[test]
 fn plugins_whose_work_homing_does_are_translated() {
     // mosquitto 2.1 has these in place of password_file, acl_file and persistence.
     let text = "plugin /usr/lib/mosquitto_password_file.so\nplugin_opt_password_file /etc/passwd file\n\

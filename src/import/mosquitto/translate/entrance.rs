@@ -79,6 +79,7 @@ impl Translator {
         for (listener, entrance) in listeners.iter().zip(&entrances) {
             self.note_names_of_proxy(listener, entrance);
         }
+        self.note_claimed_names(listeners, &entrances);
         let has_acl = entrances.iter().any(|entrance| entrance.acl_file.is_some());
         self.common_password_file(&mut entrances);
         if entrances.windows(2).any(|pair| pair[0] != pair[1]) {
@@ -106,6 +107,35 @@ impl Translator {
             let text = "with proxy_tls Homing takes the common name in the PROXY header as the user name; mosquitto does so \
                         only with use_identity_as_username";
             self.notes.push(Note::loss(listener.place.clone(), text));
+        }
+    }
+
+    /// Notes where mosquitto gives a user name that nothing verifies the rules of that name in the ACL
+    /// file, and Homing those of clients without a user name. docs/security.md says when a claimed
+    /// name counts: nothing may verify names, and all listeners that admit such names must have
+    /// `anonymous = "always"`.
+    fn note_claimed_names(&mut self, listeners: &[ConfListener], entrances: &[TranslatedEntrance]) {
+        let has_named_certificates =
+            |listener: &ConfListener| listener.settings.proxy == Some("v2") && listener.settings.proxy_tls;
+        let verifies = entrances.iter().any(|entrance| !entrance.methods.is_empty())
+            || listeners.iter().any(has_named_certificates);
+        let open = |entrance: &TranslatedEntrance| {
+            entrance.methods.is_empty() && entrance.anonymous != Some("never")
+        };
+        let reason = if verifies {
+            "because another listener verifies names"
+        } else if entrances.iter().any(|entrance| open(entrance) && entrance.anonymous.is_none()) {
+            "unless auth.anonymous is \"always\""
+        } else {
+            return;
+        };
+        for (at, _) in entrances.iter().enumerate().filter(|(_, one)| open(one) && one.acl_file.is_some()) {
+            let text = format!(
+                "nothing verifies user names there: mosquitto gives them the rules of their names in acl_file, and Homing gives \
+                 them those of clients without a user name, {reason}"
+            );
+            let place = listeners.get(at).and_then(|listener| listener.place.clone());
+            self.notes.push(Note::differs(place, &text));
         }
     }
 
