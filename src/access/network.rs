@@ -30,9 +30,34 @@ pub fn network(text: &str) -> Result<IpNet, NoNetwork> {
     }
 }
 
+/// Returns the network of all addresses of IPv4 or of IPv6, if these networks together have every
+/// address of it.
+pub fn everything(networks: &[IpNet]) -> Option<IpNet> {
+    IpNet::aggregate(&networks.to_vec()).into_iter().find(|network| network.prefix_len() == 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn networks_that_are_everything_together_are_found() {
+        for (texts, expected) in [
+            (&["0.0.0.0/0"][..], Some("0.0.0.0/0")),
+            (&["128.0.0.0/1", "0.0.0.0/1"], Some("0.0.0.0/0")),
+            (&["::/1", "10.0.0.0/8", "8000::/2", "c000::/2"], Some("::/0")),
+            // Networks that overlap.
+            (&["0.0.0.0/1", "64.0.0.0/2", "128.0.0.0/2", "160.0.0.0/3", "192.0.0.0/2"], Some("0.0.0.0/0")),
+            (&["0.0.0.0/1", "8000::/1"], None),
+            (&["0.0.0.0/1", "128.0.0.0/2"], None),
+            (&[], None),
+        ] {
+            let networks: Vec<IpNet> = texts.iter().filter_map(|text| network(text).ok()).collect();
+            assert_eq!(networks.len(), texts.len());
+            let found = everything(&networks).map(|network| network.to_string());
+            assert_eq!(found.as_deref(), expected, "{texts:?}");
+        }
+    }
 
     #[test]
     fn a_network_is_one_that_peers_can_be_in() {

@@ -1,7 +1,7 @@
 //! The ports, and who may connect there.
 
 use super::Patient;
-use crate::access::network::network;
+use crate::access::network::{everything, network};
 use crate::broker::bind::{self, BindError};
 use crate::broker::{EntranceRisk, OpenListener};
 #[cfg(feature = "admin")]
@@ -124,11 +124,12 @@ pub(super) fn entrances(config: &Config) -> Vec<Finding> {
 /// Returns a finding if every machine that reaches a listener may name the address of its client.
 fn everybody_is_proxy(listener: &Listener) -> Option<Finding> {
     let address = listener.address.as_ref().filter(|address| !address.is_local())?;
-    let is_all = |text: &&String| network(text).is_ok_and(|network| network.prefix_len() == 0);
-    let all = listener.trusted_proxies.iter().flatten().find(is_all)?;
+    let networks: Vec<_> =
+        listener.trusted_proxies.iter().flatten().filter_map(|text| network(text).ok()).collect();
+    let all = everything(&networks)?;
     let label = listener.name.clone().unwrap_or_else(|| address.to_string());
     Some(
-        Finding::warn("proxies", format!("{label}: with trusted_proxies {all}, everybody may claim any address, also one of this machine"))
+        Finding::warn("proxies", format!("{label}: trusted_proxies has all addresses ({all}): everybody may claim any address, also one of this machine"))
             .advise("Name the addresses of the proxies alone"),
     )
 }

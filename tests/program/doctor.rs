@@ -215,17 +215,24 @@ fn a_unix_socket_in_whose_place_is_a_file() {
 
 #[test]
 fn proxies_that_everybody_is_and_plain_http_for_all() {
-    for network in ["0.0.0.0/0", "::/0"] {
+    for (networks, all) in [
+        ("\"0.0.0.0/0\"", "0.0.0.0/0"),
+        ("\"::/0\"", "::/0"),
+        ("\"0.0.0.0/1\", \"128.0.0.0/1\"", "0.0.0.0/0"),
+        ("\"8000::/1\", \"::/1\"", "::/0"),
+    ] {
         let proxies = Examination::new("proxies");
         let text = format!(
-            "[[listeners]]\naddress = \"0.0.0.0:0\"\nanonymous = \"always\"\nproxy_protocol = \"v2\"\ntrusted_proxies = [\"{network}\"]\n"
+            "[[listeners]]\naddress = \"0.0.0.0:0\"\nanonymous = \"always\"\nproxy_protocol = \"v2\"\ntrusted_proxies = [{networks}]\n"
         );
         proxies.write("homing.toml", &text);
         let mut command = proxies.command();
         let output = command.args(["--config", "homing.toml"]).output().expect("the binary was built");
         let (code, lines) = troubles(&output);
         assert_eq!(code, Some(0), "{lines:#?}");
-        assert!(lines.iter().any(|line| line.starts_with("warn  proxies ")), "{lines:#?}");
+        let needed = format!("trusted_proxies has all addresses ({all})");
+        let is_found = |line: &String| line.starts_with("warn  proxies ") && line.contains(&needed);
+        assert!(lines.iter().any(is_found), "{networks}: {lines:#?}");
     }
     let plain = Examination::new("plain-http").set("admin.addresses=0.0.0.0:0");
     plain.finds(1, "fail  http           0.0.0.0:0");

@@ -35,6 +35,24 @@ pub(super) fn missing_issuer(chain: &[CertificateDer<'_>]) -> Option<String> {
     (!is_root(&last)).then(|| last.tbs_certificate().issuer().to_string())
 }
 
+/// Returns the name of the intermediate authority among `authorities` that has issued the last
+/// certificate of a chain; `None` if none has, or a root has.
+pub(super) fn intermediate_among(
+    chain: &[CertificateDer<'_>],
+    authorities: &[CertificateDer<'_>],
+) -> Option<String> {
+    let last = Certificate::from_der(chain.last()?).ok()?;
+    let mut issuers = authorities
+        .iter()
+        .filter_map(|der| Certificate::from_der(der).ok())
+        .filter(|authority| has_issued(authority, &last))
+        .peekable();
+    issuers.peek()?;
+    // Clients may know a root, whatever else has issued the certificate.
+    (!is_root(&last) && !issuers.any(|issuer| is_root(&issuer)))
+        .then(|| last.tbs_certificate().issuer().to_string())
+}
+
 fn is_root(certificate: &Certificate) -> bool {
     let certificate = certificate.tbs_certificate();
     certificate.subject() == certificate.issuer()

@@ -93,7 +93,14 @@ impl TlsServer {
             named.push(NamedCertificate { certificate, names: facts.names.clone() });
             certificates.push(facts);
         }
-        let (clients, lists) = load_clients(settings, &provider, &mut digests)?;
+        let authorities = load_authorities(settings, &mut digests)?;
+        let (clients, lists) = load_clients(settings, &authorities, &provider, &mut digests)?;
+        for (named, facts) in named.iter().zip(&mut certificates) {
+            facts.chain_warning = facts
+                .chain_warning
+                .take()
+                .or_else(|| missing_intermediate(settings, facts, &named.certificate.cert, &authorities));
+        }
         let config = server_config(settings, provider, Resolver::new(named), clients.clone())?;
         Ok(TlsServer {
             config: Arc::new(config),
@@ -373,23 +380,51 @@ fn complete_chain(
     Ok((bytes, warning))
 }
 
+/// Returns a warning if the next certificate of a chain is an intermediate one that stands only
+/// among the authorities of clients: the operator has the certificate, and the broker does not send
+/// it. As with OpenSSL, `client_ca` completes no chain.
+fn missing_intermediate(
+    settings: &TlsSettings,
+    facts: &CertificateFacts,
+    chain: &[CertificateDer<'static>],
+    authorities: &[CertificateDer<'static>],
+) -> Option<String> {
+    let (file, issuer) = (settings.client_ca.as_ref()?, chain::intermediate_among(chain, authorities)?);
+    let (own, file) = (facts.file.display(), file.display());
+    Some(format!(
+        "{own}: the broker does not send the intermediate certificate {issuer}, which stands only in {file} (client_ca); clients that \
+         know only the root refuse the certificate; append the intermediate to {own}, or set chain = {:?} beside it",
+        file.to_string()
+    ))
+}
+
+/// Reads the authorities of clients; none without `client_ca`.
+fn load_authorities(
+    settings: &TlsSettings,
+    digests: &mut Digests,
+) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let Some(file) = &settings.client_ca else { return Ok(Vec::new()) };
+    let bytes = read(file)?;
+    let authorities = pem::certificates(&bytes).map_err(|error| at(file, error.into()))?;
+    digests.authorities = Some(digest(&[&bytes]));
+    Ok(authorities)
+}
+
 type Clients = (Option<Arc<ClientVerifier>>, Vec<CrlFacts>);
 
 fn load_clients(
     settings: &TlsSettings,
+    certificates: &[CertificateDer<'static>],
     provider: &Arc<CryptoProvider>,
     digests: &mut Digests,
 ) -> Result<Clients, TlsConfigError> {
     let Some(file) = &settings.client_ca else { return Ok((None, Vec::new())) };
-    let bytes = read(file)?;
     let mut authorities = RootCertStore::empty();
-    let certificates = pem::certificates(&bytes).map_err(|error| at(file, error.into()))?;
-    for (index, certificate) in certificates.into_iter().enumerate() {
+    for (index, certificate) in certificates.iter().enumerate() {
         authorities
-            .add(certificate)
+            .add(certificate.clone())
             .map_err(|error| at(file, FileProblem::NotACertificate(index + 1, error.to_string())))?;
     }
-    digests.authorities = Some(digest(&[&bytes]));
     let authorities = Arc::new(authorities);
     let rules = ClientRules {
         required: settings.client_certificates == ClientCertificates::Required,

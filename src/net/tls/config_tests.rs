@@ -144,6 +144,41 @@ fn a_chain_is_completed_from_its_authorities_and_the_log_says_if_it_does_not_rea
     bench.connect(bench.authority.client_config(&BOTH, None)).unwrap();
 }
 
+#[test]
+fn an_intermediate_that_stands_only_among_the_authorities_of_clients_is_missed() {
+    let mut bench = bench();
+    let intermediate = bench.authority.authority("between");
+    let leaf = intermediate.server(&["broker.test"]);
+    let both = format!("{}{}", bench.authority.0.pem(), intermediate.0.pem());
+    let authorities = write(bench.dir.path(), "clients.pem", &both);
+    bench.settings.certificates = vec![write_leaf(bench.dir.path(), "leaf", &leaf)];
+    bench.settings.client_ca = Some(authorities.clone());
+    bench.settings.client_certificates = ClientCertificates::Optional;
+    let warnings = |bench: &Bench| {
+        let server = bench.load();
+        server.warnings(server.certificates()[0].not_before_ms)
+    };
+    // Clients that know the root cannot verify the broker.
+    assert!(bench.connect(bench.authority.client_config(&BOTH, None)).is_err());
+    let found = warnings(&bench);
+    let [warning] = &found[..] else { panic!("{found:?}") };
+    for needed in ["does not send the intermediate certificate CN=between", "clients.pem (client_ca)"] {
+        assert!(warning.contains(needed), "{needed}: {warning}");
+    }
+    // Both ways out.
+    let pem = format!("{}{}", leaf.pem, intermediate.0.pem());
+    write(bench.dir.path(), "leaf.pem", &pem);
+    assert_eq!(warnings(&bench), [""; 0]);
+    write(bench.dir.path(), "leaf.pem", &leaf.pem);
+    bench.settings.certificates[0].chain = Some(authorities);
+    assert_eq!(warnings(&bench), [""; 0]);
+    bench.connect(bench.authority.client_config(&BOTH, None)).unwrap();
+    // A root of both sides is nothing to send.
+    bench.settings.certificates =
+        vec![write_leaf(bench.dir.path(), "server", &bench.authority.server(&["broker.test"]))];
+    assert_eq!(warnings(&bench), [""; 0]);
+}
+
 /// A certificate of version 1, as `openssl x509 -req` without `-extfile` makes one.
 const VERSION_1: &str = "\
 -----BEGIN CERTIFICATE-----\n\
