@@ -78,6 +78,16 @@ pub enum NotRead {
     NoThread(io::Error),
 }
 
+impl NotRead {
+    /// Returns the file that hangs; `None` if none is known.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            NotRead::Late(file, _) | NotRead::Busy(file) => Some(file),
+            NotRead::NoThread(_) => None,
+        }
+    }
+}
+
 impl FileThread {
     /// Returns readers with a thread of this name.
     pub fn new(name: &'static str, limits: ReadLimits) -> FileThread {

@@ -116,6 +116,7 @@ pub fn check_files(
     config: &Config,
     others: impl FnOnce(&Config) -> Vec<String> + Send + 'static,
 ) -> Result<(), Vec<String>> {
+    let named = config;
     let config = config.clone();
     let read = move || {
         let places = ListenerPlaces::at_start(&config.all_listeners());
@@ -134,8 +135,14 @@ pub fn check_files(
     };
     let files = FileThread::new("homing-files", READ);
     let mistakes = actix_rt::System::new().block_on(files.run(read));
-    let mistakes = mistakes.map_err(|error| vec![error.to_string()])?;
+    let mistakes = mistakes.map_err(|error| vec![with_keys(named, &error)])?;
     if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+}
+
+/// Returns the text of an error, with the keys that name the file.
+fn with_keys(config: &Config, error: &NotRead) -> String {
+    let keys = error.file().map(|file| config.keys_of_file(file)).unwrap_or_default();
+    if keys.is_empty() { error.to_string() } else { format!("{error} ({})", keys.join(", ")) }
 }
 
 impl LiveFiles {

@@ -19,6 +19,7 @@ mod listener;
 mod listener_changes;
 mod listener_checks;
 mod listener_contradictions;
+mod named_files;
 mod problem;
 mod redelivery_rule;
 mod reload;

@@ -1,10 +1,12 @@
 //! `homing doctor`: each planted fault is found, and a sound host has none.
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
 
 /// An examination in a folder of its own, with a private data directory `data` in it.
 struct Examination {
@@ -281,6 +283,41 @@ fn check_config_reads_the_files_that_the_configuration_names_unless_told_not_to(
         checked.status.code() == Some(2) && said.contains("cert.pem") && said.contains("secure"),
         "{said}"
     );
+}
+
+/// A FIFO that nobody writes to is a file that hangs.
+#[test]
+fn check_config_names_the_key_of_a_file_that_hangs() {
+    let check = |(key, named): (&str, &str)| {
+        let hung = Examination::new(&format!("hung-{key}"));
+        mknodat(CWD, hung.folder.join("hung"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
+        let hung = if key == "acl_file" {
+            hung.write("homing.toml", "[[listeners]]\naddress = \"127.0.0.1:0\"\nacl_file = \"hung\"\n");
+            hung
+        } else {
+            hung.set(&format!("{key}=hung"))
+        };
+        let mut command = hung.command_of("check-config");
+        let command =
+            if key == "acl_file" { command.args(["--config", "homing.toml"]) } else { &mut command };
+        let checked = command.output().expect("the binary was built");
+        let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+        assert_eq!(checked.status.code(), Some(2), "{said}");
+        let needed =
+            format!("hung was not read within 5 s; see if its disk or network file system hangs ({named})");
+        assert!(said.contains(&needed), "{needed} is wanted: {said}");
+    };
+    // Each waits for the limit.
+    thread::scope(|scope| {
+        for key in [
+            ("auth.password_file", "auth.password_file"),
+            ("bans.file", "bans.file"),
+            ("admin.credentials", "admin.credentials"),
+            ("acl_file", "acl_file of [[listeners]]"),
+        ] {
+            scope.spawn(move || check(key));
+        }
+    });
 }
 
 #[test]
