@@ -181,7 +181,10 @@ fn a_token_with_an_end_is_refused_from_then_on_and_doctor_says_so_before() {
     let (_, list) = make(&["--list"]);
     let line = list.lines().find(|line| line.ends_with("grafana")).expect("a line");
     assert!(line.contains("viewer") && line.contains("ends 20") && list.contains("never ends"), "{list}");
-    assert_eq!(broker.ask("GET", "/api/v1/me", &token).0, 200);
+    let (status, me) = broker.ask("GET", "/api/v1/me", &token);
+    let end = json_of(&me)["ends"].as_str().map(ToOwned::to_owned);
+    assert!(status == 200 && end.is_some_and(|end| line.contains(&format!("ends {end} "))), "{me} {list}");
+    assert_eq!(json_of(&broker.ask("GET", "/api/v1/me", &broker.viewer).1)["ends"], Value::Null);
     let cookie = crate::pages::log_in(&broker, &token);
     assert_eq!(crate::pages::get(&broker, "/", &cookie).0, 200);
     let (_, doctor) = broker.ask("GET", "/api/v1/doctor", &token);

@@ -118,11 +118,13 @@ impl Credentials {
     /// Returns true if the credential of this caller still stands in the file, with its name and
     /// scope, and has not ended at `unix_ms`.
     pub(super) fn has(&self, caller: &Caller, unix_ms: u64) -> bool {
-        let Caller { name, scope, credential, .. } = caller;
-        let is_it = |known: &Credential| {
-            *credential == Some(known.fingerprint) && known.name == *name && known.scope == *scope
-        };
-        self.0.iter().any(|known| is_it(known) && !known.has_ended(unix_ms))
+        self.0.iter().any(|known| known.is_of(caller) && !known.has_ended(unix_ms))
+    }
+
+    /// Returns the time at which the token of this caller ends, in milliseconds since 1970; `None`
+    /// for never.
+    pub(super) fn end_of(&self, caller: &Caller) -> Option<u64> {
+        self.0.iter().find(|known| known.is_of(caller))?.ends
     }
 
     /// Returns the caller that has this token at `unix_ms`. Looks at all credentials, so that the
@@ -199,6 +201,12 @@ impl Credential {
             (CredentialSecret::Token, digest)
         };
         Ok(Credential { name, scope, secret, fingerprint, ends })
+    }
+
+    /// Returns true if the caller has shown this credential, and it has the caller's name and scope.
+    fn is_of(&self, caller: &Caller) -> bool {
+        let Caller { name, scope, credential, .. } = caller;
+        *credential == Some(self.fingerprint) && self.name == *name && self.scope == *scope
     }
 
     fn has_ended(&self, unix_ms: u64) -> bool {
