@@ -9,6 +9,7 @@
 //! | [`packet`] | the control packets as values |
 //! | [`topic`] | Topic Names and Topic Filters |
 //! | [`message`] | one application message, as the broker stores it |
+//! | [`excerpt`] | the beginning of a long text |
 //! | [`publisher_name`] | the name of a publisher, which its messages share |
 //! | [`retained_message`] | a retained message with the client that published it |
 //! | [`owner`] | the client for which a retained or delayed message counts |
@@ -22,6 +23,7 @@
 pub mod audit;
 pub mod charge;
 pub mod codec;
+pub mod excerpt;
 pub mod keyed;
 pub mod message;
 pub mod outcome;

@@ -9,6 +9,7 @@
 //! slow one costs a search in a table. The rows of a receiver and a topic are one, and the table is
 //! bounded.
 
+use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::keyed::Keyed;
 use crate::mqtt::message::Message;
 use crate::mqtt::topic::first_chars;
@@ -33,7 +34,7 @@ const MOST: usize = 1_500;
 const FORGOTTEN: Duration = Duration::from_hours(1);
 
 /// Characters of a topic and of a client identifier that are kept. Longer ones with the same
-/// beginning share a row.
+/// beginning and the same length share a row.
 const TEXT: usize = 128;
 
 /// A delivery whose PUBACK or PUBREC has come.
@@ -69,9 +70,9 @@ impl AckedDelivery<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowDelivery {
     /// The Client Identifier of the receiver.
-    pub receiver: Box<str>,
+    pub receiver: Excerpt,
     /// The Topic Name.
-    pub topic: Box<str>,
+    pub topic: Excerpt,
     /// The duration of the slowest delivery since the row began.
     pub longest: Duration,
     /// The number of slow deliveries since the row began.
@@ -104,8 +105,8 @@ impl SlowDeliveries {
             return;
         }
         let took = Duration::from_millis(took_ms);
-        let (receiver, topic) = (cut(delivery.receiver), cut(delivery.message.topic()));
-        let key = Keyed.hash_one((receiver, topic));
+        let (receiver, topic) = (delivery.receiver, delivery.message.topic());
+        let key = Keyed.hash_one((cut(receiver), receiver.len(), cut(topic), topic.len()));
         if let Some(row) = self.rows.get_mut(&key) {
             row.count(now, took);
             return;
@@ -113,7 +114,7 @@ impl SlowDeliveries {
         if self.rows.len() >= MOST {
             self.make_room(now);
         }
-        let (receiver, topic) = (receiver.into(), topic.into());
+        let (receiver, topic) = (Excerpt::of(receiver, TEXT), Excerpt::of(topic, TEXT));
         let row = SlowDelivery { receiver, topic, longest: took, deliveries: 1, last: now, began: now };
         self.rows.insert(key, row);
     }
@@ -157,8 +158,8 @@ impl SlowDeliveries {
         let (topic, receiver) = (topic.map(cut), receiver.map(cut));
         let fits = |row: &&SlowDelivery| {
             !row.is_old(now)
-                && topic.is_none_or(|topic| *row.topic == *topic)
-                && receiver.is_none_or(|receiver| *row.receiver == *receiver)
+                && topic.is_none_or(|topic| row.topic.beginning() == topic)
+                && receiver.is_none_or(|receiver| row.receiver.beginning() == receiver)
         };
         let mut found: Vec<&SlowDelivery> = self.rows.values().filter(fits).collect();
         found.sort_unstable_by_key(|row| (Reverse(row.longest), Reverse(row.last)));
@@ -215,6 +216,22 @@ mod tests {
         assert!(slow.find(at(1_000), None, None, KEPT).is_empty());
         acknowledge(&mut slow, 1_001, "pump", "a");
         assert_eq!(slow.find(at(1_001), None, None, KEPT).len(), 1);
+    }
+
+    #[test]
+    fn a_long_topic_is_cut_with_its_length_and_shares_no_row_with_one_of_another_length() {
+        let mut slow = SlowDeliveries::default();
+        let topics = [200, 300].map(|characters| "t".repeat(characters));
+        for topic in &topics {
+            acknowledge(&mut slow, 2_000, "pump", topic);
+        }
+        let mut shown: Vec<String> = slow
+            .find(at(2_000), Some(&topics[0]), None, KEPT)
+            .iter()
+            .map(|row| row.topic.to_string())
+            .collect();
+        shown.sort_unstable();
+        assert_eq!(shown, [200, 300].map(|bytes| format!("{}... ({bytes} bytes)", "t".repeat(TEXT))));
     }
 
     #[test]

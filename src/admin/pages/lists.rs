@@ -4,7 +4,7 @@
 use super::entry::login_of;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
-use super::views::{count, date_time, seconds, shown};
+use super::views::{count, date_time, seconds};
 use crate::admin::access::Scope;
 use crate::admin::audit::AuditEntry;
 use crate::admin::queries::slow::slow_deliveries;
@@ -105,7 +105,7 @@ pub(super) async fn slow(request: HttpRequest, state: State) -> PageResult {
     let rows = slow_deliveries(&state, None, None, SLOWEST).await?.into_iter().map(|row| {
         let SlowDelivery { receiver, topic, longest, deliveries, last, .. } = row;
         let last = format!("{} ago", seconds(clock::now().since(last)));
-        vec![shown(&receiver), shown(&topic), seconds(longest), count(deliveries), last]
+        vec![receiver.to_string(), topic.to_string(), seconds(longest), count(deliveries), last]
     });
     Ok(render(&ListPage {
         rows: rows.collect(),

@@ -77,7 +77,7 @@ impl<'a> FoundReceivers<'a> {
         found.letters.iter().for_each(|letter| all.of(&letter.receiver).letters.push(letter));
         let (mut of_drops, mut of_traces) = (FURTHER, FURTHER);
         for drop in &found.dropped {
-            if let Some(receiver) = all.of_some(&drop.receiver, &mut of_drops) {
+            if let Some(receiver) = all.of_some(drop.receiver.beginning(), &mut of_drops) {
                 // The letter of a drop says more than the drop.
                 let has_letter = receiver.letters.iter().any(|letter| *letter.cause == *drop.cause.name());
                 receiver.drops.extend((!has_letter).then_some(drop));
@@ -234,7 +234,7 @@ fn letters(newest: &StoredLetter, count: usize, unix_ms: u64) -> String {
 /// Returns what is known of dropped messages, the last of which is given.
 fn drops(last: &RecentDrop, count: usize, now: Instant) -> String {
     let (ago, cause) = (now.since(last.at).as_secs(), last.cause.name());
-    let on = if last.topic.is_empty() { String::new() } else { format!(" on {}", last.topic) };
+    let on = if last.topic.beginning().is_empty() { String::new() } else { format!(" on {}", last.topic) };
     match count {
         1 => format!("1 was dropped{on}: {cause}, {ago} s ago."),
         _ => format!("{count} were dropped, the last{on}: {cause}, {ago} s ago."),

@@ -25,8 +25,8 @@ pub(crate) async fn list(asked: Query<SlowParameters>, state: State) -> JsonAnsw
     let rows = slow_deliveries(&state, topic.as_deref(), receiver.as_deref(), limit).await?;
     let row = |row: &SlowDelivery| {
         json!({
-            "receiver": &*row.receiver,
-            "topic": &*row.topic,
+            "receiver": row.receiver.to_string(),
+            "topic": row.topic.to_string(),
             "longest": row.longest.as_secs_f64(),
             "deliveries": row.deliveries,
             "ago": clock::now().since(row.last).as_secs(),

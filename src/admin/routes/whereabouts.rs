@@ -80,8 +80,8 @@ pub(super) fn group_row((filter, members): &(Box<str>, usize)) -> Value {
 /// Returns a dropped message as JSON.
 pub(super) fn drop_row(drop: &RecentDrop) -> Value {
     json!({
-        "receiver": &*drop.receiver,
-        "topic": &*drop.topic,
+        "receiver": drop.receiver.to_string(),
+        "topic": drop.topic.to_string(),
         "cause": drop.cause.name(),
         "transmissions": drop.transmissions,
         "ago": clock::now().since(drop.at).as_secs(),

@@ -476,7 +476,8 @@ fn a_delivery_that_took_more_than_a_second_is_noted_with_its_receiver_and_topic(
     assert!(sender.receive(at(9_000), &Bench::ack(3), "pump", wire, counters));
     assert!(sender.acknowledge(at(5_000), &Bench::ack(4), "pump", counters));
     let rows = counters.slow.find(at(9_000), None, Some("pump"), 10);
-    let rows: Vec<(&str, u128)> = rows.iter().map(|row| (&*row.topic, row.longest.as_millis())).collect();
+    let rows: Vec<(&str, u128)> =
+        rows.iter().map(|row| (row.topic.beginning(), row.longest.as_millis())).collect();
     assert_eq!(rows, [("slow/queued", 5_000), ("slow/2", 4_000), ("slow/1", 3_000)]);
 }
 

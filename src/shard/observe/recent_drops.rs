@@ -1,6 +1,6 @@
 //! The last dropped messages of one shard, for operators. Written on the way of a drop only.
 
-use crate::mqtt::topic::first_chars;
+use crate::mqtt::excerpt::Excerpt;
 use crate::session::drops::{DropReason, Dropped};
 use crate::shard::observe::wanted::WantedTopic;
 use crate::time::Instant;
@@ -18,9 +18,9 @@ pub struct RecentDrop {
     /// The time of the drop, to the second.
     pub at: Instant,
     /// The receiver's Client Identifier, the name of its shared group, or an empty text.
-    pub receiver: Box<str>,
+    pub receiver: Excerpt,
     /// The Topic Name; empty if the message was in the store alone.
-    pub topic: Box<str>,
+    pub topic: Excerpt,
     /// The reason.
     pub cause: DropReason,
     /// The number of transmissions.
@@ -48,8 +48,8 @@ impl RecentDrops {
         let topic = dropped.message.as_ref().map_or("", |message| message.topic());
         self.drops.push_back(RecentDrop {
             at: self.now,
-            receiver: shortened(receiver),
-            topic: shortened(topic),
+            receiver: Excerpt::of(receiver, TEXT),
+            topic: Excerpt::of(topic, TEXT),
             cause: dropped.cause,
             transmissions: dropped.sent.times,
         });
@@ -68,17 +68,14 @@ impl RecentDrops {
         receiver: Option<&str>,
         most: usize,
     ) -> Vec<RecentDrop> {
-        let receiver = receiver.map(shortened);
+        let receiver = receiver.map(|receiver| Excerpt::of(receiver, TEXT));
         let fits = |drop: &&RecentDrop| {
-            topic.is_none_or(|topic| drop.topic.is_empty() || topic.may_be(&drop.topic, TEXT))
+            let known = drop.topic.beginning();
+            topic.is_none_or(|topic| known.is_empty() || topic.may_be(known, TEXT))
                 && receiver.as_ref().is_none_or(|receiver| drop.receiver == *receiver)
         };
         self.drops.iter().rev().filter(fits).take(most).cloned().collect()
     }
-}
-
-fn shortened(text: &str) -> Box<str> {
-    first_chars(text, TEXT).into()
 }
 
 #[cfg(test)]
@@ -100,5 +97,15 @@ mod tests {
         let seven = WantedTopic::read("seven").ok();
         assert_eq!(drops.find(seven.as_ref(), Some("c"), 10).len(), 1);
         assert!(drops.find(seven.as_ref(), Some("d"), 10).is_empty());
+    }
+
+    #[test]
+    fn a_long_topic_is_cut_with_its_length_and_found_by_its_whole_text() {
+        let mut drops = RecentDrops::default();
+        let topic = "t".repeat(300);
+        drops
+            .note("c", &Dropped::unsent(DropReason::Expired, Message::sample(&topic, QoS::AtLeastOnce, b"")));
+        let found = drops.find(WantedTopic::read(&topic).ok().as_ref(), Some("c"), 10);
+        assert_eq!(found[0].topic.to_string(), format!("{}... (300 bytes)", "t".repeat(TEXT)));
     }
 }
