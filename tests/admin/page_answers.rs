@@ -116,6 +116,52 @@ fn a_delete_asks_before_anything_is_lost() {
 }
 
 #[test]
+fn each_form_of_an_action_takes_a_note_for_the_audit_log() {
+    let broker = Administered::start();
+    let mut pump = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V311, "pump"));
+    pump.subscribe(&[("pumps/#", 1)]);
+    broker.publish("pumps/1", &["on"], 1);
+    pump.expect_publish();
+    let mut app = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));
+    app.deliver(&Message::new("lamps/1", "on").qos(1).retained());
+    let admin = broker.token("admin");
+    let cookie = log_in(&broker, &admin);
+    for path in ["/clients/pump", "/settings", "/where?topic=pumps%2F1"] {
+        let (_, page) = get(&broker, path, &cookie);
+        let forms = page.matches(r#"class="action""#).count();
+        assert!(forms > 0 && page.matches(r#"name="note""#).count() == forms, "{path}: {page}");
+    }
+    let (_, page) = get(&broker, "/traces", &cookie);
+    assert!(page.contains(r#"name="note""#), "{page}");
+    let csrf = csrf(&page);
+    let done = |path: &str, fields: &str| {
+        let (status, answer) = post(&broker, path, &cookie, &format!("csrf={csrf}&{fields}"));
+        assert!(status == 303 || path == "/settings" && status == 200, "{path}: {answer}");
+        answer
+    };
+    done("/clients/pump/redeliver", "by=resend&note=n-redeliver");
+    let begun = done("/traces", "client=pump&note=n-trace");
+    let trace = location(&begun);
+    assert!(get(&broker, trace, &cookie).1.contains(r#"name="note""#));
+    done(&format!("{trace}/end"), "note=n-end-trace");
+    done("/settings", "mode=apply&note=n-reload");
+    done("/clients/pump/disconnect", "note=n-disconnect");
+    done("/clients/pump/end", "confirm=pump&note=n-end");
+    // The question before a delete has the note, too.
+    let fields = format!("csrf={csrf}&topic=lamps%2F1&note=n-delete");
+    let (_, asked) = post(&broker, "/topics/delete", &cookie, &fields);
+    assert!(asked.contains(r#"name="note" value="n-delete""#), "{asked}");
+    done("/topics/delete", "topic=lamps%2F1&confirm=yes&note=n-delete");
+    let (_, audit) = broker.ask("GET", "/api/v1/audit", &admin);
+    for note in ["redeliver", "trace", "end-trace", "reload", "disconnect", "end", "delete"] {
+        assert!(audit.contains(&format!("note=n-{note}")), "{note}: {audit}");
+    }
+    let long = format!("csrf={csrf}&client=pump&note={}", "n".repeat(257));
+    let (status, page) = post(&broker, "/traces", &cookie, &long);
+    assert!(status == 400 && page.contains("note has more than 256 characters"), "{page}");
+}
+
+#[test]
 fn a_form_with_a_mistake_is_shown_again_beside_it() {
     let broker = Administered::start();
     let _pump = broker.stuck_client("pump");

@@ -14,7 +14,7 @@ use crate::admin::logins::LoggedIn;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions, reference_of};
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{message_id, unfinished};
-use crate::admin::request::read_query;
+use crate::admin::request::{note_of, read_query};
 use crate::admin::segment::segment;
 use crate::admin::session_rule::{RuleFact, rule_facts, topic_rules};
 use crate::admin::state::State;
@@ -318,7 +318,8 @@ async fn confirm_and_act(
             return Err(NoPage::NotConfirmed);
         }
     }
-    Ok(carry_out(state, &login.caller, target, action, &form.note).await?)
+    let note = note_of(Some(form.note.clone()))?;
+    Ok(carry_out(state, &login.caller, target, action, &note).await?)
 }
 
 /// Returns true if nothing can undo an action.

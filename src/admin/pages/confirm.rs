@@ -17,6 +17,8 @@ pub(super) struct Question {
     /// The path of the form, and its fields.
     pub(super) action: String,
     pub(super) fields: Vec<(&'static str, String)>,
+    /// The note that was written so far.
+    pub(super) note: String,
     /// The words of the button.
     pub(super) button: &'static str,
     /// The page to go back to.

@@ -11,7 +11,7 @@ use crate::admin::cookies::see;
 use crate::admin::names::letter_name;
 use crate::admin::payloads::{PayloadPermit, PayloadView, ShownBytes};
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
-use crate::admin::request::{permit, read_query};
+use crate::admin::request::{note_of, permit, read_query};
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::clock;
@@ -177,7 +177,14 @@ pub(super) async fn republish(
     let login = login_of_form(&request, &state, &form.csrf)?;
     let to = republish_to(&form.to)?;
     let command = |place| MessageCommand::Republish(place, to);
-    command_on_letter(&state, &login.caller, ("republish", &path), &form.note, command).await?;
+    command_on_letter(
+        &state,
+        &login.caller,
+        ("republish", &path),
+        &note_of(Some(form.into_inner().note))?,
+        command,
+    )
+    .await?;
     Ok(see("/dead-letters?done=republished"))
 }
 
@@ -197,14 +204,16 @@ pub(super) async fn delete(
             title: format!("Delete the dead letter of {receiver} on {topic}?"),
             text: "The message is lost.",
             action: format!("/dead-letters/{}/delete", letter_name(letter.place)),
-            fields: vec![("note", form.note.clone())],
+            fields: Vec::new(),
+            note: form.into_inner().note,
             button: "Delete",
             back: format!("/dead-letters/{}", letter_name(letter.place)),
         };
         return Ok(ask(&request, &state, &login, ("/dead-letters", question)).await);
     }
     let action = ("delete_dead_letter", path.as_str());
-    command_on_letter(&state, &login.caller, action, &form.note, MessageCommand::DeleteLetter).await?;
+    let note = note_of(Some(form.into_inner().note))?;
+    command_on_letter(&state, &login.caller, action, &note, MessageCommand::DeleteLetter).await?;
     Ok(see("/dead-letters?done=deleted"))
 }
 

@@ -7,7 +7,7 @@ use crate::admin::access::Scope;
 use crate::admin::commands::{ReloadEnd, reload};
 use crate::admin::failed::Failed;
 use crate::admin::logins::LoggedIn;
-use crate::admin::request::read_query;
+use crate::admin::request::{note_of, read_query};
 use crate::admin::state::State;
 use crate::broker::reload::ReloadMode;
 use crate::config::{KeyChange, KeyInForce};
@@ -40,6 +40,8 @@ enum SettingsShown {
 pub(super) struct ReloadForm {
     csrf: String,
     mode: String,
+    #[serde(default)]
+    note: String,
 }
 
 #[derive(Template)]
@@ -120,7 +122,8 @@ pub(super) async fn read_again(
             return Err(NoPage::Failed(Failed::Parameter(what)));
         }
     };
-    let report = ReloadReport::of(mode, reload(&state, &login.caller, mode, "").await?);
+    let note = note_of(Some(form.into_inner().note))?;
+    let report = ReloadReport::of(mode, reload(&state, &login.caller, mode, &note).await?);
     let is_refused = !report.mistakes.is_empty();
     let mut answer = settings(&request, &state, &login, SettingsFilter::default(), Some(report)).await?;
     if is_refused {

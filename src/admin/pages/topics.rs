@@ -13,7 +13,7 @@ use crate::admin::failed::Failed;
 use crate::admin::queries::by_filter::subscribers;
 use crate::admin::queries::retained::find_retained;
 use crate::admin::queries::whereabouts::receivers;
-use crate::admin::request::{permit, read_query};
+use crate::admin::request::{note_of, permit, read_query};
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::mqtt::message::Message;
@@ -44,6 +44,8 @@ pub(super) struct DeleteForm {
     filter: String,
     #[serde(default)]
     confirm: String,
+    #[serde(default)]
+    note: String,
 }
 
 #[derive(Template)]
@@ -158,17 +160,19 @@ pub(super) async fn delete(request: HttpRequest, state: State, form: web::Form<D
     let back = format!("/topics?filter={}", segment(&form.filter));
     if !is_confirmed(&form.confirm) {
         permit(&login.caller, Scope::Operator)?;
-        let DeleteForm { topic, filter, .. } = form.into_inner();
+        let DeleteForm { topic, filter, note, .. } = form.into_inner();
         let question = Question {
             title: format!("Delete the retained message of {}?", shown(&topic)),
             text: "Clients that subscribe from now on do not get it. Subscribers are not told.",
             action: "/topics/delete".to_owned(),
             fields: vec![("topic", topic), ("filter", filter)],
+            note,
             button: "Delete",
             back,
         };
         return Ok(ask(&request, &state, &login, ("/topics", question)).await);
     }
-    delete_retained(&state, &login.caller, &form.topic, "").await?;
+    let DeleteForm { topic, note, .. } = form.into_inner();
+    delete_retained(&state, &login.caller, &topic, &note_of(Some(note))?).await?;
     Ok(see(&format!("{back}&done=deleted")))
 }

@@ -9,7 +9,7 @@ use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::logins::LoggedIn;
 use crate::admin::payloads::PayloadPermit;
-use crate::admin::request::{permit, read_query};
+use crate::admin::request::{note_of, permit, read_query};
 use crate::admin::state::State;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -27,6 +27,7 @@ const STEPS: u64 = 100;
 struct TracesForm {
     client: String,
     topic: String,
+    note: String,
 }
 
 /// The form of a new trace. An empty field is none.
@@ -41,12 +42,16 @@ pub(super) struct BeginForm {
     lasts: String,
     #[serde(default)]
     payload: bool,
+    #[serde(default)]
+    note: String,
 }
 
 /// The form that ends a trace.
 #[derive(Deserialize)]
 pub(super) struct EndForm {
     csrf: String,
+    #[serde(default)]
+    note: String,
 }
 
 /// The steps that a page shows: those behind a number. The last ones without it.
@@ -146,10 +151,15 @@ pub(super) async fn begin(request: HttpRequest, state: State, form: web::Form<Be
         lasts: (!form.lasts.is_empty()).then(|| form.lasts.clone()),
         payload: form.payload,
     };
-    match begin_trace(&state, &login.caller, wish, "").await {
+    let begun = match note_of(Some(form.note.clone())) {
+        Ok(note) => begin_trace(&state, &login.caller, wish, &note).await,
+        Err(mistake) => Err(mistake),
+    };
+    match begun {
         Ok(number) => Ok(see(&format!("/traces/{number}"))),
         Err(Failed::Parameter(mistake)) => {
-            let form = TracesForm { client: form.client.to_string(), topic: form.topic.to_string() };
+            let BeginForm { client, topic, note, .. } = form.into_inner();
+            let form = TracesForm { client: client.into(), topic: topic.into(), note };
             Ok(traces(&request, &state, &login, form, Some(mistake)).await)
         }
         Err(other) => Err(other.into()),
@@ -186,7 +196,7 @@ pub(super) async fn end(
     form: web::Form<EndForm>,
 ) -> PageResult {
     let login = login_of_form(&request, &state, &form.csrf)?;
-    end_trace(&state, &login.caller, *path, "").await?;
+    end_trace(&state, &login.caller, *path, &note_of(Some(form.into_inner().note))?).await?;
     Ok(see("/traces"))
 }
 
