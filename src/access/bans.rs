@@ -1,7 +1,10 @@
 //! Bans: clients that may not enter, by client identifier, user, address and certificate.
 //!
 //! A ban may have an end, in milliseconds since 1970. A ban whose end has passed is as if it were
-//! not there. Each search costs a constant number of look-ups, and one match for each glob.
+//! not there. Each search costs a constant number of look-ups. Globs are matched one after the other, a
+//! bounded number at once: 256 of them look at an identifier of 64 KiB for 30 ms. One automaton for
+//! all would be faster for most identifiers, but a client could choose one that drives it through so
+//! many states that it falls back to a search that is slower by far.
 
 use super::glob::Pattern;
 use ipnet::IpNet;
@@ -40,6 +43,17 @@ pub enum Banned {
     Network(IpNet),
     /// The serial number of a certificate, in upper-case hexadecimal.
     Serial(Box<str>),
+}
+
+/// The result of a search in some globs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GlobSearch {
+    /// A glob bans the client identifier.
+    Banned,
+    /// No glob bans it.
+    Free,
+    /// No glob before this number bans it, and the others are left.
+    Left(usize),
 }
 
 /// The ban that holds for a client.
@@ -85,10 +99,21 @@ impl BanList {
         }
     }
 
-    /// Returns true if a client identifier is banned at `unix_ms`.
+    /// Returns true if a client identifier itself is banned at `unix_ms`. [`Self::search_globs`] tells
+    /// if a glob bans it.
     pub fn has_client(&self, unix_ms: u64, client_id: &str) -> bool {
         holds(unix_ms, self.clients.get(client_id))
-            || self.globs.iter().any(|(glob, end)| holds(unix_ms, Some(end)) && glob.matches(client_id))
+    }
+
+    /// Looks for a glob that bans a client identifier at `unix_ms`, among `most` globs from the number
+    /// `from` on. Each glob looks at the whole identifier, at about 2 ns for each byte.
+    pub fn search_globs(&self, unix_ms: u64, client_id: &str, from: usize, most: usize) -> GlobSearch {
+        let until = from.saturating_add(most).min(self.globs.len());
+        let mut globs = self.globs.get(from..until).unwrap_or_default().iter();
+        if globs.any(|(glob, end)| holds(unix_ms, Some(end)) && glob.matches(client_id)) {
+            return GlobSearch::Banned;
+        }
+        if until < self.globs.len() { GlobSearch::Left(until) } else { GlobSearch::Free }
     }
 
     /// Returns true if a user is banned at `unix_ms`.
@@ -115,11 +140,6 @@ impl BanList {
     /// hexadecimal.
     pub fn has_serial(&self, unix_ms: u64, serial: &str) -> bool {
         holds(unix_ms, self.serials.get(serial))
-    }
-
-    /// Returns the bytes that [`Self::has_client`] looks at: each glob looks at the whole identifier.
-    pub fn looked_at(&self, client_id: &str) -> usize {
-        self.globs.len() * client_id.len()
     }
 
     /// Returns the number of globs.
@@ -171,8 +191,22 @@ mod tests {
         bans.add(Banned::Client("pump".into()), None);
         bans.add(Banned::Clients("test-*".parse().unwrap()), Some(1_000));
         assert!(bans.has_client(0, "pump") && !bans.has_client(0, "pump-1"));
-        assert!(bans.has_client(999, "test-1") && !bans.has_client(1_000, "test-1"));
+        assert_eq!(bans.search_globs(999, "test-1", 0, 1), GlobSearch::Banned);
+        assert_eq!(bans.search_globs(1_000, "test-1", 0, 1), GlobSearch::Free);
         assert_eq!(bans.globs(), 1);
+    }
+
+    #[test]
+    fn globs_are_searched_a_bounded_number_at_once() {
+        let mut bans = BanList::default();
+        for glob in ["a*", "b*", "c*", "d*"] {
+            bans.add(Banned::Clients(glob.parse().unwrap()), None);
+        }
+        let search = |client_id, from, most| bans.search_globs(0, client_id, from, most);
+        assert_eq!(search("d", 0, 3), GlobSearch::Left(3));
+        assert_eq!(search("d", 3, 3), GlobSearch::Banned);
+        assert_eq!(search("c", 1, usize::MAX), GlobSearch::Banned);
+        assert_eq!([search("x", 2, 2), search("x", 4, 1), search("x", 9, 1)], [GlobSearch::Free; 3]);
     }
 
     #[test]

@@ -124,6 +124,7 @@ fn serial(text: &str) -> Result<Banned, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::bans::GlobSearch;
 
     fn bans(text: &str) -> BanList {
         parse(Path::new("bans"), text.as_bytes()).unwrap()
@@ -136,7 +137,9 @@ mod tests {
              address 192.0.2.0/24\naddress ::ffff:198.51.100.7\naddress 2001:db8::1\nserial 0a:1b\nserial 00ABC\n",
         );
         assert!(
-            bans.has_client(0, "test-1") && bans.has_client(999, "pump") && !bans.has_client(1_000, "pump")
+            bans.search_globs(0, "test-1", 0, 1) == GlobSearch::Banned
+                && bans.has_client(999, "pump")
+                && !bans.has_client(1_000, "pump")
         );
         assert!(bans.has_user(u64::MAX, "ann lee") && !bans.has_user(0, "ann"));
         for address in ["192.0.2.9", "198.51.100.7", "2001:db8::1"] {

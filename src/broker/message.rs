@@ -95,7 +95,8 @@ impl Message for TlsChanged {
 pub struct BansChanged {
     /// The bans that are in force.
     pub bans: Arc<BanList>,
-    /// The slot of the first connection that is not checked yet.
+    /// 0 to put the bans in force; else one more than the slot of the first connection that is not
+    /// checked yet.
     pub from: usize,
     /// Counts the clients that are disconnected.
     pub tally: RevocationTally,

@@ -6,7 +6,7 @@ use crate::access::identity::Identity;
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::access::AclFiles;
 use crate::shard::arrival::ListenerNumber;
-use crate::shard::bans;
+use crate::shard::bans::{self, FoundBan};
 use crate::shard::core::Core;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::{DisconnectCause, Revocation};
@@ -26,6 +26,17 @@ pub struct RevokedPortion {
 
 /// Slots of sessions that [`AccessControl::revoke`] looks at in one call.
 const SLOTS: u32 = 2_000;
+
+/// The result of a look at a connected client after a change of the bans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BanCheck {
+    /// No ban holds for the client, or it was gone already.
+    Stays,
+    /// The client is banned, and was disconnected.
+    Disconnected,
+    /// The turn has no steps for all globs. The next look at the client goes on with the rest.
+    Later,
+}
 
 /// The rules of one shard, borrowed to change them.
 #[derive(Debug)]
@@ -95,13 +106,29 @@ impl<'a> AccessControl<'a> {
     }
 
     /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
-    /// certificate, if one holds. Returns true if a client was disconnected.
+    /// certificate, if one holds.
     // 5.0 section 3.14.2.1: 0x8A stands in CONNACK alone.
-    pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) -> bool {
-        let Some(ban) = origin.or_else(|| bans::ban_of_session(now, id, self.life.core)) else {
-            return false;
+    pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) -> BanCheck {
+        self.life.core.turn.charge(1);
+        let found = match origin {
+            Some(ban) => FoundBan::Banned(ban),
+            None => bans::ban_of_session(now, id, self.life.core),
         };
-        let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
-        self.life.disconnect(now, id, reason, DisconnectCause::Banned(ban))
+        match found {
+            FoundBan::Banned(ban) => {
+                let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
+                match self.life.disconnect(now, id, reason, DisconnectCause::Banned(ban)) {
+                    true => BanCheck::Disconnected,
+                    false => BanCheck::Stays,
+                }
+            }
+            FoundBan::Free => BanCheck::Stays,
+            FoundBan::Later => BanCheck::Later,
+        }
+    }
+
+    /// Returns true if the steps of the turn are used up.
+    pub fn is_turn_over(&self) -> bool {
+        self.life.core.turn.is_over()
     }
 }

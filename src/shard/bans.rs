@@ -3,31 +3,55 @@
 //! Address, certificate and client identifier are checked before authentication. The user is
 //! checked after it, so that nobody learns without the right credentials that a user is banned.
 
-use crate::access::bans::Ban;
+use crate::access::bans::{Ban, BanList, GlobSearch};
 use crate::access::identity::Identity;
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
+use crate::shard::connection::Connection;
 use crate::shard::core::Core;
 use crate::shard::flapping::FlappingKey;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::turn::Turn;
 use crate::time::Instant;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-/// Returns the ban of the session of a connection, if one holds.
-pub(crate) fn ban_of_session(now: Instant, id: ConnectionId, core: &mut Core) -> Option<Ban> {
-    let bans = core.bans.as_ref()?;
-    let session_entry = core.connections.get(id)?.session.and_then(|session| core.sessions.get(session))?;
-    core.turn.charge_globs(bans.looked_at(&session_entry.session.client_id));
-    let unix_ms = core.dead_letters.wall().at(now);
-    let has_user = |user: &Arc<Identity>| bans.has_user(unix_ms, user.user());
-    if bans.has_client(unix_ms, &session_entry.session.client_id) {
-        return Some(Ban::Client);
-    }
-    session_entry.user().is_some_and(has_user).then_some(Ban::User)
+/// The number of the next glob that looks at the client identifier of a connection. Another list of
+/// bans begins anew.
+#[derive(Debug)]
+pub(crate) struct BanSearch {
+    bans: Weak<BanList>,
+    next: usize,
 }
 
-/// Checks address, certificate and client identifier of a CONNECT.
+/// The result of a search for a ban.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundBan {
+    /// This ban holds.
+    Banned(Ban),
+    /// No ban holds.
+    Free,
+    /// The turn has no steps for the globs that are left. The search goes on in a later turn.
+    Later,
+}
+
+/// Looks for the ban of the session of a connection.
+pub(crate) fn ban_of_session(now: Instant, id: ConnectionId, core: &mut Core) -> FoundBan {
+    let Some(bans) = core.bans.clone() else { return FoundBan::Free };
+    let Core { connections, sessions, turn, dead_letters, .. } = core;
+    let Some(connection) = connections.get_mut(id) else { return FoundBan::Free };
+    let Some(session_entry) = connection.session.and_then(|session| sessions.get(session)) else {
+        return FoundBan::Free;
+    };
+    let unix_ms = dead_letters.wall().at(now);
+    if session_entry.user().is_some_and(|user| bans.has_user(unix_ms, user.user())) {
+        return FoundBan::Banned(Ban::User);
+    }
+    ban_of_client(unix_ms, &session_entry.session.client_id, (&bans, connection), turn)
+}
+
+/// Checks address, certificate and client identifier of a CONNECT. Returns false if the turn has no
+/// steps for the rest: the CONNECT is to be handled again in a later one.
 ///
 /// # Errors
 /// The refusal, if one of them is banned.
@@ -36,15 +60,54 @@ pub(super) fn check_client(
     id: ConnectionId,
     client_id: &str,
     core: &mut Core,
-) -> Result<(), ConnectRefusal> {
-    let Some(bans) = &core.bans else { return Ok(()) };
-    core.turn.charge_globs(bans.looked_at(client_id));
-    let origin = core.connections.get(id).and_then(|connection| connection.rare()?.ban);
-    let has_client = || bans.has_client(core.dead_letters.wall().at(now), client_id);
-    match origin.or_else(|| has_client().then_some(Ban::Client)) {
-        Some(ban) => Err(refusal(ban, core)),
-        None => Ok(()),
+) -> Result<bool, ConnectRefusal> {
+    let Some(bans) = core.bans.clone() else { return Ok(true) };
+    let Core { connections, turn, dead_letters, .. } = &mut *core;
+    let Some(connection) = connections.get_mut(id) else { return Ok(true) };
+    let found = match connection.rare().and_then(|rare| rare.ban) {
+        Some(origin) => FoundBan::Banned(origin),
+        None => ban_of_client(dead_letters.wall().at(now), client_id, (&bans, connection), turn),
+    };
+    match found {
+        FoundBan::Banned(ban) => Err(refusal(ban, core)),
+        FoundBan::Free => Ok(true),
+        FoundBan::Later => Ok(false),
     }
+}
+
+/// Looks for the ban of a client identifier, for the rest of the turn or a portion of one. The
+/// connection keeps the place of a search that is not done.
+fn ban_of_client(
+    unix_ms: u64,
+    client_id: &str,
+    (bans, connection): (&Arc<BanList>, &mut Connection),
+    turn: &mut Turn,
+) -> FoundBan {
+    if bans.has_client(unix_ms, client_id) {
+        return FoundBan::Banned(Ban::Client);
+    }
+    if bans.globs() == 0 {
+        return FoundBan::Free;
+    }
+    let search = connection.rare().and_then(|rare| rare.ban_search.as_ref());
+    let from =
+        search.filter(|search| search.bans.as_ptr() == Arc::as_ptr(bans)).map_or(0, |search| search.next);
+    let most = turn.globs_at_once(client_id.len());
+    let looked = most.min(bans.globs().saturating_sub(from));
+    turn.charge_globs(looked * client_id.len());
+    let (found, next) = match bans.search_globs(unix_ms, client_id, from, most) {
+        GlobSearch::Banned => (FoundBan::Banned(Ban::Client), None),
+        GlobSearch::Free => (FoundBan::Free, None),
+        GlobSearch::Left(next) => (FoundBan::Later, Some(next)),
+    };
+    match next {
+        Some(next) => {
+            connection.rare_mut().ban_search = Some(BanSearch { bans: Arc::downgrade(bans), next });
+        }
+        None if from > 0 => connection.rare_mut().ban_search = None,
+        None => {}
+    }
+    found
 }
 
 /// Checks the user of a CONNECT whose credentials are right, and the connects of this client

@@ -21,7 +21,7 @@ use crate::shard::auth_exchange;
 use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::bans;
 use crate::shard::client_table::hash;
-use crate::shard::connection::{Connection, Leaves, Phase};
+use crate::shard::connection::{Connection, Leaves, Pause, Phase};
 use crate::shard::core::Core;
 use crate::shard::entry::{Entered, EntryVerdict};
 use crate::shard::features::redelivery_request::take_connect_requests;
@@ -34,6 +34,7 @@ use crate::shard::pending_exchange::{EnhancedProof, ExchangeEnd};
 use crate::shard::rates;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::work::Job;
 use crate::time::Instant;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -124,11 +125,19 @@ impl<'a> ConnectRequest<'a> {
         let Entered { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)
             .and_then(|()| life.core.settings.check_version(listener, connect.version))
             .and_then(|()| bans::check_client(now, id, client_id, life.core))
-            .and_then(|()| self.authenticate(life.core))
-        {
+            .and_then(|is_done| match is_done {
+                true => self.authenticate(life.core),
+                false => Ok(EntryVerdict::Later),
+            }) {
             Ok(EntryVerdict::Enters(entered)) => entered,
             Ok(EntryVerdict::Challenged) => return Flow::Challenged,
             Ok(EntryVerdict::Pending) => return Flow::Wait,
+            Ok(EntryVerdict::Later) => {
+                if life.core.connections.pause(id, Pause::Turn, now) {
+                    life.work.later(Job::Read(id));
+                }
+                return Flow::Wait;
+            }
             Err(refusal) => return self.refuse(client_id, None, &refusal, life.core),
         };
         let existing = self.find_client(client_id, life);

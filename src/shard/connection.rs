@@ -18,6 +18,7 @@ use crate::session::topic_alias::IncomingAliases;
 use crate::session::wire::Wire;
 use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
 use crate::shard::authentication::{AuthDecision, Authentication};
+use crate::shard::bans::BanSearch;
 use crate::shard::debts::Debtor;
 use crate::shard::pending_exchange::{ExchangeEnd, PendingExchange};
 use crate::shard::read_ahead::Search;
@@ -93,6 +94,8 @@ pub struct Rare {
     pub certificate_user: Option<Box<str>>,
     /// The ban of the address or of the certificate, until CONNECT is handled.
     pub ban: Option<Ban>,
+    /// The search for a ban of the client identifier; `None` while none is under way.
+    pub(crate) ban_search: Option<BanSearch>,
     /// The host of the client until CONNACK, if its listener has rates.
     pub host: Option<IpAddr>,
     /// The time at which the client's credentials expire; `None` if they do not.

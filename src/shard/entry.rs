@@ -14,6 +14,8 @@ pub(crate) enum EntryVerdict {
     Challenged,
     /// The authenticator has been asked.
     Pending,
+    /// The turn has no steps for the rest of the checks.
+    Later,
 }
 
 /// The terms on which a client enters.

@@ -101,6 +101,12 @@ impl Turn {
         self.charge(u32::try_from(bytes / GLOB_BYTES).unwrap_or(u32::MAX));
     }
 
+    /// Returns the number of globs that may look at a name of this length at once: at least one, so
+    /// that each search makes progress.
+    pub(crate) fn globs_at_once(&self, name: usize) -> usize {
+        (self.at_once() as usize * GLOB_BYTES / name.max(1)).max(1)
+    }
+
     /// Counts one write to a socket.
     pub(crate) fn charge_write(&mut self, bytes: usize) {
         self.charge(WRITE);

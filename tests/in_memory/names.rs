@@ -13,6 +13,7 @@ use homing::mqtt::packet::{
 use homing::session::drops::DropReason;
 use homing::session::objectives::Objective;
 use homing::shard::access::RetainSourceCheck;
+use homing::shard::access_control::BanCheck;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{ReadProgress, ShardSettings};
 use std::sync::Arc;
@@ -169,6 +170,80 @@ fn a_connect_is_charged_by_the_globs_that_look_at_its_client_id() {
     let (longest, _) = driver.shards[0].take_longest_turn();
     let looked_at = (256 + 16) * LONGEST as u32;
     assert!((looked_at / 64..2 * STEPS_PER_TURN).contains(&longest), "{longest} steps");
+}
+
+/// Returns 256 globs that match no client id of these tests, and then these.
+fn globs(further: &[&str]) -> Arc<BanList> {
+    let mut bans = BanList::default();
+    let all =
+        (0..256 - further.len()).map(|n| format!("*{n}*x")).chain(further.iter().map(|&glob| glob.into()));
+    all.for_each(|glob: String| bans.add(Banned::Clients(glob.parse().expect("a glob")), None));
+    Arc::new(bans)
+}
+
+/// Returns the longest Client Identifier that a packet can have.
+fn longest_id() -> String {
+    "c".repeat(usize::from(u16::MAX))
+}
+
+/// 256 globs look at 64 KiB each for 30 ms.
+#[test]
+fn a_connect_with_the_longest_client_id_is_matched_with_globs_in_portions() {
+    for (further, connects) in [(&[][..], true), (&["c*c"], false)] {
+        let mut driver = MemoryDriver::new(&driver::settings(), 1);
+        driver.shards[0].access_control().replace_bans(Some(globs(further)));
+        driver.shards[0].take_longest_turn();
+        let id = longest_id();
+        let bytes = encoded(&Packet::Connect(Box::new(connect(&id))), ProtocolVersion::V5);
+        let link = driver.open();
+        assert!(exceeds_a_turn(&mut driver, link, &bytes), "{further:?}");
+        assert!(driver.links[link].received.is_empty(), "the search is not done");
+        assert_turns_are_short(&mut driver);
+        assert_eq!(driver.is_open(link), connects, "{further:?}");
+        let banned = driver.shards[0].snapshot().counters.banned_connects;
+        assert_eq!((driver.links[link].received[3], banned), if connects { (0, 0) } else { (0x8A, 1) });
+    }
+}
+
+#[test]
+fn a_search_for_a_ban_begins_anew_with_other_bans() {
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    driver.shards[0].access_control().replace_bans(Some(globs(&[])));
+    let id = longest_id();
+    let bytes = encoded(&Packet::Connect(Box::new(connect(&id))), ProtocolVersion::V5);
+    let link = driver.open();
+    assert!(exceeds_a_turn(&mut driver, link, &bytes));
+    // The first glob of the new list is one that the search would have passed.
+    let mut bans = BanList::default();
+    bans.add(Banned::Clients("c*".parse().expect("a glob")), None);
+    (0..255).for_each(|n| bans.add(Banned::Clients(format!("*{n}*x").parse().expect("a glob")), None));
+    driver.shards[0].access_control().replace_bans(Some(Arc::new(bans)));
+    driver.settle();
+    assert!(!driver.is_open(link) && driver.links[link].received[3] == 0x8A);
+}
+
+#[test]
+fn a_connected_client_with_the_longest_id_is_looked_at_in_portions_after_a_reload_of_bans() {
+    for (further, stays) in [(&[][..], true), (&["c*c"], false)] {
+        let mut driver = MemoryDriver::new(&driver::settings(), 1);
+        let link = enter(&mut driver, connect(&longest_id()));
+        driver.shards[0].access_control().replace_bans(Some(globs(further)));
+        let (now, id) = (driver.now, driver.id(link));
+        driver.shards[0].take_longest_turn();
+        let mut turns = 1;
+        loop {
+            driver.shards[0].begin_turn();
+            if driver.shards[0].access_control().disconnect_if_banned(now, id, None) != BanCheck::Later {
+                break;
+            }
+            turns += 1;
+        }
+        // 64 bytes for a step.
+        let least = 256 * u32::from(u16::MAX) / 64 / STEPS_PER_TURN;
+        assert!((least..2 * least).contains(&turns), "{turns}");
+        assert_turns_are_short(&mut driver);
+        assert_eq!(driver.is_open(link), stays, "{further:?}");
+    }
 }
 
 /// Returns the growth of what is charged while `publishes` messages are published.

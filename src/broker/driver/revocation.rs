@@ -10,6 +10,7 @@ use crate::broker::revocations::RevokedBy;
 use crate::clock;
 use crate::mqtt::packet::ReasonCode;
 use crate::net::tls::verify::ChainError;
+use crate::shard::access_control::BanCheck;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::observe::client_events::{DisconnectCause, Revocation};
 use std::sync::Arc;
@@ -23,31 +24,38 @@ const CHECK_NANOS: u64 = 2_000_000;
 
 impl ShardDriver {
     /// Puts new bans in force, and disconnects the clients that are banned now. Checks up to
-    /// [`CONNECTIONS_AT_ONCE`] slots. Returns the first slot that is left, or `None` if none is.
+    /// [`CONNECTIONS_AT_ONCE`] slots, for one turn at most. Returns [`BansChanged::from`] of the rest,
+    /// or `None` if no slot is left.
     pub fn bans_changed(&self, change: &BansChanged) -> Option<usize> {
         let BansChanged { bans, from, tally } = change;
-        let end = from + CONNECTIONS_AT_ONCE;
+        let first = from.saturating_sub(1);
+        let end = first + CONNECTIONS_AT_ONCE;
         let (origins, is_left) = {
             let handles = self.handles.borrow();
-            let open = handles.range(*from..end);
+            let open = handles.range(first..end);
             let origins: Vec<_> =
                 open.map(|handle| (handle.id, of_origin(bans, &handle.peer, handle.transport()))).collect();
             (origins, end < handles.slots())
         };
-        let is_newest = self.in_new_turn(|shard, now| {
+        let (is_newest, rest) = self.in_new_turn(|shard, now| {
             if *from == 0 {
                 shard.access_control().replace_bans(Some(Arc::clone(bans)));
             }
             let is_newest = shard.access_control().bans().is_some_and(|newest| Arc::ptr_eq(newest, bans));
-            for (id, origin) in origins.into_iter().filter(|_| is_newest) {
-                if shard.access_control().disconnect_if_banned(now, id, origin) {
-                    tally.add(RevokedBy::Bans, 1);
+            let mut origins = origins.into_iter().filter(|_| is_newest);
+            let rest = origins.find_map(|(id, origin)| {
+                let (mut control, slot) = (shard.access_control(), id.slot as usize);
+                let check = control.disconnect_if_banned(now, id, origin);
+                tally.add(RevokedBy::Bans, u64::from(check == BanCheck::Disconnected));
+                match check {
+                    BanCheck::Later => Some(slot + 1),
+                    _ => control.is_turn_over().then_some(slot + 2),
                 }
-            }
-            is_newest
+            });
+            (is_newest, rest)
         });
         // A newer change has its own walk.
-        (is_left && is_newest).then_some(end)
+        rest.or(is_left.then_some(end + 1)).filter(|_| is_newest)
     }
 
     /// Checks the certificates of clients again, for up to [`CHECK_NANOS`]. Disconnects those that
