@@ -42,6 +42,8 @@ pub enum ScramError {
     UnknownUser,
     /// The client does not know the password.
     WrongProof,
+    /// The client has proven the empty password, which is refused.
+    EmptyPassword,
 }
 
 impl ScramError {
@@ -62,6 +64,9 @@ impl ScramError {
                 "unknown user name, or the user has no $scram-sha-256$ line (homing passwd -H scram)"
             }
             ScramError::WrongProof => "wrong password (SCRAM)",
+            ScramError::EmptyPassword => {
+                "the user's $scram-sha-256$ line is that of the empty password, which is refused (homing passwd)"
+            }
         }
     }
 }

@@ -90,6 +90,7 @@ fn take_answer(
     let connections = &mut life.core.connections;
     let revocations = connections.revocations();
     let Some(pending) = connections.exchange_mut(id) else { return Ok(Flow::Closed) };
+    life.core.turn.charge_micros(pending.answer_us());
     // With a result, CONNECT has waited, and this AUTH has been answered already.
     if !pending.has_end()
         && let Some(data) = pending.answer(auth, revocations)?
@@ -132,7 +133,7 @@ fn reauthenticate(
     auth: &Auth<'_>,
     life: &mut Lifecycle<'_>,
 ) -> Result<(), Violation> {
-    let Core { connections, sessions, settings, effects, .. } = &mut *life.core;
+    let Core { connections, sessions, settings, effects, turn, .. } = &mut *life.core;
     let Some(connection) = connections.get_mut(id) else { return Ok(()) };
     let Some(method) = connection.method else {
         // 5.0 [MQTT-4.12.0-7]
@@ -163,6 +164,7 @@ fn reauthenticate(
     let Some(pending) = connections.exchange_mut(id) else {
         return Err(protocol_error("AUTH without a challenge or a re-authentication"));
     };
+    turn.charge_micros(pending.answer_us());
     if let Some(data) = pending.answer(auth, revocations)? {
         put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, life.core)?;
     } else if let Some(ExchangeEnd { decision, proof, .. }) = pending.take_end() {

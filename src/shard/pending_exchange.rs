@@ -80,6 +80,11 @@ impl PendingExchange {
         self.end.take()
     }
 
+    /// Returns the estimated time of [`Self::answer`] in microseconds.
+    pub(crate) fn answer_us(&self) -> u64 {
+        self.exchange.answer_us()
+    }
+
     /// Takes the client's answer to the challenge. Returns the next challenge, or `None` if the
     /// exchange has its result. `revocations` is the number of revocations so far. Costs two HMACs
     /// with SCRAM.

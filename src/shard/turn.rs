@@ -32,6 +32,9 @@ const FILTER_BYTES: usize = 4;
 /// Bytes of a name that globs look at for one step: an automaton takes 2 ns for each.
 const GLOB_BYTES: usize = 64;
 
+/// Steps for one microsecond, where the time of the work is known.
+const MICROSECOND: u64 = 4;
+
 /// A job gets one part in `PORTIONS` of a turn, then the next job gets its part.
 pub(crate) const PORTIONS: u32 = 4;
 
@@ -105,6 +108,11 @@ impl Turn {
     /// that each search makes progress.
     pub(crate) fn globs_at_once(&self, name: usize) -> usize {
         (self.at_once() as usize * GLOB_BYTES / name.max(1)).max(1)
+    }
+
+    /// Counts work of which the time is known.
+    pub(crate) fn charge_micros(&mut self, micros: u64) {
+        self.charge(u32::try_from(micros.saturating_mul(MICROSECOND)).unwrap_or(u32::MAX));
     }
 
     /// Counts one write to a socket.

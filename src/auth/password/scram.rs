@@ -48,6 +48,12 @@ impl ScramHash {
         }
     }
 
+    /// Makes the keys of a password with so many iterations.
+    #[cfg(test)]
+    pub(super) fn of_iterations(password: &[u8], iterations: u32) -> ScramHash {
+        ScramHash::with_iterations(password, NonZeroU32::new(iterations).unwrap(), &[5; 16])
+    }
+
     /// Reads the text behind `$scram-sha-256$`.
     ///
     /// # Errors

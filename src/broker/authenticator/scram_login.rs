@@ -6,7 +6,7 @@ use super::Inner;
 use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::password::file::Fingerprint;
 use crate::auth::random::random;
-use crate::auth::scram::{ClientFirst, ScramExchange};
+use crate::auth::scram::{ClientFirst, ScramError, ScramExchange};
 use crate::clock;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
@@ -72,6 +72,11 @@ impl ScramLogin {
         if checks.passwords.fingerprint(self.listener, self.user()) != self.fingerprint {
             return Err(AuthDecision::Unavailable("the password file has changed meanwhile"));
         }
+        // After the proof, so that the time tells nothing of users to others.
+        if checks.passwords.of(self.listener).is_some_and(|file| file.has_empty_password(self.user())) {
+            self.inner.failed(now, self.address);
+            return Err(AuthDecision::Deny(ScramError::EmptyPassword.what()));
+        }
         Ok(last)
     }
 }
@@ -79,6 +84,11 @@ impl ScramLogin {
 impl AuthExchange for ScramLogin {
     fn user(&self) -> &str {
         self.exchange.user()
+    }
+
+    fn answer_us(&self) -> u64 {
+        let checks = self.inner.checks.load();
+        checks.passwords.of(self.listener).map_or(0, |file| file.proof_us(self.user()))
     }
 
     fn answer(&self, message: &[u8]) -> ExchangeStep {

@@ -4,6 +4,9 @@ use super::*;
 use crate::auth::password::PasswordFile;
 use crate::auth::password::hash::{HashCost, HashKind, PasswordHash};
 use crate::auth::password::pbkdf2::Pbkdf2Hash;
+use crate::auth::password::scram::ScramHash;
+use crate::session::authentication::EnhancedMethod;
+use crate::shard::authentication::{ExchangeStart, ExchangeStep};
 use actix::{Actor, Context, Handler, System};
 use std::path::Path;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -67,6 +70,83 @@ fn an_address_with_too_many_failures_is_blocked_and_others_are_not() {
             assert!(matches!(login(here, b"wrong").await, AuthDecision::Deny(_)));
         }
         assert!(matches!(login(here, b"right").await, AuthDecision::Allow(_)));
+    });
+}
+
+/// Returns the last message of a client with this password to the first message of the server.
+fn proof_of(password: &[u8], bare: &str, server_first: &str) -> String {
+    use aws_lc_rs::digest::{SHA256, digest};
+    use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
+    use aws_lc_rs::pbkdf2::{PBKDF2_HMAC_SHA256, derive};
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    let part = |name| server_first.split(',').find_map(|part| part.strip_prefix(name)).unwrap();
+    let (nonce, salt) = (part("r="), STANDARD.decode(part("s=")).unwrap());
+    let mut salted = [0; 32];
+    derive(PBKDF2_HMAC_SHA256, part("i=").parse().unwrap(), &salt, password, &mut salted);
+    let keyed = |key: &[u8], text: &[u8]| sign(&Key::new(HMAC_SHA256, key), text).as_ref().to_vec();
+    let client_key = keyed(&salted, b"Client Key");
+    let unproven = format!("c=biws,r={nonce}");
+    let signature =
+        keyed(digest(&SHA256, &client_key).as_ref(), format!("{bare},{server_first},{unproven}").as_bytes());
+    let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(key, with)| key ^ with).collect();
+    format!("{unproven},p={}", STANDARD.encode(proof))
+}
+
+#[test]
+fn scram_refuses_the_empty_password_as_a_plain_login_does_and_counts_a_failure() {
+    System::new().block_on(async {
+        let (sender, mut decisions) = unbounded_channel();
+        let reply = Decisions(sender).start().recipient();
+        let line = |user: &str, password: &[u8]| {
+            format!("{user}:{}\n", ScramHash::create(password, &[3; 16]).to_text())
+        };
+        let text = line("ann", b"") + &line("bob", b"secret");
+        let file = PasswordFile::parse(Path::new("passwd"), text.as_bytes()).unwrap();
+        let checks = Checks { passwords: Arc::new(Arc::new(file).into()), ..Checks::default() };
+        let timeout = Duration::from_secs(60);
+        let options = AuthenticatorOptions {
+            workers: 1,
+            timeout,
+            cache: timeout,
+            shards: 1,
+            failures: 3,
+            http_timeout: timeout,
+        };
+        let authenticator = Authenticator::start(checks, None, options).unwrap();
+        let client = AuthClient::new(authenticator.client(reply));
+        let waits = Arc::new(());
+        let mut login = async |user: &str, password: &[u8]| {
+            let bare = format!("n={user},r=nonce");
+            let mut request = AuthRequest::of_test(user, b"", &waits);
+            request.methods = [AuthMethod::Scram].into();
+            let data = format!("n,,{bare}").into_bytes().into();
+            request.exchange = Some(ExchangeStart { method: EnhancedMethod::ScramSha256, data });
+            client.ask(clock::now(), request, "192.0.2.1".parse().ok());
+            let challenge = match decisions.recv().await.unwrap() {
+                AuthDecision::Challenge(challenge) => challenge,
+                decision => return (decision, 0),
+            };
+            let first = String::from_utf8(challenge.data.to_vec()).unwrap();
+            let last = proof_of(password, &bare, &first);
+            let micros = challenge.exchange.answer_us();
+            match challenge.exchange.answer(last.as_bytes()) {
+                ExchangeStep::Decided { decision, .. } => (decision, micros),
+                ExchangeStep::Challenge(_) => panic!("SCRAM has one challenge"),
+            }
+        };
+        let (decision, micros) = login("bob", b"secret").await;
+        assert!(matches!(decision, AuthDecision::Allow(_)) && micros > 100, "{decision:?} {micros}");
+        let (decision, micros) = login("bob", b"secret").await;
+        assert!(matches!(decision, AuthDecision::Allow(_)) && micros == 0, "the line is known: {micros}");
+        for _ in 0..3 {
+            let (decision, _) = login("ann", b"").await;
+            assert!(
+                matches!(decision, AuthDecision::Deny(what) if what.contains("the empty password")),
+                "{decision:?}"
+            );
+        }
+        assert!(matches!(login("ann", b"").await.0, AuthDecision::Blocked));
     });
 }
 
