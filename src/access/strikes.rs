@@ -141,6 +141,53 @@ impl<K: Clone + Eq + Hash> Strikes<K> {
     }
 }
 
+/// The strikes of addresses: of each host, and of each /48 with a bound of its own, because one
+/// customer of a provider may have that many hosts. Takes at most 14 MiB.
+#[derive(Debug)]
+pub struct AddressStrikes {
+    hosts: Strikes<IpAddr>,
+    sites: Strikes<IpAddr>,
+}
+
+impl AddressStrikes {
+    /// The bound of a /48 as a multiple of that of a host. A /48 may be the network of a company.
+    pub const SITE: u32 = 16;
+
+    /// The largest number of hosts, and of sites. The oldest that is not blocked makes room.
+    pub const MOST: usize = 65_536;
+
+    /// Returns empty tables for hosts and for sites, each with its rule.
+    pub fn new(of_hosts: StrikeRule, of_sites: StrikeRule) -> AddressStrikes {
+        let [hosts, sites] = [of_hosts, of_sites].map(|rule| Strikes::new(rule, AddressStrikes::MOST));
+        AddressStrikes { hosts, sites }
+    }
+
+    /// Returns true if the host of an address is blocked now.
+    pub fn is_host_blocked(&self, now: Instant, address: IpAddr) -> bool {
+        self.hosts.is_blocked(now, &host(address))
+    }
+
+    /// Returns true if the site of an address is blocked now. IPv4 has none.
+    pub fn is_site_blocked(&self, now: Instant, address: IpAddr) -> bool {
+        site(address).is_some_and(|site| self.sites.is_blocked(now, &site))
+    }
+
+    /// Counts a strike of a host. Returns true if the host is blocked from now on.
+    pub fn strike_host(&mut self, now: Instant, address: IpAddr) -> bool {
+        self.hosts.strike(now, host(address))
+    }
+
+    /// Counts a strike of a site. Returns true if the site is blocked from now on.
+    pub fn strike_site(&mut self, now: Instant, address: IpAddr) -> bool {
+        site(address).is_some_and(|site| self.sites.strike(now, site))
+    }
+
+    /// Returns the number of hosts.
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+}
+
 /// Returns the first `bits` bits of an IPv6 address; an IPv4 address as it is.
 fn prefix(address: IpAddr, bits: u32) -> IpAddr {
     match address.to_canonical() {
@@ -158,7 +205,7 @@ pub fn host(address: IpAddr) -> IpAddr {
 }
 
 /// Returns the /48 of an IPv6 address, which one customer of a provider may have; `None` for IPv4.
-pub fn site(address: IpAddr) -> Option<IpAddr> {
+fn site(address: IpAddr) -> Option<IpAddr> {
     match address.to_canonical() {
         IpAddr::V4(_) => None,
         IpAddr::V6(_) => Some(prefix(address, 48)),

@@ -5,7 +5,7 @@
 //! with 16 times the bound, because some subscribers have one. A success does not reset the
 //! count, because an attacker may have one password of its own.
 
-use crate::access::strikes::{StrikeRule, Strikes, host, site};
+use crate::access::strikes::{AddressStrikes, StrikeRule};
 use crate::time::Instant;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,30 +14,22 @@ use std::time::Duration;
 const WINDOW: Duration = Duration::from_mins(1);
 /// The time for which an address is blocked.
 const BLOCK: Duration = Duration::from_mins(5);
-/// The largest number of addresses, and of networks. The oldest that is not blocked makes room.
-const ADDRESSES: usize = 65_536;
-/// The bound of a /48 as a multiple of that of an address. A /48 may be the network of a company.
-const SITE: u32 = 16;
 
 /// The failures of all addresses. Takes at most 14 MiB.
 #[derive(Debug)]
-pub struct Guessing {
-    hosts: Strikes<IpAddr>,
-    sites: Strikes<IpAddr>,
-}
+pub struct Guessing(AddressStrikes);
 
 impl Guessing {
     /// Returns an empty table. An address is blocked at its failure number `allowed` in a minute.
     pub fn new(allowed: u32) -> Guessing {
         let rule = StrikeRule { limit: allowed, window: WINDOW, block: BLOCK };
-        let of_sites = StrikeRule { limit: allowed.saturating_mul(SITE), ..rule };
-        Guessing { hosts: Strikes::new(rule, ADDRESSES), sites: Strikes::new(of_sites, ADDRESSES) }
+        let of_sites = StrikeRule { limit: allowed.saturating_mul(AddressStrikes::SITE), ..rule };
+        Guessing(AddressStrikes::new(rule, of_sites))
     }
 
     /// Returns true if logins of this address are refused now.
     pub fn is_blocked(&self, now: Instant, address: IpAddr) -> bool {
-        self.hosts.is_blocked(now, &host(address))
-            || site(address).is_some_and(|site| self.sites.is_blocked(now, &site))
+        self.0.is_host_blocked(now, address) || self.0.is_site_blocked(now, address)
     }
 
     /// Counts a failed login. Returns true if the address is blocked from now on.
@@ -45,8 +37,8 @@ impl Guessing {
         if self.is_blocked(now, address) {
             return false;
         }
-        let by_site = site(address).is_some_and(|site| self.sites.strike(now, site));
-        self.hosts.strike(now, host(address)) || by_site
+        let by_site = self.0.strike_site(now, address);
+        self.0.strike_host(now, address) || by_site
     }
 }
 
@@ -111,10 +103,10 @@ mod tests {
     fn a_flood_of_addresses_does_not_free_a_blocked_one() {
         let (mut guessing, one) = (Guessing::new(2), address("192.0.2.1"));
         assert!(!guessing.failed(NOW, one) && guessing.failed(NOW, one));
-        for n in 0..u32::try_from(ADDRESSES).unwrap() + 10 {
+        for n in 0..u32::try_from(AddressStrikes::MOST).unwrap() + 10 {
             guessing.failed(NOW, IpAddr::V4(n.into()));
         }
         assert!(guessing.is_blocked(NOW, one));
-        assert_eq!(guessing.hosts.len(), ADDRESSES);
+        assert_eq!(guessing.0.hosts(), AddressStrikes::MOST);
     }
 }

@@ -6,7 +6,7 @@
 
 use super::statistics::BrokerStatistics;
 use crate::access::meter::{MeteredRate, RateMeter};
-use crate::access::strikes::{StrikeRule, Strikes, host, site};
+use crate::access::strikes::{AddressStrikes, StrikeRule};
 use crate::clock;
 use crate::config::Config;
 use crate::time::Instant;
@@ -17,9 +17,6 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// The number of addresses that are counted. The oldest one makes room.
-const ADDRESSES: usize = 65_536;
 
 /// Descriptors that are no connections: listeners, event loops, log, reserve.
 pub(crate) const OTHER_DESCRIPTORS: u64 = 64;
@@ -148,33 +145,12 @@ impl ConnectRates {
     }
 }
 
-/// The bound of a /48 as a multiple of that of an address, as for failed logins.
-const SITE: u32 = 16;
-
 /// The connects of each address, for acceptors and handshake threads. An IPv6 address counts as its
 /// /64, and its /48 counts too, because one customer may have that many. Takes at most 14 MiB.
 #[derive(Clone, Debug)]
 pub(crate) struct AddressLimit {
-    strikes: Arc<Mutex<ConnectStrikes>>,
+    strikes: Arc<Mutex<AddressStrikes>>,
     statistics: Arc<BrokerStatistics>,
-}
-
-#[derive(Debug)]
-struct ConnectStrikes {
-    hosts: Strikes<IpAddr>,
-    sites: Strikes<IpAddr>,
-}
-
-impl ConnectStrikes {
-    /// Counts a connect of an address. Returns true if it is refused. What the host's own bound
-    /// refuses does not count for its site.
-    fn refuses(&mut self, now: Instant, address: IpAddr) -> bool {
-        let refuses = |strikes: &mut Strikes<IpAddr>, key: IpAddr| {
-            strikes.is_blocked(now, &key) || strikes.strike(now, key)
-        };
-        refuses(&mut self.hosts, host(address))
-            || site(address).is_some_and(|site| refuses(&mut self.sites, site))
-    }
 }
 
 impl AddressLimit {
@@ -182,17 +158,19 @@ impl AddressLimit {
     pub(crate) fn new(rule: StrikeRule, statistics: Arc<BrokerStatistics>) -> AddressLimit {
         // The connect after the last accepted one begins the block.
         let of = |limit: u32| StrikeRule { limit: limit.saturating_add(1), ..rule };
-        let strikes = ConnectStrikes {
-            hosts: Strikes::new(of(rule.limit), ADDRESSES),
-            sites: Strikes::new(of(rule.limit.saturating_mul(SITE)), ADDRESSES),
-        };
+        let of_sites = of(rule.limit.saturating_mul(AddressStrikes::SITE));
+        let strikes = AddressStrikes::new(of(rule.limit), of_sites);
         AddressLimit { strikes: Arc::new(Mutex::new(strikes)), statistics }
     }
 
     /// Counts a connect of an address. Returns false if it is refused, and counts that, too.
     pub(crate) fn admits(&self, now: Instant, address: IpAddr) -> bool {
         let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_refused = strikes.refuses(now, address);
+        // What the host's own bound refuses does not count for its site.
+        let is_refused = strikes.is_host_blocked(now, address)
+            || strikes.strike_host(now, address)
+            || strikes.is_site_blocked(now, address)
+            || strikes.strike_site(now, address);
         drop(strikes);
         if is_refused {
             self.statistics.address_refused();
