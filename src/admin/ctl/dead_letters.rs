@@ -4,7 +4,7 @@ use super::actions::{NoteFlag, to_the_end};
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{act, request};
-use super::listings::{name, pages, path_with, text};
+use super::listings::{TOPIC, name, pages, path_with, text};
 use super::text::{Print, flat, left, right, table};
 use crate::admin::segment::segment;
 use clap::{Args, Subcommand};
@@ -14,15 +14,8 @@ use serde_json::Value;
 pub(super) enum DeadLettersCommand {
     /// List dead letters, the newest first
     List {
-        /// Only those with this cause, such as expired
-        #[arg(long)]
-        cause: Option<String>,
-        /// Only those of the client with this identifier
-        #[arg(long)]
-        receiver: Option<String>,
-        /// Only those with a topic that this filter matches
-        #[arg(long)]
-        topic: Option<String>,
+        #[command(flatten)]
+        filter: FilterFlags,
         /// Number of dead letters at most
         #[arg(long, default_value_t = 100)]
         limit: usize,
@@ -54,6 +47,27 @@ pub(super) enum DeadLettersCommand {
     },
 }
 
+/// The properties of dead letters.
+#[derive(Args, Clone, Debug)]
+pub(super) struct FilterFlags {
+    /// Those with this cause, such as expired
+    #[arg(long)]
+    cause: Option<String>,
+    /// Those of the client with this identifier
+    #[arg(long)]
+    receiver: Option<String>,
+    /// Those with a topic that this filter matches
+    #[arg(long)]
+    topic: Option<String>,
+}
+
+impl FilterFlags {
+    /// Returns the parameters of a path.
+    fn parameters(&self) -> [(&'static str, &Option<String>); 3] {
+        [("cause", &self.cause), ("receiver", &self.receiver), ("topic", &self.topic)]
+    }
+}
+
 /// The dead letters that a command acts on.
 #[derive(Args, Clone, Debug)]
 pub(super) struct LetterFlags {
@@ -63,15 +77,8 @@ pub(super) struct LetterFlags {
         conflicts_with_all = ["cause", "receiver", "topic", "all", "confirm"]
     )]
     id: Option<String>,
-    /// All with this cause, such as expired
-    #[arg(long)]
-    cause: Option<String>,
-    /// All of the client with this identifier
-    #[arg(long)]
-    receiver: Option<String>,
-    /// All with a topic that this filter matches
-    #[arg(long)]
-    topic: Option<String>,
+    #[command(flatten)]
+    filter: FilterFlags,
     /// All
     #[arg(long, conflicts_with_all = ["cause", "receiver", "topic"])]
     all: bool,
@@ -90,9 +97,8 @@ pub(super) fn run(
     print: Print,
 ) -> Result<String, CtlError> {
     match command {
-        DeadLettersCommand::List { cause, receiver, topic, limit } => {
-            let parameters = [("cause", cause), ("receiver", receiver), ("topic", topic)];
-            let path = path_with("/api/v1/dead-letters", &parameters);
+        DeadLettersCommand::List { filter, limit } => {
+            let path = path_with("/api/v1/dead-letters", &filter.parameters());
             Ok(print.rows(pages(broker, &path, "dead_letters", (*limit, 256))?, letters_table))
         }
         DeadLettersCommand::Show { id, payload } => {
@@ -128,10 +134,10 @@ pub(super) fn run(
 impl LetterFlags {
     /// Returns a path with the filter and the confirmation.
     fn path(&self, path: &str, to: Option<&String>) -> String {
-        let LetterFlags { cause, receiver, topic, all, confirm, .. } = self;
-        let all = all.then(|| "true".to_owned());
-        let (named, to) = ([("cause", cause), ("receiver", receiver), ("topic", topic)], to.cloned());
-        path_with(path, &[&named[..], &[("all", &all), ("to", &to), ("confirm", confirm)]].concat())
+        let LetterFlags { filter, all, confirm, .. } = self;
+        let (all, to) = (all.then(|| "true".to_owned()), to.cloned());
+        let others = [("all", &all), ("to", &to), ("confirm", confirm)];
+        path_with(path, &[&filter.parameters()[..], &others].concat())
     }
 }
 
@@ -161,7 +167,7 @@ fn letter_path(id: &str, rest: &str) -> String {
 fn letters_table(rows: &[Value]) -> String {
     let cells = |row: &Value| {
         ["id", "cause", "receiver", "topic", "qos", "payload_bytes", "attempts", "publisher"]
-            .map(|field| if field == "topic" { name(&row[field]) } else { text(&row[field]) })
+            .map(|field| if field == "topic" { name(&row[field], TOPIC) } else { text(&row[field]) })
     };
     let columns = [
         left("dead letter"),

@@ -13,7 +13,10 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Characters of a topic in a table at most.
-const NAME: usize = 256;
+pub(super) const TOPIC: usize = 256;
+
+/// Characters of a client identifier in the table of clients at most.
+const CLIENT_ID: usize = 64;
 
 /// The clients that are listed: the filters of the interface.
 #[derive(Args, Clone, Debug)]
@@ -113,23 +116,11 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// Characters of a name in a table, after which it is cut.
-const LONGEST_NAME: usize = 64;
-
-/// Returns a name as the text of a cell, with a mark where it is cut. JSON has the whole name.
-fn short_name(value: &Value) -> String {
-    let whole = text(value);
-    match whole.char_indices().nth(LONGEST_NAME) {
-        Some((end, _)) => format!("{}...", &whole[..end]),
-        None => whole,
-    }
-}
-
-/// Returns a topic or a filter as the text of a cell. The mark says that it is cut: the JSON has it
-/// in full.
-pub(super) fn name(value: &Value) -> String {
+/// Returns a name as the text of a cell, with a mark where it is cut: after so many characters. JSON
+/// has the whole name.
+pub(super) fn name(value: &Value, most: usize) -> String {
     let whole = value.as_str().unwrap_or_default();
-    let first = first_chars(whole, NAME);
+    let first = first_chars(whole, most);
     if first.len() == whole.len() { safe(first) } else { safe(first) + "..." }
 }
 
@@ -161,7 +152,7 @@ pub(super) fn clients_table(rows: &[Value]) -> String {
     let cells = |row: &Value| {
         let oldest = &row["oldest_unacknowledged"];
         [
-            short_name(&row["client_id"]),
+            name(&row["client_id"], CLIENT_ID),
             text(&row["version"]),
             text(&row["state"]),
             text(&row["in_flight"]),
@@ -208,7 +199,7 @@ pub(super) fn verdicts(body: &Value) -> String {
 
 /// Returns shared groups as a table.
 pub(super) fn groups_table(rows: &[Value]) -> String {
-    let cells = |row: &Value| [name(&row["filter"]), text(&row["members"])];
+    let cells = |row: &Value| [name(&row["filter"], TOPIC), text(&row["members"])];
     table([left("group and filter"), right("members")], &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
@@ -250,7 +241,7 @@ pub(super) fn slow_table(body: &Value) -> String {
     let cells = |row: &Value| {
         [
             text(&row["receiver"]),
-            name(&row["topic"]),
+            name(&row["topic"], TOPIC),
             seconds(&row["longest"]),
             text(&row["deliveries"]),
             seconds(&row["ago"]),
@@ -264,7 +255,7 @@ pub(super) fn slow_table(body: &Value) -> String {
 pub(super) fn retained_table(body: &Value) -> String {
     let cells = |row: &Value| {
         [
-            name(&row["topic"]),
+            name(&row["topic"], TOPIC),
             text(&row["qos"]),
             text(&row["payload_bytes"]),
             seconds(&row["expires_in"]),
@@ -290,7 +281,7 @@ pub(super) fn delayed_table(body: &Value) -> String {
         let message = &row["message"];
         [
             text(&row["id"]),
-            name(&message["topic"]),
+            name(&message["topic"], TOPIC),
             text(&message["qos"]),
             text(&message["payload_bytes"]),
             seconds(&row["due_in"]),
@@ -331,7 +322,7 @@ pub(super) fn objectives_table(body: &Value) -> String {
         let within = Duration::from_secs_f64(row["within"].as_f64().unwrap_or_default());
         [
             text(&row["name"]),
-            name(&row["topic"]),
+            name(&row["topic"], TOPIC),
             duration::format(within),
             percent(&row["target"], 3),
             percent(&row["ratio"], 3),

@@ -3,7 +3,7 @@
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::client_path;
-use super::listings::{name, pages, payload, payload_column, seconds, text};
+use super::listings::{TOPIC, name, pages, payload, payload_column, seconds, text};
 use super::text::{Print, left, right, table};
 use crate::admin::payloads::MOST;
 use clap::Args;
@@ -44,7 +44,7 @@ fn messages_table(rows: &[Value]) -> String {
         [
             text(&row["mid"]),
             text(&row["packet_id"]),
-            name(&message["topic"]),
+            name(&message["topic"], TOPIC),
             text(&message["qos"]),
             text(&message["payload_bytes"]),
             seconds(&row["age"]),
