@@ -1,6 +1,6 @@
 //! Actions on one client and its messages, and on the connections of many clients.
 
-use super::json_answer::JsonAnswer;
+use super::json_answer::{JsonAnswer, done};
 use crate::admin::access::Caller;
 use crate::admin::bulk::{self, ConnectionFilter};
 use crate::admin::commands::{carry_out, message_action, redeliver_by};
@@ -38,8 +38,7 @@ pub(crate) async fn disconnect(
     asked: Query<ActionParameters>,
     state: State,
 ) -> Result<HttpResponse, Failed> {
-    act(&state, &caller, &path, asked.into_inner(), OperatorAction::Disconnect).await?;
-    Ok(HttpResponse::NoContent().finish())
+    done(act(&state, &caller, &path, asked.into_inner(), OperatorAction::Disconnect).await.map(drop))
 }
 
 /// Ends the session of a client, with its queue.
@@ -49,8 +48,7 @@ pub(crate) async fn end(
     asked: Query<ActionParameters>,
     state: State,
 ) -> Result<HttpResponse, Failed> {
-    act(&state, &caller, &path, asked.into_inner(), OperatorAction::EndSession).await?;
-    Ok(HttpResponse::NoContent().finish())
+    done(act(&state, &caller, &path, asked.into_inner(), OperatorAction::EndSession).await.map(drop))
 }
 
 /// Drops the queue of a client.

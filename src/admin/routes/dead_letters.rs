@@ -1,6 +1,6 @@
 //! /api/v1/dead-letters: stored dead letters, and commands about them.
 
-use super::json_answer::JsonAnswer;
+use super::json_answer::{JsonAnswer, done};
 use crate::admin::bulk::{LetterAction, LetterWish, act_on_letters};
 use crate::admin::commands::{command_on_letter, republish_to};
 use crate::admin::failed::Failed;
@@ -45,7 +45,8 @@ pub(crate) struct DeleteManyParameters {
     note: Option<String>,
 }
 
-/// The parameters of a republication of many dead letters, as those of a deletion.
+/// The parameters of a republication of many dead letters, as those of a deletion. Each has its own
+/// list, because serde refuses no unknown name in a list that has another one in it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepublishManyParameters {
@@ -110,8 +111,7 @@ pub(crate) async fn delete(
 ) -> Result<HttpResponse, Failed> {
     let note = asked.into_inner().note()?;
     let named = ("delete_dead_letter", &**path);
-    command_on_letter(&state, &caller, named, &note, MessageCommand::DeleteLetter).await?;
-    Ok(HttpResponse::NoContent().finish())
+    done(command_on_letter(&state, &caller, named, &note, MessageCommand::DeleteLetter).await)
 }
 
 /// Counts the dead letters that a filter admits, or publishes their messages again.

@@ -1,7 +1,7 @@
 //! /api/v1/delayed: messages that are published later.
 
 use super::clients::message;
-use super::json_answer::JsonAnswer;
+use super::json_answer::{JsonAnswer, done};
 use crate::admin::commands::command_on_message;
 use crate::admin::failed::Failed;
 use crate::admin::queries::delayed::{DelayedRow, list_delayed};
@@ -66,6 +66,5 @@ pub(crate) async fn delete(
     let note = asked.into_inner().note()?;
     let (shard, place) = state.process().delayed(&path).ok_or(Failed::NoSuchMessage)?;
     let command = (usize::from(shard), MessageCommand::DeleteDelayed(place));
-    command_on_message(&state, &caller, ("delete_delayed", &path), &note, command).await?;
-    Ok(HttpResponse::NoContent().finish())
+    done(command_on_message(&state, &caller, ("delete_delayed", &path), &note, command).await)
 }

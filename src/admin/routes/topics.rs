@@ -1,6 +1,6 @@
 //! Topics: who is subscribed, what is retained, and what was dropped.
 
-use super::json_answer::JsonAnswer;
+use super::json_answer::{JsonAnswer, done};
 use super::whereabouts::{drop_row, group_row, session_row};
 use crate::admin::commands;
 use crate::admin::failed::Failed;
@@ -151,8 +151,7 @@ pub(crate) async fn delete_retained(
 ) -> Result<HttpResponse, Failed> {
     let DeleteParameters { topic, note } = asked.into_inner();
     let topic = topic.unwrap_or_default();
-    commands::delete_retained(&state, &caller, &topic, &note_of(note)?).await?;
-    Ok(HttpResponse::NoContent().finish())
+    done(commands::delete_retained(&state, &caller, &topic, &note_of(note)?).await)
 }
 
 /// Lists the last dropped messages, the newest first.

@@ -1,6 +1,6 @@
 //! /api/v1/traces: traces of messages and clients.
 
-use super::json_answer::JsonAnswer;
+use super::json_answer::{JsonAnswer, done};
 use crate::admin::failed::Failed;
 use crate::admin::request::{Asker, NoteParameters, limit_of};
 use crate::admin::state::State;
@@ -67,6 +67,5 @@ pub(crate) async fn end(
     asked: Query<NoteParameters>,
     state: State,
 ) -> Result<HttpResponse, Failed> {
-    end_trace(&state, &caller, *path, &asked.into_inner().note()?).await?;
-    Ok(HttpResponse::NoContent().finish())
+    done(end_trace(&state, &caller, *path, &asked.into_inner().note()?).await)
 }
