@@ -9,6 +9,7 @@ use crate::access::bans::Ban;
 use crate::access::meter::{RateMeter, TrafficMeter, TrafficRates};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::mqtt::publisher_name::PublisherName;
 use crate::session::authentication::EnhancedMethod;
@@ -26,6 +27,7 @@ use crate::shard::shared_state::Pot;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::shard::pause::{Pause, Pauses};
@@ -90,6 +92,8 @@ pub struct Rare {
     exchange: Option<Box<PendingExchange>>,
     /// The name of the client that its messages share; `None` if they do not keep it.
     pub(crate) publisher: Option<PublisherName>,
+    /// The client for which its retained and delayed messages count; `None` until it has one.
+    pub(crate) owner: Option<Arc<Owner>>,
     /// The user name in the client's verified certificate; `None` without one.
     pub certificate_user: Option<Box<str>>,
     /// The ban of the address or of the certificate, until CONNECT is handled.

@@ -204,18 +204,22 @@ impl Core {
     }
 
     /// Returns the client of a session as the one for which its retained and delayed messages count.
+    /// The messages of one connection share the value, as they share [`Self::publisher_name`].
     pub(crate) fn owner_of(&mut self, session: SessionId) -> Option<Arc<Owner>> {
-        let session = &self.sessions.get(session)?.session;
+        let Core { sessions, connections, settings, .. } = self;
+        let session_entry = sessions.get(session)?;
+        let session = &session_entry.session;
         let listener = session.came_by.number().map(ListenerNumber);
-        let listener = listener.map_or("", |listener| self.settings.listener_name(listener));
-        let is_it =
-            |last: &&Arc<Owner>| *last.client_id() == *session.client_id && last.listener() == listener;
-        if let Some(last) = self.scratch.owner.as_ref().filter(is_it) {
-            return Some(Arc::clone(last));
-        }
-        let owner = Owner::new(&session.client_id, listener);
-        self.scratch.owner = Some(Arc::clone(&owner));
-        Some(owner)
+        let listener = listener.map_or("", |listener| settings.listener_name(listener));
+        let connection = session_entry.connection.and_then(|id| connections.get_mut(id));
+        let Some(connection) = connection else { return Some(Owner::new(&session.client_id, listener)) };
+        let known = &mut connection.rare_mut().owner;
+        // A reload may give the listener another name.
+        let owner = match known.take().filter(|owner| owner.listener() == listener) {
+            Some(owner) => owner,
+            None => Owner::new(&session.client_id, listener),
+        };
+        Some(Arc::clone(known.insert(owner)))
     }
 
     /// Sets, replaces or erases the retained message of a topic.

@@ -3,10 +3,8 @@
 //! A buffer has no meaning between two uses. Whoever takes one out puts it back, or the next use
 //! allocates once.
 
-use crate::mqtt::owner::Owner;
 use crate::session::outbox::Pool;
 use crate::session::wire::{Frame, FrameKind};
-use std::sync::Arc;
 
 /// The buffers of one shard. None is on the account of `limits.memory`: each is bounded by the
 /// largest packet.
@@ -20,8 +18,6 @@ pub(crate) struct Scratch {
     pub topic: String,
     /// The Topic Name of the present PUBLISH behind a mount point, as it is inside the broker.
     pub mounted: String,
-    /// The client whose message was retained or delayed last. The next one is mostly its own.
-    pub owner: Option<Arc<Owner>>,
     /// Room for outboxes, lent while there is something in them.
     pub pool: Pool,
 }

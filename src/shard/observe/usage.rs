@@ -91,7 +91,8 @@ impl ResourceUsage {
 /// # Errors
 /// The first owner whose charge is wrong, with both numbers.
 pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result<usize, String> {
-    let mut charged = core.scratch.owner.as_ref().map_or(0, |last| last.charged());
+    let owners = core.connections.iter().filter_map(|(_, connection)| connection.rare()?.owner.as_ref());
+    let mut charged = owners.map(|owner| owner.charged()).sum();
     let mut add = |who: &str, of: Recounted| {
         charged += of.charged;
         if of.held == of.charged { Ok(()) } else { Err(format!("{who}: {of:?}")) }
