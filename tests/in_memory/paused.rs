@@ -109,6 +109,39 @@ fn at_most_once_above_the_rate_of_a_link_leaves_half_of_the_outbox_to_what_is_ow
     assert!(drops.of(DropReason::OutboxFull) > 200);
 }
 
+/// The second message waits for the acknowledgement of the first, and not for room.
+#[test]
+fn while_a_message_waits_at_most_once_takes_half_of_the_outbox() {
+    const OUTBOX: usize = 16 << 10;
+    for (owed, most) in [(1, OUTBOX), (2, OUTBOX / 2)] {
+        let mut settings = driver::settings();
+        settings.session.send.outbox = OUTBOX;
+        let mut driver = MemoryDriver::new(&settings, 1);
+        let link = client(&mut driver, "slow", 1);
+        subscribe(&mut driver, link, &["#"], QoS::AtLeastOnce);
+        let publisher = client(&mut driver, "publisher", 1_000);
+        driver.make_room(link, 0);
+        driver.links[link].received.clear();
+        for id in 1..=owed {
+            let publish = Publish {
+                qos: QoS::AtLeastOnce,
+                packet_id: PacketId::new(id),
+                ..publication("owed", &[7; 1_000])
+            };
+            driver.send(publisher, &encoded(&Packet::Publish(publish), V5));
+        }
+        let flood = encoded(&Packet::Publish(publication("flood", &[7; 1_000])), V5);
+        driver.send(publisher, &flood.repeat(50));
+        driver.make_room(link, usize::MAX);
+        let sent = driver.links[link].received.len();
+        // The last message may begin below the bound.
+        assert!(
+            (most - flood.len()..most + flood.len()).contains(&sent),
+            "{owed} owed: {sent} bytes of {most}"
+        );
+    }
+}
+
 /// Returns the bytes of the whole packets at the front.
 fn whole_packets(bytes: &[u8]) -> usize {
     let mut at = 0;
