@@ -27,7 +27,7 @@
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::ShardId;
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -54,7 +54,7 @@ pub(crate) struct RetainedOrder {
     /// The marks of messages that came from peers, in their order.
     noted: VecDeque<(Place, SetMark)>,
     /// The place of each mark in `noted`.
-    places: HashMap<SetMark, Place, FixedState>,
+    places: HashMap<SetMark, Place, RandomState>,
     charge: Charge,
 }
 
@@ -66,7 +66,7 @@ impl RetainedOrder {
             last: 0,
             readers: VecDeque::new(),
             noted: VecDeque::new(),
-            places: HashMap::with_hasher(FixedState::default()),
+            places: HashMap::with_hasher(RandomState::default()),
             charge: Charge::NONE,
         }
     }

@@ -4,8 +4,9 @@
 //! enough, later turns continue, and the connection is paused meanwhile. A message that is retained
 //! after the subscription was entered arrives live, so the search leaves it out
 //! ([`crate::shard::retained_order`]). The session's limits count for it as for any other message:
-//! if it finds no room, its drop is counted, and it is not read either. To a stored session SUBACK promises the retained
-//! messages, so SUBACK waits in the outbox until the last portion is committed.
+//! if it finds no room, its drop is counted, and it is not read either. To a stored session SUBACK
+//! promises the retained messages, so SUBACK waits in the outbox until the last portion is
+//! committed.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;

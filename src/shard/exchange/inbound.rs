@@ -204,8 +204,8 @@ fn take_ticket(
     }
 }
 
-/// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for the barrier if that was the
-/// last peer.
+/// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for the
+/// barrier if that was the last peer.
 fn pass_barrier(now: Instant, by: (ShardId, Place), token: u64, life: &mut Lifecycle<'_>) {
     match life.core.exchange.pass_barrier(token, by) {
         Some(AfterBarrier::Answer { connection, session, answer }) => {
