@@ -164,10 +164,13 @@ impl Shard {
         for _ in 0..ROUNDS {
             release_for_flush(now, &mut self.lifecycle());
             self.report_events(now, io);
+            // A message is on its way to the peers before its publisher gets any later packet, for
+            // example PINGRESP. Else a subscriber that the publisher tells of it, and that another
+            // shard serves, gets a retained message as a live one.
+            self.send_to_store(now, io);
+            self.send_to_peers(now, io);
             self.flush_dirty(now, io);
-            if self.core.durability.is_on() {
-                self.send_to_store(now, io);
-            }
+            self.send_to_store(now, io);
             self.send_effects(now, io);
             if self.core.effects.dirty.is_empty() || self.core.turn.is_over() {
                 return;
@@ -209,8 +212,11 @@ impl Shard {
         }
     }
 
-    /// Sends to the store what this turn recorded, and what it has to read back.
+    /// Sends to the store what was recorded since the last call, and what is to be read back.
     fn send_to_store(&mut self, now: Instant, io: &mut impl Io) {
+        if !self.core.durability.is_on() {
+            return;
+        }
         if std::mem::take(&mut self.core.effects.retained) {
             let mut retained = self.core.shared.retained();
             let changes = retained.take_changes();
@@ -226,6 +232,20 @@ impl Shard {
     /// Sends everything that does not go to the store. Nearly always there was only something to
     /// write.
     fn send_effects(&mut self, now: Instant, io: &mut impl Io) {
+        self.send_to_peers(now, io);
+        if self.core.effects.is_empty() {
+            return;
+        }
+        if !self.core.effects.registrations.is_empty() {
+            io.register(now, std::mem::take(&mut self.core.effects.registrations));
+        }
+        self.core.effects.auth_requests.drain(..).for_each(|request| io.authenticate(request));
+        self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
+    }
+
+    /// Sends the peer batches, behind the steps of the traces. Call it behind
+    /// [`Self::send_to_store`], which sends the records of transactions that peers participate in.
+    fn send_to_peers(&mut self, now: Instant, io: &mut impl Io) {
         self.seal_peer_batches();
         if self.core.effects.is_empty() {
             return;
@@ -237,11 +257,6 @@ impl Shard {
             io.trace(steps);
         }
         self.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
-        if !self.core.effects.registrations.is_empty() {
-            io.register(now, std::mem::take(&mut self.core.effects.registrations));
-        }
-        self.core.effects.auth_requests.drain(..).for_each(|request| io.authenticate(request));
-        self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
     }
 
     /// Ends the turn between shards: seals one batch for each peer that waits for one.
