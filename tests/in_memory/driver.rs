@@ -134,6 +134,8 @@ pub struct Link {
     pub on_the_way: Option<usize>,
     /// The bytes that the broker wrote.
     pub received: Vec<u8>,
+    /// Batches that were on their way between shards when the broker last wrote.
+    pub peers_told: usize,
     /// The version of an accepted CONNECT.
     pub version: Option<ProtocolVersion>,
     /// The reason in the event of a disconnect.
@@ -288,6 +290,7 @@ impl MemoryDriver {
             room: usize::MAX,
             on_the_way: None,
             received: Vec::new(),
+            peers_told: 0,
             version: None,
             disconnected: None,
             refused_as: None,
@@ -602,6 +605,7 @@ impl Io for ShardIo<'_> {
             wrote += taken;
         }
         if wrote > 0 {
+            link.peers_told = self.peer_batches.len();
             self.writes.push(at);
         }
         if link.room != usize::MAX {

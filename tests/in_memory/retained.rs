@@ -131,6 +131,19 @@ fn a_message_that_was_on_its_way_to_the_shard_when_a_client_subscribed_comes_liv
 }
 
 #[test]
+fn a_message_is_on_its_way_to_the_peers_before_its_publisher_is_answered() {
+    let mut clients = Clients::connect();
+    clients.subscribe(&["a/#"], at(QoS::AtMostOnce));
+    clients.keep_busy(SUBSCRIBER);
+    let mut bytes = publish_retained("a/b", "new", QoS::AtMostOnce);
+    bytes.extend(encoded(&Packet::Pingreq, ProtocolVersion::V5));
+    let before = clients.driver.links[clients.publisher].received.len();
+    clients.driver.send(clients.publisher, &bytes);
+    let publisher = &clients.driver.links[clients.publisher];
+    assert_eq!((publisher.received.len() - before, publisher.peers_told), (2, 1), "PINGRESP behind a batch");
+}
+
+#[test]
 fn a_message_that_replaces_another_one_after_the_barrier_comes_live_alone() {
     for qos in ALL {
         let mut clients = Clients::connect();
