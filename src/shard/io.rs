@@ -164,13 +164,13 @@ impl Shard {
         for _ in 0..ROUNDS {
             release_for_flush(now, &mut self.lifecycle());
             self.report_events(now, io);
-            // A message is on its way to the peers before its publisher gets any later packet, for
-            // example PINGRESP. Else a subscriber that the publisher tells of it, and that another
-            // shard serves, gets a retained message as a live one.
-            self.send_to_store(now, io);
-            self.send_to_peers(now, io);
+            // First the batches, so that a message is on its way to the peers when its publisher gets
+            // PINGRESP or an acknowledgement. The publisher may then tell a client of another shard
+            // to subscribe. If the message came to that shard after the SUBSCRIBE, it could be
+            // delivered live, with RETAIN 0, although it was retained before.
+            self.send_batches(now, io);
             self.flush_dirty(now, io);
-            self.send_to_store(now, io);
+            self.send_batches(now, io);
             self.send_effects(now, io);
             if self.core.effects.dirty.is_empty() || self.core.turn.is_over() {
                 return;
@@ -214,9 +214,6 @@ impl Shard {
 
     /// Sends to the store what was recorded since the last call, and what is to be read back.
     fn send_to_store(&mut self, now: Instant, io: &mut impl Io) {
-        if !self.core.durability.is_on() {
-            return;
-        }
         if std::mem::take(&mut self.core.effects.retained) {
             let mut retained = self.core.shared.retained();
             let changes = retained.take_changes();
@@ -229,10 +226,9 @@ impl Shard {
         self.core.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
     }
 
-    /// Sends everything that does not go to the store. Nearly always there was only something to
-    /// write.
+    /// Sends what goes neither to the store nor to the peers. Nearly always there was only something
+    /// to write.
     fn send_effects(&mut self, now: Instant, io: &mut impl Io) {
-        self.send_to_peers(now, io);
         if self.core.effects.is_empty() {
             return;
         }
@@ -243,13 +239,13 @@ impl Shard {
         self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
     }
 
-    /// Sends the peer batches, behind the steps of the traces. Call it behind
-    /// [`Self::send_to_store`], which sends the records of transactions that peers participate in.
-    fn send_to_peers(&mut self, now: Instant, io: &mut impl Io) {
-        self.seal_peer_batches();
-        if self.core.effects.is_empty() {
-            return;
+    /// Sends the batch for the store and then those for the peers: a part of a transaction never
+    /// comes before the transaction begins.
+    fn send_batches(&mut self, now: Instant, io: &mut impl Io) {
+        if self.core.durability.is_on() {
+            self.send_to_store(now, io);
         }
+        self.seal_peer_batches();
         // Before the peer batches: the collector knows a message before a peer delivers it.
         if !self.core.effects.trace.is_empty() {
             let mut steps = std::mem::take(&mut self.core.effects.trace);
@@ -350,12 +346,8 @@ impl Shard {
         }
     }
 
-    /// Seals the batch of this turn, if one has to be committed. The peer batches are sealed after
-    /// it: a part of a transaction never comes before the transaction begins.
+    /// Seals the batch of what was recorded, if it has to be committed.
     fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
-        if !self.core.durability.is_on() {
-            return None;
-        }
         // Drops since the flush began: a dead letter is in the batch in which its message ends.
         self.lifecycle().publish_dead_letters(now);
         if holds_seals(&self.fans, &self.core) {

@@ -66,7 +66,7 @@ impl RetainedOrder {
             last: 0,
             readers: VecDeque::new(),
             noted: VecDeque::new(),
-            places: HashMap::with_hasher(RandomState::default()),
+            places: HashMap::default(),
             charge: Charge::NONE,
         }
     }
