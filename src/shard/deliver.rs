@@ -20,6 +20,7 @@ use crate::shard::scratch::Scratch;
 use crate::shard::session_entry::{HELD, HeldMessage, SessionEntry};
 use crate::shard::settings::ShardSettings;
 use crate::shard::slots::ConnectionId;
+use crate::shard::turn::glob_steps;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -442,13 +443,15 @@ fn write(
 fn begin(
     now: Instant,
     publication: &mut Publication<'_>,
-    session_entry: &SessionEntry,
+    session_entry: &mut SessionEntry,
     counters: &mut Counters,
     receiver: ReceiverState,
 ) -> DeliveryMark {
     if counters.objectives.are_none() {
         return DeliveryMark::NONE;
     }
+    let looked_at = session_entry.find_objectives(&counters.objectives);
+    counters.steps = counters.steps.saturating_add(glob_steps(looked_at));
     let of_topic = publication.objectives(&counters.objectives);
     counters.objectives.begin(now, of_topic, session_entry.objectives(), receiver)
 }

@@ -23,6 +23,7 @@ pub(crate) fn replace_settings(settings: ShardSettings, core: &mut Core) -> Opti
         core.flapping = flapping::counted(settings.flapping);
     }
     core.connections.set_timeouts(&settings);
+    core.counters.objectives.replace(&settings.objectives);
     core.settings = settings;
     if !is_new_redelivery {
         return None;

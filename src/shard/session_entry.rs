@@ -13,7 +13,7 @@ use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
 use crate::session::came_by::CameBy;
 use crate::session::drops::Drops;
-use crate::session::objectives::ObjectiveSet;
+use crate::session::objectives::{ClientObjectives, Objectives};
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::portion::Portion;
 use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
@@ -55,8 +55,8 @@ struct RareParts {
     user: Option<Arc<Identity>>,
     /// The topics that the client may write and read, once they were asked for.
     access: SessionAccess,
-    /// The objectives that name the client.
-    objectives: ObjectiveSet,
+    /// The objectives that name the client, once they were looked for.
+    objectives: ClientObjectives,
 }
 
 /// Returns the rare parts of a session, which it has from now on.
@@ -71,7 +71,7 @@ impl RareParts {
         self.held.is_empty()
             && self.user.is_none()
             && self.access.is_unknown()
-            && self.objectives == ObjectiveSet::default()
+            && self.objectives == ClientObjectives::default()
     }
 }
 
@@ -137,15 +137,19 @@ impl SessionEntry {
             && (self.holds() || !self.session.sender.backlog.make_room(now, size, limits, drops))
     }
 
-    /// Sets the objectives that name the client.
-    pub(crate) fn set_objectives(&mut self, objectives: ObjectiveSet) {
-        if objectives != ObjectiveSet::default() {
-            rare_parts(&mut self.rare, self.session.came_by).objectives = objectives;
+    /// Looks for the objectives that name the client. Returns the bytes that were looked at: 0 if
+    /// there is no objective, or nothing has changed since the last look.
+    pub(crate) fn find_objectives(&mut self, all: &Objectives) -> usize {
+        if all.are_none() || all.are_known(self.objectives()) {
+            return 0;
         }
+        let client_id = &*self.session.client_id;
+        rare_parts(&mut self.rare, self.session.came_by).objectives = all.of_client(client_id);
+        all.looked_at(client_id)
     }
 
-    /// Returns the objectives that name the client.
-    pub(crate) fn objectives(&self) -> ObjectiveSet {
+    /// Returns the objectives that name the client, as of the last [`Self::find_objectives`].
+    pub(crate) fn objectives(&self) -> ClientObjectives {
         self.rare.as_ref().map(|rare| rare.objectives).unwrap_or_default()
     }
 

@@ -32,6 +32,11 @@ const FILTER_BYTES: usize = 4;
 /// Bytes of a name that globs look at for one step: an automaton takes 2 ns for each.
 const GLOB_BYTES: usize = 64;
 
+/// Returns the steps of globs that look at these bytes of names.
+pub(crate) fn glob_steps(bytes: usize) -> u32 {
+    u32::try_from(bytes / GLOB_BYTES).unwrap_or(u32::MAX)
+}
+
 /// Steps for one microsecond, where the time of the work is known.
 const MICROSECOND: u64 = 4;
 
@@ -101,7 +106,7 @@ impl Turn {
 
     /// Counts the bytes of names that globs look at.
     pub(crate) fn charge_globs(&mut self, bytes: usize) {
-        self.charge(u32::try_from(bytes / GLOB_BYTES).unwrap_or(u32::MAX));
+        self.charge(glob_steps(bytes));
     }
 
     /// Returns the number of globs that may look at a name of this length at once: at least one, so

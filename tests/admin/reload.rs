@@ -389,6 +389,42 @@ fn new_settings_hold_at_once_and_nobody_is_disconnected() {
     newer.settle();
 }
 
+#[test]
+fn an_objective_of_a_reload_counts_and_one_that_stays_keeps_its_counts() {
+    let table = |name: &str, topic: &str, target: f64| {
+        format!("[[slo]]\nname = \"{name}\"\ntopic = \"{topic}\"\nwithin = \"5s\"\ntarget = {target}\n")
+    };
+    let broker = Configured::start("");
+    let mut pump = broker.connect(Version::V5, "pump");
+    pump.subscribe(&[("#", 1)]);
+    let mut publisher = broker.connect(Version::V5, "publisher");
+    let mut deliver = |topic: &str| {
+        publisher.deliver(&Message::new(topic, "on").qos(1));
+        let id = pump.expect_publish().id;
+        pump.ack(Kind::Puback, id);
+        pump.settle();
+    };
+    let in_time = |name: &str| {
+        broker.metric(&format!("homing_slo_deliveries_total{{slo=\"{name}\",result=\"in_time\"}}"))
+    };
+    deliver("pumps/1");
+    broker.write(&table("pumps", "pumps/#", 0.9));
+    let (code, text) = broker.ctl(&["reload"]);
+    assert!(code == Some(0) && text.starts_with("live     slo "), "{text}");
+    deliver("pumps/2");
+    until("the first count", || (in_time("pumps") == "1").then_some(()));
+    broker.write(&format!("{}{}", table("lamps", "lamps/#", 0.9), table("pumps", "pumps/+", 0.99)));
+    assert_eq!(broker.ctl(&["reload"]).0, Some(0));
+    deliver("lamps/1");
+    deliver("pumps/3");
+    until("both counts", || (in_time("pumps") == "2" && in_time("lamps") == "1").then_some(()));
+    let (code, text) = broker.ctl(&["slo"]);
+    assert!(code == Some(0) && text.contains("99.000 %"), "{text}");
+    broker.write("");
+    assert_eq!(broker.ctl(&["reload"]).0, Some(0));
+    until("no objective", || in_time("pumps").is_empty().then_some(()));
+}
+
 /// A 5.0 client was told Receive Maximum and Topic Alias Maximum in CONNACK.
 #[test]
 fn what_a_client_was_told_holds_until_it_leaves() {

@@ -20,6 +20,33 @@ fn settings() -> ShardSettings {
     ShardSettings { objectives: vec![objective].into(), ..driver::settings() }
 }
 
+/// Takes what the receivers have got, and acknowledges it.
+fn take_all(driver: &mut MemoryDriver, receivers: &[LinkId]) {
+    receivers.iter().for_each(|receiver| drop(client::take(driver, *receiver, true)));
+}
+
+/// As [`settings`], with these objectives: names that are the filters, and globs over receivers.
+fn with(list: &[(&str, &str)]) -> ShardSettings {
+    let objective = |&(topic, glob): &(&str, &str)| Objective {
+        name: topic.into(),
+        topic: topic.into(),
+        client_id: Some(glob.parse().expect("a glob")),
+        within: Duration::from_secs(5),
+        target: 0.99,
+    };
+    ShardSettings { objectives: list.iter().map(objective).collect(), ..driver::settings() }
+}
+
+fn reload(driver: &mut MemoryDriver, settings: &ShardSettings) {
+    driver.shards.iter_mut().for_each(|shard| shard.replace_settings(settings.clone()));
+}
+
+fn in_time(driver: &MemoryDriver) -> Vec<(String, u64, u64)> {
+    let mut total = Objectives::default();
+    driver.shards.iter().for_each(|shard| total.add(&shard.snapshot().counters.objectives));
+    total.counts().map(|(one, counts)| (one.name.to_string(), counts.in_time, counts.open)).collect()
+}
+
 fn counts(driver: &MemoryDriver) -> ObjectiveCounts {
     let mut total = Objectives::default();
     driver.shards.iter().for_each(|shard| total.add(&shard.snapshot().counters.objectives));
@@ -139,6 +166,39 @@ fn a_shared_message_that_moves_to_another_member_counts_for_that_member() {
     assert_eq!(counts(&driver), ObjectiveCounts { open: 1, ..Default::default() });
     assert_eq!(client::take(&mut driver, second, true), ["alarms/1"]);
     assert_eq!(counts(&driver), ObjectiveCounts { in_time: 1, ..Default::default() });
+}
+
+#[test]
+fn objectives_of_a_reload_count_what_begins_after_it_for_clients_that_were_there() {
+    for shards in [1, 3] {
+        let mut driver = MemoryDriver::new(&driver::settings(), shards);
+        let publisher = client::client(&mut driver, "publisher", 10);
+        let receivers = ["siren-1", "lamp-1"].map(|name| persistent(&mut driver, name));
+        for receiver in receivers {
+            subscribe(&mut driver, receiver, &["alarms/#", "other"], QoS::AtLeastOnce);
+        }
+        let row = |name: &str, in_time, open| (name.to_owned(), in_time, open);
+        publish(&mut driver, publisher, "alarms/1", QoS::AtLeastOnce, 1);
+        reload(&mut driver, &with(&[("alarms/#", "siren-*")]));
+        assert_eq!(in_time(&driver), [row("alarms/#", 0, 0)]);
+        take_all(&mut driver, &receivers);
+        assert_eq!(in_time(&driver), [row("alarms/#", 0, 0)], "they began before");
+        publish(&mut driver, publisher, "alarms/2", QoS::AtLeastOnce, 2);
+        assert_eq!(in_time(&driver), [row("alarms/#", 0, 1)], "one of the two receivers");
+        // Another objective comes before it, while a delivery is open.
+        reload(&mut driver, &with(&[("other", "lamp-*"), ("alarms/#", "*")]));
+        take_all(&mut driver, &receivers);
+        assert_eq!(in_time(&driver), [row("other", 0, 0), row("alarms/#", 1, 0)]);
+        for topic in ["other", "alarms/3"] {
+            publish(&mut driver, publisher, topic, QoS::AtLeastOnce, 3);
+            take_all(&mut driver, &receivers);
+        }
+        assert_eq!(in_time(&driver), [row("other", 1, 0), row("alarms/#", 3, 0)]);
+        reload(&mut driver, &driver::settings());
+        publish(&mut driver, publisher, "alarms/4", QoS::AtLeastOnce, 4);
+        take_all(&mut driver, &receivers);
+        assert_eq!(in_time(&driver), []);
+    }
 }
 
 #[test]

@@ -62,10 +62,10 @@ impl OverviewGauges {
         let deadlines = state.wheel().within(observer, COUNTED).await.ok();
         let deadlines = deadlines.map(|wheel| wheel.per_second(SECONDS));
         let total = observer.statistics().total();
-        let objectives = total.counters.objectives.counts().enumerate();
+        let objectives = total.counters.objectives.counts();
         OverviewGauges {
             figures: figures(&recent, observer, deadlines.as_deref()),
-            objectives: objectives.map(|(at, objective)| state_of(at, objective)).collect(),
+            objectives: objectives.map(state_of).collect(),
         }
     }
 
@@ -115,7 +115,7 @@ fn figures(recent: &RecentView, observer: &Observer, deadlines: Option<&[u64]>) 
 }
 
 /// Returns an objective with its share in time and its budget.
-fn state_of(at: usize, (objective, counts): (&Objective, ObjectiveCounts)) -> ObjectiveState {
+fn state_of((objective, counts): (&Objective, ObjectiveCounts)) -> ObjectiveState {
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
     let value = match (counts.share_in_time(), counts.budget_left(objective.target)) {
         (Some(share), Some(left)) => {
@@ -126,7 +126,7 @@ fn state_of(at: usize, (objective, counts): (&Objective, ObjectiveCounts)) -> Ob
         }
         _ => "no delivery is decided yet".to_owned(),
     };
-    ObjectiveState { name: objective.name.to_string(), key: format!("slo_{at}"), value }
+    ObjectiveState { name: objective.name.to_string(), key: format!("slo_{}", objective.name), value }
 }
 
 fn of_rates(rates: &[f64]) -> Curve {
@@ -230,7 +230,7 @@ mod tests {
         let objective =
             Objective { name: "alarms".into(), topic: "#".into(), client_id: None, within, target: 0.9 };
         let counts = |in_time, late| ObjectiveCounts { in_time, late, ..ObjectiveCounts::default() };
-        let text = |counts| state_of(0, (&objective, counts)).value;
+        let text = |counts| state_of((&objective, counts)).value;
         assert_eq!(text(counts(95, 5)), "met: 95.00 % within 5.0 s, target 90.00 %, budget left 50.00 %");
         assert!(text(counts(80, 20)).starts_with("missed: 80.00 % within"));
         assert_eq!(text(counts(0, 0)), "no delivery is decided yet");

@@ -15,8 +15,11 @@ section! {
     /// Deliveries to receivers that are away are counted apart. `target` is the share that has to
     /// be in time, 0.5 to 1. `name` is the label of the metrics. docs/monitoring.md has them.
     ///
-    /// Each objective costs one match of its filter for each delivery above QoS 0.
-    [[slo]] Slo, ValueType::Tables("slo", slo::problems).only(),
+    /// An objective that keeps its `name` and `within` over a reload keeps its counts; all others
+    /// begin at 0.
+    ///
+    /// Each objective costs one match of its filter for each publication above QoS 0.
+    [[slo]] Slo, ValueType::Tables("slo", slo::problems).only(), reload: Live,
     example: "[[slo]]\n\
               name = \"alarms\"\n\
               topic = \"alarms/#\"\n\

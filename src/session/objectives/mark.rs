@@ -6,7 +6,7 @@ use crate::time::Instant;
 /// the padding of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryMark {
-    /// 1 more than the place of the objective in the list; 0 for a mark without a time, and
+    /// 1 more than the place of the objective's ring; 0 for a mark without a time, and
     /// [`UNCOUNTED`] for a time without an objective.
     pub(super) objective: u8,
     /// Milliseconds: 34 years.
@@ -20,8 +20,8 @@ impl DeliveryMark {
     /// The mark of a delivery that no objective counts, and whose beginning is its transmission.
     pub const NONE: DeliveryMark = DeliveryMark { objective: 0, began: [0; 5] };
 
-    pub(super) fn new(objective: usize, began: Instant) -> DeliveryMark {
-        DeliveryMark { objective: objective as u8 + 1, began: bytes(began) }
+    pub(super) fn new(place: u8, began: Instant) -> DeliveryMark {
+        DeliveryMark { objective: place + 1, began: bytes(began) }
     }
 
     /// Returns the mark of a delivery that no objective counts, and that begins in a queue.

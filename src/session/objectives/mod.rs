@@ -11,6 +11,10 @@
 //! its objective, so its end costs one comparison and two additions.
 //!
 //! A path that loses a mark does no harm: its delivery counts as late when its time is over.
+//!
+//! A reload replaces the list of objectives at once. A mark names a ring, which stays with its
+//! objective. A ring that is used again for another objective ignores the marks from before its
+//! beginning.
 
 pub mod mark;
 mod ring;
@@ -44,37 +48,78 @@ pub struct Objective {
     pub target: f64,
 }
 
-/// A set of objectives: bit `n` stands for the objective `n`.
+/// A set of objectives: bit `n` stands for the objective `n` of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectiveSet(u16);
 
 const _: () = assert!(MOST <= u16::BITS as usize);
 
-/// The objectives of one shard, with their counts. 8 bytes if there is no objective.
+/// The objectives that name one client, and the list that they are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientObjectives {
+    /// [`Objectives::list`]; 0 if nothing has looked yet.
+    list: u32,
+    set: ObjectiveSet,
+}
+
+/// The objectives of one shard, with their counts.
 #[derive(Clone, Debug, Default)]
-pub struct Objectives(Option<Box<Rings>>);
+pub struct Objectives {
+    /// `None` if there is no objective.
+    rings: Option<Box<Rings>>,
+    /// The latest time that a call named.
+    now: Instant,
+    /// The number of the list that is in force, from 1. What a session keeps names its list, so no
+    /// walk over the sessions is needed after a reload.
+    list: u32,
+}
 
 #[derive(Clone, Debug)]
 struct Rings {
     objectives: Arc<[Objective]>,
+    /// The place in `rings` of each objective. It stays the same over a reload, because marks have
+    /// it.
+    places: Vec<u8>,
+    /// At most [`MOST`]. A place without an objective is used again by the next new one.
     rings: Vec<SpanRing>,
-    /// The latest time that a call named.
-    now: Instant,
 }
 
 impl Objectives {
     /// Returns objectives without counts. Of more than [`MOST`], the first ones count.
     pub fn new(objectives: &Arc<[Objective]>) -> Objectives {
-        let rings: Vec<SpanRing> = objectives.iter().take(MOST).map(|o| SpanRing::new(o.within)).collect();
-        let objectives = Arc::clone(objectives);
-        let some = !rings.is_empty();
-        Objectives(some.then(|| Box::new(Rings { objectives, rings, now: Instant::ZERO })))
+        let mut new = Objectives::default();
+        new.replace(objectives);
+        new
     }
 
-    /// Returns the objectives that name a client identifier, or any. Found once for a session,
-    /// because each glob looks at each byte of the identifier.
-    pub fn of_client(&self, client_id: &str) -> ObjectiveSet {
-        self.set(|objective| objective.client_id.as_ref().is_none_or(|glob| glob.matches(client_id)))
+    /// Has these objectives from now on. One that has the name and the time of an objective before
+    /// keeps its counts and its open deliveries, whatever filter and target it has now. All others
+    /// begin at 0, and an open delivery of an objective that is gone counts nowhere.
+    pub fn replace(&mut self, objectives: &Arc<[Objective]>) {
+        if self.rings.as_ref().map_or(&[][..], |rings| &rings.objectives) == &**objectives {
+            return;
+        }
+        if self.list > 0 {
+            // So each mark from before has an earlier time than each of a new ring.
+            self.now = self.now + Duration::from_millis(1);
+        }
+        self.list = self.list.wrapping_add(1).max(1);
+        let old = self.rings.take().map(|rings| *rings);
+        self.rings = (!objectives.is_empty()).then(|| Box::new(Rings::after(old, objectives, self.now)));
+    }
+
+    /// Returns the objectives that name a client identifier, or any. Found once for a session and a
+    /// list, because each glob looks at each byte of the identifier.
+    pub fn of_client(&self, client_id: &str) -> ClientObjectives {
+        let set =
+            self.set(|objective| objective.client_id.as_ref().is_none_or(|glob| glob.matches(client_id)));
+        ClientObjectives { list: self.list, set }
+    }
+
+    /// Returns true if `found` is of the list that is in force.
+    #[inline]
+    pub fn are_known(&self, found: ClientObjectives) -> bool {
+        found.list == self.list
     }
 
     /// Returns the objectives that name a topic. Found once for a publication.
@@ -85,17 +130,17 @@ impl Objectives {
     /// Returns the bytes that [`Self::of_client`] looks at.
     pub fn looked_at(&self, client_id: &str) -> usize {
         let globs = |rings: &Rings| rings.objectives.iter().filter(|o| o.client_id.is_some()).count();
-        self.0.as_deref().map_or(0, globs) * client_id.len()
+        self.rings.as_deref().map_or(0, globs) * client_id.len()
     }
 
     /// Returns true if there is no objective.
     #[inline]
     pub fn are_none(&self) -> bool {
-        self.0.is_none()
+        self.rings.is_none()
     }
 
     fn set(&self, concerns: impl Fn(&Objective) -> bool) -> ObjectiveSet {
-        let Some(rings) = &self.0 else { return ObjectiveSet::default() };
+        let Some(rings) = &self.rings else { return ObjectiveSet::default() };
         let bits = rings.objectives.iter().take(MOST).enumerate();
         ObjectiveSet(bits.fold(0, |set, (at, objective)| set | u16::from(concerns(objective)) << at))
     }
@@ -109,12 +154,15 @@ impl Objectives {
         &mut self,
         now: Instant,
         of_topic: ObjectiveSet,
-        of_client: ObjectiveSet,
+        of_client: ClientObjectives,
         receiver: ReceiverState,
     ) -> DeliveryMark {
-        match &mut self.0 {
+        match &mut self.rings {
             None => DeliveryMark::NONE,
-            Some(rings) => rings.begin(now, ObjectiveSet(of_topic.0 & of_client.0), receiver),
+            Some(rings) => {
+                self.now = self.now.max(now);
+                rings.begin(self.now, ObjectiveSet(of_topic.0 & of_client.set.0), receiver)
+            }
         }
     }
 
@@ -146,54 +194,94 @@ impl Objectives {
 
     #[cold]
     fn end(&mut self, now: Instant, mark: DeliveryMark, end: DeliveryEnd) {
-        let Some(rings) = &mut self.0 else { return };
-        rings.now = rings.now.max(now);
-        let now = rings.now;
+        self.now = self.now.max(now);
+        let Some(rings) = &mut self.rings else { return };
         if let Some(ring) = rings.rings.get_mut(usize::from(mark.objective) - 1) {
-            ring.end(now, mark.began(), end);
+            ring.end(self.now, mark.began(), end);
         }
     }
 
     /// Counts the open deliveries whose time is over as late. Called once a second.
     pub fn advance(&mut self, now: Instant) {
-        if let Some(rings) = &mut self.0 {
-            rings.now = rings.now.max(now);
-            let now = rings.now;
-            rings.rings.iter_mut().for_each(|ring| ring.advance(now));
+        self.now = self.now.max(now);
+        if let Some(rings) = &mut self.rings {
+            rings.rings.iter_mut().for_each(|ring| ring.advance(self.now));
         }
     }
 
     /// Iterates over the objectives with their counts, in the order of the configuration.
     pub fn counts(&self) -> impl Iterator<Item = (&Objective, ObjectiveCounts)> {
-        self.0.iter().flat_map(|r| r.objectives.iter().zip(&r.rings).map(|(o, ring)| (o, ring.counts())))
+        self.rings.iter().flat_map(|rings| {
+            let all = rings.objectives.iter().zip(&rings.places);
+            all.filter_map(|(objective, &at)| Some((objective, rings.rings.get(usize::from(at))?.counts())))
+        })
     }
 
-    /// Adds the counts of another shard, which has the same objectives.
+    /// Adds the counts of another shard. While a reload is under way, its list may be another one:
+    /// then the objectives that both have are added.
     pub fn add(&mut self, other: &Objectives) {
-        match (&mut self.0, &other.0) {
-            (_, None) => {}
-            (None, Some(_)) => self.clone_from(other),
-            (Some(here), Some(other)) => {
-                here.rings.iter_mut().zip(&other.rings).for_each(|(here, other)| here.add(other));
+        let Some(there) = &other.rings else { return };
+        let Some(here) = &mut self.rings else { return self.clone_from(other) };
+        for (at, objective) in here.objectives.iter().enumerate().take(MOST) {
+            let counted = there.ring_of(objective);
+            if let (Some(ring), Some(counted)) = (here.rings.get_mut(usize::from(here.places[at])), counted) {
+                ring.add(counted);
             }
         }
     }
 }
 
 impl Rings {
+    /// Returns the rings of these objectives. Those that `old` counts keep their rings and places.
+    fn after(old: Option<Rings>, objectives: &Arc<[Objective]>, now: Instant) -> Rings {
+        let objectives = Arc::clone(objectives);
+        let mut kept: Vec<Option<u8>> = vec![None; objectives.len().min(MOST)];
+        if let Some(old) = &old {
+            kept.iter_mut().zip(objectives.iter()).for_each(|(at, one)| *at = old.place_of(one));
+        }
+        let mut rings = old.map(|old| old.rings).unwrap_or_default();
+        let mut free: Vec<u8> = (0..MOST as u8).filter(|at| !kept.contains(&Some(*at))).rev().collect();
+        let mut place = |(kept, objective): (Option<u8>, &Objective)| {
+            if let Some(at) = kept {
+                return at;
+            }
+            let at = free.pop().unwrap_or_default();
+            let ring = SpanRing::new(objective.within, now);
+            match rings.get_mut(usize::from(at)) {
+                Some(used) => *used = ring,
+                None => rings.push(ring),
+            }
+            at
+        };
+        let places = kept.into_iter().zip(objectives.iter()).map(&mut place).collect();
+        Rings { objectives, places, rings }
+    }
+
+    /// Returns the place of the objective with the same name and time.
+    fn place_of(&self, one: &Objective) -> Option<u8> {
+        let is_same = |(other, _): &(&Objective, &u8)| (&other.name, other.within) == (&one.name, one.within);
+        self.objectives.iter().zip(&self.places).find(is_same).map(|(_, at)| *at)
+    }
+
+    /// Returns the ring of the objective with the same name and time.
+    fn ring_of(&self, one: &Objective) -> Option<&SpanRing> {
+        self.rings.get(usize::from(self.place_of(one)?))
+    }
+
     #[inline(never)]
     fn begin(&mut self, now: Instant, concerned: ObjectiveSet, receiver: ReceiverState) -> DeliveryMark {
-        self.now = self.now.max(now);
-        let at = concerned.0.trailing_zeros() as usize;
-        let Some(ring) = self.rings.get_mut(at) else { return DeliveryMark::NONE };
+        let Some(&at) = self.places.get(concerned.0.trailing_zeros() as usize) else {
+            return DeliveryMark::NONE;
+        };
+        let Some(ring) = self.rings.get_mut(usize::from(at)) else { return DeliveryMark::NONE };
         match receiver {
             ReceiverState::Away | ReceiverState::None => {
                 ring.exclude();
                 DeliveryMark::NONE
             }
             ReceiverState::Connected => {
-                ring.begin(self.now);
-                DeliveryMark::new(at, self.now)
+                ring.begin(now);
+                DeliveryMark::new(at, now)
             }
         }
     }

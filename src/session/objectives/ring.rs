@@ -73,15 +73,26 @@ pub(super) struct SpanRing {
     width: u64,
     /// The number of the first span whose deliveries are not decided.
     first: u64,
+    /// The time of the first delivery that the ring may count.
+    since: Instant,
     open: [u32; PLACES as usize],
     counts: ObjectiveCounts,
 }
 
 impl SpanRing {
-    pub(super) fn new(within: Duration) -> SpanRing {
+    /// Returns a ring that counts deliveries that begin at `since` or later.
+    pub(super) fn new(within: Duration, since: Instant) -> SpanRing {
         let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX).clamp(1, u64::from(u32::MAX));
         let counts = ObjectiveCounts::default();
-        SpanRing { within, width: within.div_ceil(WITHIN), first: 0, open: [0; PLACES as usize], counts }
+        let width = within.div_ceil(WITHIN);
+        SpanRing {
+            within,
+            width,
+            first: since.as_millis() / width,
+            since,
+            open: [0; PLACES as usize],
+            counts,
+        }
     }
 
     /// Counts the deliveries of each span that is over as late. Usually this is one comparison.
@@ -113,11 +124,11 @@ impl SpanRing {
         self.counts.excluded += 1;
     }
 
-    /// Ends a delivery, unless it is decided already.
+    /// Ends a delivery, unless it is decided already, or is of the ring that had the place before.
     pub(super) fn end(&mut self, now: Instant, began: Instant, end: DeliveryEnd) {
         self.advance(now);
         let span = began.as_millis() / self.width;
-        if span < self.first {
+        if span < self.first || began < self.since {
             return;
         }
         let open = &mut self.open[(span % PLACES) as usize];

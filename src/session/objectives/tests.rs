@@ -38,7 +38,7 @@ fn without_objectives_nothing_is_marked_and_nothing_is_kept() {
     let mut none = objectives(Vec::new());
     assert_eq!(connected(&mut none, 5, "a", "c"), DeliveryMark::NONE);
     assert_eq!(none.counts().count(), 0);
-    assert_eq!((size_of::<Objectives>(), size_of::<DeliveryMark>()), (8, 6));
+    assert_eq!((size_of::<Objectives>(), size_of::<DeliveryMark>()), (24, 6));
 }
 
 #[test]
@@ -120,6 +120,90 @@ fn the_counts_of_shards_add_up_and_the_budget_follows_from_them() {
     assert_eq!(sum.share_in_time(), Some(0.995));
     assert!(sum.budget_left(0.99).is_some_and(|left| (left - 0.5).abs() < 1e-9));
     assert_eq!((sum.budget_left(1.0), ObjectiveCounts::default().budget_left(0.9)), (None, None));
+}
+
+#[test]
+fn an_objective_that_stays_over_a_reload_keeps_its_counts_and_its_open_deliveries() {
+    let mut some = objectives(vec![objective("a", None, 5_000), objective("b", None, 5_000)]);
+    let (a, b) = (connected(&mut some, 1_000, "a", "c"), connected(&mut some, 1_000, "b", "c"));
+    // The same name and time, at another place of the list and with another filter and target.
+    let stays = Objective { topic: "b/+".into(), target: 0.5, ..objective("b", None, 5_000) };
+    some.replace(&vec![objective("new", None, 1_000), stays.clone()].into());
+    assert_eq!(
+        some.counts().map(|(one, counts)| (&*one.topic, counts.open)).collect::<Vec<_>>(),
+        [("new", 0), ("b/+", 1)]
+    );
+    some.acknowledged(at(1_500), b);
+    assert_eq!(counts(&some, 1), ObjectiveCounts { in_time: 1, ..Default::default() });
+    // "new" has the ring of "a", whose delivery is none of it.
+    for end in [Objectives::dropped, Objectives::passed_on] {
+        end(&mut some, a);
+    }
+    some.acknowledged(at(1_500), a);
+    assert_eq!(counts(&some, 0), ObjectiveCounts::default());
+    let mark = connected(&mut some, 1_000, "new", "c");
+    some.acknowledged(at(1_600), mark);
+    assert_eq!(counts(&some, 0), ObjectiveCounts { in_time: 1, ..Default::default() });
+    // With another time an objective begins anew.
+    some.replace(&vec![Objective { within: Duration::from_secs(9), ..stays }].into());
+    assert_eq!((counts(&some, 0), some.counts().count()), (ObjectiveCounts::default(), 1));
+}
+
+#[test]
+fn marks_of_objectives_that_went_with_the_whole_list_count_nowhere() {
+    let mut some = objectives(vec![objective("a", None, 5_000)]);
+    let mark = connected(&mut some, 1_000, "a", "c");
+    some.replace(&Vec::new().into());
+    assert!(some.are_none());
+    some.acknowledged(at(1_000), mark);
+    some.replace(&vec![objective("a", None, 5_000)].into());
+    some.acknowledged(at(1_000), mark);
+    some.dropped(mark);
+    assert_eq!(counts(&some, 0), ObjectiveCounts::default());
+    let mark = connected(&mut some, 1_000, "a", "c");
+    some.acknowledged(at(1_000), mark);
+    assert_eq!(counts(&some, 0), ObjectiveCounts { in_time: 1, ..Default::default() });
+}
+
+#[test]
+fn what_a_session_knows_of_another_list_is_known_to_be_old() {
+    let mut some = objectives(vec![objective("#", Some("siren-*"), 5_000)]);
+    let siren = some.of_client("siren-1");
+    assert!(some.are_known(siren) && !some.are_known(ClientObjectives::default()));
+    some.replace(&vec![objective("#", Some("siren-*"), 5_000)].into());
+    assert!(some.are_known(siren), "the list is the same");
+    some.replace(&vec![objective("#", Some("lamp-*"), 5_000)].into());
+    assert!(!some.are_known(siren));
+}
+
+#[test]
+fn sixteen_objectives_replace_sixteen_others_and_half_of_them_come_back() {
+    let list = |from: usize| (from..from + MOST).map(|n| objective(&n.to_string(), None, 5_000)).collect();
+    let mut some = objectives(list(0));
+    let marks: Vec<_> = (0..16).map(|n| connected(&mut some, 10, &n.to_string(), "c")).collect();
+    some.replace(&list(8).into());
+    marks.iter().for_each(|mark| some.acknowledged(at(20), *mark));
+    let in_time: Vec<u64> = some.counts().map(|(_, counts)| counts.in_time).collect();
+    assert_eq!(in_time, [[1; 8], [0; 8]].concat());
+    let mark = connected(&mut some, 30, "20", "c");
+    some.acknowledged(at(30), mark);
+    let places: Vec<u64> = some.counts().map(|(_, counts)| counts.in_time).collect();
+    assert_eq!((places.iter().sum::<u64>(), places[12]), (9, 1));
+}
+
+#[test]
+fn shards_that_are_at_different_lists_add_the_objectives_that_both_have() {
+    let (mut here, mut there) =
+        (objectives(vec![objective("a", None, 5)]), objectives(vec![objective("a", None, 5)]));
+    there.replace(&vec![objective("b", None, 5), objective("a", None, 5)].into());
+    for shard in [&mut here, &mut there] {
+        for topic in ["a", "b"] {
+            let mark = connected(shard, 10, topic, "c");
+            shard.acknowledged(at(10), mark);
+        }
+    }
+    here.add(&there);
+    assert_eq!(here.counts().map(|(_, counts)| counts.in_time).collect::<Vec<_>>(), [2]);
 }
 
 /// A random number generator of the test.

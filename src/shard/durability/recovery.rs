@@ -99,7 +99,7 @@ impl SessionRecovery<'_> {
         session.will = stored.will;
         core.shared.totals.sessions.add(1);
         let mut entry = SessionEntry::new(session, ends, will_due);
-        entry.set_objectives(core.counters.objectives.of_client(&stored.client_id));
+        entry.find_objectives(&core.counters.objectives);
         restore_user(&mut entry, user, &stored.access, &mut core.access);
         let id = core.sessions.insert(entry);
         core.report_drops(id);
