@@ -225,12 +225,15 @@ pub struct StoredAccess {
     pub rules: Option<Box<str>>,
     /// The listener by which the client came last, if it has an ACL file of its own.
     pub listener: Option<Box<str>>,
+    /// The mount point behind which the client came last; `None` without one, and for a session
+    /// that a store of version 8 or before had.
+    pub mount_point: Option<Box<str>>,
 }
 
 impl StoredAccess {
     fn len(&self) -> usize {
-        let StoredAccess { claimed_name, rules, listener } = self;
-        [claimed_name, rules, listener].into_iter().flatten().map(|text| text.len()).sum()
+        let StoredAccess { claimed_name, rules, listener, mount_point } = self;
+        [claimed_name, rules, listener, mount_point].into_iter().flatten().map(|text| text.len()).sum()
     }
 }
 

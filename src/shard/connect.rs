@@ -478,7 +478,9 @@ impl<'a> ConnectRequest<'a> {
         let user = life.core.sessions.get(session_id).and_then(|entry| entry.user().cloned());
         let name = life.core.access.name_in_redelivery_rules(user.as_deref());
         let redelivery = life.core.sessions.redelivery_of(client_id, name);
+        let mount_point = mounted::mount_point_of(id, life.core);
         if let Some(session_entry) = life.core.sessions.get_mut(session_id) {
+            session_entry.set_mount_point(mount_point);
             session_entry.session.sender.set_terms(redelivery);
         }
         let granted = take_connect_requests(session_id, connect, life.core);

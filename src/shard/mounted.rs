@@ -122,15 +122,20 @@ pub(super) fn check_client(
 /// could be taken for a repetition of one that the other client had begun. The topic of the granted
 /// redelivery time says nothing, because it is the same behind each mount point.
 ///
-/// After a restart, or when nobody is connected by the old settings of a listener any more, the
-/// listener is not known, and the subscriptions alone tell. The client resumes a session without
-/// any then, and gets no message from outside its mount point all the same.
+/// The session knows the mount point, also after a restart. For a client that came last without one,
+/// only the listener tells. After a restart, or when nobody is connected by the old settings of a
+/// listener any more, the listener is not known, and the subscriptions alone tell. A client behind a
+/// mount point resumes a session without any then, and gets no message from outside its mount point
+/// all the same.
 pub(super) fn is_of_another(id: ConnectionId, session: SessionId, core: &mut Core) -> bool {
     let Core { connections, sessions, settings, turn, .. } = core;
     let mount_point = connections.get(id).and_then(|connection| connection.wire.mount_point());
     let Some(session_entry) = sessions.get(session) else { return false };
     let came_by = session_entry.session.came_by.number().map(ListenerNumber);
     let mount_point = mount_point.map(|mount_point| &**mount_point);
+    if session_entry.mount_point().is_some_and(|own| Some(own) != mount_point) {
+        return true;
+    }
     if came_by.is_some_and(|listener| settings.differs_in_mount_point(listener, mount_point)) {
         return true;
     }

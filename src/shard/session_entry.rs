@@ -13,6 +13,7 @@ use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
 use crate::session::came_by::CameBy;
 use crate::session::drops::Drops;
+use crate::session::mount_point::MountPoint;
 use crate::session::objectives::{ClientObjectives, Objectives};
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::portion::Portion;
@@ -55,6 +56,8 @@ struct RareParts {
     user: Option<Arc<Identity>>,
     /// The topics that the client may write and read, once they were asked for.
     access: SessionAccess,
+    /// The mount point behind which the client came last, also before a restart.
+    mount_point: Option<Arc<MountPoint>>,
     /// The objectives that name the client, once they were looked for.
     objectives: ClientObjectives,
 }
@@ -71,6 +74,7 @@ impl RareParts {
         self.held.is_empty()
             && self.user.is_none()
             && self.access.is_unknown()
+            && self.mount_point.is_none()
             && self.objectives == ClientObjectives::default()
     }
 }
@@ -135,6 +139,18 @@ impl SessionEntry {
         limits.policy == QueuePolicy::Hold
             && size <= limits.bytes
             && (self.holds() || !self.session.sender.backlog.make_room(now, size, limits, drops))
+    }
+
+    /// Sets the mount point of the client.
+    pub(crate) fn set_mount_point(&mut self, mount_point: Option<Arc<MountPoint>>) {
+        if mount_point.is_some() || self.rare.is_some() {
+            rare_parts(&mut self.rare, self.session.came_by).mount_point = mount_point;
+        }
+    }
+
+    /// Returns the mount point behind which the client came last; `None` without one.
+    pub(crate) fn mount_point(&self) -> Option<&MountPoint> {
+        self.rare.as_ref()?.mount_point.as_deref()
     }
 
     /// Looks for the objectives that name the client. Returns the bytes that were looked at: 0 if
@@ -456,6 +472,7 @@ impl SessionEntry {
             claimed_name: claimed.map(|user| user.user().into()),
             rules: rare.access.own_rules().map(|rules| rules.to_text().into()),
             listener: rare.access.source().name().map(Into::into),
+            mount_point: rare.mount_point.as_ref().map(|mount_point| mount_point.to_string().into()),
         }
     }
 

@@ -186,6 +186,7 @@ fn a_session_comes_back_as_it_was(kind: &mut dyn Reopen) {
             claimed_name: Some("bob".into()),
             rules: Some("allow read a\n".into()),
             listener: Some("devices".into()),
+            mount_point: Some("tenant/".into()),
         },
         ..session(4, "a client")
     };

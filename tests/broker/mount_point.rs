@@ -347,6 +347,35 @@ fn a_session_whose_only_filter_is_the_same_for_all_belongs_to_its_mount_point() 
 }
 
 #[test]
+fn a_session_without_filters_belongs_to_its_mount_point_after_a_restart() {
+    let memory = Memory::default();
+    let broker = start_broker_on(&memory, tenants);
+    let cases: Vec<_> =
+        [V311, V5].into_iter().flat_map(|version| [0, 1].map(|filters| (version, filters))).collect();
+    let connect = |version, filters: usize, end: &str| {
+        Connect::persistent(version, &format!("{version:?}{filters}{end}")).clean(false)
+    };
+    for &(version, filters) in &cases {
+        for end in ["own", "tenant", "plain"] {
+            let mut own = enter(&broker, TENANT_A, &connect(version, filters, end));
+            if filters > 0 {
+                own.subscribe(&[("$homing/session/granted", 1)]);
+            }
+            own.vanish();
+        }
+    }
+    let (broker, _memory) = restart_on(broker, &memory, tenants);
+    for (version, filters) in cases {
+        for (end, listener, resumes) in
+            [("own", TENANT_A, true), ("tenant", TENANT_B, false), ("plain", PLAIN, false)]
+        {
+            let client = enter(&broker, listener, &connect(version, filters, end));
+            assert_eq!(client.session_present(), resumes, "{end} {version:?}, {filters} filters");
+        }
+    }
+}
+
+#[test]
 fn a_session_that_began_without_a_mount_point_is_not_resumed_behind_one() {
     let broker = start_broker(tenants);
     for version in [V311, V5] {

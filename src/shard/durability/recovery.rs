@@ -139,6 +139,7 @@ fn restore_user(
     access: &mut AccessRules,
 ) {
     entry.set_user(user);
+    entry.set_mount_point(stored.mount_point.as_ref().and_then(|text| text.parse().ok()).map(Arc::new));
     entry.set_rule_source(RuleSource::of_name(stored.listener.as_deref()));
     if let Some(rules) = &stored.rules {
         let rules = SessionRules::of_text(rules);

@@ -200,6 +200,9 @@ const CLAIMED_NAME: usize = 17;
 const RULES: usize = 18;
 const LISTENER: usize = 19;
 
+/// The column of version 9.
+const MOUNT_POINT: usize = 20;
+
 /// Returns the text of a column that older versions do not have.
 fn later_text(row: &Row<'_>, column: usize) -> Result<Option<Box<str>>> {
     if row.as_ref().column_count() > column { row.get(column) } else { Ok(None) }
@@ -246,6 +249,7 @@ pub(super) fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> 
             claimed_name: later_text(row, CLAIMED_NAME)?,
             rules: later_text(row, RULES)?,
             listener: later_text(row, LISTENER)?,
+            mount_point: later_text(row, MOUNT_POINT)?,
         },
         will: will.transpose()?,
     })

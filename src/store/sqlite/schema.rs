@@ -26,7 +26,7 @@ use rusqlite::Connection;
 ///
 /// A change of the tables raises the version. The change needs a step in [`prepare`] for older
 /// files, and a file of the version before among the tests.
-pub const VERSION: i32 = 8;
+pub const VERSION: i32 = 9;
 
 /// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
 /// refuses the database of another program.
@@ -58,7 +58,8 @@ CREATE TABLE session (
     user_name TEXT,
     claimed_name TEXT,
     rules TEXT,
-    listener TEXT
+    listener TEXT,
+    mount_point TEXT
 ) STRICT;
 
 CREATE TABLE subscription (
@@ -196,7 +197,7 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
             ],
         ),
         6 => change(connection, 7, LETTERS),
-        _ => add_columns(
+        7 => add_columns(
             connection,
             8,
             &[
@@ -206,6 +207,7 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
                 "delayed ADD COLUMN owner_listener TEXT",
             ],
         ),
+        _ => add_columns(connection, 9, &["session ADD COLUMN mount_point TEXT"]),
     }
 }
 

@@ -87,7 +87,7 @@ fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
     let newer = tempfile::tempdir().unwrap();
     open(newer.path()).unwrap().connection.pragma_update(None, "user_version", schema::VERSION + 1).unwrap();
     let refusal = why(open(newer.path()));
-    assert!(refusal.contains("of version 9, and this program knows version 8"), "{refusal}");
+    assert!(refusal.contains("of version 10, and this program knows version 9"), "{refusal}");
 
     let foreign = tempfile::tempdir().unwrap();
     let other = Connection::open(directory::database_in(foreign.path())).unwrap();
@@ -138,6 +138,7 @@ fn sessions_of_version_3_keep_their_owners_and_have_no_rules() {
         claimed_name: Some("bob".into()),
         rules: Some("superuser".into()),
         listener: Some("devices".into()),
+        mount_point: Some("tenant/".into()),
     };
     let renewed = StoredSession { access: access.clone(), ..sessions[1].clone() };
     commit(&mut store, vec![Record::Session(Box::new(renewed))]);
@@ -211,6 +212,27 @@ fn messages_of_version_7_count_for_nobody_and_new_ones_for_their_client() {
     drop(store);
     let recovered = open(directory.path()).unwrap().recover(now, Duration::from_secs(60)).unwrap();
     assert_eq!(recovered.delayed.iter().map(|d| &d.owner).collect::<Vec<_>>(), [&None, &owner]);
+}
+
+#[test]
+fn sessions_of_version_8_have_no_mount_point_and_new_ones_have_theirs() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory::database_in(directory.path())).unwrap();
+    old.execute_batch(include_str!("tests/version_8.sql")).unwrap();
+    drop(old);
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000, boot: None };
+    let mut store = open(directory.path()).unwrap();
+    let recovered = store.recover(now, Duration::from_secs(60)).unwrap();
+    let listeners: Vec<_> = recovered.sessions.iter().map(|s| s.session.access.listener.as_deref()).collect();
+    assert_eq!((listeners, recovered.delayed.len()), (vec![None, Some("field")], 1));
+    assert!(recovered.sessions.iter().all(|found| found.session.access.mount_point.is_none()));
+    assert_eq!(recovered.retained[0].owner, Some(Owner::new("farmer", "field")));
+    let mut renewed = recovered.sessions[1].session.clone();
+    renewed.access.mount_point = Some("tenant/".into());
+    commit(&mut store, vec![Record::Session(Box::new(renewed.clone()))]);
+    drop(store);
+    let recovered = open(directory.path()).unwrap().recover(now, Duration::from_secs(60)).unwrap();
+    assert_eq!(recovered.sessions[1].session.access, renewed.access);
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl<'c> Statements<'c> {
             now: opened.to_file(now) as i64,
             session: prepare(
                 "INSERT OR REPLACE INTO session VALUES \
-                 (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?,
             session_state: prepare(
                 "UPDATE session SET connected = ?2, ends_ms = ?3, will_due_ms = ?4 WHERE number = ?1",
@@ -216,6 +216,7 @@ impl<'c> Statements<'c> {
             session.access.claimed_name,
             session.access.rules,
             session.access.listener,
+            session.access.mount_point,
         ])
     }
 
