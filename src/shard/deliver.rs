@@ -447,9 +447,21 @@ fn begin(
     counters: &mut Counters,
     receiver: ReceiverState,
 ) -> DeliveryMark {
-    if counters.objectives.are_none() {
-        return DeliveryMark::NONE;
+    match counters.objectives.are_none() {
+        true => DeliveryMark::NONE,
+        false => begin_counted(now, publication, session_entry, counters, receiver),
     }
+}
+
+/// Does so where there are objectives. Not inlined, to keep the code of deliveries small.
+#[inline(never)]
+fn begin_counted(
+    now: Instant,
+    publication: &mut Publication<'_>,
+    session_entry: &mut SessionEntry,
+    counters: &mut Counters,
+    receiver: ReceiverState,
+) -> DeliveryMark {
     let looked_at = session_entry.find_objectives(&counters.objectives);
     counters.steps = counters.steps.saturating_add(glob_steps(looked_at));
     let of_topic = publication.objectives(&counters.objectives);

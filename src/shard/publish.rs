@@ -237,9 +237,24 @@ impl<'a> ClientPublish<'a> {
 
     /// Acknowledges a PUBLISH at once, or when all its gates have answered. `reason` replaces the
     /// outcome in the acknowledgement.
+    #[inline]
     fn answer_publisher(&self, life: &mut Lifecycle<'_>, routed: Routed, reason: Option<ReasonCode>) {
+        // A call would cost a message of QoS 0 more than this.
+        if let Some(packet_id) = self.publish.packet_id {
+            self.answer_as(life, packet_id, routed, reason);
+        }
+    }
+
+    /// Does so for the PUBLISH with this Packet Identifier.
+    #[inline(never)]
+    fn answer_as(
+        &self,
+        life: &mut Lifecycle<'_>,
+        packet_id: PacketId,
+        routed: Routed,
+        reason: Option<ReasonCode>,
+    ) {
         let ClientPublish { publish, .. } = *self;
-        let Some(packet_id) = publish.packet_id else { return };
         let due = self.settle(life, |receiver| match (routed, reason) {
             (Routed { gates: 0, .. }, Some(reason)) => receiver.refuse(packet_id, publish.qos, reason),
             (Routed { gates: 0, outcome, .. }, None) => receiver.routed(packet_id, publish.qos, outcome),

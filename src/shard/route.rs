@@ -92,6 +92,14 @@ impl Routing<'_> {
         turns: DeliveryTurns,
     ) -> Result<Outcome, MatchExtent> {
         let subscribers = &matches.subscribers;
+        if let [only] = &subscribers[..] {
+            // Nothing has to be sorted or counted for one receiver, and most messages have one.
+            self.core.turn.charge(1);
+            let target = Target::of(only, publication.publisher, self.core.here);
+            return Ok(
+                target.map_or(Outcome::Unmatched, |target| self.core.deliver(now, &target, publication))
+            );
+        }
         self.core.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
         let most = match turns {
             DeliveryTurns::ThisOne => u32::MAX,
