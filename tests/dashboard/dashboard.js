@@ -281,7 +281,7 @@ async function overview(run) {
     }
     await page.waitForFunction(isLine)
     assert.match(await text('up'), /\d (s|min|h)/)
-    assert.match(await text('slo_0'), /met|decided/)
+    assert.match(await text('slo_rates'), /met|decided/)
   })
   for (const each of [reader, publisher]) each.close()
 }
