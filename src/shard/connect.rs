@@ -34,7 +34,6 @@ use crate::shard::pending_exchange::{EnhancedProof, ExchangeEnd};
 use crate::shard::rates;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
-use crate::shard::turn::glob_steps;
 use crate::shard::work::Job;
 use crate::time::Instant;
 use std::hash::BuildHasher;
@@ -454,7 +453,7 @@ impl<'a> ConnectRequest<'a> {
         core.clients.sessions_created += 1;
         let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
         let mut entry = SessionEntry::new(session, Instant::NEVER, Instant::NEVER);
-        core.turn.charge(glob_steps(entry.find_objectives(&core.counters.objectives)));
+        core.turn.charge_globs(entry.find_objectives(&core.counters.objectives));
         core.sessions.insert(entry)
     }
 

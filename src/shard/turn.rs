@@ -32,16 +32,16 @@ const FILTER_BYTES: usize = 4;
 /// Bytes of a name that globs look at for one step: an automaton takes 2 ns for each.
 const GLOB_BYTES: usize = 64;
 
-/// Returns the steps of globs that look at these bytes of names.
-pub(crate) fn glob_steps(bytes: usize) -> u32 {
-    u32::try_from(bytes / GLOB_BYTES).unwrap_or(u32::MAX)
-}
-
 /// Steps for one microsecond, where the time of the work is known.
 const MICROSECOND: u64 = 4;
 
 /// A job gets one part in `PORTIONS` of a turn, then the next job gets its part.
 pub(crate) const PORTIONS: u32 = 4;
+
+/// Returns the steps of globs that look at these bytes of names.
+pub(crate) fn glob_steps(bytes: usize) -> u32 {
+    u32::try_from(bytes / GLOB_BYTES).unwrap_or(u32::MAX)
+}
 
 /// The budget of the present turn, in steps.
 #[derive(Debug)]
@@ -97,8 +97,8 @@ impl Turn {
         }
     }
 
-    /// Counts steps of which nearly each message has none. Not inlined, because three instructions
-    /// for each packet and copy are 1 % of a small message.
+    /// Counts the whole steps of long copies and packets. A short one has none and does not come
+    /// here: a call for each packet and each copy would be 1 % of a small message.
     #[cold]
     fn charge_whole(&mut self, steps: usize) {
         self.charge(u32::try_from(steps).unwrap_or(u32::MAX));

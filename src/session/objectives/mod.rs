@@ -201,7 +201,8 @@ impl Objectives {
         }
     }
 
-    /// Counts the open deliveries whose time is over as late. Called once a second.
+    /// Counts the open deliveries whose time is over as late. Called in each turn, and once a second
+    /// where there is none.
     pub fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
         if let Some(rings) = &mut self.rings {
@@ -222,9 +223,9 @@ impl Objectives {
     pub fn add(&mut self, other: &Objectives) {
         let Some(there) = &other.rings else { return };
         let Some(here) = &mut self.rings else { return self.clone_from(other) };
-        for (at, objective) in here.objectives.iter().enumerate().take(MOST) {
-            let counted = there.ring_of(objective);
-            if let (Some(ring), Some(counted)) = (here.rings.get_mut(usize::from(here.places[at])), counted) {
+        let Rings { objectives, places, rings } = &mut **here;
+        for (objective, &at) in objectives.iter().zip(&*places) {
+            if let (Some(ring), Some(counted)) = (rings.get_mut(usize::from(at)), there.ring_of(objective)) {
                 ring.add(counted);
             }
         }
@@ -235,16 +236,12 @@ impl Rings {
     /// Returns the rings of these objectives. Those that `old` counts keep their rings and places.
     fn after(old: Option<Rings>, objectives: &Arc<[Objective]>, now: Instant) -> Rings {
         let objectives = Arc::clone(objectives);
-        let mut kept: Vec<Option<u8>> = vec![None; objectives.len().min(MOST)];
-        if let Some(old) = &old {
-            kept.iter_mut().zip(objectives.iter()).for_each(|(at, one)| *at = old.place_of(one));
-        }
+        let place_before = |one| old.as_ref().and_then(|old| old.place_of(one));
+        let kept: Vec<Option<u8>> = objectives.iter().take(MOST).map(place_before).collect();
         let mut rings = old.map(|old| old.rings).unwrap_or_default();
         let mut free: Vec<u8> = (0..MOST as u8).filter(|at| !kept.contains(&Some(*at))).rev().collect();
-        let mut place = |(kept, objective): (Option<u8>, &Objective)| {
-            if let Some(at) = kept {
-                return at;
-            }
+        let mut begin = |objective: &Objective| {
+            // The lowest free place comes first, so it is a place of `rings` or the next one.
             let at = free.pop().unwrap_or_default();
             let ring = SpanRing::new(objective.within, now);
             match rings.get_mut(usize::from(at)) {
@@ -253,7 +250,8 @@ impl Rings {
             }
             at
         };
-        let places = kept.into_iter().zip(objectives.iter()).map(&mut place).collect();
+        let all = kept.into_iter().zip(objectives.iter());
+        let places = all.map(|(kept, one)| kept.unwrap_or_else(|| begin(one))).collect();
         Rings { objectives, places, rings }
     }
 
