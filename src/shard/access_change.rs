@@ -25,9 +25,9 @@ use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::Delivery;
+use crate::shard::Shard;
 use crate::shard::connection::Connection;
 use crate::shard::core::Core;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::session_entry::Unreadable;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::work::Job;
@@ -51,13 +51,13 @@ enum Check {
     Left,
 }
 
-impl Lifecycle<'_> {
+impl Shard {
     /// Checks the messages of a session if the rules or its user have changed since the last check.
     /// Drops those that its client may not read, with the reason `not_authorized`. If the messages
     /// are more than this turn can check, a job checks the others, and `connection` is sent none
     /// until then.
     pub(crate) fn check_queue(&mut self, now: Instant, id: SessionId, connection: Option<ConnectionId>) {
-        let Core { sessions, access, .. } = &mut *self.core;
+        let Core { sessions, access, .. } = &mut self.core;
         let is_unchecked =
             access.are_on() && sessions.get_mut(id).is_some_and(|entry| entry.is_unchecked(access));
         if is_unchecked && self.check_portion(now, id) == Check::Left {
@@ -98,7 +98,7 @@ impl Lifecycle<'_> {
     /// Checks `most` messages in memory. Drops those that the client of the session may not read.
     /// Shared messages go to another member of their group.
     fn drop_unreadable(&mut self, now: Instant, id: SessionId, most: usize) -> Check {
-        let Core { sessions, access, counters, turn, .. } = &mut *self.core;
+        let Core { sessions, access, counters, turn, .. } = &mut self.core;
         let Some(session_entry) = sessions.get_mut(id).filter(|_| access.are_on()) else {
             return Check::Complete;
         };
@@ -161,7 +161,7 @@ impl Lifecycle<'_> {
     }
 
     fn check_slot(&mut self, now: Instant, slot: u32) -> Check {
-        let Core { sessions, access, .. } = &mut *self.core;
+        let Core { sessions, access, .. } = &mut self.core;
         let Some((id, session_entry)) = sessions.at_mut(slot) else { return Check::Complete };
         if !session_entry.is_unchecked(access) {
             // A page of its queue was checked before this walk came.
@@ -173,7 +173,7 @@ impl Lifecycle<'_> {
         if self.check_portion(now, id) == Check::Left {
             return Check::Left;
         }
-        let Core { sessions, access, turn, .. } = &mut *self.core;
+        let Core { sessions, access, turn, .. } = &mut self.core;
         if let Some(session_entry) = sessions.get_mut(id) {
             turn.charge(session_entry.renew_guard(access));
         }
@@ -186,7 +186,7 @@ impl Lifecycle<'_> {
     /// Otherwise a restart would find the rules by the name before. A full store has no room for
     /// all sessions at once, so the session is recorded with its next change then.
     fn record_rules(&mut self, id: SessionId) {
-        let Core { sessions, access, shared, turn, .. } = &mut *self.core;
+        let Core { sessions, access, shared, turn, .. } = &mut self.core;
         if !shared.is_store_full() && sessions.get_mut(id).is_some_and(|s| s.has_unrecorded_rules(access)) {
             turn.charge(RECORD_STEPS);
             self.core.record_session(id);
@@ -196,7 +196,7 @@ impl Lifecycle<'_> {
     /// Sends the queue of a session if it was withheld until the end of its check. Held messages
     /// take the places of the messages that were dropped.
     fn after_check(&mut self, now: Instant, id: SessionId) {
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
+        let Core { connections, sessions, settings, counters, scratch, .. } = &mut self.core;
         if let Some(session_entry) = sessions.get_mut(id)
             && let Some(Connection { wire, .. }) =
                 session_entry.connection.and_then(|id| connections.get_mut(id))

@@ -4,11 +4,11 @@
 use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
 use crate::mqtt::packet::ReasonCode;
+use crate::shard::Shard;
 use crate::shard::access::AclFiles;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::bans::{self, FoundBan};
 use crate::shard::core::Core;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::{DisconnectCause, Revocation};
 use crate::shard::slots::ConnectionId;
 use crate::shard::work::Job;
@@ -41,27 +41,27 @@ pub enum BanCheck {
 /// The rules of one shard, borrowed to change them.
 #[derive(Debug)]
 pub struct AccessControl<'a> {
-    life: Lifecycle<'a>,
+    shard: &'a mut Shard,
 }
 
 impl<'a> AccessControl<'a> {
     /// Returns the rules of the shard.
-    pub(super) fn new(life: Lifecycle<'a>) -> AccessControl<'a> {
-        AccessControl { life }
+    pub(super) fn new(shard: &'a mut Shard) -> AccessControl<'a> {
+        AccessControl { shard }
     }
 
     /// Replaces the rules of all ACL files. They hold for the next packet and the next delivery of
     /// each client. A walk over the sessions drops the messages that may no longer be read. It
     /// takes as many turns as it needs.
     pub fn replace_acls(&mut self, files: AclFiles) {
-        self.life.core.access.replace(files);
+        self.shard.core.access.replace(files);
         self.rules_changed();
     }
 
     /// Begins the walk over the sessions after a change of the rules.
     pub(super) fn rules_changed(&mut self) {
-        self.life.routes.orphaned_queues.rules_changed();
-        self.life.work.later(Job::RulesChanged { from: 0 });
+        self.shard.routes.orphaned_queues.rules_changed();
+        self.shard.work.later(Job::RulesChanged { from: 0 });
     }
 
     /// Disconnects the clients of users that `is_revoked` at the listener of the client, with 0x87.
@@ -74,13 +74,13 @@ impl<'a> AccessControl<'a> {
         is_revoked: &dyn Fn(&Identity, ListenerNumber) -> bool,
     ) -> RevokedPortion {
         if from == 0 {
-            self.life.core.connections.note_revocation();
+            self.shard.core.connections.note_revocation();
         }
-        let end = self.life.core.sessions.end_of_slots();
+        let end = self.shard.core.sessions.end_of_slots();
         let until = end.min(from.saturating_add(SLOTS));
         let mut disconnected = 0;
         for slot in from..until {
-            let Core { sessions, connections, .. } = &*self.life.core;
+            let Core { sessions, connections, .. } = &self.shard.core;
             let connection = sessions.at(slot).and_then(|(_, entry)| {
                 let (id, user) = (entry.connection?, entry.user()?);
                 is_revoked(user, connections.get(id)?.listener).then_some(id)
@@ -88,7 +88,7 @@ impl<'a> AccessControl<'a> {
             if let Some(id) = connection {
                 let reason = Some(ReasonCode::NOT_AUTHORIZED);
                 let cause = DisconnectCause::Revoked(Revocation::Password);
-                disconnected += u64::from(self.life.disconnect(now, id, reason, cause));
+                disconnected += u64::from(self.shard.disconnect(now, id, reason, cause));
             }
         }
         RevokedPortion { disconnected, next: (until < end).then_some(until) }
@@ -97,27 +97,27 @@ impl<'a> AccessControl<'a> {
     /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds
     /// the connected clients that are banned now with [`Self::disconnect_if_banned`].
     pub fn replace_bans(&mut self, bans: Option<Arc<BanList>>) {
-        self.life.core.bans = bans;
+        self.shard.core.bans = bans;
     }
 
     /// Returns the bans; `None` if none are configured.
     pub fn bans(&self) -> Option<&Arc<BanList>> {
-        self.life.core.bans.as_ref()
+        self.shard.core.bans.as_ref()
     }
 
     /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
     /// certificate, if one holds.
     // 5.0 section 3.14.2.1: 0x8A stands in CONNACK alone.
     pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) -> BanCheck {
-        self.life.core.turn.charge(1);
+        self.shard.core.turn.charge(1);
         let found = match origin {
             Some(ban) => FoundBan::Banned(ban),
-            None => bans::ban_of_session(now, id, self.life.core),
+            None => bans::ban_of_session(now, id, &mut self.shard.core),
         };
         match found {
             FoundBan::Banned(ban) => {
                 let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
-                match self.life.disconnect(now, id, reason, DisconnectCause::Banned(ban)) {
+                match self.shard.disconnect(now, id, reason, DisconnectCause::Banned(ban)) {
                     true => BanCheck::Disconnected,
                     false => BanCheck::Stays,
                 }
@@ -129,6 +129,6 @@ impl<'a> AccessControl<'a> {
 
     /// Returns true if the steps of the turn are used up.
     pub fn is_turn_over(&self) -> bool {
-        self.life.core.turn.is_over()
+        self.shard.core.turn.is_over()
     }
 }

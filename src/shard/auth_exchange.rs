@@ -16,12 +16,12 @@ use crate::mqtt::packet::{Auth, Connect, Packet, ProtocolVersion, ReasonCode};
 use crate::session::authentication::EnhancedMethod;
 use crate::session::connect::ConnectRefusal;
 use crate::session::{Violation, disconnect};
+use crate::shard::Shard;
 use crate::shard::authentication::{AuthDecision, Authentication, Challenge};
 use crate::shard::connect::ConnectRequest;
 use crate::shard::connection::{Leaves, Phase};
 use crate::shard::core::Core;
 use crate::shard::flow::Flow;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::pending_exchange::{
     EnhancedProof, ExchangeEnd, PendingExchange, check_method, protocol_error,
 };
@@ -39,19 +39,19 @@ pub(crate) fn continue_exchange(
     now: Instant,
     id: ConnectionId,
     bytes: &[u8],
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> Option<(Flow, usize)> {
-    let limit = life.core.settings.session.connect.packet_size.min(LARGEST_AUTH);
+    let limit = shard.core.settings.session.connect.packet_size.min(LARGEST_AUTH);
     let refusal = match codec::decode(bytes, ProtocolVersion::V5, limit) {
         Ok(Decoded::Incomplete { .. }) => return None,
         Ok(Decoded::Packet { packet: Packet::Auth(auth), length }) => {
-            match take_answer(now, id, &auth, life) {
+            match take_answer(now, id, &auth, shard) {
                 Ok(flow) => return Some((flow, length)),
                 Err(violation) => ConnectRefusal::new(violation.reason, violation.what),
             }
         }
         Ok(Decoded::Packet { packet: Packet::Disconnect(_), .. }) => {
-            life.core.begin_closing(now, id, Leaves::Client);
+            shard.core.begin_closing(now, id, Leaves::Client);
             return Some((Flow::Closed, 0));
         }
         // 5.0 [MQTT-3.1.2-30]
@@ -64,20 +64,15 @@ pub(crate) fn continue_exchange(
             "the packet after a challenge is malformed, or longer than 4,096 bytes",
         ),
     };
-    refuse_exchange(now, id, &refusal, life);
+    refuse_exchange(now, id, &refusal, shard);
     Some((Flow::Closed, 0))
 }
 
 /// Refuses a CONNECT whose exchange has failed.
-pub(crate) fn refuse_exchange(
-    now: Instant,
-    id: ConnectionId,
-    refusal: &ConnectRefusal,
-    life: &mut Lifecycle<'_>,
-) {
-    let Some(bytes) = life.core.connections.take_connect(id) else { return };
+pub(crate) fn refuse_exchange(now: Instant, id: ConnectionId, refusal: &ConnectRefusal, shard: &mut Shard) {
+    let Some(bytes) = shard.core.connections.take_connect(id) else { return };
     let Some(connect) = kept_connect(&bytes) else { return };
-    ConnectRequest::refuse_exchange(now, id, &connect, refusal, life.core);
+    ConnectRequest::refuse_exchange(now, id, &connect, refusal, &mut shard.core);
 }
 
 /// Takes the client's answer. Handles CONNECT if the exchange has its result.
@@ -85,25 +80,25 @@ fn take_answer(
     now: Instant,
     id: ConnectionId,
     auth: &Auth<'_>,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> Result<Flow, Violation> {
-    let connections = &mut life.core.connections;
+    let connections = &mut shard.core.connections;
     let revocations = connections.revocations();
     let Some(pending) = connections.exchange_mut(id) else { return Ok(Flow::Closed) };
-    life.core.turn.charge_micros(pending.answer_us());
+    shard.core.turn.charge_micros(pending.answer_us());
     // With a result, CONNECT has waited, and this AUTH has been answered already.
     if !pending.has_end()
         && let Some(data) = pending.answer(auth, revocations)?
     {
         let method = pending.method();
-        put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, life.core)?;
+        put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, &mut shard.core)?;
         return Ok(Flow::Continue);
     }
     let Some(bytes) = connections.take_connect(id) else { return Ok(Flow::Closed) };
     let Some(connect) = kept_connect(&bytes) else { return Ok(Flow::Closed) };
-    let flow = ConnectRequest::handle(now, id, &connect, life);
+    let flow = ConnectRequest::handle(now, id, &connect, shard);
     if matches!(flow, Flow::Wait) {
-        life.core.connections.keep_connect(id, bytes);
+        shard.core.connections.keep_connect(id, bytes);
     }
     Ok(flow)
 }
@@ -114,13 +109,13 @@ pub(crate) fn take_auth(
     id: ConnectionId,
     session: SessionId,
     auth: &Auth<'_>,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> Flow {
-    match reauthenticate(now, id, session, auth, life) {
-        Ok(()) if life.core.connections.get(id).is_some_and(|c| !c.is_closing()) => Flow::Continue,
+    match reauthenticate(now, id, session, auth, shard) {
+        Ok(()) if shard.core.connections.get(id).is_some_and(|c| !c.is_closing()) => Flow::Continue,
         Ok(()) => Flow::Closed,
         Err(violation) => {
-            life.fail(now, id, violation);
+            shard.fail(now, id, violation);
             Flow::Closed
         }
     }
@@ -131,9 +126,9 @@ fn reauthenticate(
     id: ConnectionId,
     session: SessionId,
     auth: &Auth<'_>,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> Result<(), Violation> {
-    let Core { connections, sessions, settings, effects, turn, .. } = &mut *life.core;
+    let Core { connections, sessions, settings, effects, turn, .. } = &mut shard.core;
     let Some(connection) = connections.get_mut(id) else { return Ok(()) };
     let Some(method) = connection.method else {
         // 5.0 [MQTT-4.12.0-7]
@@ -166,9 +161,9 @@ fn reauthenticate(
     };
     turn.charge_micros(pending.answer_us());
     if let Some(data) = pending.answer(auth, revocations)? {
-        put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, life.core)?;
+        put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, &mut shard.core)?;
     } else if let Some(ExchangeEnd { decision, proof, .. }) = pending.take_end() {
-        end_reauthentication(now, id, decision, &proof, life);
+        end_reauthentication(now, id, decision, &proof, shard);
     }
     Ok(())
 }
@@ -179,21 +174,21 @@ pub(crate) fn reauthentication_decided(
     now: Instant,
     id: ConnectionId,
     decision: AuthDecision,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) {
-    let Some(connection) = life.core.connections.get_mut(id) else { return };
+    let Some(connection) = shard.core.connections.get_mut(id) else { return };
     let Some(method) = connection.method.filter(|_| connection.awaits_challenge()) else { return };
     match decision {
         AuthDecision::Challenge(Challenge { data, exchange }) => {
             connection.begin_exchange(PendingExchange::new(method, exchange));
             let reason = ReasonCode::CONTINUE_AUTHENTICATION;
-            if let Err(violation) = put_auth(id, reason, method, &data, life.core) {
-                life.fail(now, id, violation);
+            if let Err(violation) = put_auth(id, reason, method, &data, &mut shard.core) {
+                shard.fail(now, id, violation);
             }
         }
         decision => {
             let proof = EnhancedProof { method, data: Box::default() };
-            end_reauthentication(now, id, decision, &proof, life);
+            end_reauthentication(now, id, decision, &proof, shard);
         }
     }
 }
@@ -204,15 +199,15 @@ fn end_reauthentication(
     id: ConnectionId,
     decision: AuthDecision,
     proof: &EnhancedProof,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) {
-    let Core { connections, sessions, .. } = &mut *life.core;
+    let Core { connections, sessions, .. } = &mut shard.core;
     let Some(connection) = connections.get_mut(id) else { return };
     connection.end_reauthentication();
     let user = connection.session.and_then(|session| sessions.get(session)?.user());
     let violation = match decision.into_grant() {
         Ok(grant) if user.is_some_and(|user| user.is_same_user(&grant.identity)) => {
-            match put_auth(id, ReasonCode::SUCCESS, proof.method, &proof.data, life.core) {
+            match put_auth(id, ReasonCode::SUCCESS, proof.method, &proof.data, &mut shard.core) {
                 Ok(()) => return,
                 Err(violation) => violation,
             }
@@ -228,7 +223,7 @@ fn end_reauthentication(
         },
     };
     // 5.0 [MQTT-4.12.1-2]
-    life.fail(now, id, violation);
+    shard.fail(now, id, violation);
 }
 
 /// Begins an exchange with a client that has sent CONNECT, and writes the challenge.

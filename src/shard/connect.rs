@@ -15,6 +15,7 @@ use crate::session::outbound::retry::Outlives;
 use crate::session::packet_counts::RedeliveryCounts;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
+use crate::shard::Shard;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::auth_exchange;
@@ -26,7 +27,6 @@ use crate::shard::core::Core;
 use crate::shard::entry::{Entered, EntryVerdict};
 use crate::shard::features::redelivery_request::take_connect_requests;
 use crate::shard::flow::Flow;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mounted;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
@@ -66,108 +66,110 @@ impl<'a> ConnectRequest<'a> {
         now: Instant,
         id: ConnectionId,
         connect: &'a Connect<'a>,
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
     ) -> Flow {
         let request = ConnectRequest { now, connection: id, connect, will_refusal: None };
         let (Some(will), Some(mount_point)) =
-            (&connect.will, mounted::mount_point_of_listener(id, life.core))
+            (&connect.will, mounted::mount_point_of_listener(id, &shard.core))
         else {
-            return request.connect(life);
+            return request.connect(shard);
         };
         match mounted::will_topic(&mount_point, will.topic) {
             Ok(topic) => {
                 let will = WillMessage { topic: &topic, ..will.clone() };
                 let connect = Connect { will: Some(will), ..connect.clone() };
-                ConnectRequest { connect: &connect, ..request }.connect(life)
+                ConnectRequest { connect: &connect, ..request }.connect(shard)
             }
-            Err(refusal) => ConnectRequest { will_refusal: Some(refusal), ..request }.connect(life),
+            Err(refusal) => ConnectRequest { will_refusal: Some(refusal), ..request }.connect(shard),
         }
     }
 
-    fn connect(&self, life: &mut Lifecycle<'_>) -> Flow {
+    fn connect(&self, shard: &mut Shard) -> Flow {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
         let assigned = if connect.client_id.is_empty() {
-            let Some(assigned) = self.assign_client_id(life.core) else {
+            let Some(assigned) = self.assign_client_id(&mut shard.core) else {
                 let what = "the system has no random numbers";
                 let refusal = ConnectRefusal::unexplained(ReasonCode::SERVER_UNAVAILABLE, what);
-                return self.refuse("", None, &refusal, life.core);
+                return self.refuse("", None, &refusal, &mut shard.core);
             };
             Some(assigned)
         } else {
             None
         };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        let home = shard_of(client_id, life.core.exchange.shards());
-        if home != life.core.here {
+        let home = shard_of(client_id, shard.core.exchange.shards());
+        if home != shard.core.here {
             return Flow::Home(home);
         }
-        if let Some(existing) = life.core.sessions.find(client_id)
-            && life.fans.fans_out_for(life.core.here, existing)
+        if let Some(existing) = shard.core.sessions.find(client_id)
+            && shard.fans.fans_out_for(shard.core.here, existing)
         {
             // The session's last PUBLISH is still routed in portions. CONNECT waits for its end, so
             // that the will follows that PUBLISH.
-            life.read_behind_fan(now, id);
+            shard.read_behind_fan(now, id);
             return Flow::Wait;
         }
-        let Some(listener) = life.core.connections.get(id).map(|c| c.listener) else { return Flow::Closed };
-        let settings = &life.core.settings;
+        let Some(listener) = shard.core.connections.get(id).map(|c| c.listener) else { return Flow::Closed };
+        let settings = &shard.core.settings;
         let in_flight = settings.session.send.in_flight;
         let policy = settings.connect_policy(listener);
         let negotiated = connect::negotiate(connect, policy, in_flight);
         let mount_point = settings.mount_point(listener).cloned();
-        if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
+        if let Some(Connection { wire, .. }) = shard.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
             wire.set_mount_point(mount_point);
         }
-        if life.core.tracer.is_on() {
-            life.core.recorder().add_connect(now, id, client_id);
+        if shard.core.tracer.is_on() {
+            shard.core.recorder().add_connect(now, id, client_id);
         }
         let Entered { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)
-            .and_then(|()| life.core.settings.check_version(listener, connect.version))
-            .and_then(|()| bans::check_client(now, id, client_id, life.core))
+            .and_then(|()| shard.core.settings.check_version(listener, connect.version))
+            .and_then(|()| bans::check_client(now, id, client_id, &mut shard.core))
             .and_then(|is_done| match is_done {
-                true => self.authenticate(life.core),
+                true => self.authenticate(&mut shard.core),
                 false => Ok(EntryVerdict::Later),
             }) {
             Ok(EntryVerdict::Enters(entered)) => entered,
             Ok(EntryVerdict::Challenged) => return Flow::Challenged,
             Ok(EntryVerdict::Pending) => return Flow::Wait,
             Ok(EntryVerdict::Later) => {
-                if life.core.connections.pause(id, Pause::Turn, now) {
-                    life.work.later(Job::Read(id));
+                if shard.core.connections.pause(id, Pause::Turn, now) {
+                    shard.work.later(Job::Read(id));
                 }
                 return Flow::Wait;
             }
-            Err(refusal) => return self.refuse(client_id, None, &refusal, life.core),
+            Err(refusal) => return self.refuse(client_id, None, &refusal, &mut shard.core),
         };
-        let existing = self.find_client(client_id, life);
-        let admitted = bans::check_user(now, client_id, user.as_deref(), life.core)
-            .and_then(|()| self.check_client_id(listener, user.as_deref(), life.core))
-            .and_then(|()| self.check_will(client_id, listener, (user.as_deref(), rules.as_ref()), life.core))
-            .and_then(|()| mounted::check_client(id, existing, life.core))
-            .and_then(|()| self.check_owner(existing, user.as_deref(), life.core))
+        let existing = self.find_client(client_id, shard);
+        let admitted = bans::check_user(now, client_id, user.as_deref(), &mut shard.core)
+            .and_then(|()| self.check_client_id(listener, user.as_deref(), &shard.core))
+            .and_then(|()| {
+                self.check_will(client_id, listener, (user.as_deref(), rules.as_ref()), &shard.core)
+            })
+            .and_then(|()| mounted::check_client(id, existing, &shard.core))
+            .and_then(|()| self.check_owner(existing, user.as_deref(), &mut shard.core))
             .and_then(|ownership| {
-                self.admit(&negotiated, client_id, existing, life.core)?;
+                self.admit(&negotiated, client_id, existing, &mut shard.core)?;
                 Ok(ownership)
             });
         match (admitted, existing) {
-            (Ok(Ownership::Adopts), Some(session)) => note_adopted(session, user.as_deref(), life.core),
+            (Ok(Ownership::Adopts), Some(session)) => note_adopted(session, user.as_deref(), &mut shard.core),
             (Ok(_), _) => {}
-            (Err(refusal), _) => return self.refuse(client_id, user.as_deref(), &refusal, life.core),
+            (Err(refusal), _) => return self.refuse(client_id, user.as_deref(), &refusal, &mut shard.core),
         }
         // A session of this client may have ended in a batch that is not committed yet. A CONNACK
         // without Session Present promises that this session is gone, so CONNACK waits for that
         // commit.
-        let is_ending = life.core.durability.is_ending(hash(client_id));
-        let was_stored = is_ending || existing.is_some_and(|session| life.core.sessions.is_stored(session));
-        let resumed = existing.and_then(|session| self.take_over(session, life));
-        let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id, life.core));
+        let is_ending = shard.core.durability.is_ending(hash(client_id));
+        let was_stored = is_ending || existing.is_some_and(|session| shard.core.sessions.is_stored(session));
+        let resumed = existing.and_then(|session| self.take_over(session, shard));
+        let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id, &mut shard.core));
         if was_stored && resumed.is_none() {
-            life.core.hold_until_commit(id);
+            shard.core.hold_until_commit(id);
         }
-        self.grant(session_id, resumed, (user, rules, ends), life);
+        self.grant(session_id, resumed, (user, rules, ends), shard);
         let terms = ConnackTerms { assigned: assigned.as_deref(), present: resumed.is_some(), proof };
-        self.establish(session_id, &negotiated, &terms, life);
+        self.establish(session_id, &negotiated, &terms, shard);
         Flow::Continue
     }
 
@@ -178,9 +180,9 @@ impl<'a> ConnectRequest<'a> {
         session_id: SessionId,
         resumed: Option<SessionId>,
         (user, rules, ends): (Option<Arc<Identity>>, Option<SessionRules>, Instant),
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
     ) {
-        let Core { sessions, access, connections, .. } = &mut *life.core;
+        let Core { sessions, access, connections, .. } = &mut shard.core;
         let listener = connections.get(self.connection).map(|connection| connection.listener);
         if let Some(rules) = &rules {
             access.note_own_rules(rules);
@@ -197,7 +199,7 @@ impl<'a> ConnectRequest<'a> {
             connection.set_end(ends);
         }
         if resumed.is_some() {
-            life.check_queue(self.now, session_id, Some(self.connection));
+            shard.check_queue(self.now, session_id, Some(self.connection));
         }
     }
 
@@ -360,11 +362,11 @@ impl<'a> ConnectRequest<'a> {
     /// Returns the session of a client, if there is one. Ends a session that has expired, even if
     /// the expiry actor has not reported it yet.
     // 5.0 [MQTT-4.1.0-2]
-    fn find_client(&self, client_id: &str, life: &mut Lifecycle<'_>) -> Option<SessionId> {
+    fn find_client(&self, client_id: &str, shard: &mut Shard) -> Option<SessionId> {
         let ConnectRequest { now, .. } = *self;
-        let id = life.core.sessions.find(client_id)?;
-        if life.core.sessions.get(id)?.ends <= now {
-            life.end_session(now, id, SessionEnd::Expired);
+        let id = shard.core.sessions.find(client_id)?;
+        if shard.core.sessions.get(id)?.ends <= now {
+            shard.end_session(now, id, SessionEnd::Expired);
             return None;
         }
         Some(id)
@@ -411,10 +413,10 @@ impl<'a> ConnectRequest<'a> {
     /// Takes over a session: closes its old connection, if there is one. Returns the session if it
     /// is resumed. Returns `None` if it ended, because the client asked for a new one or because it
     /// ended with its old connection.
-    fn take_over(&self, session: SessionId, life: &mut Lifecycle<'_>) -> Option<SessionId> {
+    fn take_over(&self, session: SessionId, shard: &mut Shard) -> Option<SessionId> {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let is_of_another = mounted::is_of_another(id, session, life.core);
-        let session_entry = life.core.sessions.get(session)?;
+        let is_of_another = mounted::is_of_another(id, session, &mut shard.core);
+        let session_entry = shard.core.sessions.get(session)?;
         let old_session = match session_entry.connection {
             Some(_) => session_entry.session.outlives(),
             None => Outlives::Yes,
@@ -424,27 +426,27 @@ impl<'a> ConnectRequest<'a> {
             false => connect::take_over(connect, old_session),
         };
         if let Some(old) = session_entry.connection {
-            life.core.write_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);
-            life.core.note_disconnected(now, old, DisconnectCause::TakenOver);
-            life.detach_session(now, old, ending);
-            life.core.begin_closing(now, old, Leaves::Broker);
+            shard.core.write_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);
+            shard.core.note_disconnected(now, old, DisconnectCause::TakenOver);
+            shard.detach_session(now, old, ending);
+            shard.core.begin_closing(now, old, Leaves::Broker);
         }
         if ending == Ending::TakenOverAfresh {
             // Counts the new session before the old one is given back. Otherwise another shard
             // could take the place in between, and the client that was admitted would exceed
             // `limits.sessions`.
-            life.core.shared.totals.sessions.add(1);
-            life.end_session(now, session, SessionEnd::CleanStart);
+            shard.core.shared.totals.sessions.add(1);
+            shard.end_session(now, session, SessionEnd::CleanStart);
             return None;
         }
-        let session_entry = life.core.sessions.get_mut(session)?;
+        let session_entry = shard.core.sessions.get_mut(session)?;
         // When the client comes back, a delayed will is discarded. A will that is due already is
         // published, even if the expiry actor has not reported it yet.
         let will = take_at_return(&mut session_entry.session.will, now, session_entry.will_due);
         session_entry.will_due = Instant::NEVER;
         session_entry.ends = Instant::NEVER;
-        life.core.clients.sessions_resumed += 1;
-        life.publish_will(now, session, will);
+        shard.core.clients.sessions_resumed += 1;
+        shard.publish_will(now, session, will);
         Some(session)
     }
 
@@ -469,21 +471,21 @@ impl<'a> ConnectRequest<'a> {
         session_id: SessionId,
         negotiated: &Negotiated,
         terms: &ConnackTerms<'_>,
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
     ) {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
         let ConnackTerms { assigned, present, ref proof } = *terms;
         let client_id = assigned.unwrap_or(connect.client_id);
-        let user = life.core.sessions.get(session_id).and_then(|entry| entry.user().cloned());
-        let name = life.core.access.name_in_redelivery_rules(user.as_deref());
-        let redelivery = life.core.sessions.redelivery_of(client_id, name);
-        let mount_point = mounted::mount_point_of(id, life.core);
-        if let Some(session_entry) = life.core.sessions.get_mut(session_id) {
+        let user = shard.core.sessions.get(session_id).and_then(|entry| entry.user().cloned());
+        let name = shard.core.access.name_in_redelivery_rules(user.as_deref());
+        let redelivery = shard.core.sessions.redelivery_of(client_id, name);
+        let mount_point = mounted::mount_point_of(id, &shard.core);
+        if let Some(session_entry) = shard.core.sessions.get_mut(session_id) {
             session_entry.set_mount_point(mount_point);
             session_entry.session.sender.set_terms(redelivery);
         }
-        let granted = take_connect_requests(session_id, connect, life.core);
-        let receive_maximum = life.core.settings.session.receive_maximum;
+        let granted = take_connect_requests(session_id, connect, &mut shard.core);
+        let receive_maximum = shard.core.settings.session.receive_maximum;
         let mut connack = negotiated.connack(connect, receive_maximum, assigned, present);
         if let Some(EnhancedProof { method, data }) = proof {
             // 5.0 [MQTT-4.12.0-5]; without a method [MQTT-4.12.0-6]
@@ -491,35 +493,35 @@ impl<'a> ConnectRequest<'a> {
             connack.properties.authentication_data = (!data.is_empty()).then_some(data);
         }
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
-        bans::count_connect(now, session_id, life.core);
-        let host = life.core.connections.get(id).and_then(|connection| connection.rare()?.host);
-        self.join(session_id, negotiated, proof.as_ref().map(|proof| proof.method), life.core);
-        if !life.core.settings.rates.is_empty() {
-            rates::begin(now, id, host, life.core);
+        bans::count_connect(now, session_id, &mut shard.core);
+        let host = shard.core.connections.get(id).and_then(|connection| connection.rare()?.host);
+        self.join(session_id, negotiated, proof.as_ref().map(|proof| proof.method), &mut shard.core);
+        if !shard.core.settings.rates.is_empty() {
+            rates::begin(now, id, host, &mut shard.core);
         }
-        life.core.record_session(session_id);
-        if life.core.sessions.is_stored(session_id) {
-            life.core.hold_connack(id, session_id);
+        shard.core.record_session(session_id);
+        if shard.core.sessions.is_stored(session_id) {
+            shard.core.hold_connack(id, session_id);
         }
         // 3.1.1 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other
         // packet.
-        let fits = life.core.connections.get_mut(id).is_some_and(|c| c.wire.put_connack(connack));
-        life.core.counters.packets_sent.add(PacketType::Connack, u64::from(fits));
-        let (publishes, releases) = if fits { self.resume(session_id, life.core) } else { (0, 0) };
-        life.core.connections.count_established();
-        life.core.connections.register_read_idle(id, &mut life.core.effects);
-        life.after_session_change(now, session_id);
-        life.routing().set_presence(session_id, Presence::Online);
+        let fits = shard.core.connections.get_mut(id).is_some_and(|c| c.wire.put_connack(connack));
+        shard.core.counters.packets_sent.add(PacketType::Connack, u64::from(fits));
+        let (publishes, releases) = if fits { self.resume(session_id, &mut shard.core) } else { (0, 0) };
+        shard.core.connections.count_established();
+        shard.core.connections.register_read_idle(id, &mut shard.core.effects);
+        shard.after_session_change(now, session_id);
+        shard.routing().set_presence(session_id, Presence::Online);
         let connected = Occurrence::Connected {
             clean_start: connect.clean_start,
             session_present: present,
             keep_alive_secs: negotiated.keep_alive_secs,
         };
-        life.core.note_of(session_id, connected, None);
-        life.core.note_return(now, session_id, publishes, releases);
+        shard.core.note_of(session_id, connected, None);
+        shard.core.note_return(now, session_id, publishes, releases);
         if !fits {
             let what = "the client's Maximum Packet Size is too small for a CONNACK";
-            life.disconnect(
+            shard.disconnect(
                 now,
                 id,
                 None,

@@ -8,11 +8,11 @@ use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
+use crate::shard::Shard;
 use crate::shard::auth_exchange;
 use crate::shard::authentication::AuthDecision;
 use crate::shard::connection::{Pause, Phase};
 use crate::shard::core::Core;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::{DisconnectCause, ExhaustedAction, Occurrence, RedeliveryTime};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -44,21 +44,21 @@ impl OverdueAcknowledgement {
     /// Sends packets again to a 3.x client, if its host has received them. Reports or disconnects a
     /// 5.0 client. Does nothing if the connection is gone. Decides nothing in this tick if the
     /// acknowledgements may be among bytes of the client that lie on this side.
-    pub(crate) fn handle(&self, life: &mut Lifecycle<'_>) {
-        match life.core.connections.get(self.connection) {
+    pub(crate) fn handle(&self, shard: &mut Shard) {
+        match shard.core.connections.get(self.connection) {
             Some(connection) if self.view.unread > 0 || connection.has_unsearched() => {
-                life.core.register_retransmit(self.now, self.connection);
+                shard.core.register_retransmit(self.now, self.connection);
             }
-            Some(connection) if connection.version().is_v5() => self.ack_timeout(life),
-            Some(_) => self.retransmit(life),
+            Some(connection) if connection.version().is_v5() => self.ack_timeout(shard),
+            Some(_) => self.retransmit(shard),
             None => {}
         }
     }
 
     /// Reports the overdue packets of a 5.0 client, or disconnects it. Nothing is sent again.
-    fn ack_timeout(&self, life: &mut Lifecycle<'_>) {
+    fn ack_timeout(&self, shard: &mut Shard) {
         let OverdueAcknowledgement { now, connection: id, view } = *self;
-        let Core { connections, sessions, counters, .. } = &mut *life.core;
+        let Core { connections, sessions, counters, .. } = &mut shard.core;
         let Some(connection) = connections.get(id) else { return };
         let Some(session_id) = connection.session else { return };
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
@@ -70,25 +70,25 @@ impl OverdueAcknowledgement {
             session.record_disconnect_for(stall.number);
             counters.stalled.count(stall.cause);
             counters.disconnected += 1;
-            life.core.report_drops(session_id);
+            shard.core.report_drops(session_id);
             let (reason, cause) = (ReasonCode::QUOTA_EXCEEDED, DisconnectCause::AckTimeout(stall));
-            life.disconnect(now, id, Some(reason), cause);
+            shard.disconnect(now, id, Some(reason), cause);
             return;
         }
         for stall in [found.application, found.network].into_iter().flatten() {
-            life.core.counters.stalled.count(stall.cause);
-            life.core.note_of(session_id, Occurrence::Stalled(stall), Some(stall));
+            shard.core.counters.stalled.count(stall.cause);
+            shard.core.note_of(session_id, Occurrence::Stalled(stall), Some(stall));
         }
         // Nothing was sent and no Packet Identifier became free. So the other steps of
         // `after_session_change` have nothing to do.
-        life.core.report_drops(session_id);
-        life.core.register_retransmit(now, id);
+        shard.core.report_drops(session_id);
+        shard.core.register_retransmit(now, id);
     }
 
     /// Sends packets to a 3.x client again.
-    fn retransmit(&self, life: &mut Lifecycle<'_>) {
+    fn retransmit(&self, shard: &mut Shard) {
         let OverdueAcknowledgement { now, connection: id, view } = *self;
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut *life.core;
+        let Core { connections, sessions, settings, counters, scratch, .. } = &mut shard.core;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(session_id) = connection.session else { return };
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
@@ -104,15 +104,15 @@ impl OverdueAcknowledgement {
             counters.stalled.count(stall.cause);
         }
         counters.disconnected += u64::from(done.exhausted.is_some());
-        note_retransmission(session_id, &done, life.core);
+        note_retransmission(session_id, &done, &mut shard.core);
         match done.exhausted {
             Some(stall) => {
                 // The connection ends, so nothing more is sent on it. The next page is read when
                 // the client returns.
-                life.core.report_drops(session_id);
-                life.disconnect(now, id, None, DisconnectCause::Exhausted(stall));
+                shard.core.report_drops(session_id);
+                shard.disconnect(now, id, None, DisconnectCause::Exhausted(stall));
             }
-            None => life.after_session_change(now, session_id),
+            None => shard.after_session_change(now, session_id),
         }
     }
 }
@@ -140,40 +140,40 @@ pub enum OverdueConnection {
 impl OverdueConnection {
     /// Disconnects a connection whose read or write deadline has passed. Before the call, the
     /// caller has read the bytes that came from a silent client.
-    pub(crate) fn check(now: Instant, id: ConnectionId, life: &mut Lifecycle<'_>) -> OverdueConnection {
-        let connections = &life.core.connections;
+    pub(crate) fn check(now: Instant, id: ConnectionId, shard: &mut Shard) -> OverdueConnection {
+        let connections = &shard.core.connections;
         let Some(connection) = connections.get(id) else { return OverdueConnection::Abandon };
         if connections.write_deadline(id) <= now {
             let waiting_bytes = connection.wire.outbox.len();
-            life.disconnect(now, id, None, DisconnectCause::WriteTimeout { waiting_bytes });
+            shard.disconnect(now, id, None, DisconnectCause::WriteTimeout { waiting_bytes });
             return OverdueConnection::Abandon;
         }
         if connections.read_deadline(id) <= now {
             if connection.rate_pause_ends() <= now {
-                let Core { connections, effects, .. } = &mut *life.core;
+                let Core { connections, effects, .. } = &mut shard.core;
                 connections.end_rate_pause(now, id, effects);
                 return OverdueConnection::NotYet;
             }
             if connection.is_look_due(now) {
-                let Core { connections, effects, .. } = &mut *life.core;
+                let Core { connections, effects, .. } = &mut shard.core;
                 connections.looked(now, id, effects);
                 return OverdueConnection::Paused;
             }
             if connection.phase == Phase::Authenticating {
                 let silent =
                     AuthDecision::Unavailable("the authenticator did not decide within auth.timeout");
-                life.core.connections.decide(id, silent);
-                life.core.unpause(now, id, Pause::Authentication);
+                shard.core.connections.decide(id, silent);
+                shard.core.unpause(now, id, Pause::Authentication);
                 return OverdueConnection::NotYet;
             }
             if connection.has_expired(now) {
                 let reason = ReasonCode::MAXIMUM_CONNECT_TIME;
                 let cause = DisconnectCause::MaximumConnectTime("the client's credentials have expired");
-                life.disconnect(now, id, Some(reason), cause);
+                shard.disconnect(now, id, Some(reason), cause);
                 return OverdueConnection::Disconnected;
             }
             if connection.phase == Phase::Exchanging {
-                auth_exchange::refuse_exchange(now, id, &EXCHANGE_TIMEOUT, life);
+                auth_exchange::refuse_exchange(now, id, &EXCHANGE_TIMEOUT, shard);
                 return OverdueConnection::Disconnected;
             }
             let silent = now.since(connection.keep_alive.last_heard());
@@ -188,10 +188,10 @@ impl OverdueConnection {
             } else {
                 (Some(ReasonCode::KEEP_ALIVE_TIMEOUT), DisconnectCause::KeepAlive { silent })
             };
-            life.disconnect(now, id, reason, cause);
+            shard.disconnect(now, id, reason, cause);
             return OverdueConnection::Disconnected;
         }
-        let core = &mut *life.core;
+        let core = &mut shard.core;
         core.connections.register_read_idle(id, &mut core.effects);
         core.connections.register_write_idle(id, &mut core.effects);
         OverdueConnection::NotYet

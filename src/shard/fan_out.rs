@@ -38,8 +38,8 @@
 //! if they allow it.
 
 use crate::routing::subscription_tree::Subscriber;
+use crate::shard::Shard;
 use crate::shard::fans::{Fan, Fans, OwnPublication, PublicationOrigin};
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::own_publications::publisher;
 use crate::shard::publication::{Publication, Routed, merge};
 use crate::shard::route::Routing;
@@ -53,8 +53,8 @@ const COPIES: usize = 64;
 
 impl Fan {
     /// Runs one portion. Returns the publication if it is not complete.
-    pub(crate) fn go_on(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) -> Option<Box<Fan>> {
-        if !self.match_portion(&mut life.routing()) {
+    pub(crate) fn go_on(mut self: Box<Self>, now: Instant, shard: &mut Shard) -> Option<Box<Fan>> {
+        if !self.match_portion(&mut shard.routing()) {
             return Some(self);
         }
         let message = self.message.clone();
@@ -65,11 +65,11 @@ impl Fan {
         publication.set_mark = self.set_mark;
         publication.body = self.body.take();
         let participates = matches!(self.origin, PublicationOrigin::PeerBatch) && self.atomic;
-        if let (true, Some(write_buffer)) = (participates, life.core.durability.write_buffer()) {
+        if let (true, Some(write_buffer)) = (participates, shard.core.durability.write_buffer()) {
             write_buffer.resume_participation();
         }
-        let mut routing = Routing { core: life.core, routes: life.routes };
-        self.deliver_portion(now, &mut publication, &mut routing, life.fans);
+        let mut routing = Routing { core: &mut shard.core, routes: &mut shard.routes };
+        self.deliver_portion(now, &mut publication, &mut routing, &shard.fans);
         let mut routed = Routed { outcome: self.outcome, gates: publication.held, full: self.full };
         let is_complete = self.at == self.matches.subscribers.len()
             && (matches!(self.origin, PublicationOrigin::PeerBatch)
@@ -78,15 +78,15 @@ impl Fan {
         self.held += publication.held;
         self.gates += routed.gates;
         if let PublicationOrigin::Client(published) = &mut self.origin {
-            published.dead_letters |= life.core.has_dead_letters();
-            published.expect(routed.gates, life.core);
+            published.dead_letters |= shard.core.has_dead_letters();
+            published.expect(routed.gates, &mut shard.core);
         }
         if is_complete {
             publication.held = self.held;
-            self.end(now, &mut publication, life);
+            self.end(now, &mut publication, shard);
             return None;
         }
-        if let (true, Some(write_buffer)) = (participates, life.core.durability.write_buffer()) {
+        if let (true, Some(write_buffer)) = (participates, shard.core.durability.write_buffer()) {
             write_buffer.suspend_participation();
         }
         self.body = publication.body.take();
@@ -96,23 +96,23 @@ impl Fan {
 
     /// Informs the source of the publication, and lets the clients that wait behind the publication
     /// continue.
-    fn end(self, now: Instant, publication: &mut Publication<'_>, life: &mut Lifecycle<'_>) {
+    fn end(self, now: Instant, publication: &mut Publication<'_>, shard: &mut Shard) {
         let Fan { origin, mut matches, outcome, gates, full, .. } = self;
         match origin {
             PublicationOrigin::Client(published) => {
-                published.end(now, publication, Routed { outcome, gates, full }, gates, life);
+                published.end(now, publication, Routed { outcome, gates, full }, gates, shard);
             }
             PublicationOrigin::PeerBatch => {
-                if let Some(mut underway) = life.fans.take_underway() {
-                    underway.end_publication(publication, outcome, publication.held, life.core);
-                    life.fans.put_off_batch(underway);
+                if let Some(mut underway) = shard.fans.take_underway() {
+                    underway.end_publication(publication, outcome, publication.held, &mut shard.core);
+                    shard.fans.put_off_batch(underway);
                 }
             }
             PublicationOrigin::Broker => {}
         }
         matches.clear();
-        life.routes.router.give_back_matches(matches);
-        life.work.read_later(life.fans.take_waiting());
+        shard.routes.router.give_back_matches(matches);
+        shard.work.read_later(shard.fans.take_waiting());
     }
 
     /// Visits as many nodes of the subscription tree as this turn has steps for. Returns true if
@@ -192,21 +192,21 @@ impl Fan {
 impl OwnPublication {
     /// Routes this publication of the broker, which waited. The caller makes sure that no large
     /// publication is present.
-    pub(crate) fn go_on(self, now: Instant, life: &mut Lifecycle<'_>) {
-        let here = life.core.here;
-        let of = self.of.filter(|id| life.core.sessions.get(*id).is_some());
+    pub(crate) fn go_on(self, now: Instant, shard: &mut Shard) {
+        let here = shard.core.here;
+        let of = self.of.filter(|id| shard.core.sessions.get(*id).is_some());
         let mut publication = Publication::of(&self.message, of.map(|id| publisher(here, id)));
         publication.atomic = self.atomic;
         publication.set_mark = self.set_mark;
-        life.core.retained_order.note_routed(self.set_mark);
+        shard.core.retained_order.note_routed(self.set_mark);
         if self.atomic {
-            life.core.durability.begin();
+            shard.core.durability.begin();
         }
-        life.core.turn.charge(1);
-        let mut routing = Routing { core: life.core, routes: life.routes };
-        life.fans.route_own_now(now, &mut publication, &mut routing);
-        if !life.fans.holds_publishes() {
-            life.work.read_later(life.fans.take_waiting());
+        shard.core.turn.charge(1);
+        let mut routing = Routing { core: &mut shard.core, routes: &mut shard.routes };
+        shard.fans.route_own_now(now, &mut publication, &mut routing);
+        if !shard.fans.holds_publishes() {
+            shard.work.read_later(shard.fans.take_waiting());
         }
     }
 }

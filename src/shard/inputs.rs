@@ -11,7 +11,7 @@ use super::core::Core;
 use super::deadlines::{DeadlineAction, OverdueAcknowledgement, OverdueConnection};
 use super::durability::placement::RecoveredShard;
 use super::durability::recovery::recover;
-use super::effects::{DelayedRequest, Effects, PageRequest};
+use super::effects::{DelayedRequest, Effects};
 use super::exchange::outbound::PeerBatch;
 use super::exchange::underway::Underway;
 use super::fans::Fans;
@@ -20,7 +20,6 @@ use super::features::bulk::{self, BulkCommand, Portion};
 use super::features::delayed::Delayed;
 use super::features::letter_keeping;
 use super::features::message_commands::{self, MessageCommand};
-use super::lifecycle::Lifecycle;
 use super::observe::budget::QuestionBudget;
 use super::observe::client_events::DisconnectCause;
 use super::observe::longest_wait::LongestWait;
@@ -37,7 +36,7 @@ use super::work::Work;
 use super::{OWN_HOUSEKEEPING, Pot, Shard, ShardSettings, SharedState};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
-use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
+use crate::persistence::records::{Lsn, StoredDelayed};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::SocketView;
@@ -73,15 +72,8 @@ impl Shard {
         self.keep_in_store(share.next_number);
         self.core.letters.recover(share.letters, &self.core.shared.totals);
         let RecoveredShard { down, sessions, orphaned, in_flight, .. } = share;
-        recover(now, down, sessions, orphaned, in_flight, &mut self.lifecycle().routing());
+        recover(now, down, sessions, orphaned, in_flight, &mut self.routing());
         self.delayed.recover(now, share.read_until, share.delayed, share.delayed_in_all, &mut self.core);
-    }
-
-    /// Returns the upper layer.
-    #[inline]
-    pub(super) fn lifecycle(&mut self) -> Lifecycle<'_> {
-        let Shard { core, routes, fans, work, delayed } = self;
-        Lifecycle { core, routes, fans, work, delayed }
     }
 }
 
@@ -102,8 +94,8 @@ impl Shard {
     /// for a decision any more.
     pub fn authenticated(&mut self, now: Instant, id: ConnectionId, decision: AuthDecision) {
         if self.core.connections.get(id).is_some_and(|c| c.phase == Phase::Established) {
-            let life = &mut self.lifecycle();
-            return auth_exchange::reauthentication_decided(now, id, decision, life);
+            let shard = self;
+            return auth_exchange::reauthentication_decided(now, id, decision, shard);
         }
         if self.core.connections.decide(id, decision) {
             self.core.unpause(now, id, Pause::Authentication);
@@ -113,7 +105,7 @@ impl Shard {
     /// Removes a connection whose socket is gone: closed by the peer, failed, or finished after
     /// [`Self::disconnect`].
     pub fn closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
-        self.lifecycle().socket_closed(now, id, network);
+        self.socket_closed(now, id, network);
         self.core.connections.remove(id);
     }
 
@@ -140,18 +132,6 @@ impl Shard {
         self.core.connections.keep_unread(id, unread);
     }
 
-    /// Ends a connection from this side. `reason` is for DISCONNECT, where the version has one.
-    /// Returns true if a client was connected by it.
-    pub fn disconnect(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        reason: Option<ReasonCode>,
-        cause: DisconnectCause,
-    ) -> bool {
-        self.lifecycle().disconnect(now, id, reason, cause)
-    }
-
     /// Ends every connection because the broker stops. Records go to the store at once from here
     /// on.
     pub fn stop(&mut self, now: Instant) {
@@ -163,7 +143,7 @@ impl Shard {
 
     /// Returns the rules about who may do what, to change them.
     pub fn access_control(&mut self) -> AccessControl<'_> {
-        AccessControl::new(self.lifecycle())
+        AccessControl::new(self)
     }
 
     /// Replaces the settings between two turns. The settings of the connections before CONNECT and
@@ -184,7 +164,7 @@ impl Shard {
     /// Carries out a command of an operator. `view` is the state of the client's socket; the
     /// default if there is none.
     pub fn carry_out(&mut self, now: Instant, command: &OperatorCommand, view: SocketView) -> CarriedOut {
-        administration::carry_out(now, command, view, &mut self.lifecycle())
+        administration::carry_out(now, command, view, self)
     }
 
     /// Carries out a portion of a command of an operator about many things; `None` if there is no
@@ -194,7 +174,7 @@ impl Shard {
         now: Instant,
         command: &BulkCommand,
     ) -> (Option<Portion>, Option<Lsn>) {
-        bulk::carry_out(now, command, &mut self.lifecycle())
+        bulk::carry_out(now, command, self)
     }
 
     /// Sets what the traces of operators follow; `None` for nothing.
@@ -224,7 +204,7 @@ impl Shard {
             if self.core.turn.is_over() || self.fans.holds_own() || self.work.has_due() {
                 self.work.session_due(id);
             } else {
-                self.lifecycle().session_deadline_expired(now, id);
+                self.session_deadline_expired(now, id);
             }
             return None;
         }
@@ -250,13 +230,13 @@ impl Shard {
     /// again that its kernel has, a 5.0 client is reported or disconnected. `view` is the socket's
     /// view of the bytes that were written to it.
     pub fn acknowledgement_due(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
-        OverdueAcknowledgement { now, connection: id, view }.handle(&mut self.lifecycle());
+        OverdueAcknowledgement { now, connection: id, view }.handle(self);
     }
 
     /// Disconnects a connection whose read or write deadline has passed by now. The caller has read
     /// the bytes of a silent one.
     pub fn disconnect_if_due(&mut self, now: Instant, id: ConnectionId) -> OverdueConnection {
-        OverdueConnection::check(now, id, &mut self.lifecycle())
+        OverdueConnection::check(now, id, self)
     }
 
     /// Publishes delayed messages whose time has come, in as many turns as that takes.
@@ -273,7 +253,7 @@ impl Shard {
         const EXPIRED_AT_ONCE: usize = 1_000;
         self.core.counters.objectives.advance(now);
         self.delayed.look_ahead(now, &mut self.core);
-        self.lifecycle().routing().ask_for_orphaned_queues(now);
+        self.routing().ask_for_orphaned_queues(now);
         letter_keeping::drop_oldest(&mut self.core);
         let Core {
             here,
@@ -325,33 +305,13 @@ impl Shard {
         if self.fans.any() {
             return self.fans.push_batch(peer_batch);
         }
-        Box::new(Underway::new(peer_batch)).take_up(now, &mut self.lifecycle());
-    }
-
-    /// Notes that everything up to this batch is committed.
-    pub fn committed(&mut self, now: Instant, lsn: Lsn) {
-        self.lifecycle().committed(now, lsn);
-    }
-
-    /// Takes in a page that was read back.
-    pub fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
-        self.lifecycle().take_page(now, request, read);
+        Box::new(Underway::new(peer_batch)).take_up(now, self);
     }
 
     /// Takes in delayed messages that were read from the store. Those of other shards are among
     /// them.
     pub fn take_delayed(&mut self, now: Instant, request: DelayedRequest, read: Vec<StoredDelayed>) {
         self.delayed.take_read(now, request, read, &mut self.core);
-    }
-
-    /// Publishes a message of the broker's own, retained.
-    pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
-        self.lifecycle().publish_own(now, topic, payload);
-    }
-
-    /// Publishes a message of the broker's own at QoS 0, not retained.
-    pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
-        self.lifecycle().announce(now, topic, payload);
     }
 }
 
@@ -390,7 +350,7 @@ impl Shard {
 
     /// Carries out a command of an operator about a message that no session has.
     pub fn carry_out_on_message(&mut self, now: Instant, command: &MessageCommand) -> CarriedOut {
-        message_commands::carry_out(now, command, &mut self.lifecycle())
+        message_commands::carry_out(now, command, self)
     }
 
     /// Returns the connection of a client; `None` while the client is away.

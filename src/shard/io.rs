@@ -33,7 +33,6 @@ use crate::shard::durability::gates::SealTime;
 use crate::shard::effects::{DelayedRequest, PageRequest};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::fans::{Fans, PublicationOrigin};
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::ClientEvent;
 use crate::shard::observe::trace::TraceSteps;
 use crate::shard::reconfigure;
@@ -162,7 +161,7 @@ impl Shard {
     /// Carries out all effects, in rounds, until none makes a connection dirty or the turn is over.
     pub fn flush(&mut self, now: Instant, io: &mut impl Io) {
         for _ in 0..ROUNDS {
-            release_for_flush(now, &mut self.lifecycle());
+            release_for_flush(now, self);
             self.report_events(now, io);
             // First the batches, so that a message is on its way to the peers when its publisher gets
             // PINGRESP or an acknowledgement. The publisher may then tell a client of another shard
@@ -278,10 +277,10 @@ impl Shard {
         for event in std::mem::take(&mut self.core.effects.events) {
             let EventMessages { event, last_disconnect } = io.report(now, &event);
             if let Some((topic, text)) = last_disconnect {
-                self.lifecycle().keep_last_disconnect(now, &topic, &text);
+                self.keep_last_disconnect(now, &topic, &text);
             }
             if let Some((topic, text)) = event {
-                self.lifecycle().announce(now, &topic, text.as_bytes());
+                self.announce(now, &topic, text.as_bytes());
             }
         }
     }
@@ -337,7 +336,7 @@ impl Shard {
             self.core.connections.register_write_idle(id, &mut self.core.effects);
         }
         if !closing && taken > 0 {
-            self.lifecycle().outbox_has_room(now, id);
+            self.outbox_has_room(now, id);
         }
         match (finished, held_until_commit) {
             (true, _) => Flushed::Drained,
@@ -349,7 +348,7 @@ impl Shard {
     /// Seals the batch of what was recorded, if it has to be committed.
     fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
         // Drops since the flush began: a dead letter is in the batch in which its message ends.
-        self.lifecycle().publish_dead_letters(now);
+        self.publish_dead_letters(now);
         if holds_seals(&self.fans, &self.core) {
             return None;
         }
@@ -364,12 +363,12 @@ impl Shard {
         if !self.core.dead_letters.is_empty() {
             // The store gets no batch until they are published.
             self.core.turn.begin_portion();
-            self.lifecycle().publish_dead_letters(now);
+            self.publish_dead_letters(now);
         }
         if self.fans.any() {
             // A large publication gets what the jobs leave, because other publications wait for it.
             self.core.turn.begin_publication(!self.work.is_empty());
-            go_on_with_fans(now, &mut self.lifecycle());
+            go_on_with_fans(now, self);
         }
         for _ in 0..self.work.len() {
             if self.core.turn.is_used_up() {
@@ -377,7 +376,7 @@ impl Shard {
             }
             let Some(job) = self.work.pop() else { break };
             self.core.turn.begin_portion();
-            if let Some(left) = go_on(now, job, &mut self.lifecycle()) {
+            if let Some(left) = go_on(now, job, self) {
                 self.work.later(left);
             }
         }
@@ -386,18 +385,18 @@ impl Shard {
 }
 
 /// Releases what waits for the end of a turn, before the dirty connections are written.
-fn release_for_flush(now: Instant, life: &mut Lifecycle<'_>) {
-    debug_assert!(!life.core.counters.drops.are_unreported(), "each drop is reported with its session");
-    life.disconnect_overfull(now);
-    life.admit_held_of_all(now);
-    life.send_later();
-    if life.routes.orphaned_queues.is_nudged() {
-        life.routing().go_on_settling(now);
+fn release_for_flush(now: Instant, shard: &mut Shard) {
+    debug_assert!(!shard.core.counters.drops.are_unreported(), "each drop is reported with its session");
+    shard.disconnect_overfull(now);
+    shard.admit_held_of_all(now);
+    shard.send_later();
+    if shard.routes.orphaned_queues.is_nudged() {
+        shard.routing().go_on_settling(now);
     }
-    life.publish_dead_letters(now);
-    life.release_finished(now);
-    life.core.retained_order.trim();
-    life.core.effects.unflushed = 0;
+    shard.publish_dead_letters(now);
+    shard.release_finished(now);
+    shard.core.retained_order.trim();
+    shard.core.effects.unflushed = 0;
 }
 
 /// Returns true if neither a batch nor a peer batch may be sealed, because a publication that
@@ -407,23 +406,23 @@ fn holds_seals(fans: &Fans, core: &Core) -> bool {
 }
 
 /// Runs one portion of the large publication, or of the work behind it.
-fn go_on_with_fans(now: Instant, life: &mut Lifecycle<'_>) {
-    while !life.core.turn.is_over() {
-        if let Some(fan) = life.fans.take_present() {
+fn go_on_with_fans(now: Instant, shard: &mut Shard) {
+    while !shard.core.turn.is_over() {
+        if let Some(fan) = shard.fans.take_present() {
             let atomic = fan.atomic;
             // A client that waits for one of the broker's own goes before the next one.
-            let is_own = matches!(fan.origin, PublicationOrigin::Broker) && life.fans.has_waiting();
-            let left = fan.go_on(now, life);
+            let is_own = matches!(fan.origin, PublicationOrigin::Broker) && shard.fans.has_waiting();
+            let left = fan.go_on(now, shard);
             let is_left = left.is_some();
-            left.into_iter().for_each(|fan| life.fans.put_back(fan));
+            left.into_iter().for_each(|fan| shard.fans.put_back(fan));
             if is_left || atomic || is_own {
                 // The records that it held back are sealed before the next one begins.
                 return;
             }
-        } else if let Some(own) = life.fans.pop_own() {
-            own.go_on(now, life);
-        } else if let Some(batch) = life.fans.pop_batch() {
-            batch.take_up(now, life);
+        } else if let Some(own) = shard.fans.pop_own() {
+            own.go_on(now, shard);
+        } else if let Some(batch) = shard.fans.pop_batch() {
+            batch.take_up(now, shard);
         } else {
             return;
         }
@@ -431,38 +430,38 @@ fn go_on_with_fans(now: Instant, life: &mut Lifecycle<'_>) {
 }
 
 /// Runs one portion of a job. Returns what is left of the job, or `None` if it is complete.
-fn go_on(now: Instant, job: Job, life: &mut Lifecycle<'_>) -> Option<Job> {
+fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
     match job {
         Job::Read(id) => {
-            life.core.turn.charge(1);
-            life.core.unpause(now, id, Pause::Turn);
+            shard.core.turn.charge(1);
+            shard.core.unpause(now, id, Pause::Turn);
             None
         }
         Job::ReadBehindFan(id) => {
-            life.core.turn.charge(1);
-            life.core.unpause(now, id, Pause::Work);
+            shard.core.turn.charge(1);
+            shard.core.unpause(now, id, Pause::Work);
             None
         }
         Job::Delayed => {
-            let mut routing = Routing { core: life.core, routes: life.routes };
-            life.delayed.publish_due(now, life.fans, &mut routing)
+            let mut routing = Routing { core: &mut shard.core, routes: &mut shard.routes };
+            shard.delayed.publish_due(now, &mut shard.fans, &mut routing)
         }
-        Job::Due => life.go_on_with_due(now),
-        Job::Committed => life.go_on_with_commit(now),
-        Job::RulesChanged { from } => life.walk_after_change(now, from),
-        Job::QueueCheck(session) => life.go_on_with_check(now, session),
-        Job::SettingsChanged { from } => reconfigure::walk_after_reload(from, life.core),
-        Job::End(ended) => life.go_on_with_end(now, ended),
-        Job::Send(session) => life.go_on_sending(now, session),
+        Job::Due => shard.go_on_with_due(now),
+        Job::Committed => shard.go_on_with_commit(now),
+        Job::RulesChanged { from } => shard.walk_after_change(now, from),
+        Job::QueueCheck(session) => shard.go_on_with_check(now, session),
+        Job::SettingsChanged { from } => reconfigure::walk_after_reload(from, &mut shard.core),
+        Job::End(ended) => shard.go_on_with_end(now, ended),
+        Job::Send(session) => shard.go_on_sending(now, session),
         Job::Request(request) => {
             let connection = request.connection;
-            let left = FilterChange::go_on(now, request, life);
-            life.end_pause(now, connection, left)
+            let left = FilterChange::go_on(now, request, shard);
+            shard.end_pause(now, connection, left)
         }
         Job::Retained(retained) => {
             let connection = retained.connection;
-            let left = retained.go_on(now, life);
-            life.end_pause(now, connection, left)
+            let left = retained.go_on(now, shard);
+            shard.end_pause(now, connection, left)
         }
     }
 }

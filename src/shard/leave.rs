@@ -17,6 +17,7 @@ use crate::session::drops::Dropped;
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::Delivery;
 use crate::session::will::{Ending, WillTime};
+use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
 use crate::shard::bans;
 use crate::shard::client_table::hash;
@@ -24,7 +25,6 @@ use crate::shard::connection::Leaves;
 use crate::shard::core::Core;
 use crate::shard::ended_session::EndedSession;
 use crate::shard::features::hold;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence, Revocation};
 use crate::shard::publication::Publication;
@@ -37,7 +37,7 @@ use crate::shard::work::Job;
 use crate::time::Instant;
 use std::sync::Arc;
 
-impl Lifecycle<'_> {
+impl Shard {
     /// Ends the connection of a client that broke a rule. A 5.0 client gets a DISCONNECT with the
     /// reason.
     pub(crate) fn fail(&mut self, now: Instant, id: ConnectionId, violation: Violation) {
@@ -70,7 +70,7 @@ impl Lifecycle<'_> {
     /// Ends a connection from the broker's side. A 5.0 client gets a DISCONNECT if `reason` is
     /// given. `why` is the cause for events and the log. Does nothing if the connection is closing
     /// already. Returns true if a client was connected by it.
-    pub(crate) fn disconnect(
+    pub fn disconnect(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -92,7 +92,7 @@ impl Lifecycle<'_> {
             self.core.write_disconnect(id, reason, text.as_deref());
         }
         if why.stall().is_some() {
-            bans::forgive_connect(id, self.core);
+            bans::forgive_connect(id, &mut self.core);
         }
         let ending = if why == DisconnectCause::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
         self.core.note_disconnected(now, id, why);
@@ -110,7 +110,7 @@ impl Lifecycle<'_> {
         session: SessionId,
         disconnect: &Disconnect<'_>,
     ) {
-        let Core { sessions, settings, .. } = &mut *self.core;
+        let Core { sessions, settings, .. } = &mut self.core;
         let Some(session_entry) = sessions.get_mut(session) else { return };
         let ending = session_entry.session.client_disconnects(disconnect, &settings.session.connect);
         self.core.note_disconnected(now, id, DisconnectCause::Client(disconnect.reason));
@@ -123,9 +123,9 @@ impl Lifecycle<'_> {
     /// over. Otherwise registers the deadline of session expiry. `ending` says how the connection
     /// ended.
     pub(crate) fn detach_session(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
-        rates::end(now, id, self.core);
+        rates::end(now, id, &self.core);
         let Some(session_id) = self.core.connections.detach_session(id) else { return };
-        let waits = self.fans.own_waits(Some(session_id), self.core);
+        let waits = self.fans.own_waits(Some(session_id), &self.core);
         let Some(session_entry) = self.core.sessions.get_mut(session_id) else { return };
         session_entry.leave_connection();
         let when = session_entry.session.end_connection(ending);
@@ -215,7 +215,7 @@ impl Lifecycle<'_> {
     /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A
     /// will that they do not allow is dropped and counted.
     fn admitted_will(&mut self, id: SessionId, will: Option<Arc<Will>>) -> Option<Arc<Will>> {
-        let Core { sessions, access, counters, turn, .. } = &mut *self.core;
+        let Core { sessions, access, counters, turn, .. } = &mut self.core;
         let will = will?;
         let is_denied = access.are_on()
             && sessions.get_mut(id).is_some_and(|entry| !entry.may_write_once(access, &will.topic, turn));
@@ -271,7 +271,7 @@ impl Lifecycle<'_> {
         if will.retain {
             self.core.retain(now, &mut publication, source, owner);
         }
-        let mut routing = Routing { core: self.core, routes: self.routes };
+        let mut routing = Routing { core: &mut self.core, routes: &mut self.routes };
         self.fans.route_own(now, &mut publication, Some(id), &mut routing);
     }
 }
@@ -291,7 +291,7 @@ struct WillOf {
 }
 
 /// The remains of ended sessions.
-impl Lifecycle<'_> {
+impl Shard {
     /// Hands on the remains of an ended session until this turn is over. A job in later turns does
     /// the rest.
     pub(crate) fn hand_on(&mut self, now: Instant, mut ended: EndedSession) {

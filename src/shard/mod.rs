@@ -19,7 +19,7 @@
 //! | a packet | `connect`, `publish`, `mounted`, `subscribe`, `suback` |
 //! | a portion | `fan_out`, [`deadlines`] |
 //! | one batch of a peer | [`exchange`] |
-//! | upper: `Lifecycle` | `lifecycle`, `leave`, `access_change`; `auth_exchange`, `features/hold` |
+//! | what follows: `Shard` | `follow_up`, `commits`, `own_messages`, `leave`, `access_change`; `auth_exchange`, `features/hold` |
 //! | middle: `Routing` | `route`, `features/orphaned_queues/settling` |
 //! | shared groups: `Sharing`, `GroupMembers` | `share` |
 //! | lowest: `Core` | `core`, `deliver`, `observe/notes` |
@@ -75,6 +75,7 @@ mod auth_exchange;
 pub mod authentication;
 mod bans;
 mod client_table;
+mod commits;
 mod connect;
 pub mod connection;
 pub mod connection_view;
@@ -94,13 +95,14 @@ mod fans;
 pub mod features;
 mod flapping;
 mod flow;
+mod follow_up;
 mod inputs;
 pub mod io;
 mod leave;
-mod lifecycle;
 pub mod listener_terms;
 mod mounted;
 pub mod observe;
+mod own_messages;
 mod own_publications;
 mod pause;
 mod pending_exchange;

@@ -9,11 +9,11 @@ use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
 use crate::session::drops::DropReason;
 use crate::session::mount_point::MountPoint;
+use crate::shard::Shard;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::core::Core;
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::flow::Flow;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::publish::ClientPublish;
 use crate::shard::slots::{ConnectionId, SessionId};
 use std::sync::Arc;
@@ -62,19 +62,19 @@ fn put_topic(
 impl ClientPublish<'_> {
     /// Handles an admitted PUBLISH of a client that may be behind a mount point. `topic` is the
     /// client's name of the topic.
-    pub(super) fn publish_mounted(&self, life: &mut Lifecycle<'_>, id: ConnectionId, topic: &str) -> Flow {
-        let Core { connections, scratch, .. } = &mut *life.core;
+    pub(super) fn publish_mounted(&self, shard: &mut Shard, id: ConnectionId, topic: &str) -> Flow {
+        let Core { connections, scratch, .. } = &mut shard.core;
         let Some(mount_point) = connections.get(id).and_then(|connection| connection.wire.mount_point())
         else {
-            return self.publish_named(life, topic);
+            return self.publish_named(shard, topic);
         };
         let mut full = std::mem::take(&mut scratch.mounted);
         let flow = match put_topic(mount_point, topic, &mut full) {
-            Ok(()) => self.publish_named(life, &full),
+            Ok(()) => self.publish_named(shard, &full),
             // The requests under `$homing/` have no mount point.
-            Err(refusal) => self.refuse_or_grant(life, topic, refusal),
+            Err(refusal) => self.refuse_or_grant(shard, topic, refusal),
         };
-        life.core.scratch.mounted = full;
+        shard.core.scratch.mounted = full;
         flow
     }
 }

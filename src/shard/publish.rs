@@ -10,6 +10,7 @@ use crate::session::drops::DropReason;
 use crate::session::inbound::{AckToken, Due, Receiver};
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::{Admitted, Session, Violation, publish_refusal};
+use crate::shard::Shard;
 use crate::shard::access::DeniedPublish;
 use crate::shard::admission::{Change, Want};
 use crate::shard::connection::{Connection, Pause};
@@ -20,7 +21,6 @@ use crate::shard::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Publishe
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
 use crate::shard::flow::Flow;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::trace::StepKind;
 use crate::shard::publication::{Publication, Routed, expires};
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -62,21 +62,21 @@ impl<'a> ClientPublish<'a> {
         now: Instant,
         id: ConnectionId,
         publish: &'a Publish<'a>,
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
     ) -> Flow {
         if publish.properties.topic_alias.is_some()
-            && let Err(violation) = resolve_topic_alias(id, publish, life.core)
+            && let Err(violation) = resolve_topic_alias(id, publish, &mut shard.core)
         {
-            life.fail(now, id, violation);
+            shard.fail(now, id, violation);
             return Flow::Closed;
         }
-        let Core { connections, sessions, scratch, counters, .. } = &mut *life.core;
+        let Core { connections, sessions, scratch, counters, .. } = &mut shard.core;
         let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
         // The decoder accepts no PUBLISH before CONNECT, so the connection has a session.
         let Some(session) = connection.session else { return Flow::Closed };
         let Some(session_entry) = sessions.get_mut(session) else { return Flow::Closed };
         if publish.retain && connection.refuses_retain {
-            life.fail(now, id, RETAIN_REFUSED);
+            shard.fail(now, id, RETAIN_REFUSED);
             return Flow::Closed;
         }
         connection.wire.outbox.lend(&mut scratch.pool);
@@ -86,43 +86,43 @@ impl<'a> ClientPublish<'a> {
         let sent = &mut counters.packets_sent;
         let admitted = session_entry.session.admit(publish, &mut connection.wire, sent);
         let Admitted::ToRoute(token) = admitted else {
-            return end_unrouted(now, id, admitted, before, life);
+            return end_unrouted(now, id, admitted, before, shard);
         };
         let token = token.map(|token| (session, token));
         let this = ClientPublish { now, connection: id, session, publish, token };
         if !publish.topic.is_empty() && !is_mounted {
-            return this.publish_named(life, publish.topic);
+            return this.publish_named(shard, publish.topic);
         }
-        this.publish_renamed(life)
+        this.publish_renamed(shard)
     }
 
     /// Handles an admitted PUBLISH that has a Topic Alias in place of its topic, or whose client is
     /// behind a mount point. The alias stands for the topic that the client names.
     #[inline(never)]
-    fn publish_renamed(&self, life: &mut Lifecycle<'_>) -> Flow {
-        let aliased = std::mem::take(&mut life.core.scratch.topic);
+    fn publish_renamed(&self, shard: &mut Shard) -> Flow {
+        let aliased = std::mem::take(&mut shard.core.scratch.topic);
         let topic = if self.publish.topic.is_empty() { &*aliased } else { self.publish.topic };
-        let flow = self.publish_mounted(life, self.connection, topic);
-        life.core.scratch.topic = aliased;
+        let flow = self.publish_mounted(shard, self.connection, topic);
+        shard.core.scratch.topic = aliased;
         flow
     }
 
     /// Handles an admitted PUBLISH whose topic inside the broker is known.
-    pub(super) fn publish_named(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
+    pub(super) fn publish_named(&self, shard: &mut Shard, topic: &str) -> Flow {
         let ClientPublish { now, session, publish, .. } = *self;
-        let audit = if life.core.tracer.is_on() {
-            life.core.recorder().begin(now, session, publish, topic)
+        let audit = if shard.core.tracer.is_on() {
+            shard.core.recorder().begin(now, session, publish, topic)
         } else {
             AuditTag::NONE
         };
         if is_delayed(topic) {
-            return self.publish_later(life, topic);
+            return self.publish_later(shard, topic);
         }
-        if let Some(refusal) = self.refusal(life.core, topic) {
+        if let Some(refusal) = self.refusal(&mut shard.core, topic) {
             if audit.is_some() {
-                life.core.recorder().add_refusal(now, audit, refusal);
+                shard.core.recorder().add_refusal(now, audit, refusal);
             }
-            return self.refuse_or_grant(life, topic, refusal);
+            return self.refuse_or_grant(shard, topic, refusal);
         }
         let parts = Parts {
             qos: publish.qos,
@@ -132,105 +132,105 @@ impl<'a> ClientPublish<'a> {
             forwarded: &publish.properties.forwarded,
             payload: publish.payload,
         };
-        let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), life.core.here);
-        if life.core.dead_letters.keep_publisher() {
-            publication.publisher_name = life.core.publisher_name(session);
+        let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), shard.core.here);
+        if shard.core.dead_letters.keep_publisher() {
+            publication.publisher_name = shard.core.publisher_name(session);
         }
         publication.audit = audit;
-        self.publish_admitted(life, &mut publication)
+        self.publish_admitted(shard, &mut publication)
     }
 
     /// Retains the message if the PUBLISH asks for it, routes it, and acknowledges the PUBLISH.
-    fn publish_admitted(&self, life: &mut Lifecycle<'_>, publication: &mut Publication<'_>) -> Flow {
+    fn publish_admitted(&self, shard: &mut Shard, publication: &mut Publication<'_>) -> Flow {
         let ClientPublish { now, connection: id, session, publish, token } = *self;
         let is_identified = publish.qos == QoS::ExactlyOnce;
-        let incoming = if is_identified { self.record_incoming(life.core) } else { None };
+        let incoming = if is_identified { self.record_incoming(&shard.core) } else { None };
         let mut waits = incoming.is_some();
         publication.atomic = waits;
         let mut refused = None;
         if publish.retain {
-            let source = life.core.retained_source(session);
-            let owner = life.core.owner_of(session);
-            let retaining = life.core.retain(now, publication, source, owner);
+            let source = shard.core.retained_source(session);
+            let owner = shard.core.owner_of(session);
+            let retaining = shard.core.retain(now, publication, source, owner);
             waits |= retaining.waits;
             if publication.audit.is_some() && retaining.kept {
-                life.core.recorder().add(now, StepKind::Retained, publication.audit, "");
+                shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");
             }
             let is_informed =
-                !retaining.kept && life.core.connections.get(id).is_some_and(|c| c.version().is_v5());
+                !retaining.kept && shard.core.connections.get(id).is_some_and(|c| c.version().is_v5());
             refused = is_informed.then_some(ReasonCode::QUOTA_EXCEEDED);
             // The message could not be retained. An error in PUBREC says that no receiver has the
             // message. The client may send it again under another identifier, and it must not reach
             // a receiver twice. So at QoS 2 nothing is routed. At QoS 1 a repetition is allowed, so
             // the subscribers get the message now.
             if let Some(reason) = refused.filter(|_| publish.qos == QoS::ExactlyOnce) {
-                return self.refuse_publish(life, reason, None);
+                return self.refuse_publish(shard, reason, None);
             }
         }
         publication.gate = token.map(|(session, token)| Gate::Here { session, token });
-        let mut matches = life.routes.router.take_matches();
-        let matched = life.routing().match_at_once(publication.parts.topic, &mut matches);
+        let mut matches = shard.routes.router.take_matches();
+        let matched = shard.routing().match_at_once(publication.parts.topic, &mut matches);
         if matched == MatchExtent::All && matches.is_empty() {
-            life.core.counters.unmatched += 1;
+            shard.core.counters.unmatched += 1;
         }
         if publication.audit.is_some() {
-            life.core.recorder().add_matches(now, publication.audit, &matches);
+            shard.core.recorder().add_matches(now, publication.audit, &matches);
         }
         // Built where it is used: for nearly every PUBLISH it is not.
         let qos = publish.qos;
         let of = || Published { connection: id, token, incoming, waits, qos, dead_letters: false };
         let routed = match matched {
             MatchExtent::All => {
-                life.routing().route_matched(now, publication, &mut matches, DeliveryTurns::Several)
+                shard.routing().route_matched(now, publication, &mut matches, DeliveryTurns::Several)
             }
             large => Err(large),
         };
         let mut routed = match routed {
             Ok(routed) => routed,
             Err(extent) => {
-                let origin = Published { dead_letters: life.core.has_dead_letters(), ..of() };
+                let origin = Published { dead_letters: shard.core.has_dead_letters(), ..of() };
                 let origin = PublicationOrigin::Client(origin);
-                life.fans.fan_out(publication, extent, matches, origin, life.core);
-                self.publish_on(life, refused, publication.held);
+                shard.fans.fan_out(publication, extent, matches, origin, &mut shard.core);
+                self.publish_on(shard, refused, publication.held);
                 return Flow::Continue;
             }
         };
-        life.routes.router.give_back_matches(matches);
+        shard.routes.router.give_back_matches(matches);
         // For nearly every PUBLISH nothing was recorded, and no transaction has to be ended.
         if waits
             || publication.body.is_some()
             || publication.transaction.is_some()
-            || life.core.has_dead_letters()
+            || shard.core.has_dead_letters()
         {
             if publication.audit.is_some() {
-                life.core.recorder().add_record(now, publication);
+                shard.core.recorder().add_record(now, publication);
             }
-            routed.gates += of().end_transaction(publication, &routed, life.core);
+            routed.gates += of().end_transaction(publication, &routed, &mut shard.core);
         }
         if !routed.full.is_empty() {
-            life.core.wait_for_peers(now, id, routed.full);
+            shard.core.wait_for_peers(now, id, routed.full);
         }
         // The deliveries may have ended the connection of the publisher.
-        let parted = life.core.connections.get(id).is_none_or(|c| c.session != Some(session));
+        let parted = shard.core.connections.get(id).is_none_or(|c| c.session != Some(session));
         if parted {
             return Flow::Closed;
         }
-        self.answer_publisher(life, routed, refused);
+        self.answer_publisher(shard, routed, refused);
         Flow::Continue
     }
 
     /// Lets a PUBLISH continue in later turns. The end of the routing is one gate of its
     /// acknowledgement, beside those of the `held` receivers that hold the message so far. The
     /// connection is not read until then. `reason` replaces the outcome in the acknowledgement.
-    fn publish_on(&self, life: &mut Lifecycle<'_>, reason: Option<ReasonCode>, held: u32) {
+    fn publish_on(&self, shard: &mut Shard, reason: Option<ReasonCode>, held: u32) {
         let ClientPublish { now, connection: id, publish, .. } = *self;
         if let Some(packet_id) = publish.packet_id {
-            self.settle(life, |receiver| {
+            self.settle(shard, |receiver| {
                 receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1 + held, reason);
                 None
             });
         }
-        if let Some(connection) = life.core.connections.get_mut(id) {
+        if let Some(connection) = shard.core.connections.get_mut(id) {
             connection.pause(Pause::Work, now);
         }
     }
@@ -238,24 +238,18 @@ impl<'a> ClientPublish<'a> {
     /// Acknowledges a PUBLISH at once, or when all its gates have answered. `reason` replaces the
     /// outcome in the acknowledgement.
     #[inline]
-    fn answer_publisher(&self, life: &mut Lifecycle<'_>, routed: Routed, reason: Option<ReasonCode>) {
+    fn answer_publisher(&self, shard: &mut Shard, routed: Routed, reason: Option<ReasonCode>) {
         // A call would cost a message of QoS 0 more than this.
         if let Some(packet_id) = self.publish.packet_id {
-            self.answer_as(life, packet_id, routed, reason);
+            self.answer_as(shard, packet_id, routed, reason);
         }
     }
 
     /// Does so for the PUBLISH with this Packet Identifier.
     #[inline(never)]
-    fn answer_as(
-        &self,
-        life: &mut Lifecycle<'_>,
-        packet_id: PacketId,
-        routed: Routed,
-        reason: Option<ReasonCode>,
-    ) {
+    fn answer_as(&self, shard: &mut Shard, packet_id: PacketId, routed: Routed, reason: Option<ReasonCode>) {
         let ClientPublish { publish, .. } = *self;
-        let due = self.settle(life, |receiver| match (routed, reason) {
+        let due = self.settle(shard, |receiver| match (routed, reason) {
             (Routed { gates: 0, .. }, Some(reason)) => receiver.refuse(packet_id, publish.qos, reason),
             (Routed { gates: 0, outcome, .. }, None) => receiver.routed(packet_id, publish.qos, outcome),
             (Routed { gates, outcome, .. }, reason) => {
@@ -263,7 +257,7 @@ impl<'a> ClientPublish<'a> {
                 None
             }
         });
-        self.acknowledge(life, due);
+        self.acknowledge(shard, due);
     }
 
     /// Records the Packet Identifier of a QoS 2 PUBLISH from a stored session, in the same batch as
@@ -280,19 +274,15 @@ impl<'a> ClientPublish<'a> {
     /// Applies `change` to the [`Receiver`] of the publisher's session, and returns the
     /// acknowledgement that is due. Pauses a 3.x client that has too many unanswered PUBLISH
     /// packets.
-    fn settle(
-        &self,
-        life: &mut Lifecycle<'_>,
-        change: impl FnOnce(&mut Receiver) -> Option<Due>,
-    ) -> Option<Due> {
+    fn settle(&self, shard: &mut Shard, change: impl FnOnce(&mut Receiver) -> Option<Due>) -> Option<Due> {
         let ClientPublish { now, connection: id, session, .. } = *self;
-        let receiver = &mut life.core.sessions.get_mut(session)?.session.receiver;
+        let receiver = &mut shard.core.sessions.get_mut(session)?.session.receiver;
         let due = change(receiver);
         // A 5.0 client respects Receive Maximum. 3.x has no such limit, so the broker stops reading
         // the client.
         if due.is_none()
             && receiver.owes_the_most()
-            && let Some(connection) = life.core.connections.get_mut(id)
+            && let Some(connection) = shard.core.connections.get_mut(id)
             && !connection.version().is_v5()
         {
             connection.pause(Pause::Unanswered, now);
@@ -301,9 +291,9 @@ impl<'a> ClientPublish<'a> {
     }
 
     /// Writes an acknowledgement, if one is due.
-    fn acknowledge(&self, life: &mut Lifecycle<'_>, due: Option<Due>) {
+    fn acknowledge(&self, shard: &mut Shard, due: Option<Due>) {
         let ClientPublish { connection: id, .. } = *self;
-        let Core { connections, scratch, effects, counters, .. } = &mut *life.core;
+        let Core { connections, scratch, effects, counters, .. } = &mut shard.core;
         let (Some(due), Some(connection)) = (due, connections.get_mut(id)) else { return };
         connection.wire.outbox.lend(&mut scratch.pool);
         Session::answer(due, &mut connection.wire, &mut counters.packets_sent);
@@ -316,13 +306,14 @@ impl<'a> ClientPublish<'a> {
     #[cold]
     pub(super) fn refuse_or_grant(
         &self,
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
         topic: &str,
         (reason, cause): (ReasonCode, DropReason),
     ) -> Flow {
         let ClientPublish { now, connection: id, session, publish, .. } = *self;
-        let (reason, cause) = match request_time(now, (id, session), topic, publish.payload, life.core) {
-            RequestedTimes::NotRequested => match self.admits_identifier(life.core, publish.qos) {
+        let (reason, cause) = match request_time(now, (id, session), topic, publish.payload, &mut shard.core)
+        {
+            RequestedTimes::NotRequested => match self.admits_identifier(&shard.core, publish.qos) {
                 Ok(()) => (reason, Some(cause)),
                 Err(want) => (ReasonCode::QUOTA_EXCEEDED, Some(want.cause())),
             },
@@ -330,7 +321,7 @@ impl<'a> ClientPublish<'a> {
             RequestedTimes::Granted => (ReasonCode::SUCCESS, None),
             RequestedTimes::Refused(want) => (ReasonCode::QUOTA_EXCEEDED, Some(want.cause())),
         };
-        self.refuse_publish(life, reason, cause)
+        self.refuse_publish(shard, reason, cause)
     }
 
     /// Returns why a PUBLISH must not be routed, or `None` if it may be. The reason code is for a
@@ -384,25 +375,25 @@ impl<'a> ClientPublish<'a> {
 
     /// Keeps the message of a PUBLISH to `$delayed/...` and acknowledges the PUBLISH, or refuses
     /// it.
-    fn publish_later(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
+    fn publish_later(&self, shard: &mut Shard, topic: &str) -> Flow {
         let ClientPublish { now, publish, .. } = *self;
         // A delayed message is kept at every QoS, and it frees no memory.
         let bytes = message_bytes(publish, topic);
-        let denied = life.core.access.are_on()
-            && delayed_topic(topic).is_some_and(|target| !self.may_write(life.core, target));
-        let kept = match life.core.admits(Change::Delayed { bytes }) {
-            _ if self.is_too_large(life.core) => Err(TOO_LARGE),
+        let denied = shard.core.access.are_on()
+            && delayed_topic(topic).is_some_and(|target| !self.may_write(&mut shard.core, target));
+        let kept = match shard.core.admits(Change::Delayed { bytes }) {
+            _ if self.is_too_large(&shard.core) => Err(TOO_LARGE),
             _ if denied => Err((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized)),
             Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
-            Ok(()) => life.delayed.keep(now, self.session, publish, topic, life.core),
+            Ok(()) => shard.delayed.keep(now, self.session, publish, topic, &mut shard.core),
         };
         if let Err((reason, cause)) = kept {
-            return self.refuse_publish(life, reason, Some(cause));
+            return self.refuse_publish(shard, reason, Some(cause));
         }
-        self.record_incoming(life.core);
-        let gates = life.core.durability.gate_publisher(self.token, None);
+        self.record_incoming(&shard.core);
+        let gates = shard.core.durability.gate_publisher(self.token, None);
         let routed = Routed { outcome: Outcome::Taken, gates, full: ShardSet::EMPTY };
-        self.answer_publisher(life, routed, None);
+        self.answer_publisher(shard, routed, None);
         Flow::Continue
     }
 
@@ -410,42 +401,37 @@ impl<'a> ClientPublish<'a> {
     /// acknowledgement. If a 3.x client could not see the refusal, its connection ends. Counts a
     /// drop if there is a `cause`. `cause` is `None` if no drop is to be counted, for example
     /// because the PUBLISH was a request of the client.
-    fn refuse_publish(
-        &self,
-        life: &mut Lifecycle<'_>,
-        reason: ReasonCode,
-        cause: Option<DropReason>,
-    ) -> Flow {
+    fn refuse_publish(&self, shard: &mut Shard, reason: ReasonCode, cause: Option<DropReason>) -> Flow {
         let ClientPublish { now, connection: id, session, publish, .. } = *self;
         if let Some(cause) = cause {
-            life.core.counters.drops.count(cause);
-            life.core.counters.refused_publishes.add(cause, 1);
+            shard.core.counters.drops.count(cause);
+            shard.core.counters.refused_publishes.add(cause, 1);
         }
         if cause == Some(DropReason::NotAuthorized)
-            && life.core.access.on_denied_publish() == DeniedPublish::Disconnect
+            && shard.core.access.on_denied_publish() == DeniedPublish::Disconnect
         {
             if let (Some(packet_id), Some(session_entry)) =
-                (publish.packet_id, life.core.sessions.get_mut(session))
+                (publish.packet_id, shard.core.sessions.get_mut(session))
             {
                 session_entry.session.receiver.forget(packet_id);
             }
             let what = "the client may not publish to this topic (acl.on_denied_publish)";
-            life.fail(now, id, Violation { reason, what });
+            shard.fail(now, id, Violation { reason, what });
             return Flow::Closed;
         }
         let Some(packet_id) = publish.packet_id else { return Flow::Continue };
-        let Some(version) = life.core.connections.get(id).map(Connection::version) else {
+        let Some(version) = shard.core.connections.get(id).map(Connection::version) else {
             return Flow::Closed;
         };
         if let Some(violation) = publish_refusal::ends_connection(version, reason, cause) {
-            if let Some(session_entry) = life.core.sessions.get_mut(session) {
+            if let Some(session_entry) = shard.core.sessions.get_mut(session) {
                 session_entry.session.receiver.forget(packet_id);
             }
-            life.fail(now, id, violation);
+            shard.fail(now, id, violation);
             return Flow::Closed;
         }
-        let due = self.settle(life, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
-        self.acknowledge(life, due);
+        let due = self.settle(shard, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
+        self.acknowledge(shard, due);
         Flow::Continue
     }
 }
@@ -458,23 +444,23 @@ fn end_unrouted(
     id: ConnectionId,
     admitted: Admitted,
     before: usize,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> Flow {
-    let Some(connection) = life.core.connections.get_mut(id) else { return Flow::Closed };
+    let Some(connection) = shard.core.connections.get_mut(id) else { return Flow::Closed };
     let appended = connection.wire.outbox.len().saturating_sub(before);
     if appended > 0 {
-        life.core.effects.unflushed += appended;
-        life.core.turn.charge_bytes(appended);
-        connection.mark_dirty(id, &mut life.core.effects.dirty);
+        shard.core.effects.unflushed += appended;
+        shard.core.turn.charge_bytes(appended);
+        connection.mark_dirty(id, &mut shard.core.effects.dirty);
     }
     if let Admitted::Fail(violation) = admitted {
-        life.fail(now, id, violation);
+        shard.fail(now, id, violation);
         return Flow::Closed;
     }
     // A repetition was looked for among the pending acknowledgements.
-    let session = connection.session.and_then(|id| life.core.sessions.get(id));
+    let session = connection.session.and_then(|id| shard.core.sessions.get(id));
     let looked_at = session.map_or(0, |entry| entry.session.receiver.looked_at());
-    life.core.turn.charge((looked_at / LOOKED_AT) as u32);
+    shard.core.turn.charge((looked_at / LOOKED_AT) as u32);
     Flow::Continue
 }
 
@@ -524,22 +510,22 @@ impl Published {
         publication: &mut Publication<'_>,
         routed: Routed,
         known: u32,
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
     ) {
         if publication.body.is_some() || self.dead_letters || self.waits {
             // The records may all be in earlier batches, and the open batch may be empty. An empty
             // batch is never sealed, so a gate for its commit would never open.
-            life.core.durability.begin();
+            shard.core.durability.begin();
         }
-        let gates = routed.gates + self.end_transaction(publication, &routed, life.core);
-        self.expect(gates - known, life.core);
+        let gates = routed.gates + self.end_transaction(publication, &routed, &mut shard.core);
+        self.expect(gates - known, &mut shard.core);
         if !routed.full.is_empty() {
-            life.core.wait_for_peers(now, self.connection, routed.full);
+            shard.core.wait_for_peers(now, self.connection, routed.full);
         }
         if let Some((session, token)) = self.token {
-            life.gate_answered(now, session, token, routed.outcome);
+            shard.gate_answered(now, session, token, routed.outcome);
         }
-        life.core.unpause(now, self.connection, Pause::Work);
+        shard.core.unpause(now, self.connection, Pause::Work);
     }
 
     /// Ends the transaction of a routed PUBLISH. Returns the number of gates that this adds to the

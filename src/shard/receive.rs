@@ -148,7 +148,7 @@ impl Shard {
             // The packet cannot be answered, because it cannot be kept.
             let what = "packets that are not whole use up their share of limits.memory";
             let violation = Violation { reason: ReasonCode::QUOTA_EXCEEDED, what };
-            self.lifecycle().fail(now, largest, violation);
+            self.fail(now, largest, violation);
         }
         match self.core.connections.get(id) {
             Some(connection) if connection.is_closing() => ReadProgress::Closed,
@@ -184,7 +184,7 @@ impl Shard {
             }
             let rest = &input[taken..];
             if self.fans.holds_publishes() && rest.first().is_some_and(|b| b >> 4 == PUBLISH) {
-                self.lifecycle().read_behind_fan(now, id);
+                self.read_behind_fan(now, id);
                 return (ReadProgress::Paused, taken);
             }
             self.core.turn.begin_packet();
@@ -204,7 +204,7 @@ impl Shard {
                 Ok(Decoded::Packet { packet: Packet::Publish(ref publish), length }) => {
                     topic = publish.topic;
                     self.core.turn.charge_decoded(length - publish.payload.len());
-                    (ClientPublish::handle(now, id, publish, &mut self.lifecycle()), length)
+                    (ClientPublish::handle(now, id, publish, self), length)
                 }
                 Ok(Decoded::Packet { packet, length }) => {
                     self.core.turn.charge_decoded(length);
@@ -252,7 +252,7 @@ impl Shard {
             // The connection is paused while it waits for the authenticator.
             Phase::Authenticating => return Err(ReadProgress::Paused),
             Phase::Exchanging => {
-                let result = auth_exchange::continue_exchange(now, id, rest, &mut self.lifecycle());
+                let result = auth_exchange::continue_exchange(now, id, rest, self);
                 let length = handled_exchange(result)?;
                 self.core.counters.packets_received.count(PacketType::Auth);
                 return Ok(length);
@@ -274,7 +274,7 @@ impl Shard {
         self.core.turn.charge_decoded(length);
         // `decode_connect` returns no other packet.
         let Packet::Connect(connect) = packet else { return Err(ReadProgress::Closed) };
-        let flow = ConnectRequest::handle(now, id, &connect, &mut self.lifecycle());
+        let flow = ConnectRequest::handle(now, id, &connect, self);
         // A CONNECT that comes again, here or in its own shard, is counted then.
         if !matches!(flow, Flow::Wait | Flow::Home(_)) {
             self.core.counters.packets_received.count(PacketType::Connect);
@@ -320,26 +320,24 @@ impl Shard {
         let change = FilterChange { now, connection: id, session: session_id };
         match action {
             Action::None => {
-                self.lifecycle().after_acknowledgement(now, id, session_id, appended, holds);
+                self.after_acknowledgement(now, id, session_id, appended, holds);
                 Flow::Continue
             }
-            Action::Subscribe(subscribe) => change.subscribe(&subscribe, &mut self.lifecycle()),
-            Action::Unsubscribe(unsubscribe) => change.unsubscribe(&unsubscribe, &mut self.lifecycle()),
+            Action::Subscribe(subscribe) => change.subscribe(&subscribe, self),
+            Action::Unsubscribe(unsubscribe) => change.unsubscribe(&unsubscribe, self),
             Action::Disconnect(disconnect) => {
-                self.lifecycle().client_leaves(now, id, session_id, &disconnect);
+                self.client_leaves(now, id, session_id, &disconnect);
                 Flow::Closed
             }
-            Action::Authenticate(auth) => {
-                auth_exchange::take_auth(now, id, session_id, &auth, &mut self.lifecycle())
-            }
+            Action::Authenticate(auth) => auth_exchange::take_auth(now, id, session_id, &auth, self),
             Action::Fail(violation) => {
-                self.lifecycle().fail(now, id, violation);
+                self.fail(now, id, violation);
                 Flow::Closed
             }
             Action::Contradiction { packet_id, violation } => {
                 let contradiction = Occurrence::Contradiction { packet_id, what: violation.what };
                 self.core.note_of(session_id, contradiction, None);
-                self.lifecycle().fail(now, id, violation);
+                self.fail(now, id, violation);
                 Flow::Closed
             }
         }
@@ -353,7 +351,7 @@ impl Shard {
         } else {
             let reason = disconnect::undecodable(error);
             let why = DisconnectCause::Violation(reason, error.to_string().into());
-            self.lifecycle().disconnect(now, id, Some(reason), why);
+            self.disconnect(now, id, Some(reason), why);
         }
     }
 }

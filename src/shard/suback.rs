@@ -17,12 +17,12 @@ use crate::routing::retained::{Cursor, SearchProgress};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::queue::Delivery;
+use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::answer::{Answer, RetainedDelivery, RetainedRequest, RetainedRequests};
 use crate::shard::core::Core;
 use crate::shard::durability::session_records::record_delivery;
 use crate::shard::features::redelivery_request::granted_message;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::work::Job;
 use crate::time::Instant;
@@ -45,14 +45,14 @@ impl Answer {
         now: Instant,
         id: ConnectionId,
         session: SessionId,
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
     ) -> Option<Job> {
         let Answer { packet_id, kind, reasons, retained, .. } = self;
-        let held = !retained.requests.is_empty() && life.core.sessions.is_stored(session);
-        if life.core.sessions.is_stored(session) && !held {
-            life.core.hold_until_commit(id);
+        let held = !retained.requests.is_empty() && shard.core.sessions.is_stored(session);
+        if shard.core.sessions.is_stored(session) && !held {
+            shard.core.hold_until_commit(id);
         }
-        let Core { connections, scratch, effects, counters, .. } = &mut *life.core;
+        let Core { connections, scratch, effects, counters, .. } = &mut shard.core;
         let connection = connections.get_mut(id).filter(|c| c.session == Some(session))?;
         if held {
             connection.wire.outbox.hold();
@@ -61,7 +61,7 @@ impl Answer {
         effects.unflushed += reasons.len();
         let is_written = connection.wire.put(&kind.packet(packet_id, reasons)).is_ok();
         counters.packets_sent.add(kind.packet_type(), u64::from(is_written));
-        life.core.touch(id);
+        shard.core.touch(id);
         let _charge = Charge::new(retained.memory());
         let RetainedRequests { requests, reading, .. } = retained;
         let reading = reading.filter(|_| !requests.is_empty())?;
@@ -76,7 +76,7 @@ impl Answer {
             _charge,
         };
         let job = Box::new(retaining);
-        if life.core.turn.is_over() { Some(Job::Retained(job)) } else { job.go_on(now, life) }
+        if shard.core.turn.is_over() { Some(Job::Retained(job)) } else { job.go_on(now, shard) }
     }
 }
 
@@ -84,31 +84,31 @@ impl RetainedDelivery {
     /// Continues with the retained messages of a SUBSCRIBE. Returns the job that is left. The
     /// session gets all of them, even if its connection is gone or replaced, because the client may
     /// have read SUBACK.
-    pub(crate) fn go_on(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) -> Option<Job> {
-        let is_left = |this: &RetainedDelivery, life: &Lifecycle<'_>| {
-            this.next < this.requests.len() && life.core.sessions.get(this.session).is_some()
+    pub(crate) fn go_on(mut self: Box<Self>, now: Instant, shard: &mut Shard) -> Option<Job> {
+        let is_left = |this: &RetainedDelivery, shard: &Shard| {
+            this.next < this.requests.len() && shard.core.sessions.get(this.session).is_some()
         };
-        while is_left(&self, life) {
-            self.queue_retained(now, life);
-            if life.core.turn.is_over() {
+        while is_left(&self, shard) {
+            self.queue_retained(now, shard);
+            if shard.core.turn.is_over() {
                 break;
             }
         }
-        self.send_retained(now, life);
-        if is_left(&self, life) {
+        self.send_retained(now, shard);
+        if is_left(&self, shard) {
             return Some(Job::Retained(self));
         }
         if self.held
-            && let Some(write_buffer) = life.core.durability.write_buffer()
+            && let Some(write_buffer) = shard.core.durability.write_buffer()
         {
             // All deliveries are recorded, the last ones in the open batch. SUBACK may leave when
             // this batch is committed.
             write_buffer.begin();
             let lsn = write_buffer.lsn();
-            if let Some(connection) = life.core.connections.get_mut(self.connection) {
+            if let Some(connection) = shard.core.connections.get_mut(self.connection) {
                 connection.wire.outbox.release(lsn);
             }
-            life.core.touch(self.connection);
+            shard.core.touch(self.connection);
         }
         None
     }
@@ -117,8 +117,8 @@ impl RetainedDelivery {
     /// for them: each is only a reference, and there are no more of them than retained messages.
     /// The window and the outbox pace them.
     // 3.1.1 [MQTT-3.3.1-8]
-    fn queue_retained(&mut self, now: Instant, life: &mut Lifecycle<'_>) {
-        let Lifecycle { core, fans, .. } = life;
+    fn queue_retained(&mut self, now: Instant, shard: &mut Shard) {
+        let Shard { core, fans, .. } = shard;
         let Some(request) = self.requests.get(self.next) else { return };
         let mut found = Vec::new();
         // A matching message costs up to four steps: one to find it, and three to store it. The rules
@@ -198,8 +198,8 @@ impl RetainedDelivery {
     }
 
     /// Sends as many queued messages as the window and the outbox take.
-    fn send_retained(&self, now: Instant, life: &mut Lifecycle<'_>) {
-        let Core { connections, sessions, settings, counters, scratch, effects, turn, .. } = &mut *life.core;
+    fn send_retained(&self, now: Instant, shard: &mut Shard) {
+        let Core { connections, sessions, settings, counters, scratch, effects, turn, .. } = &mut shard.core;
         let Some(session_entry) = sessions.get_mut(self.session) else { return };
         let at = session_entry.connection.and_then(|id| connections.get_mut(id));
         let Some(connection) = at else { return };
@@ -209,7 +209,7 @@ impl RetainedDelivery {
         let appended = connection.wire.outbox.len().saturating_sub(before);
         effects.unflushed += appended;
         turn.charge((appended / SENT_BYTES) as u32);
-        life.after_session_change(now, self.session);
+        shard.after_session_change(now, self.session);
     }
 }
 

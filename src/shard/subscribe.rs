@@ -15,6 +15,7 @@ use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::PackedOptions;
 use crate::session::mount_point::MountPoint;
 use crate::session::subscriptions::{AnswerKind, CheckedFilter, FilterRefusal};
+use crate::shard::Shard;
 use crate::shard::access::DeniedSubscribe;
 use crate::shard::admission::Change;
 use crate::shard::answer::Answer;
@@ -22,7 +23,6 @@ use crate::shard::connection::Pause;
 use crate::shard::core::Core;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::flow::Flow;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mounted::mount_point_of;
 use crate::shard::observe::client_events::Occurrence;
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -46,36 +46,32 @@ pub(crate) struct FilterChange {
 
 impl FilterChange {
     /// Handles a SUBSCRIBE.
-    pub(super) fn subscribe(&self, subscribe: &Subscribe<'_>, life: &mut Lifecycle<'_>) -> Flow {
+    pub(super) fn subscribe(&self, subscribe: &Subscribe<'_>, shard: &mut Shard) -> Flow {
         let FilterChange { now, connection: id, session } = *self;
         let subscription_id = subscribe.subscription_id.unwrap_or(0);
         let mut answer = Answer::new(AnswerKind::Suback, subscribe.packet_id, subscribe.filters.len());
-        let mount_point = mount_point_of(id, life.core);
+        let mount_point = mount_point_of(id, &shard.core);
         for (at, filter) in subscribe.filters.iter().enumerate() {
-            if life.core.turn.is_over() {
+            if shard.core.turn.is_over() {
                 let (mut filters, mut options) = (Names::default(), Vec::new());
                 for rest in subscribe.filters.iter().skip(at) {
                     filters.add(rest.filter);
                     options.push(rest.options);
                 }
                 let rest = SubscribeRequest::new(id, session, (filters, options), subscription_id, answer);
-                life.pause_for(now, id, Some(Job::Request(rest)));
+                shard.pause_for(now, id, Some(Job::Request(rest)));
                 return Flow::Continue;
             }
-            self.enter(filter, subscription_id, mount_point.as_deref(), &mut answer, life);
+            self.enter(filter, subscription_id, mount_point.as_deref(), &mut answer, shard);
         }
-        let left = self.answer_when_in_force(answer, life);
-        life.pause_for(now, id, left);
+        let left = self.answer_when_in_force(answer, shard);
+        shard.pause_for(now, id, left);
         Flow::Continue
     }
 
     /// Continues with the filters of a packet. Returns the job that is left. If the connection is
     /// gone, the remaining filters are dropped, because no SUBACK has promised them.
-    pub(super) fn go_on(
-        now: Instant,
-        mut request: Box<SubscribeRequest>,
-        life: &mut Lifecycle<'_>,
-    ) -> Option<Job> {
+    pub(super) fn go_on(now: Instant, mut request: Box<SubscribeRequest>, shard: &mut Shard) -> Option<Job> {
         let SubscribeRequest {
             connection,
             session,
@@ -85,24 +81,24 @@ impl FilterChange {
             ref mut answer,
             ..
         } = *request;
-        if life.core.connections.get(connection).is_none_or(|c| c.session != Some(session)) {
+        if shard.core.connections.get(connection).is_none_or(|c| c.session != Some(session)) {
             return None;
         }
         let this = FilterChange { now, connection, session };
-        let mount_point = mount_point_of(connection, life.core);
+        let mount_point = mount_point_of(connection, &shard.core);
         while let Some((at, filter)) = filters.next() {
             match options.get(at) {
                 Some(options) => {
                     let requested = SubscribeFilter { filter, options: *options };
-                    this.enter(&requested, subscription_id, mount_point.as_deref(), answer, life);
+                    this.enter(&requested, subscription_id, mount_point.as_deref(), answer, shard);
                 }
-                None => this.leave(filter, mount_point.as_deref(), answer, life),
+                None => this.leave(filter, mount_point.as_deref(), answer, shard),
             }
-            if life.core.turn.is_over() {
+            if shard.core.turn.is_over() {
                 return Some(Job::Request(request));
             }
         }
-        this.answer_when_in_force(request.answer, life)
+        this.answer_when_in_force(request.answer, shard)
     }
 
     /// Subscribes to one filter. Adds its reason code, and the request for its retained messages,
@@ -113,14 +109,14 @@ impl FilterChange {
         subscription_id: u32,
         mount_point: Option<&MountPoint>,
         answer: &mut Answer,
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
     ) {
         let filter = inside(mount_point, requested.filter);
         let requested = &SubscribeFilter { filter: &filter, ..*requested };
-        life.core.turn.charge_filter(requested.filter);
-        let most = life.core.settings.session.subscriptions.filters.max(NAMED);
+        shard.core.turn.charge_filter(requested.filter);
+        let most = shard.core.settings.session.subscriptions.filters.max(NAMED);
         let entered = if answer.reasons.len() < most {
-            self.enter_one(requested, subscription_id, answer, life)
+            self.enter_one(requested, subscription_id, answer, shard)
         } else {
             let what = "more filters in a SUBSCRIBE than limits.subscriptions_per_client";
             Err(FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what })
@@ -145,15 +141,15 @@ impl FilterChange {
         requested: &SubscribeFilter<'_>,
         subscription_id: u32,
         answer: &mut Answer,
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
     ) -> Result<(), FilterRefusal> {
         let FilterChange { session, .. } = *self;
         let gone = FilterRefusal { reason: ReasonCode::UNSPECIFIED_ERROR, what: "no session" };
-        let own = &life.core.sessions.get(session).ok_or(gone)?.session.subscriptions;
+        let own = &shard.core.sessions.get(session).ok_or(gone)?.session.subscriptions;
         let CheckedFilter { filter, known, sends_retained } =
-            own.check(requested, &life.core.settings.session)?;
+            own.check(requested, &shard.core.settings.session)?;
         let filter_text = filter.filter;
-        let Core { access, sessions, turn, .. } = &mut *life.core;
+        let Core { access, sessions, turn, .. } = &mut shard.core;
         if access.are_on()
             && let Some(session_entry) = sessions.get_mut(session)
             && session_entry.subscribe_access(access, filter_text, turn) == Coverage::Disjoint
@@ -163,19 +159,20 @@ impl FilterChange {
             return Err(FilterRefusal { reason: ReasonCode::NOT_AUTHORIZED, what });
         }
         // Each level of the filter may be a new node of the tree. Two nodes cost one step.
-        life.core.turn.charge(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
+        shard.core.turn.charge(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
         let change = Change::Subscribe {
             bytes: requested.filter.len(),
             known,
-            stored: life.core.sessions.is_stored(session),
+            stored: shard.core.sessions.is_stored(session),
         };
-        life.core
+        shard
+            .core
             .admits(change)
             .map_err(|want| FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what: want.text() })?;
-        if let Some(session_entry) = life.core.sessions.get_mut(session).filter(|_| !known) {
+        if let Some(session_entry) = shard.core.sessions.get_mut(session).filter(|_| !known) {
             session_entry.session.subscriptions.insert(requested.filter);
         }
-        life.core.sessions.record_subscription(
+        shard.core.sessions.record_subscription(
             session,
             requested.filter,
             &requested.options,
@@ -183,7 +180,7 @@ impl FilterChange {
         );
         let options = PackedOptions::new(&requested.options);
         if let Some(group) = filter.share_name {
-            life.routing().enter_group(
+            shard.routing().enter_group(
                 session,
                 group,
                 filter.filter,
@@ -193,10 +190,10 @@ impl FilterChange {
             );
             return Ok(());
         }
-        life.routing().enter_index(session, filter.filter, options, subscription_id);
+        shard.routing().enter_index(session, filter.filter, options, subscription_id);
         let (retained, qos) = (&mut answer.retained, requested.options.qos);
         if sends_retained {
-            retained.add(filter.filter, qos, subscription_id, &mut life.core.retained_order);
+            retained.add(filter.filter, qos, subscription_id, &mut shard.core.retained_order);
         } else {
             // The packet may have named this filter before. The last options count.
             retained.update(filter.filter, qos, subscription_id);
@@ -205,59 +202,53 @@ impl FilterChange {
     }
 
     /// Handles an UNSUBSCRIBE.
-    pub(super) fn unsubscribe(&self, unsubscribe: &Unsubscribe<'_>, life: &mut Lifecycle<'_>) -> Flow {
+    pub(super) fn unsubscribe(&self, unsubscribe: &Unsubscribe<'_>, shard: &mut Shard) -> Flow {
         let FilterChange { now, connection: id, session } = *self;
         let mut answer = Answer::new(AnswerKind::Unsuback, unsubscribe.packet_id, unsubscribe.filters.len());
-        let mount_point = mount_point_of(id, life.core);
+        let mount_point = mount_point_of(id, &shard.core);
         for (at, filter) in unsubscribe.filters.iter().enumerate() {
-            if life.core.turn.is_over() {
+            if shard.core.turn.is_over() {
                 let mut filters = Names::default();
                 unsubscribe.filters.iter().skip(at).for_each(|rest| filters.add(rest));
                 let rest = SubscribeRequest::new(id, session, (filters, Vec::new()), 0, answer);
-                life.pause_for(now, id, Some(Job::Request(rest)));
+                shard.pause_for(now, id, Some(Job::Request(rest)));
                 return Flow::Continue;
             }
-            self.leave(filter, mount_point.as_deref(), &mut answer, life);
+            self.leave(filter, mount_point.as_deref(), &mut answer, shard);
         }
-        let left = self.answer_when_in_force(answer, life);
-        life.pause_for(now, id, left);
+        let left = self.answer_when_in_force(answer, shard);
+        shard.pause_for(now, id, left);
         Flow::Continue
     }
 
     /// Unsubscribes from one filter. Adds its reason code to the answer.
-    fn leave(
-        &self,
-        filter: &str,
-        mount_point: Option<&MountPoint>,
-        answer: &mut Answer,
-        life: &mut Lifecycle<'_>,
-    ) {
+    fn leave(&self, filter: &str, mount_point: Option<&MountPoint>, answer: &mut Answer, shard: &mut Shard) {
         let FilterChange { session, .. } = *self;
         let filter = &*inside(mount_point, filter);
-        life.core.turn.charge_filter(filter);
-        let Some(session_entry) = life.core.sessions.get_mut(session) else { return };
+        shard.core.turn.charge_filter(filter);
+        let Some(session_entry) = shard.core.sessions.get_mut(session) else { return };
         let reason = session_entry.session.subscriptions.unsubscribe(filter);
         if reason == ReasonCode::SUCCESS {
-            life.core.sessions.record_unsubscription(session, filter);
-            life.routing().leave_filter(session, filter);
+            shard.core.sessions.record_unsubscription(session, filter);
+            shard.routing().leave_filter(session, filter);
         }
         answer.reasons.push(reason);
     }
 
     /// Sends the answer when the change is in force in every shard. Pauses the connection until
     /// then. Returns the job that is left.
-    fn answer_when_in_force(&self, answer: Answer, life: &mut Lifecycle<'_>) -> Option<Job> {
+    fn answer_when_in_force(&self, answer: Answer, shard: &mut Shard) -> Option<Job> {
         let FilterChange { now, connection: id, session } = *self;
         if answer.refused > 0 {
-            life.core.counters.refused_subscriptions += answer.refused as u64;
+            shard.core.counters.refused_subscriptions += answer.refused as u64;
             let (filters, what) = (answer.refused, answer.what);
-            life.core.note_of(session, Occurrence::SubscriptionsRefused { filters, what }, None);
+            shard.core.note_of(session, Occurrence::SubscriptionsRefused { filters, what }, None);
         }
-        if life.core.exchange.shards() == 1 {
-            return answer.send(now, id, session, life);
+        if shard.core.exchange.shards() == 1 {
+            return answer.send(now, id, session, shard);
         }
-        life.core.exchange.raise_barrier(AfterBarrier::Answer { connection: id, session, answer });
-        life.core.connections.pause(id, Pause::PeerBarrier, now);
+        shard.core.exchange.raise_barrier(AfterBarrier::Answer { connection: id, session, answer });
+        shard.core.connections.pause(id, Pause::PeerBarrier, now);
         None
     }
 }

@@ -3,13 +3,13 @@
 use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::{Matches, ShardId};
+use crate::shard::Shard;
 use crate::shard::connection::Pause;
 use crate::shard::core::Core;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::{Gate, Item, SharedMessage};
 use crate::shard::exchange::underway::Underway;
 use crate::shard::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::publication::Publication;
 use crate::shard::retained_order::Place;
 use crate::shard::share::SharedDelivery;
@@ -19,43 +19,43 @@ impl Underway {
     /// Takes the batch apart as far as this turn allows. The publications and their ticket come
     /// first, so that the ticket precedes every deferred answer to one of them. The other items
     /// follow in their order. Publications do not depend on these items.
-    pub(crate) fn take_up(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) {
+    pub(crate) fn take_up(mut self: Box<Self>, now: Instant, shard: &mut Shard) {
         while let Some(item) = self.items.next() {
             match item {
                 Item::Publish { message, publisher, transaction, set_mark } => {
-                    life.core.retained_order.note_routed(set_mark);
+                    shard.core.retained_order.note_routed(set_mark);
                     let mut publication = Publication::of(&message, publisher);
                     publication.gate = Some(self.gate());
-                    let mut matches = life.routes.router.take_matches();
-                    let matched = life.routing().match_at_once(message.topic(), &mut matches);
-                    life.core.durability.begin_participation(&mut publication, transaction);
+                    let mut matches = shard.routes.router.take_matches();
+                    let matched = shard.routing().match_at_once(message.topic(), &mut matches);
+                    shard.core.durability.begin_participation(&mut publication, transaction);
                     let turns = DeliveryTurns::Several;
                     let delivered = match matched {
                         MatchExtent::All => {
-                            life.routing().deliver_matches(now, &mut publication, &mut matches, turns)
+                            shard.routing().deliver_matches(now, &mut publication, &mut matches, turns)
                         }
                         large => Err(large),
                     };
                     let outcome = match delivered {
                         Ok(outcome) => outcome,
-                        Err(extent) => return self.fan_out(&mut publication, extent, matches, life),
+                        Err(extent) => return self.fan_out(&mut publication, extent, matches, shard),
                     };
-                    life.routes.router.give_back_matches(matches);
+                    shard.routes.router.give_back_matches(matches);
                     let held = publication.held;
-                    self.end_publication(&mut publication, outcome, held, life.core);
+                    self.end_publication(&mut publication, outcome, held, &mut shard.core);
                 }
-                Item::Share(share) => self.take_share(now, &share, life),
+                Item::Share(share) => self.take_share(now, &share, shard),
                 other => {
                     self.others.push(other);
                     continue;
                 }
             }
-            life.core.turn.charge(1);
-            if life.core.turn.is_over() && self.items.len() > 0 {
-                return self.put_off(life);
+            shard.core.turn.charge(1);
+            if shard.core.turn.is_over() && self.items.len() > 0 {
+                return self.put_off(shard);
             }
         }
-        self.end(now, life);
+        self.end(now, shard);
     }
 
     /// Lets a publication of the batch continue in later turns, and the rest of the batch behind it.
@@ -64,27 +64,27 @@ impl Underway {
         publication: &mut Publication<'_>,
         extent: MatchExtent,
         matches: Box<Matches>,
-        life: &mut Lifecycle<'_>,
+        shard: &mut Shard,
     ) {
-        if let Some(write_buffer) = life.core.durability.write_buffer() {
+        if let Some(write_buffer) = shard.core.durability.write_buffer() {
             write_buffer.suspend_participation();
         }
-        life.fans.fan_out(publication, extent, matches, PublicationOrigin::PeerBatch, life.core);
-        self.put_off(life);
+        shard.fans.fan_out(publication, extent, matches, PublicationOrigin::PeerBatch, &mut shard.core);
+        self.put_off(shard);
     }
 
     /// Delivers a message of a shared subscription, or sends it on to another member.
-    fn take_share(&mut self, now: Instant, share: &SharedMessage, life: &mut Lifecycle<'_>) {
+    fn take_share(&mut self, now: Instant, share: &SharedMessage, shard: &mut Shard) {
         let mut publication = Publication::of(&share.message, None);
-        life.core.durability.begin_participation(&mut publication, share.transaction);
+        shard.core.durability.begin_participation(&mut publication, share.transaction);
         let gate = self.gate();
-        let (outcome, held) = match life.routing().sharing().take_share(now, share, &mut publication, gate) {
+        let (outcome, held) = match shard.routing().sharing().take_share(now, share, &mut publication, gate) {
             SharedDelivery::Settled(outcome) => (outcome, 0),
             // The shard of the next member answers later, or the member that holds the message
             // does.
             SharedDelivery::Underway { .. } | SharedDelivery::Held => (Outcome::Unmatched, 1),
         };
-        self.end_publication(&mut publication, outcome, held, life.core);
+        self.end_publication(&mut publication, outcome, held, &mut shard.core);
     }
 
     /// Returns the gate of the next publication.
@@ -108,21 +108,21 @@ impl Underway {
 
     /// Lets the rest of the batch wait for a later turn. Promises the ticket, so that no deferred
     /// answer precedes it.
-    fn put_off(mut self: Box<Self>, life: &mut Lifecycle<'_>) {
+    fn put_off(mut self: Box<Self>, shard: &mut Shard) {
         if !std::mem::replace(&mut self.put_off, true)
-            && let Some(peer) = life.core.exchange.peer(self.from)
+            && let Some(peer) = shard.core.exchange.peer(self.from)
         {
             peer.promise(self.number);
         }
-        life.fans.put_off_batch(self);
+        shard.fans.put_off_batch(self);
     }
 
     /// Sends the ticket for the publications of the batch, then handles the other items.
-    fn end(self, now: Instant, life: &mut Lifecycle<'_>) {
+    fn end(self, now: Instant, shard: &mut Shard) {
         let Underway { from, number, publications, not_taken, held, others, needs, put_off, .. } = self;
-        let committed = life.core.durability.write_buffer().map_or(Lsn(0), |l| l.last_committed());
+        let committed = shard.core.durability.write_buffer().map_or(Lsn(0), |l| l.last_committed());
         if publications > 0
-            && let Some(peer) = life.core.exchange.peer(from)
+            && let Some(peer) = shard.core.exchange.peer(from)
         {
             let ticket = Item::Ticket { number, not_taken, held };
             if put_off {
@@ -131,42 +131,42 @@ impl Underway {
                 peer.answer(number, ticket, needs);
             }
         }
-        life.core.turn.charge(others.len() as u32);
+        shard.core.turn.charge(others.len() as u32);
         for item in others {
-            take_item(now, from, item, life);
+            take_item(now, from, item, shard);
         }
     }
 }
 
 /// Handles an item that is not a publication.
-fn take_item(now: Instant, from: ShardId, item: Item, life: &mut Lifecycle<'_>) {
+fn take_item(now: Instant, from: ShardId, item: Item, shard: &mut Shard) {
     match item {
         Item::Ticket { number, not_taken, held } => {
-            take_ticket(now, from, number, &not_taken, &held, life);
+            take_ticket(now, from, number, &not_taken, &held, shard);
         }
         Item::Late { number, index, outcome } => {
-            let peer = life.core.exchange.peer(from);
+            let peer = shard.core.exchange.peer(from);
             if let Some((gate, outcome)) = peer.and_then(|p| p.late(number, index, outcome)) {
-                life.answer_gate(now, gate, outcome);
+                shard.answer_gate(now, gate, outcome);
             }
         }
-        Item::Interest { filter, interest } => life.routes.router.set_peer_interest(&filter, from, interest),
+        Item::Interest { filter, interest } => shard.routes.router.set_peer_interest(&filter, from, interest),
         Item::Join { group, filter, member } => {
-            life.routes.router.join(&group, &filter, member);
+            shard.routes.router.join(&group, &filter, member);
         }
         Item::Leave { group, filter, address } => {
-            life.routing().drop_member(&group, &filter, address);
+            shard.routing().drop_member(&group, &filter, address);
         }
         Item::Presence { address, presence } => {
-            life.routes.router.set_presence(address, presence);
+            shard.routes.router.set_presence(address, presence);
         }
         Item::PeerBarrier { token } => {
-            let at = life.core.retained_order.last();
-            if let Some(peer) = life.core.exchange.peer(from) {
+            let at = shard.core.retained_order.last();
+            if let Some(peer) = shard.core.exchange.peer(from) {
                 peer.send(Item::Passed { token, at });
             }
         }
-        Item::Passed { token, at } => pass_barrier(now, (from, at), token, life),
+        Item::Passed { token, at } => pass_barrier(now, (from, at), token, shard),
         // `Underway` handles publications by itself.
         Item::Publish { .. } | Item::Share(_) => {}
     }
@@ -180,40 +180,40 @@ fn take_ticket(
     number: u64,
     not_taken: &[(u32, Outcome)],
     held: &[(u32, u32)],
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) {
-    let Some(peer) = life.core.exchange.peer(from) else { return };
+    let Some(peer) = shard.core.exchange.peer(from) else { return };
     let waiters = peer.settle(number);
-    life.core.turn.charge(waiters.len() as u32);
+    shard.core.turn.charge(waiters.len() as u32);
     for waiter in waiters {
         let index = waiter.index;
         let found = not_taken.binary_search_by_key(&index, |(index, _)| *index);
         let outcome = found.map_or(Outcome::Taken, |at| not_taken[at].1);
         let answers = held.binary_search_by_key(&index, |(index, _)| *index).map_or(0, |at| held[at].1);
         if answers == 0 {
-            life.answer_gate(now, waiter.gate, outcome);
-        } else if let Some(peer) = life.core.exchange.peer(from) {
+            shard.answer_gate(now, waiter.gate, outcome);
+        } else if let Some(peer) = shard.core.exchange.peer(from) {
             peer.hold(number, &waiter, answers, outcome);
         }
     }
-    for id in life.core.exchange.freed_by(from) {
-        life.core.unpause(now, id, Pause::Peer);
+    for id in shard.core.exchange.freed_by(from) {
+        shard.core.unpause(now, id, Pause::Peer);
     }
-    if let Some(job) = life.delayed.peers_have_room(&life.core.exchange) {
-        life.work.later(job);
+    if let Some(job) = shard.delayed.peers_have_room(&shard.core.exchange) {
+        shard.work.later(job);
     }
 }
 
 /// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for the
 /// barrier if that was the last peer.
-fn pass_barrier(now: Instant, by: (ShardId, Place), token: u64, life: &mut Lifecycle<'_>) {
-    match life.core.exchange.pass_barrier(token, by) {
+fn pass_barrier(now: Instant, by: (ShardId, Place), token: u64, shard: &mut Shard) {
+    match shard.core.exchange.pass_barrier(token, by) {
         Some(AfterBarrier::Answer { connection, session, answer }) => {
-            let left = answer.send(now, connection, session, life);
-            life.pause_for(now, connection, left);
-            life.core.unpause(now, connection, Pause::PeerBarrier);
+            let left = answer.send(now, connection, session, shard);
+            shard.pause_for(now, connection, left);
+            shard.core.unpause(now, connection, Pause::PeerBarrier);
         }
-        Some(AfterBarrier::ReadOrphanedQueues) => life.routing().members_are_known(now),
+        Some(AfterBarrier::ReadOrphanedQueues) => shard.routing().members_are_known(now),
         None => {}
     }
 }

@@ -11,13 +11,13 @@ use crate::session::outbound::one_message::{MessageName, MessagePlace, NoMessage
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::SocketView;
 use crate::session::outbound::window::Quota;
+use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::deadlines::OverdueAcknowledgement;
 use crate::shard::fans::MatchExtent;
 use crate::shard::features::dead_letters::{PROPERTIES, dead_letter_topic};
 use crate::shard::features::letter_keeping;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::query::SessionName;
@@ -79,7 +79,7 @@ impl RedeliverBy {
 /// A message of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageOf {
-    /// The session in whose life the name was given; `None` for the name of a stored delivery,
+    /// The session in whose shard the name was given; `None` for the name of a stored delivery,
     /// which outlasts the process.
     pub session: Option<SessionId>,
     /// The name of the message.
@@ -132,10 +132,10 @@ pub(crate) fn carry_out(
     now: Instant,
     command: &OperatorCommand,
     view: SocketView,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> CarriedOut {
-    let outcome = match command.client.find(life.core) {
-        Some(id) => act(now, id, command.action, view, life),
+    let outcome = match command.client.find(&shard.core) {
+        Some(id) => act(now, id, command.action, view, shard),
         None => CommandOutcome::NoSuchClient,
     };
     let is_change =
@@ -144,8 +144,8 @@ pub(crate) fn carry_out(
         return CarriedOut { outcome, commit: None };
     }
     // A dead letter is published with the open batch.
-    life.core.has_dead_letters();
-    CarriedOut { outcome, commit: life.core.durability.pending() }
+    shard.core.has_dead_letters();
+    CarriedOut { outcome, commit: shard.core.durability.pending() }
 }
 
 fn act(
@@ -153,41 +153,41 @@ fn act(
     id: SessionId,
     action: OperatorAction,
     view: SocketView,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> CommandOutcome {
-    let connection = life.core.sessions.get(id).and_then(|entry| entry.connection);
+    let connection = shard.core.sessions.get(id).and_then(|entry| entry.connection);
     match (action, connection) {
-        (OperatorAction::Skip(message), _) => drop_message(now, id, message, DropReason::Skipped, life),
-        (OperatorAction::Park(message), _) => drop_message(now, id, message, DropReason::Parked, life),
+        (OperatorAction::Skip(message), _) => drop_message(now, id, message, DropReason::Skipped, shard),
+        (OperatorAction::Park(message), _) => drop_message(now, id, message, DropReason::Parked, shard),
         (OperatorAction::EndSession, connection) => {
             if let Some(connection) = connection {
-                disconnect(now, connection, life);
+                disconnect(now, connection, shard);
             }
             // A session that ends with its connection is gone already.
-            if life.core.sessions.get(id).is_some() {
-                life.end_session(now, id, SessionEnd::Operator);
+            if shard.core.sessions.get(id).is_some() {
+                shard.end_session(now, id, SessionEnd::Operator);
             }
             CommandOutcome::Done
         }
         (_, None) => CommandOutcome::NotConnected,
         (OperatorAction::Disconnect, Some(connection)) => {
-            disconnect(now, connection, life);
+            disconnect(now, connection, shard);
             CommandOutcome::Done
         }
-        (OperatorAction::Redeliver(by), Some(connection)) => redeliver(now, id, connection, by, view, life),
+        (OperatorAction::Redeliver(by), Some(connection)) => redeliver(now, id, connection, by, view, shard),
     }
 }
 
 /// Closes a connection. Messages that are sent again for it, when the client returns, had no attempt
 /// more.
-pub(super) fn disconnect(now: Instant, connection: ConnectionId, life: &mut Lifecycle<'_>) {
-    let Core { connections, sessions, .. } = &mut *life.core;
+pub(super) fn disconnect(now: Instant, connection: ConnectionId, shard: &mut Shard) {
+    let Core { connections, sessions, .. } = &mut shard.core;
     let session = connections.get(connection).and_then(|connection| connection.session);
     if let Some(entry) = session.and_then(|id| sessions.get_mut(id)) {
         entry.session.sender.ask_at_return();
     }
     let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
-    life.disconnect(now, connection, reason, DisconnectCause::Operator);
+    shard.disconnect(now, connection, reason, DisconnectCause::Operator);
 }
 
 fn redeliver(
@@ -196,9 +196,9 @@ fn redeliver(
     connection: ConnectionId,
     by: RedeliverBy,
     view: SocketView,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> CommandOutcome {
-    let Some(entry) = life.core.sessions.get_mut(id) else { return CommandOutcome::NoSuchClient };
+    let Some(entry) = shard.core.sessions.get_mut(id) else { return CommandOutcome::NoSuchClient };
     let is_v5 = entry.session.version.is_v5();
     let resends = match by {
         RedeliverBy::Auto => !is_v5,
@@ -208,15 +208,15 @@ fn redeliver(
     };
     if resends {
         entry.session.sender.hasten(now);
-        let before = life.core.counters.redelivered.total();
-        OverdueAcknowledgement { now, connection, view }.handle(life);
-        let packets = life.core.counters.redelivered.total() - before;
+        let before = shard.core.counters.redelivered.total();
+        OverdueAcknowledgement { now, connection, view }.handle(shard);
+        let packets = shard.core.counters.redelivered.total() - before;
         return CommandOutcome::Resent(u32::try_from(packets).unwrap_or(u32::MAX));
     }
     if entry.session.outlives() == Outlives::No {
         return CommandOutcome::EndsWithConnection;
     }
-    disconnect(now, connection, life);
+    disconnect(now, connection, shard);
     CommandOutcome::Disconnected
 }
 
@@ -226,17 +226,17 @@ fn drop_message(
     id: SessionId,
     message: MessageOf,
     cause: DropReason,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> CommandOutcome {
     if message.session.is_some_and(|session| session != id) {
         return CommandOutcome::NoSuchMessage;
     }
     if cause == DropReason::Parked
-        && let Err(why) = can_park(now, id, message.name, life)
+        && let Err(why) = can_park(now, id, message.name, shard)
     {
         return why;
     }
-    let Core { connections, sessions, settings, counters, scratch, .. } = &mut *life.core;
+    let Core { connections, sessions, settings, counters, scratch, .. } = &mut shard.core;
     let Some(entry) = sessions.get_mut(id) else { return CommandOutcome::NoSuchClient };
     let connection = entry.connection.and_then(|id| connections.get_mut(id));
     // 5.0 [MQTT-3.3.4-9]: the client may still count the message against its Receive Maximum.
@@ -250,7 +250,7 @@ fn drop_message(
         connection.wire.outbox.lend(&mut scratch.pool);
         sender.pump(now, &mut connection.wire, &settings.session.send, counters);
     }
-    life.after_session_change(now, id);
+    shard.after_session_change(now, id);
     CommandOutcome::Done
 }
 
@@ -262,13 +262,8 @@ fn no_message(why: NoMessage) -> CommandOutcome {
 }
 
 /// Checks that a message can become a dead letter, before anything is dropped.
-fn can_park(
-    now: Instant,
-    id: SessionId,
-    name: MessageName,
-    life: &mut Lifecycle<'_>,
-) -> Result<(), CommandOutcome> {
-    let entry = life.core.sessions.get(id).ok_or(CommandOutcome::NoSuchClient)?;
+fn can_park(now: Instant, id: SessionId, name: MessageName, shard: &mut Shard) -> Result<(), CommandOutcome> {
+    let entry = shard.core.sessions.get(id).ok_or(CommandOutcome::NoSuchClient)?;
     let delivery = match entry.session.sender.place_of(name).map_err(no_message)? {
         MessagePlace::InFlight(_, delivery) | MessagePlace::Queued(_, delivery) => delivery,
         MessagePlace::Parked(_) => {
@@ -286,28 +281,23 @@ fn can_park(
     }
     let size = message.size() + topic.len() + PROPERTIES;
     let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: message.size(), frees: 0 };
-    life.core.admits(change).map_err(|_| CommandOutcome::NoRoom)?;
-    if letter_keeping::is_kept(client_id, message, life.core) {
+    shard.core.admits(change).map_err(|_| CommandOutcome::NoRoom)?;
+    if letter_keeping::is_kept(client_id, message, &shard.core) {
         return Ok(());
     }
-    has_subscriber(now, &topic, size, life)
+    has_subscriber(now, &topic, size, shard)
 }
 
 /// Checks that somebody may get a dead letter that would not be stored. Subscribers of other shards
 /// and members of shared groups are not asked.
-fn has_subscriber(
-    now: Instant,
-    topic: &str,
-    size: usize,
-    life: &mut Lifecycle<'_>,
-) -> Result<(), CommandOutcome> {
-    let mut receivers = life.routes.router.take_matches();
-    let extent = life.routing().match_at_once(topic, &mut receivers);
+fn has_subscriber(now: Instant, topic: &str, size: usize, shard: &mut Shard) -> Result<(), CommandOutcome> {
+    let mut receivers = shard.routes.router.take_matches();
+    let extent = shard.routing().match_at_once(topic, &mut receivers);
     let (is_unmatched, all) = (receivers.is_empty(), &receivers.subscribers);
     let is_taken = !receivers.peers.is_empty()
         || !receivers.groups.is_empty()
-        || all.iter().any(|subscriber| may_take(now, subscriber, (topic, size), life.core));
-    life.routes.router.give_back_matches(receivers);
+        || all.iter().any(|subscriber| may_take(now, subscriber, (topic, size), &mut shard.core));
+    shard.routes.router.give_back_matches(receivers);
     let why = if extent == MatchExtent::InPart {
         "too many filters match its dead letter, so it is not known at once if anybody would get it; raise limits.dead_letters and limits.dead_letter_bytes"
     } else if is_unmatched {

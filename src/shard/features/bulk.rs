@@ -7,10 +7,10 @@
 use crate::persistence::letter::LetterPlace;
 use crate::persistence::records::Lsn;
 use crate::session::drops::DropReason;
+use crate::shard::Shard;
 use crate::shard::features::administration::{CommandOutcome, disconnect};
 use crate::shard::features::letter_keeping;
 use crate::shard::features::message_commands::{RepublishTo, republish};
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::query::SessionName;
 use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
@@ -77,70 +77,70 @@ impl Portion {
 pub(crate) fn carry_out(
     now: Instant,
     command: &BulkCommand,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> (Option<Portion>, Option<Lsn>) {
     let portion = match command {
-        _ if !life.core.dead_letters.is_empty() => Some(Portion::default()),
-        BulkCommand::Republish(..) if life.fans.is_fanning() => Some(Portion::default()),
-        BulkCommand::Disconnect(connections) => Some(each(connections, DISCONNECT, life, |id, life| {
-            let connection = life.core.connections.get(*id);
+        _ if !shard.core.dead_letters.is_empty() => Some(Portion::default()),
+        BulkCommand::Republish(..) if shard.fans.is_fanning() => Some(Portion::default()),
+        BulkCommand::Disconnect(connections) => Some(each(connections, DISCONNECT, shard, |id, shard| {
+            let connection = shard.core.connections.get(*id);
             let is_gone = connection.is_none_or(|connection| connection.is_closing());
-            disconnect(now, *id, life);
+            disconnect(now, *id, shard);
             if is_gone { CommandOutcome::NoSuchMessage } else { CommandOutcome::Done }
         })),
-        BulkCommand::DeleteLetters(letters) => Some(each(letters, LETTER, life, |place, life| {
-            let removed = letter_keeping::remove(*place, life.core);
+        BulkCommand::DeleteLetters(letters) => Some(each(letters, LETTER, shard, |place, shard| {
+            let removed = letter_keeping::remove(*place, &mut shard.core);
             removed.map_or(CommandOutcome::NoSuchMessage, |_| CommandOutcome::Done)
         })),
         BulkCommand::Republish(letters, to) => {
-            Some(each(letters, LETTER, life, |place, life| republish(now, *place, *to, life)))
+            Some(each(letters, LETTER, shard, |place, shard| republish(now, *place, *to, shard)))
         }
-        BulkCommand::Purge(session, most) => purge(now, session, *most, life),
+        BulkCommand::Purge(session, most) => purge(now, session, *most, shard),
     };
     // A dead letter is published with the open batch.
-    life.core.has_dead_letters();
-    (portion, life.core.durability.pending())
+    shard.core.has_dead_letters();
+    (portion, shard.core.durability.pending())
 }
 
 /// Calls `act` for one thing after the other until the turn is over.
 fn each<T>(
     things: &[T],
     steps: u32,
-    life: &mut Lifecycle<'_>,
-    mut act: impl FnMut(&T, &mut Lifecycle<'_>) -> CommandOutcome,
+    shard: &mut Shard,
+    mut act: impl FnMut(&T, &mut Shard) -> CommandOutcome,
 ) -> Portion {
     let mut portion = Portion::default();
     for thing in things {
         // The next letter may have to wait for the large publication of the last one.
-        if life.core.turn.is_over() || life.fans.is_fanning() && portion.looked_at > 0 {
+        if shard.core.turn.is_over() || shard.fans.is_fanning() && portion.looked_at > 0 {
             break;
         }
-        life.core.turn.charge(steps);
+        shard.core.turn.charge(steps);
         portion.looked_at += 1;
-        portion.note(act(thing, life));
+        portion.note(act(thing, shard));
     }
     portion
 }
 
 /// Drops the oldest messages of a queue. Returns `None` if the shard has no such session.
-fn purge(now: Instant, session: &SessionName, most: usize, life: &mut Lifecycle<'_>) -> Option<Portion> {
-    let id = session.find(life.core)?;
+fn purge(now: Instant, session: &SessionName, most: usize, shard: &mut Shard) -> Option<Portion> {
+    let id = session.find(&shard.core)?;
     let mut portion = Portion::default();
-    while portion.done < most && !life.core.turn.is_over() && life.core.dead_letters.is_empty() {
-        let backlog = &mut life.core.sessions.get_mut(id)?.session.sender.backlog;
+    while portion.done < most && !shard.core.turn.is_over() && shard.core.dead_letters.is_empty() {
+        let backlog = &mut shard.core.sessions.get_mut(id)?.session.sender.backlog;
         let chunk = DROPPED.min(most - portion.done);
-        let dropped = backlog.drop_oldest(chunk, DropReason::Skipped, &mut life.core.counters.drops);
-        life.core.report_drops(id);
+        let dropped = backlog.drop_oldest(chunk, DropReason::Skipped, &mut shard.core.counters.drops);
+        shard.core.report_drops(id);
         portion.done += dropped;
-        life.core.turn.charge(DROP * dropped as u32);
+        shard.core.turn.charge(DROP * dropped as u32);
         if dropped < chunk {
             break;
         }
     }
-    portion.queued = life.core.sessions.get(id)?.session.sender.backlog.len();
+    portion.queued = shard.core.sessions.get(id)?.session.sender.backlog.len();
     if portion.done > 0 {
-        life.after_session_change(now, id);
-        life.routing().has_room_for_orphaned_queues(now, id);
+        shard.after_session_change(now, id);
+        shard.routing().has_room_for_orphaned_queues(now, id);
     }
     Some(portion)
 }

@@ -12,10 +12,10 @@
 use crate::mqtt::outcome::Outcome;
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::Delivery;
+use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::shard::ended_session::EndedSession;
 use crate::shard::exchange::outbound::{Gate, Offered};
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::publication::Publication;
 use crate::shard::session_entry::HeldMessage;
 use crate::shard::share::SharedDelivery;
@@ -26,25 +26,25 @@ use std::sync::Arc;
 /// Moves held messages into the queue of a session, in order, as long as the queue has room.
 /// Answers the gate of each message when the records so far are committed. Goes on in the next turn
 /// if this one is over.
-pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
+pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
     let mut was_over = false;
     loop {
-        let Core { connections, sessions, access, settings, counters, turn, .. } = &mut *life.core;
+        let Core { connections, sessions, access, settings, counters, turn, .. } = &mut shard.core;
         let policy = &settings.session.send;
         let Some(session_entry) = sessions.get_mut(id) else { return };
         let Some(front) = session_entry.first_held() else { return };
         let size = front.delivery.size();
         if was_over {
-            return life.core.after_deliveries.to_admit.push(id);
+            return shard.core.after_deliveries.to_admit.push(id);
         }
         let limits = session_entry.session.queue_limits(policy);
         if !session_entry.session.sender.backlog.make_room(now, size, limits, &mut counters.drops) {
-            return life.core.report_drops(id);
+            return shard.core.report_drops(id);
         }
         let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
         if access.are_on() && !session_entry.may_read(access, delivery.message.topic(), turn) {
-            end_unreadable(now, id, delivery, gate, life);
-            was_over = is_over_with_one(life);
+            end_unreadable(now, id, delivery, gate, shard);
+            was_over = is_over_with_one(shard);
             continue;
         }
         let head = session_entry.head();
@@ -54,76 +54,76 @@ pub(crate) fn admit(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
             session_entry.connection.and_then(|c| Some((c, connections.get_mut(c)?)))
         {
             session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
-            life.core.touch(connection_id);
+            shard.core.touch(connection_id);
         }
-        life.core.report_drops(id);
-        life.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
-        was_over = is_over_with_one(life);
+        shard.core.report_drops(id);
+        shard.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
+        was_over = is_over_with_one(shard);
     }
 }
 
 /// Charges one held message that has left. Returns true if the turn is over.
-fn is_over_with_one(life: &mut Lifecycle<'_>) -> bool {
-    life.core.charge_senders();
-    life.core.turn.charge(1);
-    life.core.turn.is_over()
+fn is_over_with_one(shard: &mut Shard) -> bool {
+    shard.core.charge_senders();
+    shard.core.turn.charge(1);
+    shard.core.turn.is_over()
 }
 
 /// Ends a held message that the client may not read, because the rules or the user of the
 /// session have changed. A shared message goes to another member of the group.
-fn end_unreadable(now: Instant, id: SessionId, delivery: Delivery, gate: Gate, life: &mut Lifecycle<'_>) {
-    life.core.report_drops(id);
+fn end_unreadable(now: Instant, id: SessionId, delivery: Delivery, gate: Gate, shard: &mut Shard) {
+    shard.core.report_drops(id);
     if let Some(share) = &delivery.share {
-        return pass_on(now, &delivery, share, gate, life);
+        return pass_on(now, &delivery, share, gate, shard);
     }
-    life.core.counters.drops.lose(delivery.to_drop(DropReason::NotAuthorized));
-    life.core.report_drops(id);
-    life.answer_when_committed(now, gate, Outcome::Refused);
+    shard.core.counters.drops.lose(delivery.to_drop(DropReason::NotAuthorized));
+    shard.core.report_drops(id);
+    shard.answer_when_committed(now, gate, Outcome::Refused);
 }
 
 /// Drops the held messages of a session whose time is up, and answers their gates with
 /// `HeldTooLong`. Goes on in a later turn if this one is over.
-pub(crate) fn refuse_overdue(now: Instant, id: SessionId, life: &mut Lifecycle<'_>) {
-    while let Some(session_entry) = life.core.sessions.get_mut(id)
+pub(crate) fn refuse_overdue(now: Instant, id: SessionId, shard: &mut Shard) {
+    while let Some(session_entry) = shard.core.sessions.get_mut(id)
         && session_entry.held_until() <= now
         && let Some(HeldMessage { gate, delivery, .. }) = session_entry.pop_held()
     {
-        life.core.counters.drops.lose(delivery.to_drop(DropReason::QueueRefused));
-        life.core.report_drops(id);
-        life.answer_gate(now, gate, Outcome::HeldTooLong);
-        if is_over_with_one(life) {
-            return life.work.session_due(id);
+        shard.core.counters.drops.lose(delivery.to_drop(DropReason::QueueRefused));
+        shard.core.report_drops(id);
+        shard.answer_gate(now, gate, Outcome::HeldTooLong);
+        if is_over_with_one(shard) {
+            return shard.work.session_due(id);
         }
     }
 }
 
 /// Ends one held message of a session that ended. A shared message goes to another member of
 /// the group; any other message is dropped.
-pub(crate) fn refuse(now: Instant, held: HeldMessage, ended: &EndedSession, life: &mut Lifecycle<'_>) {
+pub(crate) fn refuse(now: Instant, held: HeldMessage, ended: &EndedSession, shard: &mut Shard) {
     let HeldMessage { gate, delivery, .. } = held;
     if let Some(share) = &delivery.share {
-        return pass_on(now, &delivery, share, gate, life);
+        return pass_on(now, &delivery, share, gate, shard);
     }
-    life.drop_with_end(ended, delivery.to_drop(DropReason::SessionEnded));
-    life.answer_when_committed(now, gate, Outcome::Refused);
+    shard.drop_with_end(ended, delivery.to_drop(DropReason::SessionEnded));
+    shard.answer_when_committed(now, gate, Outcome::Refused);
 }
 
 /// Gives a held message to another member of the group, or lets another member hold it. The
 /// batch that records the new owner also ends the old entry.
-fn pass_on(now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate, life: &mut Lifecycle<'_>) {
-    life.core.counters.objectives.passed_on(held.mark);
+fn pass_on(now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate, shard: &mut Shard) {
+    shard.core.counters.objectives.passed_on(held.mark);
     let mut publication = Publication::of(&held.message, None);
     publication.atomic = held.stored.is_some();
     let nobody = (Offered::InTurn(Vec::new()), DropReason::SessionEnded);
-    match life.routing().sharing().share_by_name(now, share, &mut publication, nobody, Some(gate)) {
+    match shard.routing().sharing().share_by_name(now, share, &mut publication, nobody, Some(gate)) {
         SharedDelivery::Held | SharedDelivery::Underway { .. } => {}
-        SharedDelivery::Settled(Outcome::Taken) => life.answer_when_committed(now, gate, Outcome::Taken),
+        SharedDelivery::Settled(Outcome::Taken) => shard.answer_when_committed(now, gate, Outcome::Taken),
         SharedDelivery::Settled(outcome) => {
             if outcome == Outcome::Unmatched {
                 let (cause, message) = (DropReason::SessionEnded, Some(held.message.clone()));
-                life.core.drop_of_group(share, cause, message, publication.atomic);
+                shard.core.drop_of_group(share, cause, message, publication.atomic);
             }
-            life.answer_when_committed(now, gate, Outcome::Refused);
+            shard.answer_when_committed(now, gate, Outcome::Refused);
         }
     }
 }

@@ -9,13 +9,13 @@ use crate::mqtt::topic::{self, TopicFilter};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::routing::shared_group::{Member, Presence, SharedGroup};
 use crate::routing::subscription_tree::{ShardId, Subscriber};
+use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::features::administration::{CarriedOut, CommandOutcome};
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
-use crate::shard::lifecycle::Lifecycle;
 use crate::shard::own_publications::OwnProgress;
 use crate::shard::publication::{Publication, Target, merge};
 use crate::shard::route::Routing;
@@ -65,19 +65,19 @@ impl RepublishTo {
 }
 
 /// Carries out a command.
-pub(crate) fn carry_out(now: Instant, command: &MessageCommand, life: &mut Lifecycle<'_>) -> CarriedOut {
+pub(crate) fn carry_out(now: Instant, command: &MessageCommand, shard: &mut Shard) -> CarriedOut {
     let outcome = match command {
-        MessageCommand::DeleteRetained(topic) => delete_retained(now, topic, life.core),
+        MessageCommand::DeleteRetained(topic) => delete_retained(now, topic, &mut shard.core),
         MessageCommand::DeleteDelayed(place) => {
-            found(life.delayed.delete(now, *place, life.core).then_some(()))
+            found(shard.delayed.delete(now, *place, &mut shard.core).then_some(()))
         }
-        MessageCommand::DeleteLetter(place) => found(letter_keeping::remove(*place, life.core)),
-        MessageCommand::Republish(place, to) => republish(now, *place, *to, life),
+        MessageCommand::DeleteLetter(place) => found(letter_keeping::remove(*place, &mut shard.core)),
+        MessageCommand::Republish(place, to) => republish(now, *place, *to, shard),
     };
     if outcome != CommandOutcome::Done {
         return CarriedOut { outcome, commit: None };
     }
-    CarriedOut { outcome, commit: life.core.durability.pending() }
+    CarriedOut { outcome, commit: shard.core.durability.pending() }
 }
 
 fn found<T>(removed: Option<T>) -> CommandOutcome {
@@ -104,22 +104,22 @@ pub(super) fn republish(
     now: Instant,
     place: LetterPlace,
     to: RepublishTo,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> CommandOutcome {
-    let Some(letter) = life.core.letters.find(place).cloned() else { return CommandOutcome::NoSuchMessage };
+    let Some(letter) = shard.core.letters.find(place).cloned() else { return CommandOutcome::NoSuchMessage };
     let message = &letter.message;
     let change = Change::Publish { qos: message.header().qos, bytes: message.size(), frees: 0 };
-    if life.core.admits(change).is_err() {
+    if shard.core.admits(change).is_err() {
         return CommandOutcome::NoRoom;
     }
     // The receivers' packets wait for the commit of this batch.
-    life.core.durability.begin();
+    shard.core.durability.begin();
     let outcome = match to {
-        RepublishTo::Receiver => deliver_to_receiver(now, &letter, life),
-        RepublishTo::Topic => publish_to_topic(now, &letter, life),
+        RepublishTo::Receiver => deliver_to_receiver(now, &letter, shard),
+        RepublishTo::Topic => publish_to_topic(now, &letter, shard),
     };
     if outcome == CommandOutcome::Done {
-        letter_keeping::remove(place, life.core);
+        letter_keeping::remove(place, &mut shard.core);
     }
     outcome
 }
@@ -135,23 +135,23 @@ fn publication<'a>(letter: &'a StoredLetter, core: &Core) -> Publication<'a> {
     publication
 }
 
-fn deliver_to_receiver(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_>) -> CommandOutcome {
-    let Some(id) = life.core.sessions.find(&letter.receiver) else { return CommandOutcome::NoSuchClient };
+fn deliver_to_receiver(now: Instant, letter: &StoredLetter, shard: &mut Shard) -> CommandOutcome {
+    let Some(id) = shard.core.sessions.find(&letter.receiver) else { return CommandOutcome::NoSuchClient };
     let mut ids = Vec::new();
-    let target = match target(id, letter.message.topic(), &mut ids, life) {
+    let target = match target(id, letter.message.topic(), &mut ids, shard) {
         Ok(target) => target,
         Err(why) => return CommandOutcome::CannotRepublish(why),
     };
-    let mut publication = publication(letter, life.core);
-    if let Err(why) = make_room(now, id, &target, &mut publication, life.core) {
+    let mut publication = publication(letter, &shard.core);
+    if let Err(why) = make_room(now, id, &target, &mut publication, &mut shard.core) {
         return CommandOutcome::CannotRepublish(why);
     }
-    let letters_before = life.core.dead_letters.len();
-    let drops_before = life.core.counters.drops.total();
-    let outcome = life.core.deliver(now, &target, &mut publication);
+    let letters_before = shard.core.dead_letters.len();
+    let drops_before = shard.core.counters.drops.total();
+    let outcome = shard.core.deliver(now, &target, &mut publication);
     // A message that was dropped again stays the letter that it is, and becomes no second one.
-    life.core.dead_letters.take_back(letters_before);
-    if outcome != Outcome::Taken || life.core.counters.drops.total() > drops_before {
+    shard.core.dead_letters.take_back(letters_before);
+    if outcome != Outcome::Taken || shard.core.counters.drops.total() > drops_before {
         return CommandOutcome::CannotRepublish("the receiver does not take the message now");
     }
     CommandOutcome::Done
@@ -166,21 +166,21 @@ fn target<'a>(
     id: SessionId,
     topic: &str,
     ids: &'a mut Vec<u32>,
-    life: &mut Lifecycle<'_>,
+    shard: &mut Shard,
 ) -> Result<Target<'a>, &'static str> {
     const UNSUBSCRIBED: &str = "the receiver is not subscribed to the topic any more";
-    let mut matches = life.routes.router.take_matches();
-    let extent = life.routing().match_at_once(topic, &mut matches);
+    let mut matches = shard.routes.router.take_matches();
+    let extent = shard.routing().match_at_once(topic, &mut matches);
     let own = matches.subscribers.iter().filter(|subscriber| subscriber.session.0 == id.slot);
     let own: Vec<Subscriber> = own.copied().collect();
-    life.routes.router.give_back_matches(matches);
+    shard.routes.router.give_back_matches(matches);
     if extent == MatchExtent::InPart {
         return Err(TOO_MANY);
     }
     if !own.is_empty() {
-        return merge(&own, None, life.core.here, ids).ok_or(UNSUBSCRIBED);
+        return merge(&own, None, shard.core.here, ids).ok_or(UNSUBSCRIBED);
     }
-    let member = shared_member(id, topic, life).ok_or(UNSUBSCRIBED)?;
+    let member = shared_member(id, topic, shard).ok_or(UNSUBSCRIBED)?;
     if member.subscription_id != 0 {
         ids.push(member.subscription_id);
     }
@@ -189,8 +189,8 @@ fn target<'a>(
 
 /// Returns the session as a member of a shared group whose filter matches. Looks at [`MEMBERS`]
 /// members of each such group at most.
-fn shared_member(id: SessionId, topic: &str, life: &mut Lifecycle<'_>) -> Option<Member> {
-    let Lifecycle { core, routes, .. } = life;
+fn shared_member(id: SessionId, topic: &str, shard: &mut Shard) -> Option<Member> {
+    let Shard { core, routes, .. } = shard;
     let session = &core.sessions.get(id)?.session;
     session.subscriptions.iter().find_map(|full| {
         let filter = TopicFilter::parse(full, usize::MAX).ok()?;
@@ -242,29 +242,29 @@ fn make_room(
     }
 }
 
-fn publish_to_topic(now: Instant, letter: &StoredLetter, life: &mut Lifecycle<'_>) -> CommandOutcome {
-    let mut receivers = life.routes.router.take_matches();
-    let extent = life.routing().match_at_once(letter.message.topic(), &mut receivers);
+fn publish_to_topic(now: Instant, letter: &StoredLetter, shard: &mut Shard) -> CommandOutcome {
+    let mut receivers = shard.routes.router.take_matches();
+    let extent = shard.routing().match_at_once(letter.message.topic(), &mut receivers);
     let refusal = match extent {
         MatchExtent::InPart => Some(TOO_MANY),
         _ if receivers.is_empty() => Some("nobody is subscribed to the topic, so the message would be lost"),
         _ => None,
     };
     if let Some(why) = refusal {
-        life.routes.router.give_back_matches(receivers);
+        shard.routes.router.give_back_matches(receivers);
         return CommandOutcome::CannotRepublish(why);
     }
-    let here = life.core.here;
-    let mut groups = receivers.groups.iter().filter_map(|group| life.routes.router.group(*group));
+    let here = shard.core.here;
+    let mut groups = receivers.groups.iter().filter_map(|group| shard.routes.router.group(*group));
     let are_all_here = receivers.peers.is_empty() && groups.all(|group| is_of_one_shard(group, here));
-    let mut publication = publication(letter, life.core);
-    let letters_before = life.core.dead_letters.len();
-    let mut routing = Routing { core: life.core, routes: life.routes };
+    let mut publication = publication(letter, &shard.core);
+    let letters_before = shard.core.dead_letters.len();
+    let mut routing = Routing { core: &mut shard.core, routes: &mut shard.routes };
     let turns = DeliveryTurns::ThisOne;
-    match life.fans.route_own_matched(now, &mut publication, (extent, receivers), turns, &mut routing) {
+    match shard.fans.route_own_matched(now, &mut publication, (extent, receivers), turns, &mut routing) {
         OwnProgress::Complete(Outcome::Unmatched | Outcome::Refused) if are_all_here => {
             // The message stays the letter that it is, and becomes no second one.
-            life.core.dead_letters.take_back(letters_before);
+            shard.core.dead_letters.take_back(letters_before);
             CommandOutcome::CannotRepublish(
                 "no subscriber of the topic can take it now: all are away at QoS 0, have a full queue, or may not read the topic",
             )

@@ -1,0 +1,164 @@
+//! What a commit lets go: outboxes, tickets, publishers' acknowledgements; and pages that were read
+//! back from the store.
+
+use crate::mqtt::outcome::Outcome;
+use crate::persistence::records::{Lsn, ReadEntry};
+use crate::session::inbound::AckToken;
+use crate::shard::Shard;
+use crate::shard::connection::Pause;
+use crate::shard::core::Core;
+use crate::shard::durability::gates::{Opened, Waits};
+use crate::shard::effects::PageRequest;
+use crate::shard::exchange::outbound::Gate;
+use crate::shard::slots::SessionId;
+use crate::shard::work::Job;
+use crate::time::Instant;
+
+impl Shard {
+    /// Gives the outcome of one gate to the publisher's acknowledgement. Sends the acknowledgements
+    /// that are due then.
+    pub(crate) fn gate_answered(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        token: AckToken,
+        outcome: Outcome,
+    ) {
+        let Core { connections, sessions, scratch, counters, .. } = &mut self.core;
+        let Some(session_entry) = sessions.get_mut(session) else { return };
+        session_entry.session.receiver.answer(token, outcome);
+        let Some(id) = session_entry.connection else {
+            // Without a connection, due acknowledgements are discarded. The client sends its
+            // PUBLISH again when it returns.
+            while session_entry.session.receiver.next_due().is_some() {}
+            return;
+        };
+        let Some(connection) = connections.get_mut(id) else { return };
+        connection.wire.outbox.lend(&mut scratch.pool);
+        let answered = session_entry.session.answer_due(&mut connection.wire, &mut counters.packets_sent);
+        let room = !session_entry.session.receiver.owes_the_most();
+        self.core.touch(id);
+        if let Err(violation) = answered {
+            self.fail(now, id, violation);
+        } else if room {
+            self.core.unpause(now, id, Pause::Unanswered);
+        }
+    }
+
+    /// Gives `outcome` to the owner of a gate: a publisher's acknowledgement, an orphaned queue, or
+    /// a peer.
+    pub(crate) fn answer_gate(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
+        match gate {
+            Gate::Here { session, token } => self.gate_answered(now, session, token, outcome),
+            Gate::OrphanedQueue => self.routing().orphaned_queue_answered(now, outcome),
+            Gate::Peer { shard, number, index } => {
+                if let Some(peer) = self.core.exchange.peer(shard) {
+                    peer.send_late(number, index, outcome);
+                }
+            }
+        }
+    }
+
+    /// Gives `outcome` to the owner of a gate, once everything recorded so far is committed.
+    pub(crate) fn answer_when_committed(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
+        if !self.core.durability.gate_answer(gate, outcome) {
+            self.answer_gate(now, gate, outcome);
+        }
+    }
+
+    /// Handles the commit of all batches up to `lsn`. Releases outboxes, tickets and publishers'
+    /// acknowledgements that waited for it.
+    pub fn committed(&mut self, now: Instant, lsn: Lsn) {
+        let core = &mut self.core;
+        if core.tracer.is_on() {
+            core.recorder().add_commits(now, lsn);
+        }
+        core.durability.committed(lsn, &mut core.effects);
+        core.exchange.committed(lsn);
+        // A job that is left from an earlier commit goes on with this one.
+        if !core.durability.set_opening(true)
+            && let Some(job) = self.go_on_with_commit(now)
+        {
+            self.work.later(job);
+        }
+    }
+
+    /// Releases outboxes and acknowledgements that waited for a commit, until this turn is over.
+    /// After a sync of 3 s there may be 150,000 of them. Returns the job that is left.
+    pub(crate) fn go_on_with_commit(&mut self, now: Instant) -> Option<Job> {
+        while let Some(opened) = self.core.durability.next_opened() {
+            self.core.turn.charge(1);
+            match opened {
+                Opened::Connection(id) => self.core.release_committed(now, id),
+                Opened::Gate(Waits::Publisher { gate, outcome }) => self.answer_gate(now, gate, outcome),
+                // `exchange.committed` releases tickets, because the exchange with a peer knows
+                // their order.
+                Opened::Gate(Waits::Ticket { .. }) => {}
+            }
+            if self.core.turn.is_over() {
+                return Some(Job::Committed);
+            }
+        }
+        self.core.durability.set_opening(false);
+        None
+    }
+
+    /// Opens the gates of messages that every receiver has finished before the commit. The drop of
+    /// the last [`Entry`](crate::persistence::rows::Entry) drops the
+    /// [`Body`](crate::persistence::rows::Body), whose `Drop` reports the gate as finished.
+    pub(crate) fn release_finished(&mut self, now: Instant) {
+        for waits in self.core.durability.take_finished() {
+            match waits {
+                Waits::Publisher { gate, outcome } => self.answer_gate(now, gate, outcome),
+                Waits::Ticket { peer, number } => {
+                    if let Some(peer) = self.core.exchange.peer(peer) {
+                        peer.finished_one(number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles a page that was read back. Then requests pages for the sessions that waited because
+    /// only one page is read at a time.
+    pub fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
+        self.core.durability.page_came();
+        self.take_in_page(now, request, read);
+        // Each session either requests its page, or waits again behind the others.
+        for _ in 0..self.core.durability.waiting_to_fetch() {
+            let Some(id) = self.core.durability.next_to_fetch() else { return };
+            let Some(session_entry) = self.core.sessions.get_mut(id) else { continue };
+            session_entry.session.sender.backlog.page_waited_for();
+            self.core.fetch(id);
+            if self.core.durability.is_reading() && self.core.shared.budget.is_nearly_exceeded() {
+                return;
+            }
+        }
+    }
+
+    /// Puts the messages of a page into their queue, and sends as many as the window takes.
+    fn take_in_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
+        let Core { sessions, counters, .. } = &mut self.core;
+        let Some(session_entry) = sessions.get_mut(request.session) else {
+            return self.routing().take_page_of_orphaned_queue(now, request, read);
+        };
+        session_entry.session.sender.backlog.take_page(&request.wanted, read, &mut counters.drops);
+        self.core.report_drops(request.session);
+        // The rules and the user of the session may have changed since the messages were stored.
+        let Core { sessions, access, .. } = &mut self.core;
+        if let Some(session_entry) = sessions.get_mut(request.session).filter(|_| access.are_on()) {
+            session_entry.check_again();
+            let connection = session_entry.connection;
+            self.check_queue(now, request.session, connection);
+        }
+        let Core { connections, sessions, settings, counters, scratch, .. } = &mut self.core;
+        let Some(session_entry) = sessions.get_mut(request.session) else { return };
+        let at = session_entry.connection.and_then(|id| connections.get_mut(id));
+        // Without a connection nothing is sent, and no place in the queue becomes free. The next
+        // page is read when the client returns.
+        let Some(connection) = at else { return self.core.report_drops(request.session) };
+        connection.wire.outbox.lend(&mut scratch.pool);
+        session_entry.session.sender.pump(now, &mut connection.wire, &settings.session.send, counters);
+        self.after_session_change(now, request.session);
+    }
+}
