@@ -14,12 +14,13 @@ use actix_web::web::{QueryConfig, ReqData};
 use serde::Deserialize;
 use std::borrow::Borrow;
 use std::fmt::{Display, LowerHex};
+use utoipa::ToSchema;
 
 /// Characters of a note at most.
-const NOTE: usize = 256;
+pub(super) const NOTE: usize = 256;
 
 /// The parameters of an action that has no other.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoteParameters {
     note: Option<String>,

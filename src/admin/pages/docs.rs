@@ -122,7 +122,7 @@ impl ParameterView {
 /// Returns the values that a parameter can have, as one short text.
 fn values(schema: &Value) -> String {
     let of_list = schema["enum"].as_array().map(|all| all.iter().map(text).collect::<Vec<_>>().join(", "));
-    let kind = of_list.unwrap_or_else(|| match schema["$ref"].as_str() {
+    let kind = of_list.unwrap_or_else(|| match schema["pattern"].as_str() {
         Some(_) => "duration".to_owned(),
         None => text(&schema["type"]),
     });
@@ -200,7 +200,7 @@ mod tests {
     fn the_values_of_a_parameter_are_one_short_text() {
         let limit = json!({ "type": "integer", "minimum": 1, "maximum": 256, "default": 100 });
         assert_eq!(values(&limit), "integer, 1 to 256; default 100");
-        assert_eq!(values(&json!({ "$ref": "#/components/schemas/Duration" })), "duration");
+        assert_eq!(values(&json!({ "type": "string", "pattern": "^([0-9]+(s|m) ?)+$" })), "duration");
         assert_eq!(values(&json!({ "type": "string" })), "string");
     }
 }

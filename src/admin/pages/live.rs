@@ -29,6 +29,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::MissedTickBehavior;
+use utoipa::ToSchema;
 
 /// Events that wait for a slow reader.
 const BUFFERED: usize = 64;
@@ -39,9 +40,11 @@ const PACE: Duration = Duration::from_secs(1);
 /// The number of states after which the login of the reader is looked up again.
 const LOOK_UP: u32 = 10;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LiveParameters {
+    /// `overview`, `wheel` and `timeline`, with commas between.
+    #[schema(default = "overview", example = "overview,wheel")]
     streams: Option<String>,
 }
 

@@ -19,21 +19,27 @@ use serde::Deserialize;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// Time for a page. One that is not full by then is short.
 const TIME: Duration = Duration::from_secs(2);
 
 /// The parameters of a listing.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LetterParameters {
+    /// Number of rows at most.
+    #[schema(minimum = 1, maximum = 256, default = 100, example = 10)]
     pub(crate) limit: Option<usize>,
     pub(crate) cursor: Option<String>,
-    /// The name of a cause.
+    /// The cause of the drop.
+    #[schema(example = "expired")]
     pub(crate) cause: Option<String>,
-    /// The client identifier of the receiver.
+    /// The client id of the receiver, or `$share/` and the name of a shared group.
+    #[schema(example = "pump-7")]
     pub(crate) receiver: Option<String>,
-    /// A Topic Filter.
+    /// A topic filter.
+    #[schema(example = "pumps/#")]
     pub(crate) topic: Option<String>,
 }
 

@@ -6,6 +6,7 @@ use crate::admin::failed::Failed;
 use crate::admin::listing::{ListCursor, Listed, ListedRow};
 use crate::admin::names::SessionPlace;
 use crate::admin::request::{limit_of, named, parse_query};
+use crate::admin::routes::openapi::words::{DurationText, HolderWord, ListState, VersionWord};
 use crate::admin::state::AdminState;
 use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
@@ -21,6 +22,7 @@ use actix_web::HttpRequest;
 use serde::Deserialize;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// Time for one page. A page that is not full by then is short, and `next` continues.
 pub(super) const PAGE: Duration = Duration::from_millis(250);
@@ -29,25 +31,44 @@ pub(super) const PAGE: Duration = Duration::from_millis(250);
 const MOST: usize = 1_000;
 
 /// The parameters of a listing.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParameters {
+    /// Number of rows at most.
+    #[schema(minimum = 1, maximum = 1000, default = 100, example = 10)]
     limit: Option<usize>,
     cursor: Option<String>,
-    /// The names of the fields of a row, with commas between them. A page of people has its own.
+    /// The fields of each row, each once, with commas between them. Without it, a row has all.
+    #[schema(example = "client_id,queued")]
     pub(crate) fields: Option<String>,
+    /// Only sessions in this state.
+    #[schema(value_type = Option<ListState>)]
     pub(crate) state: Option<String>,
+    /// Only client ids that begin with this.
+    #[schema(example = "pump")]
     pub(crate) prefix: Option<String>,
+    /// Only sessions of this user.
+    #[schema(example = "app")]
     user: Option<String>,
+    /// Only sessions whose last connection had this version of MQTT.
+    #[schema(value_type = Option<VersionWord>)]
     version: Option<String>,
-    /// The name of a listener, or its address.
+    /// Only clients that are connected by this listener: its name, or its address if it has none.
     listener: Option<String>,
-    /// The holder of the oldest unacknowledged message: `application` or `network`.
+    /// Only connected clients with an unacknowledged message that this one holds.
+    #[schema(value_type = Option<HolderWord>)]
     pub(crate) cause: Option<String>,
+    /// Messages in the queue, at least.
+    #[schema(example = 1)]
     pub(crate) min_queued: Option<usize>,
+    /// Bytes in the queue, at least.
+    #[schema(example = 1)]
     min_queued_bytes: Option<usize>,
+    /// Messages in flight, at least.
+    #[schema(example = 1)]
     min_in_flight: Option<usize>,
-    /// A duration such as `10s`.
+    /// Age of the oldest unacknowledged message, at least.
+    #[schema(value_type = Option<DurationText>)]
     pub(crate) min_unacked_age: Option<String>,
 }
 

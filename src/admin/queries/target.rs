@@ -8,12 +8,12 @@ use crate::broker::observer::Observer;
 use crate::shard::observe::query::SessionName;
 use actix_web::HttpRequest;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 /// The parameters of one session.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OneParameters {
-    /// The `ref` of the session.
     #[serde(rename = "ref")]
     pub(crate) reference: Option<String>,
 }

@@ -7,14 +7,16 @@ use crate::admin::commands::{carry_out, message_action, redeliver_by};
 use crate::admin::failed::Failed;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::request::{Asker, note_of};
+use crate::admin::routes::openapi::words::RedeliverWord;
 use crate::admin::state::State;
 use crate::shard::features::administration::OperatorAction;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 /// The parameters of an action.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ActionParameters {
     #[serde(rename = "ref")]
@@ -22,12 +24,14 @@ pub(crate) struct ActionParameters {
     note: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RedeliverParameters {
     #[serde(rename = "ref")]
     reference: Option<String>,
     note: Option<String>,
+    /// `auto` resends where MQTT allows it, and disconnects otherwise.
+    #[schema(value_type = Option<RedeliverWord>)]
     by: Option<String>,
 }
 
@@ -63,11 +67,17 @@ pub(crate) async fn purge(
     bulk::purge(&state, &caller, &target, &note_of(note)?).await.map(Json)
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DisconnectParameters {
+    /// All clients with this user name.
+    #[schema(example = "ann")]
     user: Option<String>,
+    /// All clients of the listener with this name or address.
+    #[schema(example = "127.0.0.1:1883")]
     listener: Option<String>,
+    /// All clients whose ids begin with this.
+    #[schema(example = "pump-")]
     prefix: Option<String>,
     note: Option<String>,
 }

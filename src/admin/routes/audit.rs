@@ -7,10 +7,13 @@ use crate::admin::state::State;
 use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::json;
+use utoipa::ToSchema;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditParameters {
+    /// Number of rows at most.
+    #[schema(minimum = 1, maximum = 1000, default = 100, example = 10)]
     limit: Option<usize>,
 }
 

@@ -8,6 +8,7 @@ use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::queries::waits::until;
 use crate::admin::request::limit_of;
+use crate::admin::routes::openapi::words::TopWord;
 use crate::admin::session_rule::rule_json;
 use crate::admin::state::{AdminState, State};
 use crate::admin::timeline::NumberedMoment;
@@ -22,6 +23,7 @@ use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// Sessions that come first by a figure, in one answer at most.
 const TOP: usize = 100;
@@ -40,10 +42,14 @@ pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnsw
 }
 
 /// The parameters of the sessions that come first by a figure.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopParameters {
+    /// The figure.
+    #[schema(value_type = TopWord)]
     by: String,
+    /// Number of rows at most.
+    #[schema(minimum = 1, maximum = 100, default = 10, example = 10)]
     limit: Option<usize>,
 }
 

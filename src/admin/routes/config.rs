@@ -17,21 +17,24 @@ use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
+use utoipa::ToSchema;
 
 /// The parameters of a reload.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReloadParameters {
     /// `true` to check everything and change nothing.
+    #[schema(value_type = Option<bool>, example = true)]
     dry_run: Option<String>,
     note: Option<String>,
 }
 
 /// The parameters of the values in force.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConfigParameters {
-    /// `true` for the keys alone that have not their built-in default.
+    /// `true` for the keys alone that have not their default.
+    #[schema(example = true)]
     changed: Option<bool>,
 }
 

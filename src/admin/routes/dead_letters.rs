@@ -8,6 +8,7 @@ use crate::admin::names::letter_name;
 use crate::admin::payloads::PayloadPermit;
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
 use crate::admin::request::{Asker, NoteParameters, note_of};
+use crate::admin::routes::openapi::words::RepublishWord;
 use crate::admin::state::State;
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::letter::StoredLetter;
@@ -16,46 +17,74 @@ use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LetterParts {
+    /// True for the first 4 KiB of the payload. That needs the scope operator, and the audit log
+    /// notes it.
     #[serde(default)]
+    #[schema(default = false, example = true)]
     payload: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepublishParameters {
+    /// The receiver that did not get the message, or every subscriber of its topic.
+    #[schema(value_type = Option<RepublishWord>)]
     to: Option<String>,
     note: Option<String>,
 }
 
 /// The parameters of a deletion of many dead letters. One of `cause`, `receiver`, `topic` and `all` is
 /// given at least.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteManyParameters {
+    /// All with this cause of the drop.
+    #[schema(example = "expired")]
     cause: Option<String>,
+    /// All of this receiver.
+    #[schema(example = "pump-7")]
     receiver: Option<String>,
+    /// All whose topics match this filter.
+    #[schema(example = "pumps/#")]
     topic: Option<String>,
+    /// True for all, without a filter.
     #[serde(default)]
+    #[schema(default = false, example = false)]
     all: bool,
+    /// The `confirm` of the answer to the same request without it. No newer letter is touched.
+    #[schema(example = "18c2f3a1b00-40")]
     confirm: Option<String>,
     note: Option<String>,
 }
 
 /// The parameters of a republication of many dead letters, as those of a deletion. Each has its own
 /// list, because serde refuses no unknown name in a list that has another one in it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepublishManyParameters {
+    /// All with this cause of the drop.
+    #[schema(example = "expired")]
     cause: Option<String>,
+    /// All of this receiver.
+    #[schema(example = "pump-7")]
     receiver: Option<String>,
+    /// All whose topics match this filter.
+    #[schema(example = "pumps/#")]
     topic: Option<String>,
+    /// True for all, without a filter.
     #[serde(default)]
+    #[schema(default = false, example = false)]
     all: bool,
+    /// The `confirm` of the answer to the same request without it. No newer letter is touched.
+    #[schema(example = "18c2f3a1b00-40")]
     confirm: Option<String>,
+    /// The receiver that did not get the message, or every subscriber of its topic.
+    #[schema(value_type = Option<RepublishWord>)]
     to: Option<String>,
     note: Option<String>,
 }

@@ -17,15 +17,19 @@ use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// Time for a page. One that is not full by then is short.
 const TIME: Duration = Duration::from_secs(2);
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DelayedParameters {
-    /// A topic, or a topic filter.
+    /// A topic name, or a topic filter for all topics that it matches.
+    #[schema(example = "pumps/7/set")]
     topic: Option<String>,
+    /// Number of rows at most.
+    #[schema(minimum = 1, maximum = 256, default = 256, example = 10)]
     limit: Option<usize>,
     cursor: Option<String>,
 }

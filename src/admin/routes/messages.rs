@@ -18,18 +18,24 @@ use crate::shard::slots::SessionId;
 use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 /// The name in the audit log of a message that waits for room in the queue: it has no `mid`.
 const HELD: &str = "held";
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PageParameters {
     #[serde(rename = "ref")]
     reference: Option<String>,
+    /// Number of rows at most; 16 with `payload=true`.
+    #[schema(minimum = 1, maximum = 256, default = 100, example = 10)]
     limit: Option<usize>,
     cursor: Option<String>,
+    /// True for the first 4 KiB of each payload. Then `limit` is 1 to 16, and 16 without it; a
+    /// larger one is refused. That needs the scope operator, and the audit log notes each answer.
     #[serde(default)]
+    #[schema(default = false, example = true)]
     payload: bool,
 }
 

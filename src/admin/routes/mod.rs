@@ -1,6 +1,7 @@
 //! The paths of the HTTP interface for programs: health, metrics and `/api/v1`.
 
 mod actions;
+mod api_route;
 mod audit;
 mod client_fields;
 mod clients;
@@ -41,15 +42,9 @@ use actix_web::http::header::{ALLOW, HeaderValue};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, ServiceConfig, route};
 use actix_web::{Error, HttpMessage, Resource, Route};
-
-/// One method of one path for programs.
-struct ApiRoute {
-    method: &'static str,
-    path: &'static str,
-    who: Admission,
-    verb: fn() -> Route,
-    handler: fn(Route) -> Route,
-}
+use api_route::Content::{Document, Schema, Text};
+use api_route::{ApiRoute, delete, get, post, put};
+use std::sync::LazyLock;
 
 /// Who may ask. The request of anybody else ends before its handler.
 #[derive(Clone, Copy)]
@@ -74,22 +69,6 @@ impl Admission {
     }
 }
 
-const fn get(path: &'static str, who: Admission, handler: fn(Route) -> Route) -> ApiRoute {
-    ApiRoute { method: "GET", path, who, verb: web::get, handler }
-}
-
-const fn put(path: &'static str, who: Admission, handler: fn(Route) -> Route) -> ApiRoute {
-    ApiRoute { method: "PUT", path, who, verb: web::put, handler }
-}
-
-const fn post(path: &'static str, who: Admission, handler: fn(Route) -> Route) -> ApiRoute {
-    ApiRoute { method: "POST", path, who, verb: web::post, handler }
-}
-
-const fn delete(path: &'static str, who: Admission, handler: fn(Route) -> Route) -> ApiRoute {
-    ApiRoute { method: "DELETE", path, who, verb: web::delete, handler }
-}
-
 const EVERYBODY: Admission = Admission::Everybody;
 const READER: Admission = Admission::Reader;
 const VIEWER: Admission = Admission::Scope(Scope::Viewer);
@@ -102,66 +81,242 @@ const TOP: &str = "/api/v1/clients/top";
 
 /// All paths for programs. The methods of one path stand together. The first row that fits a path
 /// answers, so a fixed name stands before a part in braces. `/metrics` needs no token from
-/// loopback, and elsewhere that of a viewer. `openapi/document.json` describes each row, and
-/// `tests/admin/api.rs` tries each with too small a scope.
-const ROUTES: &[ApiRoute] = &[
-    get("/healthz", EVERYBODY, |to| to.to(health::healthz)),
-    get("/readyz", EVERYBODY, |to| to.to(health::readyz)),
-    get("/metrics", EVERYBODY, |to| to.to(metrics::metrics)),
-    get("/api/v1/doctor", VIEWER, |to| to.to(doctor::doctor)),
-    get("/api/v1/overview", VIEWER, |to| to.to(overview::overview)),
-    get("/api/v1/config", VIEWER, |to| to.to(config::values)),
-    post("/api/v1/config/reload", ADMIN, |to| to.to(config::reload)),
-    get("/api/v1/log/level", VIEWER, |to| to.to(log_level::level)),
-    put("/api/v1/log/level", ADMIN, |to| to.to(log_level::set)),
-    post("/api/v1/login", EVERYBODY, |to| to.to(login::log_in)),
-    post("/api/v1/login/code", VIEWER, |to| to.to(login::code)),
-    post("/api/v1/logout", VIEWER, |to| to.to(login::log_out)),
-    get("/api/v1/expiry", VIEWER, |to| to.to(expiry::expiry)),
-    get("/api/v1/traces", OPERATOR, |to| to.to(traces::list)),
-    post("/api/v1/traces", OPERATOR, |to| to.to(traces::begin)),
-    get("/api/v1/traces/{number}", OPERATOR, |to| to.to(traces::steps)),
-    delete("/api/v1/traces/{number}", OPERATOR, |to| to.to(traces::end)),
-    get("/api/v1/traces/{number}/events", OPERATOR, |to| to.to(trace_events::events)),
-    get("/api/v1/events", READER, |to| to.to(live::events)),
-    get("/api/v1/openapi.json", READER, |to| to.to(openapi::document)),
-    get("/api/v1/docs", READER, |to| to.to(openapi::page)),
-    get("/api/problems/{slug}", READER, |to| to.to(problems::one)),
-    get("/api/v1/me", VIEWER, |to| to.to(me::me)),
-    get("/api/v1/version", VIEWER, |to| to.to(mosquitto::version)),
-    get("/api/v1/listeners", VIEWER, |to| to.to(mosquitto::listeners)),
-    get("/api/v1/systree", VIEWER, |to| to.to(mosquitto::systree)),
-    get("/api/v1/slo", VIEWER, |to| to.to(slo::slo)),
-    get("/api/v1/clients", VIEWER, |to| to.to(clients::list)),
-    get(TOP, VIEWER, |to| to.to(clients::top)),
-    get("/api/v1/clients/{id}", VIEWER, |to| to.to(clients::one)),
-    delete("/api/v1/clients/{id}", OPERATOR, |to| to.to(actions::end)),
-    get("/api/v1/clients/{id}/inflight", VIEWER, |to| to.to(messages::in_flight)),
-    get("/api/v1/clients/{id}/queue", VIEWER, |to| to.to(messages::queue)),
-    delete("/api/v1/clients/{id}/queue", OPERATOR, |to| to.to(actions::purge)),
-    get("/api/v1/clients/{id}/events", VIEWER, |to| to.to(clients::events)),
-    get("/api/v1/deliveries/slow", VIEWER, |to| to.to(slow::list)),
-    get("/api/v1/messages/dropped", VIEWER, |to| to.to(topics::dropped)),
-    get("/api/v1/subscriptions", VIEWER, |to| to.to(topics::subscriptions)),
-    get("/api/v1/shared-groups", VIEWER, |to| to.to(topics::groups)),
-    get("/api/v1/delayed", VIEWER, |to| to.to(delayed::list)),
-    delete("/api/v1/delayed/{delayed}", OPERATOR, |to| to.to(delayed::delete)),
-    get("/api/v1/dead-letters", VIEWER, |to| to.to(dead_letters::list)),
-    delete("/api/v1/dead-letters", OPERATOR, |to| to.to(dead_letters::delete_many)),
-    post("/api/v1/dead-letters/republish", OPERATOR, |to| to.to(dead_letters::republish_many)),
-    get("/api/v1/dead-letters/{letter}", VIEWER, |to| to.to(dead_letters::one)),
-    delete("/api/v1/dead-letters/{letter}", OPERATOR, |to| to.to(dead_letters::delete)),
-    post("/api/v1/dead-letters/{letter}/republish", OPERATOR, |to| to.to(dead_letters::republish)),
-    get("/api/v1/retained", VIEWER, |to| to.to(topics::retained)),
-    delete("/api/v1/retained", OPERATOR, |to| to.to(topics::delete_retained)),
-    get("/api/v1/messages/where", VIEWER, |to| to.to(whereabouts::find_messages)),
-    get("/api/v1/audit", ADMIN, |to| to.to(audit::audit)),
-    delete("/api/v1/connections", OPERATOR, |to| to.to(actions::disconnect_many)),
-    post("/api/v1/clients/{id}/disconnect", OPERATOR, |to| to.to(actions::disconnect)),
-    post("/api/v1/clients/{id}/redeliver", OPERATOR, |to| to.to(actions::redeliver)),
-    post("/api/v1/clients/{id}/messages/{mid}/skip", OPERATOR, |to| to.to(actions::skip)),
-    post("/api/v1/clients/{id}/messages/{mid}/park", OPERATOR, |to| to.to(actions::park)),
-];
+/// loopback, and elsewhere that of a viewer. `tests/admin/api.rs` tries each row with too small a
+/// scope.
+static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
+    vec![
+        get("/healthz", EVERYBODY, health::healthz).says("Answers as long as the process answers.").gives(
+            200,
+            "`ok`",
+            Text("text/plain"),
+        ),
+        get("/readyz", EVERYBODY, health::readyz)
+            .says(
+                "Says if clients can connect, if the threads that they need work, and if the \
+            store has room and commits.",
+            )
+            .gives(200, "They can.", Schema("Readiness"))
+            .gives(503, "They cannot; the reasons say why.", Schema("Readiness")),
+        get("/metrics", EVERYBODY, metrics::metrics)
+            .says("All figures in Prometheus' text format. From this machine, no token is needed.")
+            .gives(200, "Text format 0.0.4.", Text("text/plain"))
+            .refuses(&[401, 503]),
+        get("/api/v1/doctor", VIEWER, doctor::doctor)
+            .says("The checks of `homing doctor` that make sense within the running broker.")
+            .answers("Checkup"),
+        get("/api/v1/overview", VIEWER, overview::overview).says("Totals of the broker.").answers("Overview"),
+        get("/api/v1/config", VIEWER, config::values)
+            .says("The keys of the configuration with the values in force.")
+            .answers("Config"),
+        post("/api/v1/config/reload", ADMIN, config::reload)
+            .says("Reads the configuration and its files again: all of it, or nothing.")
+            .answers("Reloaded")
+            .gives(202, "The reload takes longer than a request may, and goes on.", Schema("UnderWay"))
+            .refuses(&[422]),
+        get("/api/v1/log/level", VIEWER, log_level::level).says("The level of the log.").answers("LogLevel"),
+        put("/api/v1/log/level", ADMIN, log_level::set)
+            .says("Sets the level of the log.")
+            .body("LogLevelOrder"),
+        post("/api/v1/login", EVERYBODY, login::log_in)
+            .says(
+                "Begins a login of a browser, with the name and the password of a user of \
+            `homing admin-user`.",
+            )
+            .gives(
+                200,
+                "The cookie `homing_login_PORT` is set, with the port of the interface; with \
+            HTTPS, its name begins with `__Host-`. It ends after 30 minutes without a \
+            request, and after 8 hours.",
+                Schema("Login"),
+            )
+            .body("PasswordLogin")
+            .refuses(&[401, 429, 503]),
+        post("/api/v1/login/code", VIEWER, login::code)
+            .says(
+                "A one-time code that begins a login of the pages within a minute, with the \
+            scope of the caller.",
+            )
+            .answers("LoginCode"),
+        post("/api/v1/logout", VIEWER, login::log_out)
+            .says("Ends the login that the request belongs to. A token stays valid."),
+        get("/api/v1/expiry", VIEWER, expiry::expiry)
+            .says("The deadlines by the time in which they are due.")
+            .answers("Expiry"),
+        get("/api/v1/traces", OPERATOR, traces::list)
+            .says("The traces without their steps.")
+            .answers("Traces"),
+        post("/api/v1/traces", OPERATOR, traces::begin)
+            .says("Begins a trace.")
+            .gives(201, "It has begun.", Schema("TraceNumber"))
+            .body("TraceOrder"),
+        get("/api/v1/traces/{number}", OPERATOR, traces::steps)
+            .says("A trace with its steps behind a number.")
+            .answers("Trace"),
+        delete("/api/v1/traces/{number}", OPERATOR, traces::end).says("Ends a trace, and forgets its steps."),
+        get("/api/v1/traces/{number}/events", OPERATOR, trace_events::events)
+            .says("The steps of a trace as server-sent events, until it ends.")
+            .gives(
+                200,
+                "`step` for each step, with its number as the id, and `end`.",
+                Text("text/event-stream"),
+            )
+            .resumes(),
+        get("/api/v1/events", READER, live::events)
+            .says("Live updates as server-sent events. The stream never ends.")
+            .gives(200, "Events of the streams that were asked for.", Text("text/event-stream"))
+            .resumes(),
+        get("/api/v1/openapi.json", READER, openapi::document).says("This document.").gives(
+            200,
+            "OpenAPI 3.1.",
+            Document,
+        ),
+        get("/api/v1/docs", READER, openapi::page).says("This document as a page for people.").gives(
+            200,
+            "A page.",
+            Text("text/html"),
+        ),
+        get("/api/problems/{slug}", READER, problems::one)
+            .says("The meaning of an error, whose `type` is this path.")
+            .gives(200, "The meaning, and what to do.", Text("text/plain")),
+        get("/api/v1/me", VIEWER, me::me)
+            .says("The caller: its name, its scope, and the end of its token.")
+            .answers("Me"),
+        get("/api/v1/version", VIEWER, mosquitto::version)
+            .says("The version of the broker, as mosquitto 2.1 answers it.")
+            .gives(200, "The version.", Text("text/plain")),
+        get("/api/v1/listeners", VIEWER, mosquitto::listeners)
+            .says("What is open, with the fields of mosquitto 2.1 and the number of connections.")
+            .answers("Listeners"),
+        get("/api/v1/systree", VIEWER, mosquitto::systree)
+            .says("The topics of `$SYS` with their values, as the broker published them last.")
+            .answers("SysTree"),
+        get("/api/v1/slo", VIEWER, slo::slo)
+            .says("The delivery objectives with their counts and error budgets.")
+            .answers("Objectives"),
+        get("/api/v1/clients", VIEWER, clients::list)
+            .says("The sessions, in pages. A session that stays is listed once.")
+            .answers("Clients"),
+        get(TOP, VIEWER, clients::top)
+            .says(
+                "The sessions that come first by a figure. Without `by`, the path means the \
+            client `top`.",
+            )
+            .answers("TopClients")
+            .refuses(&[404]),
+        get("/api/v1/clients/{id}", VIEWER, clients::one)
+            .says("One session with its messages and subscriptions.")
+            .answers("Client"),
+        delete("/api/v1/clients/{id}", OPERATOR, actions::end)
+            .says("Ends the session of a client, with its queue.")
+            .refuses(&[409]),
+        get("/api/v1/clients/{id}/inflight", VIEWER, messages::in_flight)
+            .says("The messages in flight, each with the reason why it waits.")
+            .answers("UnfinishedMessages"),
+        get("/api/v1/clients/{id}/queue", VIEWER, messages::queue)
+            .says("The messages in the queue, each with the reason why it waits.")
+            .answers("UnfinishedMessages"),
+        delete("/api/v1/clients/{id}/queue", OPERATOR, actions::purge)
+            .says("Drops the messages in the queue. Those in flight stay.")
+            .answers("Many"),
+        get("/api/v1/clients/{id}/events", VIEWER, clients::events)
+            .says(
+                "The moments of redelivery of a client in the last 15 minutes, the oldest \
+            first.",
+            )
+            .answers("ClientEvents"),
+        get("/api/v1/deliveries/slow", VIEWER, slow::list)
+            .says(
+                "The receivers and topics with a delivery of more than a second in the last \
+            hour, the slowest first.",
+            )
+            .answers("SlowDeliveries"),
+        get("/api/v1/messages/dropped", VIEWER, topics::dropped)
+            .says("The last dropped messages, the newest first.")
+            .answers("DroppedMessages"),
+        get("/api/v1/subscriptions", VIEWER, topics::subscriptions)
+            .says(
+                "Who gets a topic, who has a filter, or the filters of a client. Exactly one of \
+            them must be named.",
+            )
+            .answers("Subscriptions")
+            .refuses(&[404]),
+        get("/api/v1/shared-groups", VIEWER, topics::groups)
+            .says(
+                "The shared groups with their numbers of members, in pages. A group that stays \
+            is listed once.",
+            )
+            .answers("SharedGroups"),
+        get("/api/v1/delayed", VIEWER, delayed::list)
+            .says(
+                "Delayed messages in memory, the next due first, in pages: those of the next \
+            minute, or all without a data directory.",
+            )
+            .answers("DelayedMessages"),
+        delete("/api/v1/delayed/{delayed}", OPERATOR, delayed::delete)
+            .says("Deletes a delayed message that is in memory. It is never published."),
+        get("/api/v1/dead-letters", VIEWER, dead_letters::list)
+            .says("Stored dead letters, the newest first, without their payloads.")
+            .answers("DeadLetters"),
+        delete("/api/v1/dead-letters", OPERATOR, dead_letters::delete_many)
+            .says(
+                "Deletes the dead letters of a cause, a receiver or a topic, or all. Without \
+            `confirm` it counts them.",
+            )
+            .answers("Many"),
+        post("/api/v1/dead-letters/republish", OPERATOR, dead_letters::republish_many)
+            .says(
+                "Publishes the messages of dead letters again, the oldest first, and removes \
+            the letters. Without `confirm` it counts them.",
+            )
+            .answers("Many"),
+        get("/api/v1/dead-letters/{letter}", VIEWER, dead_letters::one)
+            .says("One stored dead letter.")
+            .answers("DeadLetter"),
+        delete("/api/v1/dead-letters/{letter}", OPERATOR, dead_letters::delete)
+            .says("Deletes a stored dead letter."),
+        post("/api/v1/dead-letters/{letter}/republish", OPERATOR, dead_letters::republish)
+            .says("Publishes the message of a dead letter again, and removes the letter.")
+            .answers("Action")
+            .refuses(&[409]),
+        get("/api/v1/retained", VIEWER, topics::retained)
+            .says("Retained messages in the order of the topic tree, in pages.")
+            .answers("RetainedMessages"),
+        delete("/api/v1/retained", OPERATOR, topics::delete_retained)
+            .says("Deletes the retained message of a topic. Subscribers are not told.")
+            .refuses(&[404, 409]),
+        get("/api/v1/messages/where", VIEWER, whereabouts::find_messages)
+            .says(
+                "Says where the messages of a topic, a publisher or a receiver are, and why \
+            they wait. One of them must be named. With a topic filter, subscriptions and \
+            retained messages are left out.",
+            )
+            .answers("Whereabouts"),
+        get("/api/v1/audit", ADMIN, audit::audit)
+            .says("The last actions of operators, the newest first.")
+            .answers("Audit"),
+        delete("/api/v1/connections", OPERATOR, actions::disconnect_many)
+            .says(
+                "Disconnects the clients of a user, a listener or a prefix. Their sessions \
+            stay.",
+            )
+            .answers("Many"),
+        post("/api/v1/clients/{id}/disconnect", OPERATOR, actions::disconnect)
+            .says("Disconnects a client. Its session stays.")
+            .refuses(&[409]),
+        post("/api/v1/clients/{id}/redeliver", OPERATOR, actions::redeliver)
+            .says("Sends the unacknowledged messages of a client again.")
+            .answers("Action")
+            .refuses(&[409]),
+        post("/api/v1/clients/{id}/messages/{mid}/skip", OPERATOR, actions::skip)
+            .says("Drops one message of a client.")
+            .answers("Action")
+            .refuses(&[409]),
+        post("/api/v1/clients/{id}/messages/{mid}/park", OPERATOR, actions::park)
+            .says("Moves one message of a client to the dead letters.")
+            .answers("Action")
+            .refuses(&[409]),
+    ]
+});
 
 /// Adds the paths for programs.
 pub(super) fn add_routes(app: &mut ServiceConfig) {
@@ -176,14 +331,14 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
 /// Returns the method and the path of everything that programs may ask, each with the least scope
 /// of the caller; `None` for everybody. A part of a path in braces stands for any text.
 pub fn api_paths() -> impl Iterator<Item = (&'static str, &'static str, Option<Scope>)> {
-    ROUTES.iter().map(|route| (route.method, route.path, route.who.least()))
+    ROUTES.iter().map(|row| (row.method, row.path, row.who.least()))
 }
 
 /// Returns the route of a row. Its handler runs for those whom the row admits.
 fn admitted(row: &ApiRoute) -> Route {
     let who = row.who;
     let check = move |request: ServiceRequest, next: Next<BoxBody>| admit(who, request, next);
-    (row.handler)((row.verb)()).wrap(from_fn(check))
+    (row.route)().wrap(from_fn(check))
 }
 
 /// Refuses a request of somebody else. Keeps who asks for the handler.

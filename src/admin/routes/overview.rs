@@ -11,10 +11,13 @@ use crate::time::Instant;
 use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OverviewParameters {
+    /// Further parts of the answer, each once, with commas between them: `sizes`, `kinds`.
+    #[schema(example = "sizes,kinds")]
     detail: Option<String>,
 }
 

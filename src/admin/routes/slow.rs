@@ -9,12 +9,17 @@ use crate::session::slow_deliveries::{KEPT, SlowDelivery};
 use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlowParameters {
     topic: Option<String>,
+    /// Only deliveries to this client id.
+    #[schema(example = "pump")]
     receiver: Option<String>,
+    /// Number of rows at most.
+    #[schema(minimum = 1, maximum = 1000, default = 100, example = 10)]
     limit: Option<usize>,
 }
 

@@ -22,45 +22,68 @@ use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 /// Retained messages in one answer at most.
 const RETAINED: usize = 1_000;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SubscriptionParameters {
+    /// The topic name. A filter is refused.
+    #[schema(example = "pumps/7/set")]
     matches: Option<String>,
+    /// The topic filter, letter by letter as the clients subscribed with it. `$share/g/pumps/#` has
+    /// the members of a shared group.
+    #[schema(example = "pumps/#")]
     filter: Option<String>,
+    /// The client id.
+    #[schema(example = "pump-7")]
     client: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GroupParameters {
+    /// Number of rows at most.
+    #[schema(minimum = 1, maximum = 256, default = 100, example = 10)]
     limit: Option<usize>,
+    /// The `next` of the page before.
+    #[schema(example = "0")]
     cursor: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetainedParameters {
+    /// The topic filter.
+    #[schema(default = "#", example = "pumps/#")]
     filter: Option<String>,
+    /// Number of rows at most; 16 with `payload=true`.
+    #[schema(minimum = 1, maximum = 1000, default = 100, example = 10)]
     limit: Option<usize>,
     cursor: Option<String>,
+    /// True for the first 4 KiB of each payload. Then `limit` is 1 to 16, and 16 without it; a
+    /// larger one is refused. That needs the scope operator, and the audit log notes each.
     #[serde(default)]
+    #[schema(default = false, example = true)]
     payload: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopicParameters {
+    /// A topic name, or a topic filter for all topics that it matches.
+    #[schema(example = "pumps/7/set")]
     topic: Option<String>,
 }
 
 /// The retained message that is deleted.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteParameters {
+    /// The topic name.
+    #[schema(example = "pumps/7/set", required = true)]
     topic: Option<String>,
     note: Option<String>,
 }

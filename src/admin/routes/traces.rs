@@ -3,6 +3,7 @@
 use super::json_answer::{JsonAnswer, done};
 use crate::admin::failed::Failed;
 use crate::admin::request::{Asker, NoteParameters, limit_of};
+use crate::admin::routes::openapi::words::DurationText;
 use crate::admin::state::State;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
 use crate::time::duration;
@@ -11,6 +12,7 @@ use actix_web::web::{Bytes, Json, Path, Query};
 use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// The longest time that a request waits for a step. It is shorter than the time of a request.
 const WAIT: Duration = Duration::from_secs(8);
@@ -18,11 +20,17 @@ const WAIT: Duration = Duration::from_secs(8);
 /// Steps in one answer at most.
 const STEPS: usize = 1_000;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StepParameters {
+    /// The number of the last step that is known.
+    #[schema(example = 0)]
     after: Option<u64>,
+    /// Waits this long for a step, up to `8s`.
+    #[schema(value_type = Option<DurationText>)]
     wait: Option<String>,
+    /// Number of rows at most.
+    #[schema(minimum = 1, maximum = 1000, default = 1000, example = 10)]
     limit: Option<usize>,
 }
 

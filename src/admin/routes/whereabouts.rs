@@ -16,13 +16,19 @@ use crate::shard::observe::whereabouts::FoundMessage;
 use actix_web::web::{Json, Query};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WhereParameters {
-    /// A topic, or a topic filter.
+    /// A topic name, or a topic filter for all topics that it matches.
+    #[schema(example = "pumps/7/set")]
     topic: Option<String>,
+    /// The client id of the publisher.
+    #[schema(example = "app")]
     publisher: Option<String>,
+    /// The client id of the receiver.
+    #[schema(example = "pump-7")]
     receiver: Option<String>,
 }
 

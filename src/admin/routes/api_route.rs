@@ -1,0 +1,178 @@
+//! A row of the table of routes: its handler, and the description of its parameters and answers.
+
+use super::Admission;
+use crate::admin::state::AdminState;
+use actix_web::http::Method;
+use actix_web::web::{Bytes, Data, Path, Query, ReqData, method};
+use actix_web::{FromRequest, Handler, HttpRequest, Responder, Route};
+use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+
+/// One method of one path for programs.
+pub(super) struct ApiRoute {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    pub(super) who: Admission,
+    /// Makes the route of the handler.
+    pub(super) route: Box<dyn Fn() -> Route + Send + Sync>,
+    pub(super) summary: &'static str,
+    pub(super) takes: Taken,
+    /// The schema of the body of a request.
+    pub(super) body: Option<&'static str>,
+    /// True if a reader of events can go on behind the last one, by the header `Last-Event-ID`.
+    pub(super) is_resumed: bool,
+    /// The answers other than errors. Without any, the answer is 204.
+    pub(super) answers: Vec<Answer>,
+    /// The errors that do not follow from the rest of the row.
+    pub(super) refusals: &'static [u16],
+}
+
+/// An answer other than an error.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) text: &'static str,
+    pub(super) content: Content,
+}
+
+/// The body of an answer.
+pub(super) enum Content {
+    /// JSON with a schema.
+    Schema(&'static str),
+    /// Text of a content type.
+    Text(&'static str),
+    /// JSON whose form another standard says.
+    Document,
+}
+
+/// What a handler reads of a request beside its path.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// The parameters of the query, as a schema with a property for each. `None` without a query.
+    pub(super) query: Option<Schema>,
+    /// The schemas of the words that the parameters refer to.
+    pub(super) words: Vec<(String, RefOr<Schema>)>,
+    pub(super) has_body: bool,
+}
+
+/// A part of a request that a handler takes as an argument.
+pub(super) trait Argument: FromRequest + 'static {
+    /// Adds what the argument reads.
+    fn describe(_taken: &mut Taken) {}
+}
+
+impl Argument for HttpRequest {}
+impl Argument for Data<AdminState> {}
+impl<T: 'static> Argument for Path<T> where Path<T>: FromRequest {}
+impl<T: Clone + 'static> Argument for ReqData<T> {}
+
+impl Argument for Bytes {
+    fn describe(taken: &mut Taken) {
+        taken.has_body = true;
+    }
+}
+
+impl<T: ToSchema + 'static> Argument for Query<T>
+where
+    Query<T>: FromRequest,
+{
+    fn describe(taken: &mut Taken) {
+        T::schemas(&mut taken.words);
+        if let RefOr::T(schema) = T::schema() {
+            taken.query = Some(schema);
+        }
+    }
+}
+
+/// The arguments of a handler, as a tuple.
+pub(super) trait Arguments: FromRequest + 'static {
+    fn taken() -> Taken;
+}
+
+macro_rules! arguments {
+    ($($argument:ident)*) => {
+        impl<$($argument: Argument),*> Arguments for ($($argument,)*) {
+            fn taken() -> Taken {
+                let mut taken = Taken::default();
+                $($argument::describe(&mut taken);)*
+                taken
+            }
+        }
+    };
+}
+
+impl Arguments for () {
+    fn taken() -> Taken {
+        Taken::default()
+    }
+}
+
+arguments!(A);
+arguments!(A B);
+arguments!(A B C);
+arguments!(A B C D);
+
+fn row<F, A>(name: &'static str, path: &'static str, who: Admission, handler: F) -> ApiRoute
+where
+    F: Handler<A> + Send + Sync,
+    F::Output: Responder + 'static,
+    A: Arguments,
+{
+    let verb = Method::from_bytes(name.as_bytes()).expect("the name of a method");
+    let route = Box::new(move || method(verb.clone()).to(handler.clone()));
+    let (takes, body, is_resumed, answers) = (A::taken(), None, false, Vec::new());
+    ApiRoute { method: name, path, who, route, summary: "", takes, body, is_resumed, answers, refusals: &[] }
+}
+
+macro_rules! verbs {
+    ($($function:ident $name:literal)*) => {
+        $(/// Returns the row of a handler.
+        pub(super) fn $function<F, A>(
+            path: &'static str,
+            who: Admission,
+            handler: F,
+        ) -> ApiRoute
+        where
+            F: Handler<A> + Send + Sync,
+            F::Output: Responder + 'static,
+            A: Arguments,
+        {
+            row($name, path, who, handler)
+        })*
+    };
+}
+
+verbs! { get "GET" put "PUT" post "POST" delete "DELETE" }
+
+impl ApiRoute {
+    /// Says in one line what a request does.
+    pub(super) fn says(self, summary: &'static str) -> ApiRoute {
+        ApiRoute { summary, ..self }
+    }
+
+    /// Adds an answer.
+    pub(super) fn gives(mut self, status: u16, text: &'static str, content: Content) -> ApiRoute {
+        self.answers.push(Answer { status, text, content });
+        self
+    }
+
+    /// Adds the answer 200 with this schema.
+    pub(super) fn answers(self, schema: &'static str) -> ApiRoute {
+        self.gives(200, "The answer.", Content::Schema(schema))
+    }
+
+    /// Names the schema of the body of a request.
+    pub(super) fn body(self, schema: &'static str) -> ApiRoute {
+        ApiRoute { body: Some(schema), ..self }
+    }
+
+    /// Says that the header `Last-Event-ID` is read.
+    pub(super) fn resumes(self) -> ApiRoute {
+        ApiRoute { is_resumed: true, ..self }
+    }
+
+    /// Names errors that do not follow from the rest of the row.
+    pub(super) fn refuses(self, refusals: &'static [u16]) -> ApiRoute {
+        ApiRoute { refusals, ..self }
+    }
+}
