@@ -30,7 +30,7 @@
 //!
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
-//! `time < mqtt < access < persistence < session < routing < expiry (queue) < shard < clock <
+//! `named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) < shard < clock <
 //! scheduling < file_thread < pulse < config < auth < store < net < expiry (actor) < broker < finding <
 //! admin < health < doctor < import < load < main`
 //!
@@ -82,6 +82,7 @@ pub mod import;
 pub mod load;
 pub mod log;
 pub mod mqtt;
+pub mod named_enum;
 pub mod net;
 pub mod persistence;
 pub mod pulse;

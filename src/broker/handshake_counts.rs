@@ -1,53 +1,27 @@
 //! The connections that were refused in their handshakes, by cause.
 
+use crate::named_enum::named_enum;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The cause for which a connection was refused in its handshakes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandshakeEnd {
-    /// The handshakes took longer than `network.connect_timeout`.
-    Timeout,
-    /// `limits.handshakes` was reached, and this socket made room.
-    Evicted,
-    /// The peer is not in `trusted_proxies`.
-    UntrustedProxy,
-    /// The PROXY header is missing or refused.
-    ProxyHeader,
-    /// The first bytes are those of another protocol.
-    WrongProtocol,
-    /// TLS failed.
-    Tls,
-    /// The client has no certificate, or an invalid one.
-    Certificate,
-    /// The WebSocket upgrade is refused.
-    Upgrade,
-}
-
-impl HandshakeEnd {
-    /// Every cause, in the order of its number.
-    pub const ALL: [HandshakeEnd; 8] = [
-        HandshakeEnd::Timeout,
-        HandshakeEnd::Evicted,
-        HandshakeEnd::UntrustedProxy,
-        HandshakeEnd::ProxyHeader,
-        HandshakeEnd::WrongProtocol,
-        HandshakeEnd::Tls,
-        HandshakeEnd::Certificate,
-        HandshakeEnd::Upgrade,
-    ];
-
-    /// Returns the name in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            HandshakeEnd::Timeout => "timeout",
-            HandshakeEnd::Evicted => "evicted",
-            HandshakeEnd::UntrustedProxy => "untrusted_proxy",
-            HandshakeEnd::ProxyHeader => "proxy_header",
-            HandshakeEnd::WrongProtocol => "wrong_protocol",
-            HandshakeEnd::Tls => "tls",
-            HandshakeEnd::Certificate => "certificate",
-            HandshakeEnd::Upgrade => "upgrade",
-        }
+named_enum! {
+    /// The cause for which a connection was refused in its handshakes.
+    pub enum HandshakeEnd {
+        /// The handshakes took longer than `network.connect_timeout`.
+        Timeout = "timeout",
+        /// `limits.handshakes` was reached, and this socket made room.
+        Evicted = "evicted",
+        /// The peer is not in `trusted_proxies`.
+        UntrustedProxy = "untrusted_proxy",
+        /// The PROXY header is missing or refused.
+        ProxyHeader = "proxy_header",
+        /// The first bytes are those of another protocol.
+        WrongProtocol = "wrong_protocol",
+        /// TLS failed.
+        Tls = "tls",
+        /// The client has no certificate, or an invalid one.
+        Certificate = "certificate",
+        /// The WebSocket upgrade is refused.
+        Upgrade = "upgrade",
     }
 }
 

@@ -5,55 +5,43 @@
 //! change has replaced it, or its shard has ended. A thread that hangs keeps its message, so whoever
 //! waits sets a limit.
 
+use crate::named_enum::named_enum;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 
-/// The change that ended the right of a client to be connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RevokedBy {
-    /// The user has left the password file, or has another password there.
-    Passwords,
-    /// The certificate is not valid any more.
-    Tls,
-    /// A ban.
-    Bans,
-}
-
-impl RevokedBy {
-    /// All changes, in the order of their counts.
-    pub const ALL: [RevokedBy; 3] = [RevokedBy::Passwords, RevokedBy::Tls, RevokedBy::Bans];
-
-    /// Returns the name: that of the kind of the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RevokedBy::Passwords => "passwords",
-            RevokedBy::Tls => "tls",
-            RevokedBy::Bans => "bans",
-        }
+named_enum! {
+    /// The change that ended the right of a client to be connected.
+    pub enum RevokedBy {
+        /// The user has left the password file, or has another password there.
+        Passwords = "passwords",
+        /// The certificate is not valid any more.
+        Tls = "tls",
+        /// A ban.
+        Bans = "bans",
     }
 }
 
 /// The way to count for one walk of a shard. Dropped at the end of the walk.
 #[derive(Clone, Debug)]
 pub struct RevocationTally {
-    counts: Arc<[AtomicU64; 3]>,
+    counts: Arc<[AtomicU64; RevokedBy::ALL.len()]>,
     _under_way: mpsc::Sender<Infallible>,
 }
 
 /// The walks that are under way, for the one who waits for them.
 #[derive(Debug)]
 pub struct RevocationsUnderWay {
-    counts: Arc<[AtomicU64; 3]>,
+    counts: Arc<[AtomicU64; RevokedBy::ALL.len()]>,
     ended: mpsc::Receiver<Infallible>,
 }
 
 /// The numbers of clients that a reload has disconnected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
-    counts: [u64; 3],
+    counts: [u64; RevokedBy::ALL.len()],
     /// True if some shards have not looked at all their clients yet.
     pub is_under_way: bool,
 }
@@ -61,7 +49,7 @@ pub struct Revoked {
 impl RevocationTally {
     /// Returns a tally to be cloned for each walk, and the way to wait for all of them.
     pub fn begin() -> (RevocationTally, RevocationsUnderWay) {
-        let counts: Arc<[AtomicU64; 3]> = Arc::default();
+        let counts: Arc<[AtomicU64; RevokedBy::ALL.len()]> = Arc::default();
         // Nothing is ever sent: the channel is closed with its last sender.
         let (under_way, ended) = mpsc::channel(1);
         let tally = RevocationTally { counts: Arc::clone(&counts), _under_way: under_way };

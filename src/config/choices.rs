@@ -1,12 +1,9 @@
-//! Keys that take one of a few words: each is an enum here, and its words stand beside its
-//! variants.
+//! Keys that take one of a few words.
 
 use super::value::{self, Field};
+use crate::named_enum::{Named, named_enum};
 use config::{Value, ValueKind};
-
-/// Causes of a drop that concern one receiver. No other key makes dead letters of them.
-pub(super) const DEAD_LETTER_CAUSES: &[&str] =
-    &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
+use std::fmt;
 
 /// The methods of authentication.
 pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password", "scram", "jwt", "http"];
@@ -16,38 +13,11 @@ pub(super) fn has(methods: &[String], method: &str) -> bool {
     methods.iter().any(|name| name == method)
 }
 
-/// An enum whose variants have words, and the list of these words.
-macro_rules! words {
-    ($($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $word:literal,)* })*) => {$(
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub enum $name { $($(#[$of])* $variant,)* }
-
-        impl $name {
-            /// The words as an operator writes them.
-            pub(super) const WORDS: &'static [&'static str] = &[$($word),*];
-        }
-
-        impl Field for $name {
-            fn read(value: &Value) -> Option<$name> {
-                match value::text(value)? {
-                    $($word => Some($name::$variant),)*
-                    _ => None,
-                }
-            }
-
-            fn write(&self) -> ValueKind {
-                let word = match self { $($name::$variant => $word,)* };
-                ValueKind::String(word.to_owned())
-            }
-        }
-    )*};
-}
-
-words! {
+named_enum! {
     /// The policy for a message whose receiver's queue is full. Expired entries are evicted before
     /// the policy applies.
-    QueuePolicy {
+    #[derive(Default)]
+    pub enum QueuePolicy {
         /// The new message is not queued. Its publisher gets 0x97 where nobody else took the
         /// message.
         #[default]
@@ -61,7 +31,8 @@ words! {
     }
 
     /// The treatment of a SUBSCRIBE filter of which the client may read nothing.
-    DeniedSubscribe {
+    #[derive(Default)]
+    pub enum DeniedSubscribe {
         /// The filter is refused.
         #[default]
         Refuse = "refuse",
@@ -70,7 +41,8 @@ words! {
     }
 
     /// The treatment of a client that publishes to a topic that it may not write.
-    DeniedPublish {
+    #[derive(Default)]
+    pub enum DeniedPublish {
         /// The message is dropped.
         #[default]
         Drop = "drop",
@@ -79,7 +51,8 @@ words! {
     }
 
     /// Those who may see the payloads of messages by the HTTP interface.
-    PayloadViews {
+    #[derive(Default)]
+    pub enum PayloadViews {
         /// Operators and administrators. The audit log notes each view and each trace.
         #[default]
         Operator = "operator",
@@ -88,7 +61,8 @@ words! {
     }
 
     /// The connections on which clients without credentials may enter.
-    AnonymousClients {
+    #[derive(Default)]
+    pub enum AnonymousClients {
         /// Connections of this machine.
         #[default]
         Loopback = "loopback",
@@ -99,7 +73,8 @@ words! {
     }
 
     /// The place of a token in CONNECT.
-    JwtFrom {
+    #[derive(Default)]
+    pub enum JwtFrom {
         /// The password.
         #[default]
         Password = "password",
@@ -109,7 +84,8 @@ words! {
 
     /// The action on a 5.0 connection whose client does not acknowledge in time. The action drops
     /// no message.
-    OnAckTimeout {
+    #[derive(Default)]
+    pub enum OnAckTimeout {
         /// DISCONNECT 0x97 where the session outlives the connection, so that the client returns
         /// and gets the message again. Elsewhere as [`OnAckTimeout::Alarm`].
         #[default]
@@ -121,7 +97,8 @@ words! {
     }
 
     /// The action when the attempts of a packet are used up.
-    OnExhausted {
+    #[derive(Default)]
+    pub enum OnExhausted {
         /// The connection is closed where the session outlives it, so that the client returns and
         /// gets the message again. Elsewhere as [`OnExhausted::Keep`].
         #[default]
@@ -134,7 +111,8 @@ words! {
     }
 
     /// The promise of an acknowledgement about a crash.
-    Durability {
+    #[derive(Default)]
+    pub enum Durability {
         /// Nothing: sessions, queues and retained messages live in memory.
         None = "none",
         /// The message was given to the system: it survives the process, not the machine.
@@ -147,7 +125,8 @@ words! {
     }
 
     /// The format of log lines.
-    LogFormat {
+    #[derive(Default)]
+    pub enum LogFormat {
         /// [`LogFormat::Journal`] if standard error is systemd's journal, else [`LogFormat::Text`].
         #[default]
         Auto = "auto",
@@ -157,5 +136,16 @@ words! {
         Json = "json",
         /// As text, with a syslog priority in place of time and level.
         Journal = "journal",
+    }
+}
+
+/// A setting whose values have names is written as the name.
+impl<T: Named + fmt::Display> Field for T {
+    fn read(value: &Value) -> Option<T> {
+        T::of_name(value::text(value)?)
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::String(self.to_string())
     }
 }

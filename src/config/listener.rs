@@ -7,6 +7,7 @@ use super::rule::{ValueRule, ValueType};
 use super::size::ByteSize;
 use super::value::{self, Field};
 use crate::access::network::network;
+use crate::named_enum::Named;
 use crate::session::client_id_rule::ClientIdRule;
 use crate::session::mount_point::MountPoint;
 use config::{Map, Value, ValueKind};
@@ -87,13 +88,13 @@ fields! {
         /// `auth.password_file`.
         password_file: String, ValueType::Path.only();
         /// The clients without credentials that may enter; else `auth.anonymous`.
-        anonymous: AnonymousClients, ValueType::OneOf(AnonymousClients::WORDS).only();
+        anonymous: AnonymousClients, ValueType::OneOf(AnonymousClients::NAMES).only();
         /// The file with the rules about topics for this listener's sessions; else `acl.file`.
         acl_file: String, ValueType::Path.only();
         /// The versions of MQTT that clients may speak; all if left out.
         versions: Vec<String>, ValueType::SomeOf(&["3.1", "3.1.1", "5.0"]).only();
-        /// The client identifiers that may connect; all if left out. A `*` stands for no text with the
-        /// character that stands beside `%u` on its side.
+        /// The client identifiers that may connect; all if left out. A `*` stands for no text with
+        /// the character that stands beside `%u` on its side.
         client_id: String, ValueType::Checked(is_client_id_rule, "a client id in which %u stands for the user name and * for any text, with a character between the two, such as \"%u-*\"").only();
         /// The prefix of the clients' topics, which they do not see; none if left out.
         mount_point: String, ValueType::Checked(is_mount_point, "the beginning of topics, with / at its end and without wildcards, such as \"tenant-a/\"").only();

@@ -1,46 +1,30 @@
 //! Deadlines as shards and the expiry actor name them. Pure.
 
+use crate::named_enum::named_enum;
 use crate::time::Instant;
 
-/// The purpose of a deadline. Each slot of a shard has at most one deadline of every kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum DeadlineKind {
-    /// The peer must send something: first CONNECT, later any packet within its Keep Alive.
-    ReadIdle,
-    /// The peer's socket must take pending bytes.
-    WriteIdle,
-    /// The earliest unacknowledged QoS 1 or 2 packet is due.
-    Retransmit,
-    /// The earliest of three times of a session: the end of its Session Expiry Interval or Will
-    /// Delay Interval, and the end of a hold. Only the hold concerns a connected session too.
-    Session,
-    /// The regular housekeeping of the shard, such as figures and expired retained messages.
-    Housekeeping,
+named_enum! {
+    /// The purpose of a deadline. Each slot of a shard has at most one deadline of every kind.
+    #[derive(Hash)]
+    #[repr(u8)]
+    pub enum DeadlineKind {
+        /// The peer must send something: first CONNECT, later any packet within its Keep Alive.
+        ReadIdle = "read_idle",
+        /// The peer's socket must take pending bytes.
+        WriteIdle = "write_idle",
+        /// The earliest unacknowledged QoS 1 or 2 packet is due.
+        Retransmit = "retransmit",
+        /// The earliest of three times of a session: the end of its Session Expiry Interval or Will
+        /// Delay Interval, and the end of a hold. Only the hold concerns a connected session too.
+        Session = "session",
+        /// The regular housekeeping of the shard, such as figures and expired retained messages.
+        Housekeeping = "housekeeping",
+    }
 }
 
 impl DeadlineKind {
-    /// All kinds, in the order of their discriminants.
-    pub const ALL: [DeadlineKind; 5] = [
-        DeadlineKind::ReadIdle,
-        DeadlineKind::WriteIdle,
-        DeadlineKind::Retransmit,
-        DeadlineKind::Session,
-        DeadlineKind::Housekeeping,
-    ];
     /// The number of kinds.
     pub const COUNT: usize = Self::ALL.len();
-
-    /// Returns the name of the kind in `$SYS` topics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DeadlineKind::ReadIdle => "read_idle",
-            DeadlineKind::WriteIdle => "write_idle",
-            DeadlineKind::Retransmit => "retransmit",
-            DeadlineKind::Session => "session",
-            DeadlineKind::Housekeeping => "housekeeping",
-        }
-    }
 }
 
 /// A deadline of a shard, to be registered, moved, or, with [`Instant::NEVER`], removed.

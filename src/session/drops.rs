@@ -2,75 +2,95 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
+use crate::named_enum::named_enum;
 use crate::session::objectives::mark::DeliveryMark;
 use crate::time::Instant;
 
-/// The reason why a message, or one copy of it, never reaches its receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum DropReason {
-    /// The receiver's queue was full, and its policy refuses new messages.
-    QueueRefused,
-    /// The receiver's queue was full, and its policy drops the oldest message.
-    QueueOverflow,
-    /// The Message Expiry Interval ran out before delivery began.
-    Expired,
-    /// The packet exceeds the receiver's Maximum Packet Size, or the payload `limits.payload_size`.
-    TooLarge,
-    /// A QoS 0 message met a full outbox, because the receiver's socket takes no bytes.
-    OutboxFull,
-    /// The session ended with the message in its queue or unacknowledged.
-    SessionEnded,
-    /// The broker's memory budget is used up.
-    MemoryBudget,
-    /// A client published to a topic that is reserved for the broker.
-    ReservedTopic,
-    /// The topic has more levels than `limits.topic_levels`, or is too long behind the mount point
-    /// of the listener.
-    TopicTooDeep,
-    /// The receiver acknowledged the message with a reason code of 0x80 or above.
-    NegativelyAcknowledged,
-    /// The retained messages have reached their bound in number or bytes.
-    RetainedFull,
-    /// The store could not read the message back.
-    Unreadable,
-    /// The store has no room.
-    StoreFull,
-    /// A delayed message exceeds the bounds on number, bytes or delay.
-    DelayedFull,
-    /// The message was sent as often as allowed without an acknowledgement, and the operator's
-    /// policy drops it then.
-    Exhausted,
-    /// The client may not publish to the topic, or may not have messages of it.
-    NotAuthorized,
-    /// An operator dropped the message.
-    Skipped,
-    /// An operator moved the message to the dead letters.
-    Parked,
+named_enum! {
+    /// The reason why a message, or one copy of it, never reaches its receiver.
+    #[derive(Hash)]
+    #[repr(u8)]
+    pub enum DropReason {
+        /// The receiver's queue was full, and its policy refuses new messages.
+        QueueRefused = "queue_refused",
+        /// The receiver's queue was full, and its policy drops the oldest message.
+        QueueOverflow = "queue_overflow",
+        /// The Message Expiry Interval ran out before delivery began.
+        Expired = "expired",
+        /// The packet exceeds the receiver's Maximum Packet Size, or the payload
+        /// `limits.payload_size`.
+        TooLarge = "too_large",
+        /// A QoS 0 message met a full outbox, because the receiver's socket takes no bytes.
+        OutboxFull = "outbox_full",
+        /// The session ended with the message in its queue or unacknowledged.
+        SessionEnded = "session_ended",
+        /// The broker's memory budget is used up.
+        MemoryBudget = "memory_budget",
+        /// A client published to a topic that is reserved for the broker.
+        ReservedTopic = "reserved_topic",
+        /// The topic has more levels than `limits.topic_levels`, or is too long behind the mount
+        /// point of the listener.
+        TopicTooDeep = "topic_too_deep",
+        /// The receiver acknowledged the message with a reason code of 0x80 or above.
+        NegativelyAcknowledged = "negatively_acknowledged",
+        /// The retained messages have reached their bound in number or bytes.
+        RetainedFull = "retained_full",
+        /// The store could not read the message back.
+        Unreadable = "unreadable",
+        /// The store has no room.
+        StoreFull = "store_full",
+        /// A delayed message exceeds the bounds on number, bytes or delay.
+        DelayedFull = "delayed_full",
+        /// The message was sent as often as allowed without an acknowledgement, and the operator's
+        /// policy drops it then.
+        Exhausted = "exhausted",
+        /// The client may not publish to the topic, or may not have messages of it.
+        NotAuthorized = "not_authorized",
+        /// An operator dropped the message.
+        Skipped = "skipped",
+        /// An operator moved the message to the dead letters.
+        Parked = "parked",
+    }
 }
 
 impl DropReason {
-    /// Every reason, in the order of its number.
-    pub const ALL: [DropReason; 18] = [
-        DropReason::QueueRefused,
-        DropReason::QueueOverflow,
-        DropReason::Expired,
-        DropReason::TooLarge,
-        DropReason::OutboxFull,
-        DropReason::SessionEnded,
-        DropReason::MemoryBudget,
-        DropReason::ReservedTopic,
-        DropReason::TopicTooDeep,
-        DropReason::NegativelyAcknowledged,
-        DropReason::RetainedFull,
-        DropReason::Unreadable,
-        DropReason::StoreFull,
-        DropReason::DelayedFull,
-        DropReason::Exhausted,
-        DropReason::NotAuthorized,
-        DropReason::Skipped,
-        DropReason::Parked,
-    ];
+    /// Returns the part of the broker in which a message is dropped for this reason.
+    pub const fn side(self) -> DropSide {
+        match self {
+            DropReason::MemoryBudget
+            | DropReason::ReservedTopic
+            | DropReason::TopicTooDeep
+            | DropReason::RetainedFull
+            | DropReason::StoreFull
+            | DropReason::DelayedFull
+            | DropReason::NotAuthorized => DropSide::Publisher,
+            DropReason::QueueRefused
+            | DropReason::QueueOverflow
+            | DropReason::Expired
+            | DropReason::TooLarge
+            | DropReason::OutboxFull
+            | DropReason::SessionEnded => DropSide::Receiver,
+            DropReason::NegativelyAcknowledged
+            | DropReason::Unreadable
+            | DropReason::Exhausted
+            | DropReason::Skipped
+            | DropReason::Parked => DropSide::Delivery,
+        }
+    }
+
+    /// The names of the reasons that `redelivery.dead_letters` takes.
+    pub const DEAD_LETTER_CAUSES: [&'static str; 6] = {
+        let (mut names, mut found, mut at) = ([""; 6], 0, 0);
+        while at < DropReason::ALL.len() {
+            if let DropSide::Receiver = DropReason::ALL[at].side() {
+                names[found] = DropReason::ALL[at].name();
+                found += 1;
+            }
+            at += 1;
+        }
+        assert!(found == names.len());
+        names
+    };
 
     /// Returns true if the drop is no trouble of the broker: the message or its session ended, a
     /// rule forbids it, or an operator dropped it. The alert HomingMessagesDropped leaves out the
@@ -97,30 +117,17 @@ impl DropReason {
             | DropReason::Exhausted => false,
         }
     }
+}
 
-    /// Returns the name that stands in topics and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DropReason::QueueRefused => "queue_refused",
-            DropReason::QueueOverflow => "queue_overflow",
-            DropReason::Expired => "expired",
-            DropReason::TooLarge => "too_large",
-            DropReason::OutboxFull => "outbox_full",
-            DropReason::SessionEnded => "session_ended",
-            DropReason::MemoryBudget => "memory_budget",
-            DropReason::ReservedTopic => "reserved_topic",
-            DropReason::TopicTooDeep => "topic_too_deep",
-            DropReason::NegativelyAcknowledged => "negatively_acknowledged",
-            DropReason::RetainedFull => "retained_full",
-            DropReason::Unreadable => "unreadable",
-            DropReason::StoreFull => "store_full",
-            DropReason::DelayedFull => "delayed_full",
-            DropReason::Exhausted => "exhausted",
-            DropReason::NotAuthorized => "not_authorized",
-            DropReason::Skipped => "skipped",
-            DropReason::Parked => "parked",
-        }
-    }
+/// The circumstances in which a reason drops messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropSide {
+    /// The PUBLISH of a client is refused.
+    Publisher,
+    /// One receiver does not get the message. `redelivery.dead_letters` takes these reasons.
+    Receiver,
+    /// One delivery is ended. Dead letters of these reasons have keys of their own, or none.
+    Delivery,
 }
 
 /// A set of drop reasons: one bit for each.
@@ -190,28 +197,15 @@ impl Dropped {
     }
 }
 
-/// The state of the receiver of a dropped message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReceiverState {
-    /// The receiver was connected.
-    Connected,
-    /// The receiver had a session and no connection.
-    Away,
-    /// The message had no receiver yet, or the session of the receiver had ended.
-    None,
-}
-
-impl ReceiverState {
-    /// Every state.
-    pub const ALL: [ReceiverState; 3] = [ReceiverState::Connected, ReceiverState::Away, ReceiverState::None];
-
-    /// Returns the label in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ReceiverState::Connected => "connected",
-            ReceiverState::Away => "away",
-            ReceiverState::None => "none",
-        }
+named_enum! {
+    /// The state of the receiver of a dropped message.
+    pub enum ReceiverState {
+        /// The receiver was connected.
+        Connected = "connected",
+        /// The receiver had a session and no connection.
+        Away = "away",
+        /// The message had no receiver yet, or the session of the receiver had ended.
+        None = "none",
     }
 }
 

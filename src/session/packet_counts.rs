@@ -14,23 +14,10 @@ const TYPES: usize = 16;
 pub struct PacketCounts([u64; TYPES]);
 
 impl PacketCounts {
-    /// Every packet type except PUBLISH, which [`PublishCounts`] counts.
-    pub const BESIDE_PUBLISH: [PacketType; 14] = [
-        PacketType::Connect,
-        PacketType::Connack,
-        PacketType::Puback,
-        PacketType::Pubrec,
-        PacketType::Pubrel,
-        PacketType::Pubcomp,
-        PacketType::Subscribe,
-        PacketType::Suback,
-        PacketType::Unsubscribe,
-        PacketType::Unsuback,
-        PacketType::Pingreq,
-        PacketType::Pingresp,
-        PacketType::Disconnect,
-        PacketType::Auth,
-    ];
+    /// Returns every packet type except PUBLISH, which [`PublishCounts`] counts.
+    pub fn beside_publish() -> impl Iterator<Item = PacketType> {
+        PacketType::ALL.into_iter().filter(|packet| *packet != PacketType::Publish)
+    }
 
     /// Counts one packet.
     #[inline]
@@ -137,7 +124,7 @@ mod tests {
     #[test]
     fn a_packet_counts_for_its_type() {
         let mut counts = PacketCounts::default();
-        for packet in PacketCounts::BESIDE_PUBLISH {
+        for packet in PacketCounts::beside_publish() {
             counts.count(packet);
             counts.add(packet, 2);
             assert_eq!(counts.of(packet), 3, "{packet}");

@@ -7,7 +7,7 @@ use crate::broker::observer::Observer;
 use crate::shard::ShardSnapshot;
 use crate::shard::connection::Pause;
 use crate::shard::observe::client_counts::{LoginResult, SessionEnd};
-use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::observe::client_events::DisconnectKind;
 
 pub(super) fn write(text: &mut MetricsText, observer: &Observer, total: &ShardSnapshot) {
     connections(text, observer, total);
@@ -55,7 +55,7 @@ fn sessions(text: &mut MetricsText, total: &ShardSnapshot) {
     let help = "Sessions to which their clients returned.";
     text.single(Counter, "sessions_resumed_total", help, clients.sessions_resumed);
     let help = "Connections that another connection of the same client replaced.";
-    let taken_over = clients.disconnects().nth(DisconnectCause::TakenOver.number());
+    let taken_over = clients.disconnects().nth(DisconnectKind::TakenOver as usize);
     let taken_over = taken_over.map_or(0, |(_, times)| times);
     text.single(Counter, "sessions_taken_over_total", help, taken_over);
     let ended = SessionEnd::ALL.map(|cause| (cause.name(), clients.sessions_ended(cause)));

@@ -7,21 +7,10 @@ use crate::log::stderr;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::packet::QoS;
 use crate::session::counters::Counters;
-use crate::session::drops::{Counts, DropReason, ReceiverState};
+use crate::session::drops::{Counts, DropReason, DropSide, ReceiverState};
 use crate::session::outbound::stall::StallCause;
 use crate::session::packet_counts::{PacketCounts, PublishCounts};
 use crate::shard::ShardSnapshot;
-
-/// The reasons for which a PUBLISH of a client is refused.
-const REFUSALS: [DropReason; 7] = [
-    DropReason::NotAuthorized,
-    DropReason::ReservedTopic,
-    DropReason::TopicTooDeep,
-    DropReason::MemoryBudget,
-    DropReason::StoreFull,
-    DropReason::RetainedFull,
-    DropReason::DelayedFull,
-];
 
 pub(super) fn write(text: &mut MetricsText, observer: &Observer, total: &ShardSnapshot) {
     traffic(text, observer, &total.counters);
@@ -51,13 +40,14 @@ fn traffic(text: &mut MetricsText, observer: &Observer, counters: &Counters) {
     let help = "PUBLISH packets received that no subscription matched.";
     text.single(Counter, "publishes_unmatched_total", help, counters.unmatched);
     let help = "PUBLISH packets received and refused.";
-    by_reason(text, "publishes_refused_total", help, &counters.refused_publishes, &REFUSALS);
+    let refusals = DropReason::ALL.into_iter().filter(|reason| reason.side() == DropSide::Publisher);
+    by_reason(text, "publishes_refused_total", help, &counters.refused_publishes, refusals);
 }
 
 fn packets(text: &mut MetricsText, name: &str, help: &str, counts: &PacketCounts, publishes: &PublishCounts) {
     text.family(Counter, name, help);
     text.sample(&[("type", &PacketType::Publish.name().to_ascii_lowercase())], publishes.total());
-    for packet in PacketCounts::BESIDE_PUBLISH {
+    for packet in PacketCounts::beside_publish() {
         text.sample(&[("type", &packet.name().to_ascii_lowercase())], counts.of(packet));
     }
 }
@@ -67,8 +57,15 @@ fn publishes(text: &mut MetricsText, name: &str, help: &str, counts: &PublishCou
     text.by(Counter, name, "qos", help, all.map(|(label, qos)| (label, counts.of(qos))));
 }
 
-fn by_reason(text: &mut MetricsText, name: &str, help: &str, counts: &Counts, reasons: &[DropReason]) {
-    text.by(Counter, name, "cause", help, reasons.iter().map(|reason| (reason.name(), counts.of(*reason))));
+fn by_reason(
+    text: &mut MetricsText,
+    name: &str,
+    help: &str,
+    counts: &Counts,
+    reasons: impl IntoIterator<Item = DropReason>,
+) {
+    let samples = reasons.into_iter().map(|reason| (reason.name(), counts.of(reason)));
+    text.by(Counter, name, "cause", help, samples);
 }
 
 fn acknowledgements(text: &mut MetricsText, total: &ShardSnapshot) {
@@ -84,7 +81,7 @@ fn acknowledgements(text: &mut MetricsText, total: &ShardSnapshot) {
         .sample(&[("packet", "pubrel"), ("when", "live")], again.live_releases)
         .sample(&[("packet", "pubrel"), ("when", "return")], again.returned_releases);
     let help = "Overdue acknowledgements found, at most one for each connection and look.";
-    let causes = StallCause::ALL.map(|cause| (cause.label(), counters.stalled.of(cause)));
+    let causes = StallCause::ALL.map(|cause| (cause.name(), counters.stalled.of(cause)));
     text.by(Counter, "stalls_total", "cause", help, causes);
     let help = "Sessions with an overdue acknowledgement that has not come yet.";
     text.single(Gauge, "stalled_sessions", help, total.stalled);
@@ -103,7 +100,7 @@ fn drops(text: &mut MetricsText, counters: &Counters) {
         }
     }
     let help = "Dead letters published.";
-    by_reason(text, "dead_letters_total", help, &counters.dead_letters, &DropReason::ALL);
+    by_reason(text, "dead_letters_total", help, &counters.dead_letters, DropReason::ALL);
 }
 
 fn kept(text: &mut MetricsText, observer: &Observer, total: &ShardSnapshot) {

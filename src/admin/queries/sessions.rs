@@ -143,14 +143,14 @@ struct CauseFilter(Option<&'static str>);
 impl CauseFilter {
     fn read(word: Option<&str>) -> Result<CauseFilter, Failed> {
         let Some(word) = word else { return Ok(CauseFilter(None)) };
-        let found = StallCause::ALL.into_iter().map(StallCause::name).find(|name| *name == word);
+        let found = StallCause::ALL.into_iter().map(StallCause::side).find(|side| *side == word);
         let what = || Failed::Parameter(format!("cause is {word:?}, and must be application or network"));
         Ok(CauseFilter(Some(found.ok_or_else(what)?)))
     }
 
     /// Returns true if a session is wanted. Only its socket says who holds the message.
     fn admits(self, socket: Option<&SocketFacts>) -> bool {
-        let cause = socket.and_then(|socket| socket.stall).map(|stall| stall.cause.name());
+        let cause = socket.and_then(|socket| socket.stall).map(|stall| stall.cause.side());
         self.0.is_none_or(|wanted| cause == Some(wanted))
     }
 }

@@ -137,7 +137,7 @@ fn stall(stall: &Stall, diagnosed: bool) -> Value {
         "packet_id": stall.packet_id.get(),
         "age": stall.age.as_secs_f64(),
         "transmissions": stall.transmissions,
-        "cause": diagnosed.then(|| stall.cause.name()),
+        "cause": diagnosed.then(|| stall.cause.side()),
         "detail": diagnosed.then(|| stall.cause.detail()),
         "unsent_bytes": diagnosed.then_some(stall.view.unsent),
     })

@@ -87,7 +87,7 @@ fn object(counts: impl Iterator<Item = (impl Into<String>, u64)>) -> Map<String,
 /// Returns packets by the name of their type.
 fn packets(counts: &PacketCounts, publishes: &PublishCounts) -> Map<String, Value> {
     let name = |packet: PacketType| packet.name().to_ascii_lowercase();
-    let others = PacketCounts::BESIDE_PUBLISH.into_iter().map(|packet| (name(packet), counts.of(packet)));
+    let others = PacketCounts::beside_publish().map(|packet| (name(packet), counts.of(packet)));
     object(others.chain([(name(PacketType::Publish), publishes.total())]))
 }
 

@@ -195,7 +195,7 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
             debug!(event = "client.redelivered", %client_id, publishes, releases, when, "redelivered");
         }
         Occurrence::Stalled(stall) => {
-            let cause = stall.cause.name();
+            let cause = stall.cause.side();
             match stall.cause {
                 StallCause::Application => {
                     warn!(event = "client.stalled", %client_id, cause, %stall, "stalled")

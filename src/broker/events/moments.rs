@@ -4,6 +4,7 @@
 //! moment is dropped and counted. Without a listener an event costs one load.
 
 use crate::mqtt::topic::first_chars;
+use crate::named_enum::named_enum;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence, RedeliveryTime};
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -35,44 +36,21 @@ pub struct Moment {
     pub text: Box<str>,
 }
 
-/// The kind of a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MomentKind {
-    /// An acknowledgement is overdue.
-    Stalled,
-    /// Packets were sent again.
-    Redelivered,
-    /// A packet was sent as often as allowed.
-    Exhausted,
-    /// The connection ended.
-    Disconnected,
-    /// The client connected, and its session was there.
-    Returned,
-    /// The overdue message is acknowledged. The interface finds this by asking.
-    Acknowledged,
-}
-
-impl MomentKind {
-    /// Every kind.
-    pub const ALL: [MomentKind; 6] = [
-        MomentKind::Stalled,
-        MomentKind::Redelivered,
-        MomentKind::Exhausted,
-        MomentKind::Disconnected,
-        MomentKind::Returned,
-        MomentKind::Acknowledged,
-    ];
-
-    /// Returns the name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            MomentKind::Stalled => "stalled",
-            MomentKind::Redelivered => "redelivered",
-            MomentKind::Exhausted => "exhausted",
-            MomentKind::Disconnected => "disconnected",
-            MomentKind::Returned => "returned",
-            MomentKind::Acknowledged => "acknowledged",
-        }
+named_enum! {
+    /// The kind of a moment.
+    pub enum MomentKind {
+        /// An acknowledgement is overdue.
+        Stalled = "stalled",
+        /// Packets were sent again.
+        Redelivered = "redelivered",
+        /// A packet was sent as often as allowed.
+        Exhausted = "exhausted",
+        /// The connection ended.
+        Disconnected = "disconnected",
+        /// The client connected, and its session was there.
+        Returned = "returned",
+        /// The overdue message is acknowledged. The interface finds this by asking.
+        Acknowledged = "acknowledged",
     }
 }
 

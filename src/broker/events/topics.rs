@@ -8,6 +8,7 @@ use super::super::rate_limit::{EventRates, Rate, RateLimiter};
 use super::fields::{client_level, ms};
 use crate::broker::connection::PeerAddress;
 use crate::mqtt::charge::Charge;
+use crate::named_enum::named_enum;
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::client_events::{
     ClientEvent, DisconnectCause, EventDetail, ExhaustedAction, Occurrence, OverduePacket, RedeliveryTime,
@@ -17,24 +18,22 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The kind of an event: the level of its topic behind `events/`. Each kind has a rate of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EventKind {
-    /// An acknowledgement is overdue, and nothing is done about it.
-    Stalled,
-    /// Packets were sent again.
-    Redelivered,
-    /// A packet was sent again as often as allowed.
-    Exhausted,
-    /// The broker closed the connection because the client was late, silent or full.
-    Disconnected,
+named_enum! {
+    /// The kind of an event: the level of its topic behind `events/`. Each kind has a rate of its
+    /// own.
+    pub(super) enum EventKind {
+        /// An acknowledgement is overdue, and nothing is done about it.
+        Stalled = "stalled",
+        /// Packets were sent again.
+        Redelivered = "redelivered",
+        /// A packet was sent again as often as allowed.
+        Exhausted = "exhausted",
+        /// The broker closed the connection because the client was late, silent or full.
+        Disconnected = "disconnected",
+    }
 }
 
 impl EventKind {
-    /// Every kind, in the order of its number.
-    pub(super) const ALL: [EventKind; 4] =
-        [EventKind::Stalled, EventKind::Redelivered, EventKind::Exhausted, EventKind::Disconnected];
-
     /// Returns the kind; `None` if the event has no topic.
     pub(super) fn of(occurrence: &Occurrence) -> Option<EventKind> {
         match occurrence {
@@ -50,16 +49,6 @@ impl EventKind {
             | Occurrence::Adopted { .. }
             | Occurrence::SessionExpired { .. }
             | Occurrence::Dropped(_) => None,
-        }
-    }
-
-    /// Returns the level of the topic.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            EventKind::Stalled => "stalled",
-            EventKind::Redelivered => "redelivered",
-            EventKind::Exhausted => "exhausted",
-            EventKind::Disconnected => "disconnected",
         }
     }
 }
@@ -281,7 +270,7 @@ fn describe_packet(fields: &mut Fields, packet: &OverduePacket) {
 fn describe_socket(fields: &mut Fields, stall: &Stall) {
     let Stall { cause, view, .. } = stall;
     let (unsent, on_the_way) = (view.unsent, view.on_the_way);
-    fields.put("cause", cause.name());
+    fields.put("cause", cause.side());
     fields.put("detail", cause.detail());
     fields.put(
         "socket",

@@ -4,6 +4,7 @@ use super::paths::path_of;
 use crate::config::choices::{DeniedPublish, DeniedSubscribe};
 use crate::config::rule::ValueType;
 use crate::config::table::section;
+use crate::named_enum::Named;
 use std::path::PathBuf;
 
 section! {
@@ -21,14 +22,14 @@ section! {
         /// filter of which the client may read a part is granted in both cases, and delivers that
         /// part.
         on_denied_subscribe: DeniedSubscribe = DeniedSubscribe::Refuse,
-            ValueType::OneOf(DeniedSubscribe::WORDS).only(),
+            ValueType::OneOf(DeniedSubscribe::NAMES).only(),
             why: "A client that waits for messages that never come is hard to find.",
             elsewhere: "mosquitto grants, EMQX `authorization.deny_action`";
         /// The treatment of a PUBLISH to a topic that the client may not write. "drop": the message
         /// is dropped and counted; a 5.0 client gets 0x87 at QoS 1 and 2, and 3.x an
         /// acknowledgement. "disconnect": the client is disconnected, too.
         on_denied_publish: DeniedPublish = DeniedPublish::Drop,
-            ValueType::OneOf(DeniedPublish::WORDS).only(),
+            ValueType::OneOf(DeniedPublish::NAMES).only(),
             why: "3.x has no way to refuse a message, and a client that is disconnected sends it again.",
             elsewhere: "EMQX `authorization.deny_action`";
         /// True if a retained message is kept back from new subscriptions once the ACL file no

@@ -4,6 +4,7 @@ use super::paths::{first_directory, path_of};
 use crate::config::choices::PayloadViews;
 use crate::config::rule::ValueType;
 use crate::config::table::section;
+use crate::named_enum::Named;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -34,9 +35,9 @@ section! {
         socket: String = String::new(),
             ValueType::Path.or("auto", "in the runtime or data directory"),
             why: "No token is needed where the kernel knows who asks.";
-        /// The certificate of the interface for HTTPS: a PEM file with the chain, that of the server
-        /// first. With it every address speaks TLS 1.2 and 1.3, and plain HTTP is
-        /// refused. The file is read again like those of the listeners.
+        /// The certificate of the interface for HTTPS: a PEM file with the chain, that of the
+        /// server first. With it every address speaks TLS 1.2 and 1.3, and plain HTTP is refused.
+        /// The file is read again like those of the listeners.
         certificate: String = String::new(),
             ValueType::Path.or("off", "plain HTTP");
         /// The private key of `admin.certificate`: a PEM file that is not encrypted.
@@ -57,9 +58,10 @@ section! {
         hosts: Vec<String> = Vec::new(),
             ValueType::HostNames.only(),
             reload: Live;
-        /// The networks of the proxies in front of the interface that are believed: the last address
-        /// in their X-Forwarded-For that is none of them is the one of the caller, for failed logins
-        /// and for the audit log. Without it all people behind a proxy count as one address.
+        /// The networks of the proxies in front of the interface that are believed: the last
+        /// address in their X-Forwarded-For that is none of them is the one of the caller, for
+        /// failed logins and for the audit log. Without it all people behind a proxy count as one
+        /// address.
         trusted_proxies: Vec<String> = Vec::new(),
             ValueType::Networks.only(),
             reload: Live;
@@ -68,7 +70,7 @@ section! {
         /// admin. The audit log notes each view, and each trace with payloads when it begins.
         /// "never": nobody.
         payloads: PayloadViews = PayloadViews::Operator,
-            ValueType::OneOf(PayloadViews::WORDS).only(),
+            ValueType::OneOf(PayloadViews::NAMES).only(),
             reload: Live,
             why: "A dead letter or a stuck message is often understood by its content alone.";
         /// True if an address beyond loopback may be plain HTTP. Without it, and without

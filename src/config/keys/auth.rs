@@ -6,6 +6,7 @@ use crate::config::rule::{ValueType, days, millis, seconds};
 use crate::config::service_url::{ServiceUrl, is_service_url};
 use crate::config::table::section;
 use crate::config::value;
+use crate::named_enum::Named;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ section! {
         /// name that a client sends all the same is not verified, and counts as it is. Where a
         /// method is set, a client with a wrong password never becomes anonymous.
         anonymous: AnonymousClients = AnonymousClients::Loopback,
-            ValueType::OneOf(AnonymousClients::WORDS).only(),
+            ValueType::OneOf(AnonymousClients::NAMES).only(),
             why: "The first steps on one machine need no user. A broker that others can reach lets nobody in by mistake.",
             elsewhere: "mosquitto `allow_anonymous`, FlashMQ `allow_anonymous`, EMQX `authentication`";
         /// The file with the users and the hashes of their passwords, as `homing passwd` and
@@ -59,7 +60,7 @@ section! {
             ValueType::Checked(is_text, "the name of a claim").only();
         /// The place of the token in CONNECT.
         jwt_from: JwtFrom = JwtFrom::Password,
-            ValueType::OneOf(JwtFrom::WORDS).only(),
+            ValueType::OneOf(JwtFrom::NAMES).only(),
             elsewhere: "EMQX `authentication.from`";
         /// The address of an HTTP service that decides about clients with a user name. The broker
         /// sends it a POST at CONNECT, with `clientid`, `username`, `password` and `peerhost` in

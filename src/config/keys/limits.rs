@@ -8,6 +8,7 @@ use crate::config::listener;
 use crate::config::rule::{ValueType, millis, seconds};
 use crate::config::size::ByteSize;
 use crate::config::table::section;
+use crate::named_enum::Named;
 use std::time::Duration;
 
 /// The bytes of a client identifier that the broker assigns: `homing-` and 128 bits in hexadecimal.
@@ -40,10 +41,9 @@ section! {
             elsewhere: "EMQX `listeners.tcp.default.max_conn_rate`";
         /// Connections that one address may open within a time: "100 in 10s". Further connections
         /// of the address are closed when they are accepted, for the same time, or for another one
-        /// with "100 in 10s for 1m". IPv6 addresses count by their first 64 bits; those with the same
-        /// first 48 bits may open 16 times as many together. Behind a proxy
-        /// that names the client, the client's address counts. The newest 65,536 addresses are
-        /// counted.
+        /// with "100 in 10s for 1m". IPv6 addresses count by their first 64 bits; those with the
+        /// same first 48 bits may open 16 times as many together. Behind a proxy that names the
+        /// client, the client's address counts. The newest 65,536 addresses are counted.
         connects_per_address: StrikeRule = StrikeRule::default(),
             ValueType::Checked(count_in::is_rule, count_in::WORDS).or("unlimited", "addresses are not counted"),
             why: "Many clients may share one address.";
@@ -147,7 +147,7 @@ section! {
         /// is room. A shared message that every member refuses waits for one of them, until that
         /// member has room or its session ends.
         queue_policy: QueuePolicy = QueuePolicy::Refuse,
-            ValueType::OneOf(QueuePolicy::WORDS).only(),
+            ValueType::OneOf(QueuePolicy::NAMES).only(),
             reload: Live,
             why: "No message is dropped that the broker has accepted.";
         /// The time that "hold" waits for room. The message is refused after that.
@@ -195,10 +195,10 @@ section! {
         delayed_horizon: Duration = Duration::from_secs(30 * 24 * 3600),
             ValueType::WholeSeconds(0, LONGEST_EXPIRY).only(),
             reload: Live;
-        /// The part of `retained_messages`, `retained_bytes`, `delayed_messages` and `delayed_bytes`
-        /// that one client may take, in percent. Its first message is always admitted. Beyond it a
-        /// message is refused as beyond the whole limit. A client is a client identifier on one
-        /// listener; a listener may have a `share` of its own beside it.
+        /// The part of `retained_messages`, `retained_bytes`, `delayed_messages` and
+        /// `delayed_bytes` that one client may take, in percent. Its first message is always
+        /// admitted. Beyond it a message is refused as beyond the whole limit. A client is a client
+        /// identifier on one listener; a listener may have a `share` of its own beside it.
         share_per_client: u16 = 50,
             ValueType::Integer(1, 100).only(),
             reload: Live,

@@ -3,6 +3,7 @@
 use crate::config::choices::LogFormat;
 use crate::config::rule::ValueType;
 use crate::config::table::section;
+use crate::named_enum::Named;
 
 section! {
     /// The log on standard error.
@@ -18,7 +19,7 @@ section! {
         /// level. "auto" is "journal" if standard error is the journal, else "text". All go to
         /// standard error.
         format: LogFormat = LogFormat::Auto,
-            ValueType::OneOf(LogFormat::WORDS).only(),
+            ValueType::OneOf(LogFormat::NAMES).only(),
             elsewhere: "EMQX `log.console.formatter`";
         /// Connect, refusal and disconnect lines within one second in the whole broker. Further
         /// lines are suppressed, and their number is reported. Lines that the level hides do not

@@ -110,7 +110,6 @@ pub(super) fn key(path: &str) -> Option<&'static Key> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::choices::DEAD_LETTER_CAUSES;
     use super::*;
 
     #[test]
@@ -136,12 +135,5 @@ mod tests {
             });
             assert!(changed.map(|other| other.path).all(|path| path == key.path), "{}", key.path);
         }
-    }
-
-    #[test]
-    fn causes_of_dead_letters_are_causes_of_drops() {
-        use crate::session::drops::DropReason;
-        let names: Vec<&str> = DropReason::ALL.iter().map(|cause| cause.name()).collect();
-        assert!(DEAD_LETTER_CAUSES.iter().all(|cause| names.contains(cause)));
     }
 }

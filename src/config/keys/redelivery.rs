@@ -1,9 +1,11 @@
 //! The keys of `[redelivery]`.
 
-use crate::config::choices::{DEAD_LETTER_CAUSES, OnAckTimeout, OnExhausted};
+use crate::config::choices::{OnAckTimeout, OnExhausted};
 use crate::config::redelivery_rule::{self, RedeliveryRule};
 use crate::config::rule::{ValueType, days, millis};
 use crate::config::table::section;
+use crate::named_enum::Named;
+use crate::session::drops::DropReason;
 use std::time::Duration;
 
 section! {
@@ -58,7 +60,7 @@ section! {
         /// and publishes it to `$dead/<client id>/<its topic>`; resends then count over all
         /// connections, and in 5.0 too.
         on_exhausted: OnExhausted = OnExhausted::Disconnect,
-            ValueType::OneOf(OnExhausted::WORDS).only(),
+            ValueType::OneOf(OnExhausted::NAMES).only(),
             reload: Live,
             why: "No message is dropped unless you say so.";
         /// Resends to one connection within one `expiry.tick`. The rest follow in the next.
@@ -88,7 +90,7 @@ section! {
         /// the message ends with its session. A disconnect publishes the client's will; a will
         /// delay avoids that.
         on_ack_timeout: OnAckTimeout = OnAckTimeout::Auto,
-            ValueType::OneOf(OnAckTimeout::WORDS).only(),
+            ValueType::OneOf(OnAckTimeout::NAMES).only(),
             reload: Live,
             why: "A message is redelivered where that is possible, and dropped nowhere.";
         /// True if a message becomes a dead letter when a 5.0 client acknowledges it with a reason
@@ -107,7 +109,7 @@ section! {
         /// a client id are written %2F, %2B, %23 and %25. A message that all members of a shared
         /// group refused goes to `$dead/$share%2F<group>/<its topic>`.
         dead_letters: Vec<String> = Vec::new(),
-            ValueType::SomeOf(DEAD_LETTER_CAUSES).only(),
+            ValueType::SomeOf(&DropReason::DEAD_LETTER_CAUSES).only(),
             reload: Live,
             why: "Where any cause is on, each message keeps its publisher's client id.";
         /// Exceptions by client, user and topic, 64 at most. For each setting, the first matching

@@ -6,6 +6,7 @@ use crate::config::choices::Durability;
 use crate::config::rule::{ValueType, millis, seconds};
 use crate::config::size::ByteSize;
 use crate::config::table::section;
+use crate::named_enum::Named;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,7 +36,7 @@ section! {
         /// connection, and messages for them alone, are never written: their speed is that of
         /// "none".
         durability: Durability = Durability::Commit,
-            ValueType::OneOf(Durability::WORDS).only(),
+            ValueType::OneOf(Durability::NAMES).only(),
             why: "A broker should be durable without a flag.",
             elsewhere: "mosquitto `persistence`";
         /// With `durability = "interval"` alone: the time until an acknowledged message is forced

@@ -1,28 +1,29 @@
 //! The packet types of the fixed header, with their flags and names.
 
-use std::fmt;
+use crate::named_enum::named_enum;
 
-/// A packet type. The discriminant is the upper half of the first byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[expect(missing_docs, reason = "the variants have the names of the standard")]
-pub enum PacketType {
-    Connect = 1,
-    Connack = 2,
-    Publish = 3,
-    Puback = 4,
-    Pubrec = 5,
-    Pubrel = 6,
-    Pubcomp = 7,
-    Subscribe = 8,
-    Suback = 9,
-    Unsubscribe = 10,
-    Unsuback = 11,
-    Pingreq = 12,
-    Pingresp = 13,
-    Disconnect = 14,
-    /// AUTH; 5.0 only.
-    Auth = 15,
+named_enum! {
+    /// A packet type. The discriminant is the upper half of the first byte.
+    #[repr(u8)]
+    #[expect(missing_docs, reason = "the variants have the names of the standard")]
+    pub enum PacketType {
+        Connect(1) = "CONNECT",
+        Connack(2) = "CONNACK",
+        Publish(3) = "PUBLISH",
+        Puback(4) = "PUBACK",
+        Pubrec(5) = "PUBREC",
+        Pubrel(6) = "PUBREL",
+        Pubcomp(7) = "PUBCOMP",
+        Subscribe(8) = "SUBSCRIBE",
+        Suback(9) = "SUBACK",
+        Unsubscribe(10) = "UNSUBSCRIBE",
+        Unsuback(11) = "UNSUBACK",
+        Pingreq(12) = "PINGREQ",
+        Pingresp(13) = "PINGRESP",
+        Disconnect(14) = "DISCONNECT",
+        /// AUTH; 5.0 only.
+        Auth(15) = "AUTH",
+    }
 }
 
 impl PacketType {
@@ -64,32 +65,5 @@ impl PacketType {
             PacketType::Pubrel | PacketType::Subscribe | PacketType::Unsubscribe => 0x02,
             _ => 0x00,
         }
-    }
-
-    /// Returns the name in the standard, such as `PUBLISH`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PacketType::Connect => "CONNECT",
-            PacketType::Connack => "CONNACK",
-            PacketType::Publish => "PUBLISH",
-            PacketType::Puback => "PUBACK",
-            PacketType::Pubrec => "PUBREC",
-            PacketType::Pubrel => "PUBREL",
-            PacketType::Pubcomp => "PUBCOMP",
-            PacketType::Subscribe => "SUBSCRIBE",
-            PacketType::Suback => "SUBACK",
-            PacketType::Unsubscribe => "UNSUBSCRIBE",
-            PacketType::Unsuback => "UNSUBACK",
-            PacketType::Pingreq => "PINGREQ",
-            PacketType::Pingresp => "PINGRESP",
-            PacketType::Disconnect => "DISCONNECT",
-            PacketType::Auth => "AUTH",
-        }
-    }
-}
-
-impl fmt::Display for PacketType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

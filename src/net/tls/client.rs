@@ -68,8 +68,7 @@ pub fn config_for_any_certificate() -> Result<Arc<ClientConfig>, TlsConfigError>
 
 /// A server may have other groups than the default ones.
 fn every_group() -> Arc<CryptoProvider> {
-    let others = Group::NAMES.map(|(_, group)| group).into_iter();
-    let others = others.filter(|group| !Group::DEFAULT.contains(group));
+    let others = Group::ALL.into_iter().filter(|group| !Group::DEFAULT.contains(group));
     provider(&Group::DEFAULT.into_iter().chain(others).collect::<Vec<_>>())
 }
 

@@ -1,5 +1,6 @@
 //! The TLS settings of one listener, as plain values.
 
+use crate::named_enum::named_enum;
 use std::path::PathBuf;
 
 /// The TLS settings of one listener.
@@ -53,33 +54,25 @@ pub enum MinimumVersion {
     Tls13,
 }
 
-/// A key exchange group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// X25519 with ML-KEM-768, safe against a quantum computer; TLS 1.3 only.
-    X25519MlKem768,
-    /// P-256 with ML-KEM-768; TLS 1.3 only.
-    P256MlKem768,
-    /// X25519 (RFC 7748).
-    X25519,
-    /// NIST P-256.
-    P256,
-    /// NIST P-384.
-    P384,
+named_enum! {
+    /// A key exchange group.
+    pub enum Group {
+        /// X25519 with ML-KEM-768, safe against a quantum computer; TLS 1.3 only.
+        X25519MlKem768 = "X25519MLKEM768",
+        /// P-256 with ML-KEM-768; TLS 1.3 only.
+        P256MlKem768 = "SecP256r1MLKEM768",
+        /// X25519 (RFC 7748).
+        X25519 = "X25519",
+        /// NIST P-256.
+        P256 = "P-256",
+        /// NIST P-384.
+        P384 = "P-384",
+    }
 }
 
 impl Group {
     /// The default groups, best first.
     pub const DEFAULT: [Group; 3] = [Group::X25519MlKem768, Group::X25519, Group::P256];
-
-    /// All groups with their names.
-    pub const NAMES: [(&'static str, Group); 5] = [
-        ("X25519MLKEM768", Group::X25519MlKem768),
-        ("SecP256r1MLKEM768", Group::P256MlKem768),
-        ("X25519", Group::X25519),
-        ("P-256", Group::P256),
-        ("P-384", Group::P384),
-    ];
 
     /// True for a group with ML-KEM, which only TLS 1.3 has.
     pub fn is_hybrid(self) -> bool {
@@ -88,7 +81,7 @@ impl Group {
 
     /// Returns the group with this name, in upper or lower case; `None` if there is none.
     pub fn named(name: &str) -> Option<Group> {
-        Group::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, group)| *group)
+        Group::ALL.into_iter().find(|group| group.name().eq_ignore_ascii_case(name))
     }
 }
 

@@ -5,6 +5,7 @@
 //! connection.
 
 use crate::mqtt::packet::PacketId;
+use crate::named_enum::named_enum;
 use std::fmt;
 use std::time::Duration;
 
@@ -30,24 +31,21 @@ impl SocketView {
     }
 }
 
-/// The holder of an unacknowledged packet, with the reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StallCause {
-    /// The client's kernel has the packet: the application holds or dropped it.
-    Application,
-    /// The client's kernel takes no more bytes: no one reads the socket.
-    Unread,
-    /// The packet is in transit, on a slow link.
-    InTransit,
-    /// The client's host does not answer: a broken path, or a half-open connection.
-    Unanswered,
+named_enum! {
+    /// The holder of an unacknowledged packet, with the reason.
+    pub enum StallCause {
+        /// The client's kernel has the packet: the application holds or dropped it.
+        Application = "application",
+        /// The client's kernel takes no more bytes: no one reads the socket.
+        Unread = "unread",
+        /// The packet is in transit, on a slow link.
+        InTransit = "in_transit",
+        /// The client's host does not answer: a broken path, or a half-open connection.
+        Unanswered = "unanswered",
+    }
 }
 
 impl StallCause {
-    /// Every cause, in the order of its number.
-    pub const ALL: [StallCause; 4] =
-        [StallCause::Application, StallCause::Unread, StallCause::InTransit, StallCause::Unanswered];
-
     /// Returns the cause for a packet that ends at `end_offset`, if the peer's kernel has the
     /// stream up to `peer_has`.
     pub fn of(end_offset: u64, peer_has: u64, view: SocketView) -> StallCause {
@@ -63,21 +61,12 @@ impl StallCause {
         }
     }
 
-    /// Returns the name of the cause as a policy sees it. Time counts only against an application.
-    pub const fn name(self) -> &'static str {
+    /// Returns the side that has the packet, as a policy sees it. Time counts only against an
+    /// application.
+    pub const fn side(self) -> &'static str {
         match self {
             StallCause::Application => "application",
-            _ => "network",
-        }
-    }
-
-    /// Returns the label of the cause in metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            StallCause::Application => "application",
-            StallCause::Unread => "unread",
-            StallCause::InTransit => "in_transit",
-            StallCause::Unanswered => "unanswered",
+            StallCause::Unread | StallCause::InTransit | StallCause::Unanswered => "network",
         }
     }
 
@@ -115,10 +104,10 @@ impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stall { packet_id, age, transmissions, cause, .. } = self;
         let (id, age, times) = (packet_id.get(), age.as_millis(), if *transmissions == 1 { "" } else { "s" });
-        let (name, detail) = (cause.name(), cause.detail());
+        let (side, detail) = (cause.side(), cause.detail());
         write!(
             f,
-            "packet {id} unacknowledged for {age} ms, sent {transmissions} time{times}; {name}: {detail}"
+            "packet {id} unacknowledged for {age} ms, sent {transmissions} time{times}; {side}: {detail}"
         )
     }
 }
@@ -136,7 +125,7 @@ mod tests {
         assert!(
             [StallCause::Unread, StallCause::InTransit, StallCause::Unanswered]
                 .iter()
-                .all(|c| c.name() == "network")
+                .all(|c| c.side() == "network")
         );
     }
 }

@@ -4,6 +4,7 @@
 //! driver answers then, so that a crash leaves no answer without its change.
 
 use crate::mqtt::packet::{QoS, ReasonCode};
+use crate::named_enum::named_enum;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::Subscriber;
 use crate::session::drops::DropReason;
@@ -51,28 +52,15 @@ pub enum OperatorAction {
     Park(MessageOf),
 }
 
-/// The way in which unacknowledged messages are sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RedeliverBy {
-    /// On the connection if the version allows it, else by a disconnect.
-    Auto,
-    /// On the connection. 3.x only: 5.0 [MQTT-4.4.0-1] forbids it.
-    Resend,
-    /// By closing the connection. The messages are sent again when the client returns.
-    Disconnect,
-}
-
-impl RedeliverBy {
-    /// Every way.
-    pub const ALL: [RedeliverBy; 3] = [RedeliverBy::Auto, RedeliverBy::Resend, RedeliverBy::Disconnect];
-
-    /// Returns the word for the way.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RedeliverBy::Auto => "auto",
-            RedeliverBy::Resend => "resend",
-            RedeliverBy::Disconnect => "disconnect",
-        }
+named_enum! {
+    /// The way in which unacknowledged messages are sent again.
+    pub enum RedeliverBy {
+        /// On the connection if the version allows it, else by a disconnect.
+        Auto = "auto",
+        /// On the connection. 3.x only: 5.0 [MQTT-4.4.0-1] forbids it.
+        Resend = "resend",
+        /// By closing the connection. The messages are sent again when the client returns.
+        Disconnect = "disconnect",
     }
 }
 
@@ -178,8 +166,8 @@ fn act(
     }
 }
 
-/// Closes a connection. Messages that are sent again for it, when the client returns, had no attempt
-/// more.
+/// Closes a connection. Messages that are sent again for it, when the client returns, had no
+/// attempt more.
 pub(super) fn disconnect(now: Instant, connection: ConnectionId, shard: &mut Shard) {
     let Core { connections, sessions, .. } = &mut shard.core;
     let session = connections.get(connection).and_then(|connection| connection.session);

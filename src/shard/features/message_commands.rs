@@ -6,6 +6,7 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::topic::{self, TopicFilter};
+use crate::named_enum::named_enum;
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::routing::shared_group::{Member, Presence, SharedGroup};
 use crate::routing::subscription_tree::{ShardId, Subscriber};
@@ -42,25 +43,13 @@ pub enum MessageCommand {
     Republish(LetterPlace, RepublishTo),
 }
 
-/// The receivers of a republished message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RepublishTo {
-    /// The receiver that did not get the message, if it is still subscribed to the topic.
-    Receiver,
-    /// Every subscriber of the topic, with those that got the message before.
-    Topic,
-}
-
-impl RepublishTo {
-    /// Both.
-    pub const ALL: [RepublishTo; 2] = [RepublishTo::Receiver, RepublishTo::Topic];
-
-    /// Returns the word for the receivers.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RepublishTo::Receiver => "receiver",
-            RepublishTo::Topic => "topic",
-        }
+named_enum! {
+    /// The receivers of a republished message.
+    pub enum RepublishTo {
+        /// The receiver that did not get the message, if it is still subscribed to the topic.
+        Receiver = "receiver",
+        /// Every subscriber of the topic, with those that got the message before.
+        Topic = "topic",
     }
 }
 

@@ -3,8 +3,9 @@
 //! Nothing here is on the way of a message.
 
 use crate::mqtt::packet::ReasonCode;
+use crate::named_enum::named_enum;
 use crate::shard::authentication::AuthDecision;
-use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
+use crate::shard::observe::client_events::{DisconnectKind, Occurrence};
 
 /// The results of CONNECT that have a label of their own: the reason codes of CONNACK that the
 /// broker uses, and the name of each label.
@@ -31,34 +32,21 @@ pub const CONNECT_RESULTS: [(ReasonCode, &str); 16] = [
 /// The label of all other reason codes.
 pub const OTHER_RESULT: &str = "other";
 
-/// The result of a login: the decision about the credentials of a CONNECT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoginResult {
-    /// The credentials are right.
-    Allowed,
-    /// The credentials are wrong.
-    Denied,
-    /// Too many logins from the address have failed.
-    Blocked,
-    /// The authenticator had too much to do, or could not decide.
-    Unavailable,
+named_enum! {
+    /// The result of a login: the decision about the credentials of a CONNECT.
+    pub enum LoginResult {
+        /// The credentials are right.
+        Allowed = "allowed",
+        /// The credentials are wrong.
+        Denied = "denied",
+        /// Too many logins from the address have failed.
+        Blocked = "blocked",
+        /// The authenticator had too much to do, or could not decide.
+        Unavailable = "unavailable",
+    }
 }
 
 impl LoginResult {
-    /// Every result, in the order of its number.
-    pub const ALL: [LoginResult; 4] =
-        [LoginResult::Allowed, LoginResult::Denied, LoginResult::Blocked, LoginResult::Unavailable];
-
-    /// Returns the label in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            LoginResult::Allowed => "allowed",
-            LoginResult::Denied => "denied",
-            LoginResult::Blocked => "blocked",
-            LoginResult::Unavailable => "unavailable",
-        }
-    }
-
     /// Returns the result of a decision, or `None` if the client has to answer a challenge first.
     pub(crate) const fn of(decision: &AuthDecision) -> Option<LoginResult> {
         match decision {
@@ -71,32 +59,17 @@ impl LoginResult {
     }
 }
 
-/// The cause of the end of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionEnd {
-    /// Its connection ended, and its Session Expiry Interval was 0.
-    Disconnected,
-    /// Its Session Expiry Interval ran out.
-    Expired,
-    /// The client connected anew and did not resume it.
-    CleanStart,
-    /// An operator ended it.
-    Operator,
-}
-
-impl SessionEnd {
-    /// Every cause, in the order of its number.
-    pub const ALL: [SessionEnd; 4] =
-        [SessionEnd::Disconnected, SessionEnd::Expired, SessionEnd::CleanStart, SessionEnd::Operator];
-
-    /// Returns the label in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            SessionEnd::Disconnected => "disconnected",
-            SessionEnd::Expired => "expired",
-            SessionEnd::CleanStart => "clean_start",
-            SessionEnd::Operator => "operator",
-        }
+named_enum! {
+    /// The cause of the end of a session.
+    pub enum SessionEnd {
+        /// Its connection ended, and its Session Expiry Interval was 0.
+        Disconnected = "disconnected",
+        /// Its Session Expiry Interval ran out.
+        Expired = "expired",
+        /// The client connected anew and did not resume it.
+        CleanStart = "clean_start",
+        /// An operator ended it.
+        Operator = "operator",
     }
 }
 
@@ -104,7 +77,7 @@ impl SessionEnd {
 #[derive(Clone, Debug, Default)]
 pub struct ClientCounts {
     connects: [u64; CONNECT_RESULTS.len() + 1],
-    disconnects: [u64; DisconnectCause::NAMES.len()],
+    disconnects: [u64; DisconnectKind::ALL.len()],
     logins: [u64; LoginResult::ALL.len()],
     sessions_ended: [u64; SessionEnd::ALL.len()],
     /// Sessions that began.
@@ -119,7 +92,7 @@ impl ClientCounts {
         match occurrence {
             Occurrence::Connected { .. } => self.connected(ReasonCode::SUCCESS),
             Occurrence::Refused { reason, .. } => self.connected(*reason),
-            Occurrence::Disconnected(cause) => self.disconnects[cause.number()] += 1,
+            Occurrence::Disconnected(cause) => self.disconnects[cause.kind() as usize] += 1,
             _ => {}
         }
     }
@@ -149,7 +122,7 @@ impl ClientCounts {
 
     /// Iterates over the causes of disconnects: label and count.
     pub fn disconnects(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        DisconnectCause::NAMES.into_iter().zip(self.disconnects)
+        DisconnectKind::ALL.map(DisconnectKind::name).into_iter().zip(self.disconnects)
     }
 
     /// Returns the number of logins with this result.
@@ -188,6 +161,7 @@ impl ClientCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::observe::client_events::DisconnectCause;
 
     #[test]
     fn each_connect_and_each_disconnect_counts_under_one_label() {

@@ -9,6 +9,7 @@
 
 use crate::access::bans::Ban;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
+use crate::named_enum::named_enum;
 use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
@@ -237,52 +238,55 @@ pub enum DisconnectCause {
     Shutdown,
 }
 
+named_enum! {
+    /// The kind of a [`DisconnectCause`].
+    #[expect(missing_docs, reason = "the variants of DisconnectCause have the same names")]
+    pub enum DisconnectKind {
+        Client = "client",
+        Network = "network",
+        Violation = "violation",
+        TakenOver = "taken_over",
+        KeepAlive = "keep_alive",
+        NoConnect = "no_connect",
+        WriteTimeout = "write_timeout",
+        PacketTimeout = "packet_timeout",
+        Exhausted = "attempts_used_up",
+        AckTimeout = "ack_timeout",
+        QueueFull = "queue_full",
+        Revoked = "revoked",
+        MaximumConnectTime = "maximum_connect_time",
+        Operator = "operator",
+        Banned = "banned",
+        Shutdown = "shutdown",
+    }
+}
+
 impl DisconnectCause {
-    /// The names of all causes, in the order of their numbers.
-    pub const NAMES: [&'static str; 16] = [
-        "client",
-        "network",
-        "violation",
-        "taken_over",
-        "keep_alive",
-        "no_connect",
-        "write_timeout",
-        "packet_timeout",
-        "attempts_used_up",
-        "ack_timeout",
-        "queue_full",
-        "revoked",
-        "maximum_connect_time",
-        "operator",
-        "banned",
-        "shutdown",
-    ];
+    /// Returns the kind of the cause.
+    pub const fn kind(&self) -> DisconnectKind {
+        match self {
+            DisconnectCause::Client(_) => DisconnectKind::Client,
+            DisconnectCause::Network(_) => DisconnectKind::Network,
+            DisconnectCause::Violation(..) => DisconnectKind::Violation,
+            DisconnectCause::TakenOver => DisconnectKind::TakenOver,
+            DisconnectCause::KeepAlive { .. } => DisconnectKind::KeepAlive,
+            DisconnectCause::NoConnect => DisconnectKind::NoConnect,
+            DisconnectCause::WriteTimeout { .. } => DisconnectKind::WriteTimeout,
+            DisconnectCause::PacketTimeout { .. } => DisconnectKind::PacketTimeout,
+            DisconnectCause::Exhausted(_) => DisconnectKind::Exhausted,
+            DisconnectCause::AckTimeout(_) => DisconnectKind::AckTimeout,
+            DisconnectCause::QueueFull => DisconnectKind::QueueFull,
+            DisconnectCause::Revoked(_) => DisconnectKind::Revoked,
+            DisconnectCause::MaximumConnectTime(_) => DisconnectKind::MaximumConnectTime,
+            DisconnectCause::Operator => DisconnectKind::Operator,
+            DisconnectCause::Banned(_) => DisconnectKind::Banned,
+            DisconnectCause::Shutdown => DisconnectKind::Shutdown,
+        }
+    }
 
     /// Returns the name in event topics, last-disconnect records and metrics.
     pub const fn name(&self) -> &'static str {
-        DisconnectCause::NAMES[self.number()]
-    }
-
-    /// Returns the place in [`DisconnectCause::NAMES`].
-    pub const fn number(&self) -> usize {
-        match self {
-            DisconnectCause::Client(_) => 0,
-            DisconnectCause::Network(_) => 1,
-            DisconnectCause::Violation(..) => 2,
-            DisconnectCause::TakenOver => 3,
-            DisconnectCause::KeepAlive { .. } => 4,
-            DisconnectCause::NoConnect => 5,
-            DisconnectCause::WriteTimeout { .. } => 6,
-            DisconnectCause::PacketTimeout { .. } => 7,
-            DisconnectCause::Exhausted(_) => 8,
-            DisconnectCause::AckTimeout(_) => 9,
-            DisconnectCause::QueueFull => 10,
-            DisconnectCause::Revoked(_) => 11,
-            DisconnectCause::MaximumConnectTime(_) => 12,
-            DisconnectCause::Operator => 13,
-            DisconnectCause::Banned(_) => 14,
-            DisconnectCause::Shutdown => 15,
-        }
+        self.kind().name()
     }
 
     /// Returns true if an operator may want an explanation. A normal DISCONNECT of the client and a

@@ -29,7 +29,7 @@ pub struct SessionTotals {
 impl SessionTotals {
     /// Returns the number of connections whose requests wait for this cause.
     pub fn paused(&self, cause: Pause) -> u64 {
-        self.paused[cause.number()]
+        self.paused[cause as usize]
     }
 
     /// Adds the sums of another shard.
@@ -69,7 +69,7 @@ impl TotalsWalk {
             }
             if let Some(connection) = connections.at(slot).filter(|c| c.pauses.any()) {
                 for cause in Pause::ALL.into_iter().filter(|cause| connection.pauses.has(*cause)) {
-                    self.running.paused[cause.number()] += 1;
+                    self.running.paused[cause as usize] += 1;
                 }
             }
         }
