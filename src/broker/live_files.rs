@@ -6,7 +6,6 @@ use super::handshake::reload::{NewTls, TlsReload};
 use super::listener_places::{ListenerPlaces, ListenerPlan};
 use super::logins::{LoginFiles, Logins, PasswordFiles};
 use super::message::{AclChanged, BansChanged, ConnectAuthenticator, PasswordsChanged, TlsChanged};
-use super::reload::READ;
 use super::revocations::{RevocationTally, RevocationsUnderWay};
 use super::rule_files::RuleFiles;
 use super::settings::asks_authenticator;
@@ -19,7 +18,7 @@ use crate::auth::file_digests::FileDigests;
 use crate::auth::password::decoy_secret::DecoySecret;
 use crate::clock;
 use crate::config::Config;
-use crate::file_thread::{FileThread, NotRead, Retired};
+use crate::file_thread::{FileThread, NotRead, ReadLimits, Retired};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::live::LiveTls;
 use crate::net::tls::reload::INTERFACE;
@@ -27,7 +26,12 @@ use crate::shard::arrival::ListenerNumber;
 use actix::{Addr, Handler, Message};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::{error, info};
+
+/// Time for the configuration, and again for the files that it names.
+pub(super) const READ: ReadLimits =
+    ReadLimits { operation: Duration::from_secs(5), whole: Duration::from_secs(60) };
 
 /// The files that may change while the broker runs, with the parts that use them.
 pub(super) struct LiveFiles {
@@ -274,7 +278,7 @@ impl LiveFiles {
         match renewed {
             Ok(Some(new)) => {
                 let what: Vec<String> = tls_news(&new).iter().map(ToString::to_string).collect();
-                let (tally, mut under_way) = RevocationTally::begin();
+                let (tally, under_way) = RevocationTally::begin();
                 let checks_clients = self.put_tls_in_force(new, entrances, &tally);
                 drop(tally);
                 if !what.is_empty() {
@@ -285,8 +289,7 @@ impl LiveFiles {
                     );
                 }
                 if checks_clients {
-                    actix_rt::spawn(async move {
-                        let disconnected = under_way.ended().await;
+                    under_way.report_end(|disconnected| {
                         info!(
                             event = "tls.clients_checked",
                             disconnected = disconnected.total(),

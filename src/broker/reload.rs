@@ -19,7 +19,7 @@ use crate::clock;
 use crate::config::{
     Config, KeyChange, KeyInForce, KeySources, ListenerChange, Loaded, Refusal, ReloadEffect, Shadowed,
 };
-use crate::file_thread::{self, FileThread, NotRead, ReadLimits};
+use crate::file_thread::{self, FileThread, NotRead};
 use crate::log::level;
 use crate::service;
 use crate::shard::SharedState;
@@ -32,10 +32,6 @@ use tracing::{info, warn};
 
 /// Reads all layers of the configuration as at the start.
 pub type ConfigReader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
-
-/// Time for the configuration, and again for the files that it names.
-pub(super) const READ: ReadLimits =
-    ReadLimits { operation: Duration::from_secs(5), whole: Duration::from_secs(60) };
 
 /// Time for all shards to take the new settings. A shard that is late takes them later.
 const SWAP: Duration = Duration::from_secs(5);
@@ -149,8 +145,7 @@ async fn wait_for(mut revocations: RevocationsUnderWay, most: Duration) -> Revok
     }
     let so_far = revocations.so_far();
     if so_far.is_under_way {
-        actix_rt::spawn(async move {
-            let disconnected = revocations.ended().await;
+        revocations.report_end(|disconnected| {
             info!(
                 event = "config.clients_checked",
                 disconnected = disconnected.total(),

@@ -69,6 +69,11 @@ impl RevocationsUnderWay {
         self.so_far()
     }
 
+    /// Calls `report` with the counts when all walks have ended. Returns at once.
+    pub fn report_end(mut self, report: impl FnOnce(Revoked) + 'static) {
+        actix_rt::spawn(async move { report(self.ended().await) });
+    }
+
     /// Returns the counts so far.
     pub fn so_far(&self) -> Revoked {
         let count = |by: RevokedBy| self.counts[by as usize].load(Ordering::Relaxed);

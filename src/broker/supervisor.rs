@@ -5,13 +5,13 @@ use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog};
 use super::handshake::reload::TlsReload;
 use super::listener_places::ListenerPlaces;
-use super::live_files::LiveFiles;
+use super::live_files::{LiveFiles, READ};
 use super::live_listeners::{FirstSockets, LiveListeners, TlsOf};
 use super::logins::{self, LoginFiles, Logins, PasswordFiles};
 use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
 use super::observer::Observer;
 use super::rate_limit::EventRates;
-use super::reload::{READ, Reload};
+use super::reload::Reload;
 use super::rule_files::RuleFiles;
 use super::settings::{
     asks_authenticator, broker_limits, partial_limit, retained_limits, settings, share_rules,
