@@ -159,13 +159,15 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_accepted_for_each_option_with_each_value() {
-        let mut accepted = 0;
-        for option in OPTIONS {
-            for value in EDGES {
-                accepted += usize::from(assert_accepted(&format!("listener 1884\n{option} {value}\n")));
+        for listener in ["listener 1884", "listener 1884\ncertfile s.pem\nkeyfile s.key"] {
+            let mut accepted = 0;
+            for option in OPTIONS {
+                for value in EDGES {
+                    accepted += usize::from(assert_accepted(&format!("{listener}\n{option} {value}\n")));
+                }
             }
+            assert!(accepted > 400, "{listener}: {accepted}");
         }
-        assert!(accepted > 400, "{accepted}");
     }
 
     proptest! {

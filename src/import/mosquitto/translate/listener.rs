@@ -181,11 +181,13 @@ impl Translator {
             settings.client_ca = ca_file;
             // Without one of the two options, mosquitto takes no name from a certificate.
             settings.certificate_user = Some(certificate_user.unwrap_or("none"));
-        } else if certificate_user.is_some() {
-            self.notes.push(Note::loss(place, "use_identity_as_username needs require_certificate true"));
         } else {
-            // mosquitto asks for no certificate then.
+            // mosquitto asks for no certificate then: nothing that is said of one has an effect.
             settings.crl = None;
+            settings.ignores_dates = false;
+            if certificate_user.is_some() {
+                self.notes.push(Note::loss(place, "use_identity_as_username needs require_certificate true"));
+            }
         }
         Some(settings)
     }

@@ -59,7 +59,7 @@ pub struct ListenerSettings {
     pub minimum: Option<&'static str>,
     /// The part of the certificate that is the user name; `None` if clients are not asked for one.
     pub certificate_user: Option<&'static str>,
-    /// False if the dates of client certificates do not count.
+    /// True if the dates of client certificates do not count.
     pub ignores_dates: bool,
 }
 
