@@ -30,9 +30,9 @@
 //!
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
-//! `named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) < shard < clock <
-//! scheduling < file_thread < pulse < config < auth < store < net < expiry (actor) < broker < finding <
-//! admin < health < doctor < import < load < main`
+//! `named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) < shard <
+//! clock < scheduling < file_thread < pulse < config < auth < store < net < expiry (actor) < broker <
+//! finding < admin < health < doctor < import < load < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
 //! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard

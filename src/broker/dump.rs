@@ -159,7 +159,7 @@ fn session(put: &mut String, waiting: &LongestWait, diagnosis: Diagnosis, now: I
     }
     write!(put, ", for {age}, sent {transmissions}x")?;
     if diagnosis == Diagnosis::Done {
-        write!(put, "; {}: {}", cause.side(), cause.detail())?;
+        write!(put, "; {}: {}", cause.holder(), cause.detail())?;
         if view.unsent > 0 {
             write!(put, " ({} bytes unsent)", view.unsent)?;
         }

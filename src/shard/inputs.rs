@@ -1,5 +1,7 @@
 //! The inputs of a shard, and the queries to it: what a driver calls. The turn is in `io`, and
-//! bytes come in through `receive`.
+//! bytes come in through `receive`. An input whose steps have a file of their own is in that file:
+//! commits and pages in `commits`, messages of the broker's own in `own_messages`, a disconnect in
+//! `leave`.
 
 use super::access_control::AccessControl;
 use super::arrival::Arrival;

@@ -19,7 +19,8 @@
 //! | a packet | `connect`, `publish`, `mounted`, `subscribe`, `suback` |
 //! | a portion | `fan_out`, [`deadlines`] |
 //! | one batch of a peer | [`exchange`] |
-//! | what follows: `Shard` | `follow_up`, `commits`, `own_messages`, `leave`, `access_change`; `auth_exchange`, `features/hold` |
+//! | what follows: `Shard` | `follow_up`, `commits`, `leave`, `access_change`, `own_messages` |
+//! | | `auth_exchange`, `features/hold` |
 //! | middle: `Routing` | `route`, `features/orphaned_queues/settling` |
 //! | shared groups: `Sharing`, `GroupMembers` | `share` |
 //! | lowest: `Core` | `core`, `deliver`, `observe/notes` |

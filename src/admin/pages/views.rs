@@ -113,7 +113,7 @@ pub(super) fn sentence(stall: &Stall) -> String {
     let (id, age, detail) = (packet_id.get(), seconds(*age), cause.detail());
     format!(
         "Packet {id} has been unacknowledged for {age}, sent {transmissions}x: {detail} ({}).",
-        cause.side()
+        cause.holder()
     )
 }
 

@@ -6,14 +6,15 @@ use crate::admin::failed::Failed;
 use crate::admin::listing::{ListCursor, Listed, ListedRow};
 use crate::admin::names::SessionPlace;
 use crate::admin::request::{limit_of, named, parse_query};
-use crate::admin::routes::openapi::words::{DurationText, HolderWord, ListState, VersionWord};
+use crate::admin::routes::openapi::words::DurationText;
 use crate::admin::state::AdminState;
 use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
-use crate::session::outbound::stall::StallCause;
+use crate::named_enum::named_enum;
+use crate::session::outbound::stall::Holder;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::observe::query::{BYTES, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary};
 use crate::shard::slots::SessionId;
@@ -29,6 +30,18 @@ pub(super) const PAGE: Duration = Duration::from_millis(250);
 
 /// Sessions in a page at most.
 const MOST: usize = 1_000;
+
+named_enum! {
+    /// The sessions of a listing, by their connections.
+    pub(crate) enum ListState {
+        /// All sessions.
+        All = "all",
+        /// The sessions of connected clients.
+        Connected = "connected",
+        /// The other sessions.
+        Away = "away",
+    }
+}
 
 /// The parameters of a listing.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -51,12 +64,12 @@ pub(crate) struct ListParameters {
     #[schema(example = "app")]
     user: Option<String>,
     /// Only sessions whose last connection had this version of MQTT.
-    #[schema(value_type = Option<VersionWord>)]
+    #[schema(value_type = Option<ProtocolVersion>)]
     version: Option<String>,
     /// Only clients that are connected by this listener: its name, or its address if it has none.
     listener: Option<String>,
     /// Only connected clients with an unacknowledged message that this one holds.
-    #[schema(value_type = Option<HolderWord>)]
+    #[schema(value_type = Option<Holder>)]
     pub(crate) cause: Option<String>,
     /// Messages in the queue, at least.
     #[schema(example = 1)]
@@ -81,14 +94,11 @@ impl ListParameters {
     }
 
     fn filter(&self, observer: &Observer) -> Result<SessionFilter, Failed> {
-        let connected = match self.state.as_deref() {
-            None | Some("all") => None,
-            Some("connected") => Some(true),
-            Some("away") => Some(false),
-            Some(other) => {
-                let what = format!("state is {other:?}, and must be all, connected or away");
-                return Err(Failed::Parameter(what));
-            }
+        let state = self.state.as_deref().unwrap_or(ListState::All.name());
+        let connected = match named("state", state, &ListState::ALL, ListState::name)? {
+            ListState::All => None,
+            ListState::Connected => Some(true),
+            ListState::Away => Some(false),
         };
         let age = self.min_unacked_age.as_deref().map(duration::parse).transpose();
         let age = age.map_err(|error| Failed::Parameter(format!("min_unacked_age: {error}")))?;
@@ -117,12 +127,12 @@ pub(crate) fn connected_of(
     listener: Option<String>,
     prefix: Option<String>,
 ) -> Result<SessionFilter, Failed> {
-    let state = Some("connected".to_owned());
+    let state = Some(ListState::Connected.name().to_owned());
     ListParameters { state, user, listener, prefix, ..ListParameters::default() }.filter(observer)
 }
 
 fn version(text: &str) -> Result<ProtocolVersion, Failed> {
-    named("version", text, &ProtocolVersion::ALL, |version| version.to_string())
+    named("version", text, &ProtocolVersion::ALL, ProtocolVersion::name)
 }
 
 /// Returns the numbers of the listener with this label. It has several if a reload changed it.
@@ -138,20 +148,18 @@ fn listener(observer: &Observer, label: &str) -> Result<Vec<ListenerNumber>, Fai
 
 /// The holder of the oldest unacknowledged message of a session, as a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct CauseFilter(Option<&'static str>);
+struct CauseFilter(Option<Holder>);
 
 impl CauseFilter {
     fn read(word: Option<&str>) -> Result<CauseFilter, Failed> {
-        let Some(word) = word else { return Ok(CauseFilter(None)) };
-        let found = StallCause::ALL.into_iter().map(StallCause::side).find(|side| *side == word);
-        let what = || Failed::Parameter(format!("cause is {word:?}, and must be application or network"));
-        Ok(CauseFilter(Some(found.ok_or_else(what)?)))
+        let holder = word.map(|word| named("cause", word, &Holder::ALL, Holder::name));
+        Ok(CauseFilter(holder.transpose()?))
     }
 
     /// Returns true if a session is wanted. Only its socket says who holds the message.
     fn admits(self, socket: Option<&SocketFacts>) -> bool {
-        let cause = socket.and_then(|socket| socket.stall).map(|stall| stall.cause.side());
-        self.0.is_none_or(|wanted| cause == Some(wanted))
+        let holder = socket.and_then(|socket| socket.stall).map(|stall| stall.cause.holder());
+        self.0.is_none_or(|wanted| holder == Some(wanted))
     }
 }
 

@@ -3,9 +3,11 @@
 use super::ask::{ask, search_turn};
 use crate::admin::failed::Failed;
 use crate::admin::listing::ListedRow;
+use crate::admin::request::named;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::named_enum::named_enum;
 use crate::shard::observe::query::{Query, QueryAnswer, ROWS, SessionFilter, SessionSummary};
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -13,17 +15,18 @@ use std::time::Duration;
 /// Time for one search. A search that is not complete by then says so.
 const TIME: Duration = Duration::from_secs(5);
 
-/// The figure by which sessions are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TopFigure {
-    /// The age of the oldest unacknowledged message.
-    OldestUnacknowledged,
-    /// The messages in the queue.
-    Queued,
-    /// The bytes of these messages.
-    QueuedBytes,
-    /// The messages in flight.
-    InFlight,
+named_enum! {
+    /// The figure by which sessions are compared.
+    pub(crate) enum TopFigure {
+        /// The age of the oldest unacknowledged message.
+        OldestUnacknowledged = "oldest_unacked",
+        /// The messages in the queue.
+        Queued = "queued",
+        /// The bytes of these messages.
+        QueuedBytes = "queued_bytes",
+        /// The messages in flight.
+        InFlight = "in_flight",
+    }
 }
 
 impl TopFigure {
@@ -32,17 +35,7 @@ impl TopFigure {
     /// # Errors
     /// The word is not one of the four.
     pub(crate) fn read(word: &str) -> Result<TopFigure, Failed> {
-        match word {
-            "oldest_unacked" => Ok(TopFigure::OldestUnacknowledged),
-            "queued" => Ok(TopFigure::Queued),
-            "queued_bytes" => Ok(TopFigure::QueuedBytes),
-            "in_flight" => Ok(TopFigure::InFlight),
-            other => {
-                let what =
-                    format!("by is {other:?}, and must be oldest_unacked, queued, queued_bytes or in_flight");
-                Err(Failed::Parameter(what))
-            }
-        }
+        named("by", word, &TopFigure::ALL, TopFigure::name)
     }
 
     /// Returns the figure of a session. An age is that at the beginning of the search, which began

@@ -7,9 +7,9 @@ use crate::admin::commands::{carry_out, message_action, redeliver_by};
 use crate::admin::failed::Failed;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::request::{Asker, note_of};
-use crate::admin::routes::openapi::words::RedeliverWord;
 use crate::admin::state::State;
 use crate::shard::features::administration::OperatorAction;
+use crate::shard::features::administration::RedeliverBy;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
@@ -31,7 +31,7 @@ pub(crate) struct RedeliverParameters {
     reference: Option<String>,
     note: Option<String>,
     /// `auto` resends where MQTT allows it, and disconnects otherwise.
-    #[schema(value_type = Option<RedeliverWord>)]
+    #[schema(value_type = Option<RedeliverBy>)]
     by: Option<String>,
 }
 

@@ -8,7 +8,6 @@ use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::queries::waits::until;
 use crate::admin::request::limit_of;
-use crate::admin::routes::openapi::words::TopWord;
 use crate::admin::session_rule::rule_json;
 use crate::admin::state::{AdminState, State};
 use crate::admin::timeline::NumberedMoment;
@@ -46,7 +45,7 @@ pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnsw
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopParameters {
     /// The figure.
-    #[schema(value_type = TopWord)]
+    #[schema(value_type = TopFigure)]
     by: String,
     /// Number of rows at most.
     #[schema(minimum = 1, maximum = 100, default = 10, example = 10)]
@@ -137,7 +136,7 @@ fn stall(stall: &Stall, diagnosed: bool) -> Value {
         "packet_id": stall.packet_id.get(),
         "age": stall.age.as_secs_f64(),
         "transmissions": stall.transmissions,
-        "cause": diagnosed.then(|| stall.cause.side()),
+        "cause": diagnosed.then(|| stall.cause.holder().name()),
         "detail": diagnosed.then(|| stall.cause.detail()),
         "unsent_bytes": diagnosed.then_some(stall.view.unsent),
     })

@@ -8,11 +8,11 @@ use crate::admin::names::letter_name;
 use crate::admin::payloads::PayloadPermit;
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
 use crate::admin::request::{Asker, NoteParameters, note_of};
-use crate::admin::routes::openapi::words::RepublishWord;
 use crate::admin::state::State;
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::letter::StoredLetter;
 use crate::shard::features::message_commands::MessageCommand;
+use crate::shard::features::message_commands::RepublishTo;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub(crate) struct LetterParts {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepublishParameters {
     /// The receiver that did not get the message, or every subscriber of its topic.
-    #[schema(value_type = Option<RepublishWord>)]
+    #[schema(value_type = Option<RepublishTo>)]
     to: Option<String>,
     note: Option<String>,
 }
@@ -84,7 +84,7 @@ pub(crate) struct RepublishManyParameters {
     #[schema(example = "18c2f3a1b00-40")]
     confirm: Option<String>,
     /// The receiver that did not get the message, or every subscriber of its topic.
-    #[schema(value_type = Option<RepublishWord>)]
+    #[schema(value_type = Option<RepublishTo>)]
     to: Option<String>,
     note: Option<String>,
 }

@@ -126,7 +126,7 @@ pub(crate) fn wait(wait: &WaitReason) -> Value {
         WaitReason::SocketBlocked(closes) => body["closed_in"] = until(now, *closes).into(),
         WaitReason::Held(until_then) => body["refused_in"] = until(now, *until_then).into(),
         WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) => {
-            body["cause"] = sent.cause.side().into();
+            body["cause"] = sent.cause.holder().name().into();
             body["detail"] = sent.cause.detail().into();
             body["then"] = (!sent.due.is_never()).then(|| sent.then.name()).into();
             body["then_in"] = until(now, sent.due).into();

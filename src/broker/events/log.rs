@@ -195,7 +195,7 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
             debug!(event = "client.redelivered", %client_id, publishes, releases, when, "redelivered");
         }
         Occurrence::Stalled(stall) => {
-            let cause = stall.cause.side();
+            let cause = stall.cause.holder().name();
             match stall.cause {
                 StallCause::Application => {
                     warn!(event = "client.stalled", %client_id, cause, %stall, "stalled")

@@ -270,7 +270,7 @@ fn describe_packet(fields: &mut Fields, packet: &OverduePacket) {
 fn describe_socket(fields: &mut Fields, stall: &Stall) {
     let Stall { cause, view, .. } = stall;
     let (unsent, on_the_way) = (view.unsent, view.on_the_way);
-    fields.put("cause", cause.side());
+    fields.put("cause", cause.holder().name());
     fields.put("detail", cause.detail());
     fields.put(
         "socket",

@@ -32,7 +32,7 @@ impl SocketView {
 }
 
 named_enum! {
-    /// The holder of an unacknowledged packet, with the reason.
+    /// The reason why a packet is unacknowledged.
     pub enum StallCause {
         /// The client's kernel has the packet: the application holds or dropped it.
         Application = "application",
@@ -42,6 +42,15 @@ named_enum! {
         InTransit = "in_transit",
         /// The client's host does not answer: a broken path, or a half-open connection.
         Unanswered = "unanswered",
+    }
+
+    /// The holder of an unacknowledged packet. Time counts only against an application.
+    #[derive(Hash)]
+    pub enum Holder {
+        /// The client's program.
+        Application = "application",
+        /// The network, or the client's kernel.
+        Network = "network",
     }
 }
 
@@ -61,12 +70,11 @@ impl StallCause {
         }
     }
 
-    /// Returns the side that has the packet, as a policy sees it. Time counts only against an
-    /// application.
-    pub const fn side(self) -> &'static str {
+    /// Returns the holder of the packet.
+    pub const fn holder(self) -> Holder {
         match self {
-            StallCause::Application => "application",
-            StallCause::Unread | StallCause::InTransit | StallCause::Unanswered => "network",
+            StallCause::Application => Holder::Application,
+            StallCause::Unread | StallCause::InTransit | StallCause::Unanswered => Holder::Network,
         }
     }
 
@@ -104,10 +112,10 @@ impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stall { packet_id, age, transmissions, cause, .. } = self;
         let (id, age, times) = (packet_id.get(), age.as_millis(), if *transmissions == 1 { "" } else { "s" });
-        let (side, detail) = (cause.side(), cause.detail());
+        let (holder, detail) = (cause.holder(), cause.detail());
         write!(
             f,
-            "packet {id} unacknowledged for {age} ms, sent {transmissions} time{times}; {side}: {detail}"
+            "packet {id} unacknowledged for {age} ms, sent {transmissions} time{times}; {holder}: {detail}"
         )
     }
 }
@@ -125,7 +133,7 @@ mod tests {
         assert!(
             [StallCause::Unread, StallCause::InTransit, StallCause::Unanswered]
                 .iter()
-                .all(|c| c.side() == "network")
+                .all(|c| c.holder().name() == "network")
         );
     }
 }

@@ -39,99 +39,49 @@ pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>, stat
     docs::page(&request, &reader, &state, description()).await
 }
 
+/// The parameters of an operation, with the places of their values in another answer.
+type Values = &'static [(&'static str, &'static str)];
+
 /// A link of an answer: its operation, its name, the operation that it leads to, and the parameters
 /// of that one.
-type Link = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+type Link = (&'static str, &'static str, &'static str, Values);
+
+/// The first session of a page.
+const CLIENT: Values = &[("id", "$response.body#/clients/0/client_id")];
+
+/// The first message of a page of the same session.
+const MESSAGE: Values = &[("id", "$request.path.id"), ("mid", "$response.body#/messages/0/mid")];
+
+/// The first dead letter of a page.
+const LETTER: Values = &[("letter", "$response.body#/dead_letters/0/id")];
+
+/// The trace that has begun.
+const TRACE: Values = &[("number", "$response.body#/trace")];
 
 /// The links of answers.
 const LINKS: &[Link] = &[
-    ("POST /api/v1/traces", "steps", "GET /api/v1/traces/{number}", &[("number", "$response.body#/trace")]),
-    ("POST /api/v1/traces", "end", "DELETE /api/v1/traces/{number}", &[("number", "$response.body#/trace")]),
+    ("POST /api/v1/traces", "steps", "GET /api/v1/traces/{number}", TRACE),
+    ("POST /api/v1/traces", "end", "DELETE /api/v1/traces/{number}", TRACE),
     ("GET /api/v1/clients", "next", "GET /api/v1/clients", &[("cursor", "$response.body#/next")]),
-    (
-        "GET /api/v1/clients",
-        "client",
-        "GET /api/v1/clients/{id}",
-        &[("id", "$response.body#/clients/0/client_id")],
-    ),
-    (
-        "GET /api/v1/clients",
-        "inflight",
-        "GET /api/v1/clients/{id}/inflight",
-        &[("id", "$response.body#/clients/0/client_id")],
-    ),
-    (
-        "GET /api/v1/clients",
-        "queue",
-        "GET /api/v1/clients/{id}/queue",
-        &[("id", "$response.body#/clients/0/client_id")],
-    ),
-    (
-        "GET /api/v1/clients",
-        "redeliver",
-        "POST /api/v1/clients/{id}/redeliver",
-        &[("id", "$response.body#/clients/0/client_id")],
-    ),
-    (
-        "GET /api/v1/clients",
-        "disconnect",
-        "POST /api/v1/clients/{id}/disconnect",
-        &[("id", "$response.body#/clients/0/client_id")],
-    ),
-    (
-        "GET /api/v1/clients",
-        "end",
-        "DELETE /api/v1/clients/{id}",
-        &[("id", "$response.body#/clients/0/client_id")],
-    ),
-    (
-        "GET /api/v1/clients/{id}/inflight",
-        "skip",
-        "POST /api/v1/clients/{id}/messages/{mid}/skip",
-        &[("id", "$request.path.id"), ("mid", "$response.body#/messages/0/mid")],
-    ),
-    (
-        "GET /api/v1/clients/{id}/inflight",
-        "park",
-        "POST /api/v1/clients/{id}/messages/{mid}/park",
-        &[("id", "$request.path.id"), ("mid", "$response.body#/messages/0/mid")],
-    ),
-    (
-        "GET /api/v1/clients/{id}/queue",
-        "skip",
-        "POST /api/v1/clients/{id}/messages/{mid}/skip",
-        &[("id", "$request.path.id"), ("mid", "$response.body#/messages/0/mid")],
-    ),
-    (
-        "GET /api/v1/clients/{id}/queue",
-        "park",
-        "POST /api/v1/clients/{id}/messages/{mid}/park",
-        &[("id", "$request.path.id"), ("mid", "$response.body#/messages/0/mid")],
-    ),
+    ("GET /api/v1/clients", "client", "GET /api/v1/clients/{id}", CLIENT),
+    ("GET /api/v1/clients", "inflight", "GET /api/v1/clients/{id}/inflight", CLIENT),
+    ("GET /api/v1/clients", "queue", "GET /api/v1/clients/{id}/queue", CLIENT),
+    ("GET /api/v1/clients", "redeliver", "POST /api/v1/clients/{id}/redeliver", CLIENT),
+    ("GET /api/v1/clients", "disconnect", "POST /api/v1/clients/{id}/disconnect", CLIENT),
+    ("GET /api/v1/clients", "end", "DELETE /api/v1/clients/{id}", CLIENT),
+    ("GET /api/v1/clients/{id}/inflight", "skip", "POST /api/v1/clients/{id}/messages/{mid}/skip", MESSAGE),
+    ("GET /api/v1/clients/{id}/inflight", "park", "POST /api/v1/clients/{id}/messages/{mid}/park", MESSAGE),
+    ("GET /api/v1/clients/{id}/queue", "skip", "POST /api/v1/clients/{id}/messages/{mid}/skip", MESSAGE),
+    ("GET /api/v1/clients/{id}/queue", "park", "POST /api/v1/clients/{id}/messages/{mid}/park", MESSAGE),
     (
         "GET /api/v1/delayed",
         "delete",
         "DELETE /api/v1/delayed/{delayed}",
         &[("delayed", "$response.body#/delayed/0/id")],
     ),
-    (
-        "GET /api/v1/dead-letters",
-        "letter",
-        "GET /api/v1/dead-letters/{letter}",
-        &[("letter", "$response.body#/dead_letters/0/id")],
-    ),
-    (
-        "GET /api/v1/dead-letters",
-        "republish",
-        "POST /api/v1/dead-letters/{letter}/republish",
-        &[("letter", "$response.body#/dead_letters/0/id")],
-    ),
-    (
-        "GET /api/v1/dead-letters",
-        "delete",
-        "DELETE /api/v1/dead-letters/{letter}",
-        &[("letter", "$response.body#/dead_letters/0/id")],
-    ),
+    ("GET /api/v1/dead-letters", "letter", "GET /api/v1/dead-letters/{letter}", LETTER),
+    ("GET /api/v1/dead-letters", "republish", "POST /api/v1/dead-letters/{letter}/republish", LETTER),
+    ("GET /api/v1/dead-letters", "delete", "DELETE /api/v1/dead-letters/{letter}", LETTER),
 ];
 
 /// The parameters of several operations: the name, the place, the description and an example. A
@@ -336,35 +286,34 @@ fn one_line(description: &Value) -> String {
 /// Returns the schema of a parameter without what a query cannot have: null, references, and the
 /// size of a number in memory.
 fn plain(schema: &Value, taken: &Taken) -> Map<String, Value> {
-    let of = plain;
-    let mut plain = Map::new();
+    let mut kept = Map::new();
     for (keyword, rule) in schema.as_object().into_iter().flatten() {
         match (keyword.as_str(), rule) {
             ("format", _) => {}
             ("examples", Value::Array(all)) => {
-                plain.insert("example".to_owned(), all.first().cloned().unwrap_or_default());
+                kept.insert("example".to_owned(), all.first().cloned().unwrap_or_default());
             }
             ("$ref", Value::String(path)) => {
                 let name = path.rsplit('/').next().unwrap_or_default();
                 let found = taken.words.iter().find(|(known, _)| known == name);
-                plain.extend(found.map(|(_, words)| of(&to_json(words), taken)).unwrap_or_default());
+                kept.extend(found.map(|(_, words)| plain(&to_json(words), taken)).unwrap_or_default());
             }
             ("oneOf" | "allOf", Value::Array(all)) => {
                 let some = all.iter().filter(|one| one["type"] != "null");
-                some.for_each(|one| plain.extend(of(one, taken)));
+                some.for_each(|one| kept.extend(plain(one, taken)));
             }
             ("type", Value::Array(all)) => {
                 let kind = all.iter().find(|kind| *kind != "null").cloned();
-                plain.insert("type".to_owned(), kind.unwrap_or_default());
+                kept.insert("type".to_owned(), kind.unwrap_or_default());
             }
-            _ => drop(plain.insert(keyword.clone(), rule.clone())),
+            _ => drop(kept.insert(keyword.clone(), rule.clone())),
         }
     }
     // Words are texts.
-    if plain.contains_key("enum") {
-        plain.remove("type");
+    if kept.contains_key("enum") {
+        kept.remove("type");
     }
-    plain
+    kept
 }
 
 #[cfg(test)]

@@ -1,21 +1,24 @@
-//! The words that a parameter of a request can be.
+//! The schemas of parameters that are one of some words, and of times.
 
+use crate::admin::queries::sessions::ListState;
+use crate::admin::queries::top::TopFigure;
 use crate::mqtt::packet::ProtocolVersion;
+use crate::named_enum::Named;
+use crate::session::outbound::stall::Holder;
+use crate::shard::features::administration::RedeliverBy;
 use crate::shard::features::message_commands::RepublishTo;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Makes schemas of texts that are one of some words.
+/// Gives enums with names a schema: their names, an example and a default.
 macro_rules! words {
-    ($($name:ident: $words:expr, $example:literal, $default:expr;)*) => {
-        $(pub(in crate::admin) struct $name;
-
-        impl PartialSchema for $name {
+    ($($name:ident: $example:expr, $default:expr;)*) => {
+        $(impl PartialSchema for $name {
             fn schema() -> RefOr<Schema> {
-                let default: Option<&str> = $default;
-                let words = ObjectBuilder::new().enum_values(Some($words)).examples([$example]);
-                words.default(default.map(Into::into)).into()
+                let (example, default): ($name, Option<$name>) = ($example, $default);
+                let words = ObjectBuilder::new().enum_values(Some($name::NAMES.iter().copied())).examples([example.name()]);
+                words.default(default.map(|value| value.name().into())).into()
             }
         }
 
@@ -24,12 +27,12 @@ macro_rules! words {
 }
 
 words! {
-    ListState: ["all", "connected", "away"], "away", Some("all");
-    VersionWord: ProtocolVersion::ALL.map(|version| version.to_string()), "5.0", None;
-    HolderWord: ["application", "network"], "application", None;
-    TopWord: ["oldest_unacked", "queued", "queued_bytes", "in_flight"], "queued", None;
-    RedeliverWord: ["auto", "resend", "disconnect"], "auto", Some("auto");
-    RepublishWord: RepublishTo::ALL.map(RepublishTo::name), "receiver", Some("receiver");
+    ListState: ListState::Away, Some(ListState::All);
+    ProtocolVersion: ProtocolVersion::V5, None;
+    Holder: Holder::Application, None;
+    TopFigure: TopFigure::Queued, None;
+    RedeliverBy: RedeliverBy::Auto, Some(RedeliverBy::Auto);
+    RepublishTo: RepublishTo::Receiver, Some(RepublishTo::Receiver);
 }
 
 /// A time, such as `10s`.
