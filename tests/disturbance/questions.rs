@@ -22,6 +22,11 @@ const MEANWHILE: Duration = Duration::from_millis(by_build(1_000, 10_000) as u64
 
 const GATEWAYS: usize = 256;
 
+/// Subscription Options of a gateway: QoS 0, no retained messages (5.0 section 3.8.3.1). Hostile
+/// filters would be matched with all retained messages first, which takes ten minutes for all of
+/// them.
+const WITHOUT_RETAINED: u8 = 2 << 4;
+
 /// Levels of the topic that all filters of the gateways match.
 const LEVELS: usize = 32;
 
@@ -63,7 +68,8 @@ fn gateway(address: SocketAddr, number: usize, filters: &[String]) -> RawClient 
     let connect = Connect::new(V5, &format!("gateway-{number}")).keep_alive(0);
     let mut client = RawClient::open_with(address, V5, 2 * PATIENCE).accepted(&connect);
     for filters in filters.chunks(200) {
-        client.subscribe(&filters.iter().map(|filter| (filter.as_str(), 0)).collect::<Vec<_>>());
+        client
+            .subscribe(&filters.iter().map(|filter| (filter.as_str(), WITHOUT_RETAINED)).collect::<Vec<_>>());
     }
     client
 }
