@@ -134,7 +134,7 @@ impl Shard {
         for Delivery { message, mark, share, stored, .. } in shared {
             self.core.counters.objectives.passed_on(mark);
             if let Some(share) = share {
-                self.routing().sharing().share_again_or_keep(now, message, &share, stored.is_some());
+                self.routes.share_again_or_keep(now, message, &share, stored.is_some(), &mut self.core);
             }
         }
         progress

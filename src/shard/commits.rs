@@ -50,7 +50,7 @@ impl Shard {
     pub(crate) fn answer_gate(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
         match gate {
             Gate::Here { session, token } => self.gate_answered(now, session, token, outcome),
-            Gate::OrphanedQueue => self.routing().orphaned_queue_answered(now, outcome),
+            Gate::OrphanedQueue => self.routes.orphaned_queue_answered(now, outcome, &mut self.core),
             Gate::Peer { shard, number, index } => {
                 if let Some(peer) = self.core.exchange.peer(shard) {
                     peer.send_late(number, index, outcome);
@@ -140,7 +140,7 @@ impl Shard {
     fn take_in_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
         let Core { sessions, counters, .. } = &mut self.core;
         let Some(session_entry) = sessions.get_mut(request.session) else {
-            return self.routing().take_page_of_orphaned_queue(now, request, read);
+            return self.routes.take_page_of_orphaned_queue(now, request, read, &mut self.core);
         };
         session_entry.session.sender.backlog.take_page(&request.wanted, read, &mut counters.drops);
         self.core.report_drops(request.session);

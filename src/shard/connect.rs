@@ -511,7 +511,7 @@ impl<'a> ConnectRequest<'a> {
         shard.core.connections.count_established();
         shard.core.connections.register_read_idle(id, &mut shard.core.effects);
         shard.after_session_change(now, session_id);
-        shard.routing().set_presence(session_id, Presence::Online);
+        shard.routes.set_presence(session_id, Presence::Online, &mut shard.core);
         let connected = Occurrence::Connected {
             clean_start: connect.clean_start,
             session_present: present,

@@ -39,10 +39,11 @@
 
 use crate::routing::subscription_tree::Subscriber;
 use crate::shard::Shard;
+use crate::shard::core::Core;
 use crate::shard::fans::{Fan, Fans, OwnPublication, PublicationOrigin};
 use crate::shard::own_publications::publisher;
 use crate::shard::publication::{Publication, Routed, merge};
-use crate::shard::route::Routing;
+use crate::shard::routes::Routes;
 use crate::time::Instant;
 
 /// Maximum number of subscribers that one sort puts in order.
@@ -54,7 +55,7 @@ const COPIES: usize = 64;
 impl Fan {
     /// Runs one portion. Returns the publication if it is not complete.
     pub(crate) fn go_on(mut self: Box<Self>, now: Instant, shard: &mut Shard) -> Option<Box<Fan>> {
-        if !self.match_portion(&mut shard.routing()) {
+        if !self.match_portion(&mut shard.routes, &mut shard.core) {
             return Some(self);
         }
         let message = self.message.clone();
@@ -68,12 +69,17 @@ impl Fan {
         if let (true, Some(write_buffer)) = (participates, shard.core.durability.write_buffer()) {
             write_buffer.resume_participation();
         }
-        let mut routing = Routing { core: &mut shard.core, routes: &mut shard.routes };
-        self.deliver_portion(now, &mut publication, &mut routing, &shard.fans);
+        self.deliver_portion(now, &mut publication, &mut shard.core, &shard.fans);
         let mut routed = Routed { outcome: self.outcome, gates: publication.held, full: self.full };
         let is_complete = self.at == self.matches.subscribers.len()
             && (matches!(self.origin, PublicationOrigin::PeerBatch)
-                || self.route_portion(now, &mut publication, &mut routed, &mut routing));
+                || self.route_portion(
+                    now,
+                    &mut publication,
+                    &mut routed,
+                    &mut shard.routes,
+                    &mut shard.core,
+                ));
         (self.outcome, self.full) = (routed.outcome, routed.full);
         self.held += publication.held;
         self.gates += routed.gates;
@@ -117,13 +123,13 @@ impl Fan {
 
     /// Visits as many nodes of the subscription tree as this turn has steps for. Returns true if
     /// all receivers are known.
-    fn match_portion(&mut self, routing: &mut Routing<'_>) -> bool {
+    fn match_portion(&mut self, routes: &mut Routes, core: &mut Core) -> bool {
         let Some(walk) = &mut self.walk else { return true };
-        let most = routing.core.turn.left().max(1).saturating_mul(2);
+        let most = core.turn.left().max(1).saturating_mul(2);
         let (visited, found) = (self.matches.visited, self.matches.subscribers.len());
-        let all = routing.routes.router.tree().go_on(self.message.topic(), walk, most, &mut self.matches);
+        let all = routes.router.tree().go_on(self.message.topic(), walk, most, &mut self.matches);
         let found = (self.matches.subscribers.len() - found) / COPIES;
-        routing.core.turn.charge((self.matches.visited - visited) / 2 + found as u32 + 1);
+        core.turn.charge((self.matches.visited - visited) / 2 + found as u32 + 1);
         if all {
             self.walk = None;
         }
@@ -135,7 +141,7 @@ impl Fan {
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
-        routing: &mut Routing<'_>,
+        core: &mut Core,
         fans: &Fans,
     ) {
         let mut ids = std::mem::take(&mut self.matches.ids);
@@ -145,17 +151,17 @@ impl Fan {
             }
             let same = same_session(&self.matches.subscribers[self.at..self.ordered]);
             self.at += same.len();
-            routing.core.turn.charge(1 + (same.len() / COPIES) as u32);
+            core.turn.charge(1 + (same.len() / COPIES) as u32);
             if let Some(first) = same.first()
                 && !fans.is_gone(first.session)
                 // After a change of the rules the session may have left this filter. A session that
                 // may read all of its other filters is not guarded any more.
-                && routing.core.permits_read(first.session, publication.parts.topic)
-                && let Some(target) = merge(same, self.publisher, routing.core.here, &mut ids)
+                && core.permits_read(first.session, publication.parts.topic)
+                && let Some(target) = merge(same, self.publisher, core.here, &mut ids)
             {
-                self.outcome = self.outcome.or(routing.core.deliver(now, &target, publication));
+                self.outcome = self.outcome.or(core.deliver(now, &target, publication));
             }
-            if routing.core.turn.is_over() {
+            if core.turn.is_over() {
                 break;
             }
         }
@@ -169,19 +175,20 @@ impl Fan {
         now: Instant,
         publication: &mut Publication<'_>,
         routed: &mut Routed,
-        routing: &mut Routing<'_>,
+        routes: &mut Routes,
+        core: &mut Core,
     ) -> bool {
         // The gate is taken out, as in `route_on`. A member of a group without room then refuses
         // the message and does not hold it, so that the message is offered to another member.
         let gate = publication.gate.take();
         if !std::mem::replace(&mut self.forwarded, true) && !self.matches.peers.is_empty() {
-            routing.forward(publication, &self.matches, gate, routed);
+            routes.forward(publication, &self.matches, gate, routed, core);
         }
         while let Some(group) = self.matches.groups.get(self.groups_served) {
             self.groups_served += 1;
-            routing.core.turn.charge(1);
-            routing.sharing().share(now, *group, publication, gate, routed);
-            if routing.core.turn.is_over() {
+            core.turn.charge(1);
+            routes.share(now, *group, publication, gate, routed, core);
+            if core.turn.is_over() {
                 break;
             }
         }
@@ -203,8 +210,7 @@ impl OwnPublication {
             shard.core.durability.begin();
         }
         shard.core.turn.charge(1);
-        let mut routing = Routing { core: &mut shard.core, routes: &mut shard.routes };
-        shard.fans.route_own_now(now, &mut publication, &mut routing);
+        shard.fans.route_own_now(now, &mut publication, &mut shard.routes, &mut shard.core);
         if !shard.fans.holds_publishes() {
             shard.work.read_later(shard.fans.take_waiting());
         }

@@ -7,18 +7,11 @@ use crate::shard::core::Core;
 use crate::shard::features::hold;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
-use crate::shard::route::Routing;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::work::Job;
 use crate::time::Instant;
 
 impl Shard {
-    /// Returns the middle layer.
-    #[inline]
-    pub(crate) fn routing(&mut self) -> Routing<'_> {
-        Routing { core: &mut self.core, routes: &mut self.routes }
-    }
-
     /// Does the steps that follow after messages of a session were sent, dropped or read back. The
     /// order matters. Drops are reported first, because the list of drops belongs to the last
     /// session. Then held messages take the places that became free. Only then are the bytes to
@@ -63,7 +56,7 @@ impl Shard {
             self.core.fetch(session);
         }
         if !self.routes.orphaned_queues.is_empty() {
-            self.routing().has_room_for_orphaned_queues(now, session);
+            self.routes.has_room_for_orphaned_queues(now, session, &mut self.core);
         }
     }
 

@@ -31,7 +31,6 @@ use super::observe::trace::TraceWatch;
 use super::observe::usage::{self, ResourceUsage};
 use super::randomness::Randomness;
 use super::reconfigure;
-use super::route::Routing;
 use super::routes::Routes;
 use super::slots::{ConnectionId, Id};
 use super::work::Work;
@@ -74,7 +73,7 @@ impl Shard {
         self.keep_in_store(share.next_number);
         self.core.letters.recover(share.letters, &self.core.shared.totals);
         let RecoveredShard { down, sessions, orphaned, in_flight, .. } = share;
-        recover(now, down, sessions, orphaned, in_flight, &mut self.routing());
+        recover(now, down, sessions, orphaned, in_flight, &mut self.routes, &mut self.core);
         self.delayed.recover(now, share.read_until, share.delayed, share.delayed_in_all, &mut self.core);
     }
 }
@@ -244,7 +243,7 @@ impl Shard {
     /// Publishes delayed messages whose time has come, in as many turns as that takes.
     pub fn publish_delayed(&mut self, now: Instant) {
         let Shard { core, routes, fans, work, delayed } = self;
-        if let Some(job) = delayed.expired(now, fans, &mut Routing { core, routes }) {
+        if let Some(job) = delayed.expired(now, fans, routes, core) {
             work.later(job);
         }
     }
@@ -255,7 +254,7 @@ impl Shard {
         const EXPIRED_AT_ONCE: usize = 1_000;
         self.core.counters.objectives.advance(now);
         self.delayed.look_ahead(now, &mut self.core);
-        self.routing().ask_for_orphaned_queues(now);
+        self.routes.ask_for_orphaned_queues(now, &mut self.core);
         letter_keeping::drop_oldest(&mut self.core);
         let Core {
             here,

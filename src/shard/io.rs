@@ -36,7 +36,6 @@ use crate::shard::fans::{Fans, PublicationOrigin};
 use crate::shard::observe::client_events::ClientEvent;
 use crate::shard::observe::trace::TraceSteps;
 use crate::shard::reconfigure;
-use crate::shard::route::Routing;
 use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
 use crate::shard::work::Job;
@@ -391,7 +390,7 @@ fn release_for_flush(now: Instant, shard: &mut Shard) {
     shard.admit_held_of_all(now);
     shard.send_later();
     if shard.routes.orphaned_queues.is_nudged() {
-        shard.routing().go_on_settling(now);
+        shard.routes.go_on_settling(now, &mut shard.core);
     }
     shard.publish_dead_letters(now);
     shard.release_finished(now);
@@ -442,10 +441,7 @@ fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
             shard.core.unpause(now, id, Pause::Work);
             None
         }
-        Job::Delayed => {
-            let mut routing = Routing { core: &mut shard.core, routes: &mut shard.routes };
-            shard.delayed.publish_due(now, &mut shard.fans, &mut routing)
-        }
+        Job::Delayed => shard.delayed.publish_due(now, &mut shard.fans, &mut shard.routes, &mut shard.core),
         Job::Due => shard.go_on_with_due(now),
         Job::Committed => shard.go_on_with_commit(now),
         Job::RulesChanged { from } => shard.walk_after_change(now, from),

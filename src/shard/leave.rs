@@ -30,7 +30,6 @@ use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurre
 use crate::shard::publication::Publication;
 use crate::shard::publication::expires;
 use crate::shard::rates;
-use crate::shard::route::Routing;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::work::Job;
@@ -144,7 +143,7 @@ impl Shard {
                 self.publish_will(now, session_id, will);
             }
         }
-        self.routing().set_presence(session_id, Presence::Offline);
+        self.routes.set_presence(session_id, Presence::Offline, &mut self.core);
         // A take-over resumes the session, or ends it itself. In both cases the code that handles
         // CONNECT decides, not this function.
         let taken_over = matches!(ending, Ending::TakenOverAfresh | Ending::TakenOverResumed);
@@ -271,8 +270,7 @@ impl Shard {
         if will.retain {
             self.core.retain(now, &mut publication, source, owner);
         }
-        let mut routing = Routing { core: &mut self.core, routes: &mut self.routes };
-        self.fans.route_own(now, &mut publication, Some(id), &mut routing);
+        self.fans.route_own(now, &mut publication, Some(id), &mut self.routes, &mut self.core);
     }
 }
 
@@ -324,7 +322,7 @@ impl Shard {
     fn hand_on_one(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
         if let Some(filter) = ended.filters.next() {
             self.core.turn.charge_filter(&filter);
-            self.routing().leave_filter(ended.id, &filter);
+            self.routes.leave_filter(ended.id, &filter, &mut self.core);
             return true;
         }
         if !ended.is_out {
@@ -359,7 +357,13 @@ impl Shard {
             // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
             Some(share) if *qos == QoS::AtLeastOnce => {
                 self.core.counters.objectives.passed_on(*mark);
-                self.routing().sharing().share_again_or_keep(now, message.clone(), share, stored.is_some());
+                self.routes.share_again_or_keep(
+                    now,
+                    message.clone(),
+                    share,
+                    stored.is_some(),
+                    &mut self.core,
+                );
             }
             _ => self.drop_with_end(ended, unfinished.into_drop(DropReason::SessionEnded, None)),
         }
@@ -372,17 +376,16 @@ impl Shard {
             return self.drop_with_end(ended, queued.to_drop(DropReason::SessionEnded));
         };
         self.core.counters.objectives.passed_on(queued.mark);
-        let mut routing = self.routing();
-        let mut sharing = routing.sharing();
+        let (routes, core) = (&mut self.routes, &mut self.core);
         match queued.stored {
-            None => sharing.share_again_or_keep(now, queued.message, share, false),
+            None => routes.share_again_or_keep(now, queued.message, share, false, core),
             // The stored entry stays as it is, because no member of the group has room now. It
             // becomes part of an orphaned queue.
-            Some(entry) if sharing.members().must_wait(now, &queued.message, share).is_some() => {
+            Some(entry) if routes.must_wait(now, &queued.message, share, core).is_some() => {
                 ended.parked.extend(entry.park());
             }
             Some(_ends) => {
-                sharing.share_again(now, queued.message, share, true, None);
+                routes.share_again(now, queued.message, share, true, None, core);
             }
         }
     }
@@ -400,7 +403,7 @@ impl Shard {
         }
         let (parked, unread) = (std::mem::take(&mut ended.parked), ended.sender.backlog.take_unread());
         self.core.turn.charge_bytes((parked.len() + unread.len()) * size_of::<Parked>());
-        self.routing().leave_unread(now, ended.id, &ended.client_id, &ended.redelivery, parked, unread);
+        self.routes.leave_unread(now, ended, parked, unread, &mut self.core);
         false
     }
 

@@ -21,8 +21,8 @@
 //! | one batch of a peer | [`exchange`] |
 //! | what follows: `Shard` | `follow_up`, `commits`, `leave`, `access_change`, `own_messages` |
 //! | | `auth_exchange`, `features/hold` |
-//! | middle: `Routing` | `route`, `features/orphaned_queues/settling` |
-//! | shared groups: `Sharing`, `GroupMembers` | `share` |
+//! | middle: `Routes` | `routes`, `features/orphaned_queues/settling` |
+//! | shared groups: `Routes` | `share` |
 //! | lowest: `Core` | `core`, `deliver`, `observe/notes` |
 //! | owners | see below |
 //!
@@ -115,7 +115,6 @@ mod read_ahead;
 pub mod receive;
 mod reconfigure;
 mod retained_order;
-mod route;
 mod router;
 mod routes;
 mod scratch;

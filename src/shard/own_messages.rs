@@ -9,7 +9,6 @@ use crate::shard::features::dead_letters::DeadLetter;
 use crate::shard::features::letter_keeping;
 use crate::shard::own_publications::OwnProgress;
 use crate::shard::publication::Publication;
-use crate::shard::route::Routing;
 use crate::time::Instant;
 
 impl Shard {
@@ -17,24 +16,14 @@ impl Shard {
     pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload, true), None, self.core.here);
         self.core.retain(now, &mut publication, None, None);
-        self.fans.route_own(
-            now,
-            &mut publication,
-            None,
-            &mut Routing { core: &mut self.core, routes: &mut self.routes },
-        );
+        self.fans.route_own(now, &mut publication, None, &mut self.routes, &mut self.core);
     }
 
     /// Publishes a message of the broker's own, not retained. At QoS 0 no receiver can be overdue
     /// with it, so an event about a client never causes another event.
     pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload, false), None, self.core.here);
-        self.fans.route_own(
-            now,
-            &mut publication,
-            None,
-            &mut Routing { core: &mut self.core, routes: &mut self.routes },
-        );
+        self.fans.route_own(now, &mut publication, None, &mut self.routes, &mut self.core);
     }
 
     /// Publishes dead letters before the batch of this turn is sealed: as many as the turn has
@@ -86,8 +75,7 @@ impl Shard {
         if publication.audit.is_some() {
             self.core.recorder().add_dead_letter(now, publication.audit, &dead_letter.topic);
         }
-        let mut routing = Routing { core: &mut self.core, routes: &mut self.routes };
-        let progress = self.fans.route_own_now(now, &mut publication, &mut routing);
+        let progress = self.fans.route_own_now(now, &mut publication, &mut self.routes, &mut self.core);
         let is_published = progress != OwnProgress::Waits;
         if is_published {
             self.core.counters.dead_letters.add(dead_letter.cause, 1);

@@ -11,7 +11,7 @@ use crate::shard::core::Core;
 use crate::shard::exchange::outbound::Publisher;
 use crate::shard::fans::{DeliveryTurns, Fan, Fans, MatchExtent, OwnPublication, PublicationOrigin};
 use crate::shard::publication::Publication;
-use crate::shard::route::Routing;
+use crate::shard::routes::Routes;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
 
@@ -58,17 +58,18 @@ impl Fans {
         now: Instant,
         publication: &mut Publication<'_>,
         of: Option<SessionId>,
-        routing: &mut Routing<'_>,
+        routes: &mut Routes,
+        core: &mut Core,
     ) {
-        if !self.own_waits(of, routing.core)
-            && self.route_own_now(now, publication, routing) != OwnProgress::Waits
+        if !self.own_waits(of, core)
+            && self.route_own_now(now, publication, routes, core) != OwnProgress::Waits
         {
             return;
         }
         if of.is_none() && self.own() >= OWN_AT_MOST {
-            return routing.core.counters.drops.count(DropReason::OutboxFull);
+            return core.counters.drops.count(DropReason::OutboxFull);
         }
-        let message = publication.message(&mut routing.core.scratch.bytes).clone();
+        let message = publication.message(&mut core.scratch.bytes).clone();
         let _charge = Charge::new(size_of::<OwnPublication>());
         let (atomic, set_mark) = (publication.atomic, publication.set_mark);
         self.push_own(OwnPublication { message, of, atomic, set_mark, _charge });
@@ -81,12 +82,13 @@ impl Fans {
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
-        routing: &mut Routing<'_>,
+        routes: &mut Routes,
+        core: &mut Core,
     ) -> OwnProgress {
-        let mut matches = routing.routes.router.take_matches();
-        let matched = routing.match_at_once(publication.parts.topic, &mut matches);
+        let mut matches = routes.router.take_matches();
+        let matched = routes.match_at_once(publication.parts.topic, &mut matches, core);
         let turns = if self.is_fanning() { DeliveryTurns::ThisOne } else { DeliveryTurns::Several };
-        self.route_own_matched(now, publication, (matched, matches), turns, routing)
+        self.route_own_matched(now, publication, (matched, matches), turns, routes, core)
     }
 
     /// Does the same for a publication that was matched already. Puts the matches back. `turns` is
@@ -97,10 +99,11 @@ impl Fans {
         publication: &mut Publication<'_>,
         (matched, mut matches): (MatchExtent, Box<Matches>),
         turns: DeliveryTurns,
-        routing: &mut Routing<'_>,
+        routes: &mut Routes,
+        core: &mut Core,
     ) -> OwnProgress {
         let routed = match matched {
-            MatchExtent::All => routing.route_matched(now, publication, &mut matches, turns),
+            MatchExtent::All => routes.route_matched(now, publication, &mut matches, turns, core),
             large => Err(large),
         };
         let progress = match routed {
@@ -110,11 +113,11 @@ impl Fans {
                 OwnProgress::Waits
             }
             Err(extent) => {
-                self.fan_out(publication, extent, matches, PublicationOrigin::Broker, routing.core);
+                self.fan_out(publication, extent, matches, PublicationOrigin::Broker, core);
                 return OwnProgress::GoesOn;
             }
         };
-        routing.routes.router.give_back_matches(matches);
+        routes.router.give_back_matches(matches);
         progress
     }
 

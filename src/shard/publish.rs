@@ -169,7 +169,7 @@ impl<'a> ClientPublish<'a> {
         }
         publication.gate = token.map(|(session, token)| Gate::Here { session, token });
         let mut matches = shard.routes.router.take_matches();
-        let matched = shard.routing().match_at_once(publication.parts.topic, &mut matches);
+        let matched = shard.routes.match_at_once(publication.parts.topic, &mut matches, &mut shard.core);
         if matched == MatchExtent::All && matches.is_empty() {
             shard.core.counters.unmatched += 1;
         }
@@ -180,9 +180,13 @@ impl<'a> ClientPublish<'a> {
         let qos = publish.qos;
         let of = || Published { connection: id, token, incoming, waits, qos, dead_letters: false };
         let routed = match matched {
-            MatchExtent::All => {
-                shard.routing().route_matched(now, publication, &mut matches, DeliveryTurns::Several)
-            }
+            MatchExtent::All => shard.routes.route_matched(
+                now,
+                publication,
+                &mut matches,
+                DeliveryTurns::Several,
+                &mut shard.core,
+            ),
             large => Err(large),
         };
         let mut routed = match routed {

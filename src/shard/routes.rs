@@ -1,9 +1,28 @@
-//! The routes of a shard: the subscriptions, the shared groups, and the messages that wait for a
-//! member of a group.
+//! The routes of a shard: from a publication to its receivers in this shard, at the peers and in
+//! shared groups. The shard's subscriptions are entered and removed here too.
 
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::topic::TopicFilter;
+use crate::routing::shared_group::Member;
+use crate::routing::shared_group::MemberAddress;
+use crate::routing::shared_group::Presence;
+use crate::routing::subscription_tree::Interest;
+use crate::routing::subscription_tree::PackedOptions;
 use crate::routing::subscription_tree::ShardId;
+use crate::routing::subscription_tree::Subscribed;
+use crate::routing::subscription_tree::Unsubscribed;
+use crate::routing::subscription_tree::{Matches, SessionSlot, ShardSet, Subscriber};
+use crate::shard::core::Core;
+use crate::shard::exchange::outbound::{Gate, Item};
+use crate::shard::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::features::orphaned_queues::OrphanedQueues;
+use crate::shard::publication::Publication;
+use crate::shard::publication::Routed;
+use crate::shard::publication::Target;
+use crate::shard::publication::merge;
 use crate::shard::router::Router;
+use crate::shard::slots::SessionId;
+use crate::time::Instant;
 
 /// The subscriptions, the shared groups, and the messages that wait for a member of a group.
 #[derive(Debug)]
@@ -16,5 +35,272 @@ impl Routes {
     /// Returns the routes of the shard `here`, without subscriptions.
     pub(crate) fn new(here: ShardId) -> Routes {
         Routes { router: Router::new(here), orphaned_queues: OrphanedQueues::default() }
+    }
+
+    /// Delivers a publication to every receiver in `matches`: to the sessions of this shard, to the
+    /// peers, and to one member of each shared group. `publication.gate` is the gate of the
+    /// publisher. Returns the outcome so far, and the number of answers that are pending.
+    ///
+    /// # Errors
+    /// How far it came, if the rest must wait for a later turn. Only sessions of this shard have
+    /// the message then.
+    pub(crate) fn route_matched(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        matches: &mut Matches,
+        turns: DeliveryTurns,
+        core: &mut Core,
+    ) -> Result<Routed, MatchExtent> {
+        let outcome = self.deliver_matches(now, publication, matches, turns, core)?;
+        let mut routed = Routed { outcome, gates: publication.held, full: ShardSet::EMPTY };
+        if !matches.peers.is_empty() || !matches.groups.is_empty() {
+            self.route_on(now, publication, matches, &mut routed, core);
+        }
+        Ok(routed)
+    }
+
+    /// Sends the publication to the peers and to the shared groups.
+    fn route_on(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        matches: &Matches,
+        routed: &mut Routed,
+        core: &mut Core,
+    ) {
+        // The gate is taken out, because a message that one member of a group has no room for is
+        // offered to another member before it is held.
+        let gate = publication.gate.take();
+        if !matches.peers.is_empty() {
+            self.forward(publication, matches, gate, routed, core);
+        }
+        for group in &matches.groups {
+            self.share(now, *group, publication, gate, routed, core);
+        }
+    }
+
+    /// Delivers the publication to the sessions of this shard in `matches`, to each session once.
+    /// Charges one step for each subscriber. What a delivery drops from a full queue is charged, too:
+    /// if that takes more than a portion of the turn, the other deliveries wait.
+    ///
+    /// # Errors
+    /// How far it came, if the other deliveries must wait for a later turn.
+    pub(crate) fn deliver_matches(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        matches: &mut Matches,
+        turns: DeliveryTurns,
+        core: &mut Core,
+    ) -> Result<Outcome, MatchExtent> {
+        let subscribers = &matches.subscribers;
+        if let [only] = &subscribers[..] {
+            // Nothing has to be sorted or counted for one receiver, and most messages have one.
+            core.turn.charge(1);
+            let target = Target::of(only, publication.publisher, core.here);
+            return Ok(target.map_or(Outcome::Unmatched, |target| core.deliver(now, &target, publication)));
+        }
+        core.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
+        let most = match turns {
+            DeliveryTurns::ThisOne => u32::MAX,
+            DeliveryTurns::Several => core.turn.portion_from_now(),
+        };
+        // The subscribers of one filter are in ascending order of their slots. Two filters that
+        // overlap may name a session twice, and then the order is broken.
+        if !subscribers.is_sorted_by(|a, b| a.session.0 < b.session.0) {
+            return self.deliver_merged(now, publication, matches, most, core);
+        }
+        let mut outcome = Outcome::Unmatched;
+        for (at, only) in subscribers.iter().enumerate() {
+            if core.turn.is_beyond(most) {
+                return Err(MatchExtent::Begun { at, outcome });
+            }
+            if let Some(target) = Target::of(only, publication.publisher, core.here) {
+                outcome = outcome.or(core.deliver(now, &target, publication));
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Does the same where overlapping filters may name a session more than once. Sorts the
+    /// subscribers and merges the subscriptions of each session. Stops beyond `most` steps of the
+    /// turn.
+    #[inline(never)]
+    fn deliver_merged(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        matches: &mut Matches,
+        most: u32,
+        core: &mut Core,
+    ) -> Result<Outcome, MatchExtent> {
+        let Matches { subscribers, ids, .. } = matches;
+        subscribers.sort_unstable_by_key(|s| s.session.0);
+        let (mut outcome, mut at) = (Outcome::Unmatched, 0);
+        for same in subscribers.chunk_by(|a, b| a.session == b.session) {
+            if core.turn.is_beyond(most) {
+                return Err(MatchExtent::Begun { at, outcome });
+            }
+            at += same.len();
+            if let Some(target) = merge(same, publication.publisher, core.here, ids) {
+                outcome = outcome.or(core.deliver(now, &target, publication));
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Adds the publication to the peer batch of every interested peer.
+    pub(crate) fn forward(
+        &mut self,
+        publication: &mut Publication<'_>,
+        matches: &Matches,
+        gate: Option<Gate>,
+        routed: &mut Routed,
+        core: &mut Core,
+    ) {
+        let message = publication.message(&mut core.scratch.bytes).clone();
+        for shard in matches.peers.iter() {
+            let transaction = core.durability.next_participant(publication);
+            let Some(peer) = core.exchange.peer(shard) else { continue };
+            routed.gates += u32::from(gate.is_some());
+            let item = Item::Publish {
+                message: message.clone(),
+                publisher: publication.publisher,
+                transaction,
+                set_mark: publication.set_mark,
+            };
+            peer.publish(item, message.size(), gate);
+            if peer.is_full() {
+                routed.full.insert(shard);
+            }
+        }
+    }
+}
+
+/// Subscriptions, here and at the peers.
+impl Routes {
+    /// Adds a subscription: to the subscription tree, or as a member with this presence to a shared
+    /// group. Tells the peers of the member, or of a filter that had no subscriber in this shard.
+    pub(crate) fn enter_filter(
+        &mut self,
+        session: SessionId,
+        filter: &TopicFilter<'_>,
+        options: PackedOptions,
+        subscription_id: u32,
+        presence: Presence,
+        core: &mut Core,
+    ) {
+        let (slot, filter, group) = (SessionSlot(session.slot), filter.filter, filter.share_name);
+        let Some(group) = group else {
+            let subscriber = Subscriber { session: slot, options, subscription_id };
+            if let Subscribed::New { first_here: true } = self.router.subscribe(filter, subscriber) {
+                for peer in core.exchange.others() {
+                    peer.send(Item::Interest { filter: filter.into(), interest: Interest::Present });
+                }
+            }
+            return;
+        };
+        let member = Member {
+            shard: core.here,
+            session: slot,
+            generation: session.generation,
+            options,
+            subscription_id,
+            online: presence == Presence::Online,
+        };
+        self.router.join(group, filter, member);
+        for peer in core.exchange.others() {
+            peer.send(Item::Join { group: group.into(), filter: filter.into(), member });
+        }
+    }
+
+    /// Removes a subscription without a shared group from the subscription tree. Tells the peers if
+    /// it was the last one of its filter in this shard. Returns false if there was no such
+    /// subscription.
+    fn leave_index(&mut self, filter: &str, session: SessionId, core: &mut Core) -> bool {
+        match self.router.unsubscribe(filter, SessionSlot(session.slot)) {
+            Unsubscribed::Removed { last_here } => {
+                if last_here {
+                    for peer in core.exchange.others() {
+                        peer.send(Item::Interest { filter: filter.into(), interest: Interest::Absent });
+                    }
+                }
+                true
+            }
+            Unsubscribed::NotFound => false,
+        }
+    }
+
+    /// Removes one subscription of a session, shared or not, and tells the peers that have to know.
+    /// `full` is the filter as in SUBSCRIBE. Returns false if there was no such subscription.
+    pub(crate) fn leave_filter(&mut self, id: SessionId, full: &str, core: &mut Core) -> bool {
+        let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return false };
+        match filter.share_name {
+            Some(group) => {
+                let address = MemberAddress { shard: core.here, session: SessionSlot(id.slot) };
+                self.leave_group(group, filter.filter, address, core)
+            }
+            None => self.leave_index(filter.filter, id, core),
+        }
+    }
+
+    /// Removes a member of this shard from a group, in this shard and at every peer. Returns false
+    /// if the session was not a member.
+    fn leave_group(&mut self, group: &str, filter: &str, address: MemberAddress, core: &mut Core) -> bool {
+        let left = self.drop_member(group, filter, address);
+        if left {
+            for peer in core.exchange.others() {
+                peer.send(Item::Leave { group: group.into(), filter: filter.into(), address });
+            }
+        }
+        left
+    }
+
+    /// Removes a member of any shard from a group in this shard's routing. Returns false if the
+    /// session was not a member.
+    pub(crate) fn drop_member(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
+        self.orphaned_queues.member_left();
+        self.router.leave(group, filter, address)
+    }
+
+    /// Notes that a session connected or disconnected, in this shard and at every peer. The
+    /// session's groups then choose members accordingly. Costs one item for each peer, however many
+    /// groups the session is in.
+    pub(crate) fn set_presence(&mut self, id: SessionId, presence: Presence, core: &mut Core) {
+        let address = MemberAddress { shard: core.here, session: SessionSlot(id.slot) };
+        if self.router.set_presence(address, presence) {
+            for peer in core.exchange.others() {
+                peer.send(Item::Presence { address, presence });
+            }
+        }
+    }
+
+    /// Matches a topic within the steps of this turn, and returns how far that went. `All` means
+    /// that the caller can deliver to the receivers now. For `Many` and `InPart` the publication
+    /// continues in later turns, as a [`Fan`](crate::shard::fans::Fan). `matches` is complete for
+    /// `All` and `Many`, and empty for `InPart`.
+    #[inline]
+    pub(crate) fn match_at_once(
+        &mut self,
+        topic: &str,
+        matches: &mut Matches,
+        core: &mut Core,
+    ) -> MatchExtent {
+        let most = core.turn.at_once();
+        // A visit of two nodes costs one step.
+        let all = self.router.tree().matches_within(topic, most.saturating_mul(2), matches);
+        core.turn.charge(matches.visited / 2);
+        // The rules may decide about each receiver. Without rules nothing is divided: that costs as
+        // much as the rest of this function.
+        let most = match core.access.are_on() {
+            true => most / core.access.most_steps(topic).saturating_add(1),
+            false => most,
+        };
+        match all {
+            false => MatchExtent::InPart,
+            true if matches.subscribers.len() + matches.groups.len() > most as usize => MatchExtent::Many,
+            true => MatchExtent::All,
+        }
     }
 }

@@ -179,18 +179,11 @@ impl FilterChange {
             subscription_id,
         );
         let options = PackedOptions::new(&requested.options);
-        if let Some(group) = filter.share_name {
-            shard.routing().enter_group(
-                session,
-                group,
-                filter.filter,
-                options,
-                subscription_id,
-                Presence::Online,
-            );
+        let presence = Presence::Online;
+        shard.routes.enter_filter(session, &filter, options, subscription_id, presence, &mut shard.core);
+        if filter.share_name.is_some() {
             return Ok(());
         }
-        shard.routing().enter_index(session, filter.filter, options, subscription_id);
         let (retained, qos) = (&mut answer.retained, requested.options.qos);
         if sends_retained {
             retained.add(filter.filter, qos, subscription_id, &mut shard.core.retained_order);
@@ -230,7 +223,7 @@ impl FilterChange {
         let reason = session_entry.session.subscriptions.unsubscribe(filter);
         if reason == ReasonCode::SUCCESS {
             shard.core.sessions.record_unsubscription(session, filter);
-            shard.routing().leave_filter(session, filter);
+            shard.routes.leave_filter(session, filter, &mut shard.core);
         }
         answer.reasons.push(reason);
     }

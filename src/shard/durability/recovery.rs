@@ -17,7 +17,8 @@ use crate::session::drops::{DropReason, Dropped};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::access::{AccessRules, RuleSource};
-use crate::shard::route::Routing;
+use crate::shard::core::Core;
+use crate::shard::routes::Routes;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
@@ -55,9 +56,10 @@ pub(crate) fn recover(
     sessions: Vec<RecoveredSession>,
     orphaned: Vec<RecoveredEntry>,
     in_flight: InFlightRead,
-    routing: &mut Routing<'_>,
+    routes: &mut Routes,
+    core: &mut Core,
 ) {
-    let Some(write_buffer) = routing.core.durability.write_buffer().cloned() else { return };
+    let Some(write_buffer) = core.durability.write_buffer().cloned() else { return };
     let bodies = Bodies::default();
     let mut recovery = SessionRecovery { now, down, write_buffer: &write_buffer, bodies, in_flight };
     let left = orphaned.into_iter().filter_map(|entry| {
@@ -65,17 +67,17 @@ pub(crate) fn recover(
         write_buffer.known_entry(entry.number, Some(body)).park()
     });
     let left = left.collect();
-    routing.leave_orphans(now, left);
+    routes.leave_orphans(now, left, core);
     for recovered in sessions {
-        recovery.session(recovered, routing);
+        recovery.session(recovered, routes, core);
     }
 }
 
 impl SessionRecovery<'_> {
     /// Adds one session, with its subscriptions and its deliveries.
-    fn session(&mut self, recovered: RecoveredSession, routing: &mut Routing<'_>) {
+    fn session(&mut self, recovered: RecoveredSession, routes: &mut Routes, core: &mut Core) {
         let SessionRecovery { now, down, write_buffer, ref mut bodies, ref mut in_flight } = *self;
-        let core = &mut *routing.core;
+        let core = &mut *core;
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
         let user = user_of(&stored);
         let name = core.access.name_in_redelivery_rules(user.as_deref());
@@ -105,9 +107,16 @@ impl SessionRecovery<'_> {
         core.report_drops(id);
         for subscription in subscriptions {
             let options = PackedOptions::from_bits(subscription.options);
-            restore_subscription(id, &subscription.filter, options, subscription.subscription_id, routing);
+            restore_subscription(
+                id,
+                &subscription.filter,
+                options,
+                subscription.subscription_id,
+                routes,
+                core,
+            );
         }
-        let core = &mut *routing.core;
+        let core = &mut *core;
         if let Some(session_entry) = core.sessions.get(id)
             && let Some(row) = session_entry.session.row()
         {
@@ -153,21 +162,17 @@ fn restore_subscription(
     full: &str,
     options: PackedOptions,
     identifier: u32,
-    routing: &mut Routing<'_>,
+    routes: &mut Routes,
+    core: &mut Core,
 ) {
     let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return };
-    if let Some(session_entry) = routing.core.sessions.get_mut(id) {
+    if let Some(session_entry) = core.sessions.get_mut(id) {
         session_entry.session.subscriptions.insert(full);
     }
-    match filter.share_name {
-        // The member joins offline. When its client returns, one message to the peers changes its
-        // presence in all its groups. A message for each filter would cost the square of the number
-        // of filters.
-        Some(group) => {
-            routing.enter_group(id, group, filter.filter, options, identifier, Presence::Offline);
-        }
-        None => routing.enter_index(id, filter.filter, options, identifier),
-    }
+    // A member of a shared group joins offline. When its client returns, one message to the peers
+    // changes its presence in all its groups. A message for each filter would cost the square of
+    // the number of filters.
+    routes.enter_filter(id, &filter, options, identifier, Presence::Offline, core);
 }
 
 fn body(write_buffer: &Rc<WriteBuffer>, bodies: &mut Bodies, known: RecoveredBody) -> Rc<Body> {

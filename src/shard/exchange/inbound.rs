@@ -27,13 +27,17 @@ impl Underway {
                     let mut publication = Publication::of(&message, publisher);
                     publication.gate = Some(self.gate());
                     let mut matches = shard.routes.router.take_matches();
-                    let matched = shard.routing().match_at_once(message.topic(), &mut matches);
+                    let matched = shard.routes.match_at_once(message.topic(), &mut matches, &mut shard.core);
                     shard.core.durability.begin_participation(&mut publication, transaction);
                     let turns = DeliveryTurns::Several;
                     let delivered = match matched {
-                        MatchExtent::All => {
-                            shard.routing().deliver_matches(now, &mut publication, &mut matches, turns)
-                        }
+                        MatchExtent::All => shard.routes.deliver_matches(
+                            now,
+                            &mut publication,
+                            &mut matches,
+                            turns,
+                            &mut shard.core,
+                        ),
                         large => Err(large),
                     };
                     let outcome = match delivered {
@@ -78,12 +82,13 @@ impl Underway {
         let mut publication = Publication::of(&share.message, None);
         shard.core.durability.begin_participation(&mut publication, share.transaction);
         let gate = self.gate();
-        let (outcome, held) = match shard.routing().sharing().take_share(now, share, &mut publication, gate) {
-            SharedDelivery::Settled(outcome) => (outcome, 0),
-            // The shard of the next member answers later, or the member that holds the message
-            // does.
-            SharedDelivery::Underway { .. } | SharedDelivery::Held => (Outcome::Unmatched, 1),
-        };
+        let (outcome, held) =
+            match shard.routes.take_share(now, share, &mut publication, gate, &mut shard.core) {
+                SharedDelivery::Settled(outcome) => (outcome, 0),
+                // The shard of the next member answers later, or the member that holds the message
+                // does.
+                SharedDelivery::Underway { .. } | SharedDelivery::Held => (Outcome::Unmatched, 1),
+            };
         self.end_publication(&mut publication, outcome, held, &mut shard.core);
     }
 
@@ -155,7 +160,7 @@ fn take_item(now: Instant, from: ShardId, item: Item, shard: &mut Shard) {
             shard.routes.router.join(&group, &filter, member);
         }
         Item::Leave { group, filter, address } => {
-            shard.routing().drop_member(&group, &filter, address);
+            shard.routes.drop_member(&group, &filter, address);
         }
         Item::Presence { address, presence } => {
             shard.routes.router.set_presence(address, presence);
@@ -213,7 +218,7 @@ fn pass_barrier(now: Instant, by: (ShardId, Place), token: u64, shard: &mut Shar
             shard.pause_for(now, connection, left);
             shard.core.unpause(now, connection, Pause::PeerBarrier);
         }
-        Some(AfterBarrier::ReadOrphanedQueues) => shard.routing().members_are_known(now),
+        Some(AfterBarrier::ReadOrphanedQueues) => shard.routes.members_are_known(now, &mut shard.core),
         None => {}
     }
 }

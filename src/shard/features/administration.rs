@@ -280,7 +280,7 @@ fn can_park(now: Instant, id: SessionId, name: MessageName, shard: &mut Shard) -
 /// and members of shared groups are not asked.
 fn has_subscriber(now: Instant, topic: &str, size: usize, shard: &mut Shard) -> Result<(), CommandOutcome> {
     let mut receivers = shard.routes.router.take_matches();
-    let extent = shard.routing().match_at_once(topic, &mut receivers);
+    let extent = shard.routes.match_at_once(topic, &mut receivers, &mut shard.core);
     let (is_unmatched, all) = (receivers.is_empty(), &receivers.subscribers);
     let is_taken = !receivers.peers.is_empty()
         || !receivers.groups.is_empty()

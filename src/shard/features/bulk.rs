@@ -140,7 +140,7 @@ fn purge(now: Instant, session: &SessionName, most: usize, shard: &mut Shard) ->
     portion.queued = shard.core.sessions.get(id)?.session.sender.backlog.len();
     if portion.done > 0 {
         shard.after_session_change(now, id);
-        shard.routing().has_room_for_orphaned_queues(now, id);
+        shard.routes.has_room_for_orphaned_queues(now, id, &mut shard.core);
     }
     Some(portion)
 }

@@ -23,7 +23,7 @@ pub use crate::shard::effects::DelayedRequest;
 use crate::shard::exchange::Exchange;
 use crate::shard::fans::Fans;
 use crate::shard::publication::{Publication, expires};
-use crate::shard::route::Routing;
+use crate::shard::routes::Routes;
 use crate::shard::settings::OWN_DELAYED;
 use crate::shard::slots::SessionId;
 use crate::shard::totals::Totals;
@@ -211,14 +211,15 @@ impl Delayed {
         &mut self,
         now: Instant,
         fans: &mut Fans,
-        routing: &mut Routing<'_>,
+        routes: &mut Routes,
+        core: &mut Core,
     ) -> Option<Job> {
         self.registered.fired();
         if self.progress != DelayedProgress::Idle {
             return None;
         }
         self.progress = DelayedProgress::GoesOn;
-        self.publish_due(now, fans, routing)
+        self.publish_due(now, fans, routes, core)
     }
 
     /// Publishes as many due messages as this turn allows. Returns the job that is left. If a peer
@@ -227,10 +228,11 @@ impl Delayed {
         &mut self,
         now: Instant,
         fans: &mut Fans,
-        routing: &mut Routing<'_>,
+        routes: &mut Routes,
+        core: &mut Core,
     ) -> Option<Job> {
         while self.near.first_key_value().is_some_and(|((due, _), _)| *due <= now) {
-            if routing.core.exchange.is_any_full() {
+            if core.exchange.is_any_full() {
                 self.progress = DelayedProgress::WaitsForPeer;
                 return None;
             }
@@ -241,15 +243,15 @@ impl Delayed {
             self.note_end(due, number);
             self.account();
             self.messages = self.messages.saturating_sub(1);
-            give_back(&owned, &routing.core.shared.totals);
-            routing.core.turn.charge(1);
-            publish_one(now, number, owned, fans, routing);
-            if routing.core.turn.is_over() || routing.core.effects.is_much_unflushed() {
+            give_back(&owned, &core.shared.totals);
+            core.turn.charge(1);
+            publish_one(now, number, owned, fans, routes, core);
+            if core.turn.is_over() || core.effects.is_much_unflushed() {
                 return Some(Job::Delayed);
             }
         }
         self.progress = DelayedProgress::Idle;
-        self.register(now, routing.core);
+        self.register(now, core);
         None
     }
 
@@ -425,22 +427,23 @@ fn publish_one(
     number: DelayedNumber,
     OwnedMessage { message, owner }: OwnedMessage,
     fans: &mut Fans,
-    routing: &mut Routing<'_>,
+    routes: &mut Routes,
+    core: &mut Core,
 ) {
-    if let Some(write_buffer) = routing.core.durability.write_buffer() {
+    if let Some(write_buffer) = core.durability.write_buffer() {
         write_buffer.record(Record::DelayedDone(number));
     }
     if message.is_expired(now) {
         // The broker was down beyond the end of the message's Message Expiry Interval.
-        routing.core.counters.drops.count(DropReason::Expired);
+        core.counters.drops.count(DropReason::Expired);
         return;
     }
     let mut publication = Publication::of(&message, None);
     publication.atomic = true;
     if message.header().retain {
-        routing.core.retain(now, &mut publication, None, owner);
+        core.retain(now, &mut publication, None, owner);
     }
-    fans.route_own_now(now, &mut publication, routing);
+    fans.route_own_now(now, &mut publication, routes, core);
 }
 
 /// Returns the shard, of `shards` shards, that owns a delayed message of the store.

@@ -115,7 +115,7 @@ fn pass_on(now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate, sha
     let mut publication = Publication::of(&held.message, None);
     publication.atomic = held.stored.is_some();
     let nobody = (Offered::InTurn(Vec::new()), DropReason::SessionEnded);
-    match shard.routing().sharing().share_by_name(now, share, &mut publication, nobody, Some(gate)) {
+    match shard.routes.share_by_name(now, share, &mut publication, nobody, Some(gate), &mut shard.core) {
         SharedDelivery::Held | SharedDelivery::Underway { .. } => {}
         SharedDelivery::Settled(Outcome::Taken) => shard.answer_when_committed(now, gate, Outcome::Taken),
         SharedDelivery::Settled(outcome) => {

@@ -19,7 +19,6 @@ use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
 use crate::shard::own_publications::OwnProgress;
 use crate::shard::publication::{Publication, Target, merge};
-use crate::shard::route::Routing;
 use crate::shard::settings::is_reserved;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
@@ -159,7 +158,7 @@ fn target<'a>(
 ) -> Result<Target<'a>, &'static str> {
     const UNSUBSCRIBED: &str = "the receiver is not subscribed to the topic any more";
     let mut matches = shard.routes.router.take_matches();
-    let extent = shard.routing().match_at_once(topic, &mut matches);
+    let extent = shard.routes.match_at_once(topic, &mut matches, &mut shard.core);
     let own = matches.subscribers.iter().filter(|subscriber| subscriber.session.0 == id.slot);
     let own: Vec<Subscriber> = own.copied().collect();
     shard.routes.router.give_back_matches(matches);
@@ -233,7 +232,7 @@ fn make_room(
 
 fn publish_to_topic(now: Instant, letter: &StoredLetter, shard: &mut Shard) -> CommandOutcome {
     let mut receivers = shard.routes.router.take_matches();
-    let extent = shard.routing().match_at_once(letter.message.topic(), &mut receivers);
+    let extent = shard.routes.match_at_once(letter.message.topic(), &mut receivers, &mut shard.core);
     let refusal = match extent {
         MatchExtent::InPart => Some(TOO_MANY),
         _ if receivers.is_empty() => Some("nobody is subscribed to the topic, so the message would be lost"),
@@ -248,9 +247,15 @@ fn publish_to_topic(now: Instant, letter: &StoredLetter, shard: &mut Shard) -> C
     let are_all_here = receivers.peers.is_empty() && groups.all(|group| is_of_one_shard(group, here));
     let mut publication = publication(letter, &shard.core);
     let letters_before = shard.core.dead_letters.len();
-    let mut routing = Routing { core: &mut shard.core, routes: &mut shard.routes };
     let turns = DeliveryTurns::ThisOne;
-    match shard.fans.route_own_matched(now, &mut publication, (extent, receivers), turns, &mut routing) {
+    match shard.fans.route_own_matched(
+        now,
+        &mut publication,
+        (extent, receivers),
+        turns,
+        &mut shard.routes,
+        &mut shard.core,
+    ) {
         OwnProgress::Complete(Outcome::Unmatched | Outcome::Refused) if are_all_here => {
             // The message stays the letter that it is, and becomes no second one.
             shard.core.dead_letters.take_back(letters_before);

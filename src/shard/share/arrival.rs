@@ -3,12 +3,15 @@
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
+use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::publication::Publication;
-use crate::shard::share::{SharedDelivery, Sharing};
+use crate::shard::routes::Routes;
+use crate::shard::share::SharedDelivery;
 use crate::time::Instant;
 
-impl Sharing<'_> {
+/// Shared messages that a peer sent to this shard.
+impl Routes {
     /// Takes in a shared message that a peer sent here. Offers the message to the chosen member
     /// first, then to other members of the group. If all members refused the message before
     /// ([`Offered::ToAll`]), a member of this shard holds it instead, or it waits here if an ended
@@ -21,29 +24,30 @@ impl Sharing<'_> {
         share: &SharedMessage,
         publication: &mut Publication<'_>,
         gate: Gate,
+        core: &mut Core,
     ) -> SharedDelivery {
         (publication.is_orphaned, publication.readers) = (share.is_orphaned, share.readers);
         // 5.0 [MQTT-3.3.2-5]: the message may expire on its way between two shards. Delivery to
         // this member has not begun, so the rule of [`Self::share_again`] holds here too.
         if share.is_orphaned && share.message.is_expired(now) {
-            let (message, stored) = (Some(share.message.clone()), self.core.durability.is_on());
-            self.core.drop_of_group(&share.filter, DropReason::Expired, message, stored);
+            let (message, stored) = (Some(share.message.clone()), core.durability.is_on());
+            core.drop_of_group(&share.filter, DropReason::Expired, message, stored);
             // `Refused` would say that the members of this shard have no room.
             return SharedDelivery::Settled(Outcome::Taken);
         }
         if matches!(share.offered, Offered::ToAll) {
             if share.is_orphaned {
-                return self.take_share_to_keep(now, share, publication);
+                return self.take_share_to_keep(now, share, publication, core);
             }
-            return self.members().take_share_to_hold(now, share, publication, gate);
+            return self.take_share_to_hold(now, share, publication, gate, core);
         }
         let mut offered = share.offered.clone();
         let mut cause = DropReason::QueueRefused;
         if let Some(chosen) = &share.chosen {
-            let current = self.core.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
+            let current = core.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
             if current == Some(chosen.generation) {
-                let outcome = if self.core.permits_read(chosen.session, publication.parts.topic) {
-                    self.members().offer_chosen(now, chosen, publication, &share.filter)
+                let outcome = if core.permits_read(chosen.session, publication.parts.topic) {
+                    self.offer_chosen(now, chosen, publication, &share.filter, core)
                 } else {
                     Outcome::Refused
                 };
@@ -63,6 +67,6 @@ impl Sharing<'_> {
             }
         }
         let gate = Some(gate).filter(|_| publication.parts.qos != QoS::AtMostOnce);
-        self.share_by_name(now, &share.filter, publication, (offered, cause), gate)
+        self.share_by_name(now, &share.filter, publication, (offered, cause), gate, core)
     }
 }

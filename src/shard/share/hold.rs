@@ -8,11 +8,13 @@ use crate::routing::subscription_tree::GroupId;
 use crate::routing::subscription_tree::ShardSet;
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
+use crate::shard::core::Core;
 use crate::shard::exchange::outbound::Readers;
 use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::publication::Publication;
 use crate::shard::publication::Target;
-use crate::shard::share::offer::{DENIED, GroupMembers, SharedDelivery};
+use crate::shard::routes::Routes;
+use crate::shard::share::offer::{DENIED, SharedDelivery};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -28,7 +30,8 @@ pub(crate) enum HolderIn {
     ThisShard,
 }
 
-impl GroupMembers<'_> {
+/// Shared messages that are held.
+impl Routes {
     /// Lets a member of a group hold a message that every member refused. The queue policy must be
     /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. Looks at
     /// [`HOLDERS_LOOKED_AT`] members of this shard at most. Those that hold the fewest messages are
@@ -42,19 +45,20 @@ impl GroupMembers<'_> {
         publication: &mut Publication<'_>,
         gate: Gate,
         holder_in: HolderIn,
+        core: &mut Core,
     ) -> Option<SharedDelivery> {
         let (policy, bytes) = (
-            self.core.settings.session.send.queue.policy,
-            self.core.durability.largest_queue_bytes(&self.core.settings.session.send),
+            core.settings.session.send.queue.policy,
+            core.durability.largest_queue_bytes(&core.settings.session.send),
         );
         if policy != QueuePolicy::Hold
             || publication.parts.qos == QoS::AtMostOnce
-            || publication.message(&mut self.core.scratch.bytes).size() > bytes
+            || publication.message(&mut core.scratch.bytes).size() > bytes
         {
             return None;
         }
         let mut own = ShardSet::EMPTY;
-        own.insert(self.core.here);
+        own.insert(core.here);
         let members = self.router.group(group)?;
         let elsewhere = match holder_in {
             HolderIn::AnyShard => [Presence::Online, Presence::Offline]
@@ -62,10 +66,8 @@ impl GroupMembers<'_> {
                 .find_map(|presence| members.shard_beside(presence, own)),
             HolderIn::ThisShard => None,
         };
-        let mut here = self.holders(group, publication.parts.topic);
-        here.sort_by_key(|m| {
-            self.core.sessions.at(m.session.0).map_or(usize::MAX, |(_, r)| r.held_messages())
-        });
+        let mut here = self.holders(group, publication.parts.topic, core);
+        here.sort_by_key(|m| core.sessions.at(m.session.0).map_or(usize::MAX, |(_, r)| r.held_messages()));
         for member in here {
             let qos = publication.parts.qos.min(member.options.qos());
             let ids = [member.subscription_id];
@@ -77,7 +79,7 @@ impl GroupMembers<'_> {
             };
             let before = publication.held;
             let gate_before = publication.gate.replace(gate);
-            let outcome = self.core.deliver_shared(now, &target, publication, Some(share));
+            let outcome = core.deliver_shared(now, &target, publication, Some(share));
             publication.gate = gate_before;
             if outcome == Outcome::Taken {
                 return Some(SharedDelivery::Settled(outcome));
@@ -87,29 +89,27 @@ impl GroupMembers<'_> {
             }
         }
         let to = match publication.readers {
-            Readers::In(shard) if shard != self.core.here && self.core.access.are_on() => {
-                elsewhere.map(|_| shard)
-            }
+            Readers::In(shard) if shard != core.here && core.access.are_on() => elsewhere.map(|_| shard),
             _ => elsewhere,
         };
         let to = (to?, None);
-        Some(self.send_share(to, Arc::clone(share), Offered::ToAll, publication, Some(gate)))
+        Some(self.send_share(to, Arc::clone(share), Offered::ToAll, publication, Some(gate), core))
     }
 
     /// Returns the first members of this shard that may read a topic, [`HOLDERS_LOOKED_AT`] of them
     /// at most. Looks at [`DENIED`] members of each presence at most.
-    fn holders(&mut self, group: GroupId, topic: &str) -> Vec<Member> {
+    fn holders(&mut self, group: GroupId, topic: &str, core: &mut Core) -> Vec<Member> {
         let mut holders = Vec::new();
         for presence in [Presence::Online, Presence::Offline] {
             let Some(members) = self.router.group(group) else { break };
-            let (own, _) = members.of_shard(presence, self.core.here);
+            let (own, _) = members.of_shard(presence, core.here);
             for place in own.take(DENIED) {
                 let member = self.router.group(group).and_then(|group| group.at(presence, place));
                 let Some(member) = member.filter(|_| holders.len() < HOLDERS_LOOKED_AT) else { break };
-                if self.core.may_read(member.session, topic) {
+                if core.may_read(member.session, topic) {
                     holders.push(member);
                 } else {
-                    self.core.turn.charge(1);
+                    core.turn.charge(1);
                 }
             }
         }
@@ -124,19 +124,15 @@ impl GroupMembers<'_> {
         share: &SharedMessage,
         publication: &mut Publication<'_>,
         gate: Gate,
+        core: &mut Core,
     ) -> SharedDelivery {
         let group = self.router.group_of(&share.filter);
         let held = group.and_then(|group| {
-            self.hold_in_group(now, (group, &share.filter), publication, gate, HolderIn::ThisShard)
+            self.hold_in_group(now, (group, &share.filter), publication, gate, HolderIn::ThisShard, core)
         });
         held.unwrap_or_else(|| {
             let message = Some(share.message.clone());
-            self.core.drop_of_group(
-                &share.filter,
-                DropReason::QueueRefused,
-                message,
-                self.core.durability.is_on(),
-            );
+            core.drop_of_group(&share.filter, DropReason::QueueRefused, message, core.durability.is_on());
             SharedDelivery::Settled(Outcome::Refused)
         })
     }

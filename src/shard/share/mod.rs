@@ -61,25 +61,14 @@ use hold::HolderIn;
 use offer::{chosen, presence_in};
 use std::sync::Arc;
 
-pub(crate) use offer::{GroupMembers, Peers, SharedDelivery, WantedRoom};
+pub(crate) use offer::{Peers, SharedDelivery, WantedRoom};
 
 /// Maximum number of members, in any shard, to which one message is offered one by one. The shards
 /// go through all members after that.
 const IN_TURN: usize = 16;
 
-/// Shared groups and the messages that wait for a member, borrowed for one message.
-#[derive(Debug)]
-pub(crate) struct Sharing<'a> {
-    pub core: &'a mut Core,
-    pub routes: &'a mut Routes,
-}
-
-impl Sharing<'_> {
-    /// Returns the members of the groups.
-    pub(crate) fn members(&mut self) -> GroupMembers<'_> {
-        GroupMembers { core: self.core, router: &mut self.routes.router }
-    }
-
+/// Shared groups, and the messages that wait for a member.
+impl Routes {
     /// Delivers a publication to one member of a shared group whose filter matched. Adds the
     /// outcome, the pending gates and the full peers to `routed`.
     pub(crate) fn share(
@@ -89,9 +78,10 @@ impl Sharing<'_> {
         publication: &mut Publication<'_>,
         gate: Option<Gate>,
         routed: &mut Routed,
+        core: &mut Core,
     ) {
         let nobody = (Offered::InTurn(Vec::new()), DropReason::QueueRefused);
-        match self.share_to_next(now, group, publication, nobody, gate) {
+        match self.share_to_next(now, group, publication, nobody, gate, core) {
             SharedDelivery::Settled(outcome) => routed.outcome = routed.outcome.or(outcome),
             SharedDelivery::Held => routed.gates += 1,
             SharedDelivery::Underway { full } => {
@@ -113,59 +103,60 @@ impl Sharing<'_> {
         publication: &mut Publication<'_>,
         (offered, cause): (Offered, DropReason),
         gate: Option<Gate>,
+        core: &mut Core,
     ) -> SharedDelivery {
-        let Some(share) = self.routes.router.full_filter(group).cloned() else {
+        let Some(share) = self.router.full_filter(group).cloned() else {
             return SharedDelivery::Settled(Outcome::Unmatched);
         };
         let (mut round, mut seen) = (Round::Ready, ShardSet::EMPTY);
         match offered {
             Offered::ByShard { round: under_way, seen: behind } => (round, seen) = (under_way, behind),
-            Offered::ToAll => return self.end_refused(now, (group, &share), publication, cause, gate),
+            Offered::ToAll => return self.end_refused(now, (group, &share), publication, cause, gate, core),
             Offered::InTurn(mut refused) => {
                 let mut choice_round = Round::Ready;
                 while refused.len() < IN_TURN {
                     let Some(member) =
-                        self.members().choose(group, publication.parts.qos, &refused, &mut choice_round)
+                        self.choose(group, publication.parts.qos, &refused, &mut choice_round, core)
                     else {
                         if refused.is_empty() {
                             return SharedDelivery::Settled(Outcome::Unmatched);
                         }
-                        return self.end_refused(now, (group, &share), publication, cause, gate);
+                        return self.end_refused(now, (group, &share), publication, cause, gate, core);
                     };
                     refused.push(member.address());
-                    if member.shard == self.core.here {
-                        if self.members().offer(now, &member, publication, &share) == Outcome::Taken {
+                    if member.shard == core.here {
+                        if self.offer(now, &member, publication, &share, core) == Outcome::Taken {
                             return SharedDelivery::Settled(Outcome::Taken);
                         }
                         continue;
                     }
                     let chosen = chosen(&member, publication);
                     let to = (member.shard, Some(chosen));
-                    return self.members().send_share(to, share, Offered::InTurn(refused), publication, gate);
+                    return self.send_share(to, share, Offered::InTurn(refused), publication, gate, core);
                 }
             }
         }
         loop {
-            if seen.insert(self.core.here)
-                && self.members().offer_here(now, group, round, publication, &share) == Outcome::Taken
+            if seen.insert(core.here)
+                && self.offer_here(now, group, round, publication, &share, core) == Outcome::Taken
             {
                 return SharedDelivery::Settled(Outcome::Taken);
             }
-            let elsewhere =
-                self.routes.router.group(group).and_then(|g| g.shard_beside(presence_in(round), seen));
+            let elsewhere = self.router.group(group).and_then(|g| g.shard_beside(presence_in(round), seen));
             if let Some(shard) = elsewhere {
-                return self.members().send_share(
+                return self.send_share(
                     (shard, None),
                     share,
                     Offered::ByShard { round, seen },
                     publication,
                     gate,
+                    core,
                 );
             }
             round = match round {
                 Round::Ready => Round::Online,
                 Round::Online if publication.parts.qos != QoS::AtMostOnce => Round::Offline,
-                _ => return self.end_refused(now, (group, &share), publication, cause, gate),
+                _ => return self.end_refused(now, (group, &share), publication, cause, gate, core),
             };
             seen = ShardSet::EMPTY;
         }
@@ -181,15 +172,16 @@ impl Sharing<'_> {
         publication: &mut Publication<'_>,
         offered: (Offered, DropReason),
         gate: Option<Gate>,
+        core: &mut Core,
     ) -> SharedDelivery {
-        let went = match self.routes.router.group_of(share) {
-            Some(group) => self.share_to_next(now, group, publication, offered, gate),
+        let went = match self.router.group_of(share) {
+            Some(group) => self.share_to_next(now, group, publication, offered, gate, core),
             None => SharedDelivery::Settled(Outcome::Unmatched),
         };
         // Refused messages are counted already.
         if publication.is_orphaned && matches!(went, SharedDelivery::Settled(Outcome::Unmatched)) {
-            let message = publication.message(&mut self.core.scratch.bytes).clone();
-            self.core.drop_of_group(share, DropReason::SessionEnded, Some(message), publication.atomic);
+            let message = publication.message(&mut core.scratch.bytes).clone();
+            core.drop_of_group(share, DropReason::SessionEnded, Some(message), publication.atomic);
             return SharedDelivery::Settled(Outcome::Refused);
         }
         went
@@ -207,56 +199,65 @@ impl Sharing<'_> {
         publication: &mut Publication<'_>,
         cause: DropReason,
         gate: Option<Gate>,
+        core: &mut Core,
     ) -> SharedDelivery {
-        if self.core.access.are_on() && publication.readers != Readers::In(self.core.here) {
+        if core.access.are_on() && publication.readers != Readers::In(core.here) {
             match publication.readers {
-                Readers::NotFound | Readers::NotAllAsked => return self.end_unreadable(share, publication),
+                Readers::NotFound | Readers::NotAllAsked => {
+                    return self.end_unreadable(share, publication, core);
+                }
                 // The members of this shard would never report room for the message. QoS 0 does not
                 // wait for room.
                 Readers::In(shard) if publication.is_orphaned && publication.parts.qos != QoS::AtMostOnce => {
-                    return self.members().send_share(
+                    return self.send_share(
                         (shard, None),
                         Arc::clone(share),
                         Offered::ToAll,
                         publication,
                         gate,
+                        core,
                     );
                 }
                 Readers::In(_) => {}
             }
         }
         if publication.is_orphaned {
-            let message = publication.message(&mut self.core.scratch.bytes).clone();
-            if self.keep_orphaned(now, &message, share, publication, None) {
+            let message = publication.message(&mut core.scratch.bytes).clone();
+            if self.keep_orphaned(now, &message, share, publication, None, core) {
                 return SharedDelivery::Settled(Outcome::Refused);
             }
         } else if let Some(held) = gate.and_then(|gate| {
-            self.members().hold_in_group(now, (group, share), publication, gate, HolderIn::AnyShard)
+            self.hold_in_group(now, (group, share), publication, gate, HolderIn::AnyShard, core)
         }) {
             return held;
         }
         // The drop reason of QoS 0 is the full outbox, because QoS 0 waits in no queue.
         let at_most_once = publication.parts.qos == QoS::AtMostOnce;
         let cause = if at_most_once { DropReason::OutboxFull } else { cause };
-        let wanted = self.core.sessions.rules().nobody().of(publication.parts.topic).wants_dead_letter(cause);
+        let wanted = core.sessions.rules().nobody().of(publication.parts.topic).wants_dead_letter(cause);
         let is_needed = wanted || publication.audit.is_some();
-        let message = is_needed.then(|| publication.message(&mut self.core.scratch.bytes).clone());
+        let message = is_needed.then(|| publication.message(&mut core.scratch.bytes).clone());
         // If there is a store, the dead letter is recorded in the open batch. The publisher's
         // acknowledgement waits for the commit of that batch.
-        self.core.drop_of_group(share, cause, message, self.core.durability.is_on());
+        core.drop_of_group(share, cause, message, core.durability.is_on());
         SharedDelivery::Settled(Outcome::Refused)
     }
 
     /// Ends a message for which no member was found that may read it. Drops the message if a
     /// session had it before, or if some members were not asked. Otherwise the message has no
     /// subscriber.
-    fn end_unreadable(&mut self, share: &str, publication: &mut Publication<'_>) -> SharedDelivery {
+    fn end_unreadable(
+        &mut self,
+        share: &str,
+        publication: &mut Publication<'_>,
+        core: &mut Core,
+    ) -> SharedDelivery {
         if !publication.is_orphaned && publication.readers == Readers::NotFound {
             return SharedDelivery::Settled(Outcome::Unmatched);
         }
-        let message = publication.message(&mut self.core.scratch.bytes).clone();
-        let stored = self.core.durability.is_on();
-        self.core.drop_of_group(share, DropReason::NotAuthorized, Some(message), stored);
+        let message = publication.message(&mut core.scratch.bytes).clone();
+        let stored = core.durability.is_on();
+        core.drop_of_group(share, DropReason::NotAuthorized, Some(message), stored);
         SharedDelivery::Settled(Outcome::Refused)
     }
 }

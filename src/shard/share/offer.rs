@@ -8,7 +8,7 @@ use crate::routing::subscription_tree::{GroupId, SessionSlot, ShardId, ShardSet}
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
 use crate::shard::publication::{Publication, Target};
-use crate::shard::router::Router;
+use crate::shard::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ pub(crate) enum Peers {
     Once,
     /// None until the next housekeeping, until a member leaves, or until the rules of the ACL
     /// change, because another shard refused a message or has not answered. A group without members
-    /// in this shard is an exception (see [`GroupMembers::may_offer`]).
+    /// in this shard is an exception (see [`Routes::may_offer`]).
     No,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct GroupRoom {
 }
 
 impl GroupRoom {
-    /// Returns the result of [`GroupMembers::may_offer`] for a group with this room.
+    /// Returns the result of [`Routes::may_offer`] for a group with this room.
     fn admits_offer(self, peers: Peers) -> bool {
         let GroupRoom { here, is_unsure, members_here, denied_here, elsewhere } = self;
         // If the group has no member in this shard that may read the message, this shard never
@@ -90,14 +90,8 @@ impl GroupRoom {
     }
 }
 
-/// The members of shared groups and the sessions of this shard, borrowed for one choice or offer.
-#[derive(Debug)]
-pub(crate) struct GroupMembers<'a> {
-    pub core: &'a mut Core,
-    pub router: &'a mut Router,
-}
-
-impl GroupMembers<'_> {
+/// The choice of a member, and the offer of a message to it.
+impl Routes {
     /// Returns the next member to which the message is offered. `refused` are the members that are
     /// left out. `round` advances when the members of a round are used up, and never returns to an
     /// earlier round for the same message. Each call looks at [`LOOKED_AT`] members at most in each
@@ -109,8 +103,9 @@ impl GroupMembers<'_> {
         qos: QoS,
         refused: &[MemberAddress],
         round: &mut Round,
+        core: &mut Core,
     ) -> Option<Member> {
-        let Core { sessions, connections, settings, here, turn, .. } = &mut *self.core;
+        let Core { sessions, connections, settings, here, turn, .. } = &mut *core;
         let router = &mut self.router;
         let policy = &settings.session.send;
         let (members, caught_up) = router.group_caught_up(group)?;
@@ -151,8 +146,9 @@ impl GroupMembers<'_> {
         member: &Member,
         publication: &mut Publication<'_>,
         share: &Arc<Box<str>>,
+        core: &mut Core,
     ) -> Outcome {
-        self.offer_chosen(now, &chosen(member, publication), publication, share)
+        self.offer_chosen(now, &chosen(member, publication), publication, share, core)
     }
 
     /// Offers a message to a member that this shard or a peer chose. A message that an ended
@@ -164,12 +160,13 @@ impl GroupMembers<'_> {
         chosen: &Chosen,
         publication: &mut Publication<'_>,
         share: &Arc<Box<str>>,
+        core: &mut Core,
     ) -> Outcome {
-        if !self.core.may_read(chosen.session, publication.parts.topic) {
+        if !core.may_read(chosen.session, publication.parts.topic) {
             return Outcome::Refused;
         }
-        if publication.is_orphaned && !self.takes_orphaned(now, chosen.session, publication) {
-            publication.readers = Readers::In(self.core.here);
+        if publication.is_orphaned && !takes_orphaned(now, chosen.session, publication, core) {
+            publication.readers = Readers::In(core.here);
             return Outcome::Refused;
         }
         let ids = [chosen.subscription_id];
@@ -179,9 +176,9 @@ impl GroupMembers<'_> {
             retain_as_published: chosen.retain,
             ids: if chosen.subscription_id == 0 { &[] } else { &ids },
         };
-        let outcome = self.core.deliver_shared(now, &target, publication, Some(share));
+        let outcome = core.deliver_shared(now, &target, publication, Some(share));
         if outcome == Outcome::Refused {
-            publication.readers = Readers::In(self.core.here);
+            publication.readers = Readers::In(core.here);
         }
         outcome
     }
@@ -197,8 +194,9 @@ impl GroupMembers<'_> {
         round: Round,
         publication: &mut Publication<'_>,
         share: &Arc<Box<str>>,
+        core: &mut Core,
     ) -> Outcome {
-        let (presence, here) = (presence_in(round), self.core.here);
+        let (presence, here) = (presence_in(round), core.here);
         let Some(members) = self.router.group_mut(group) else { return Outcome::Unmatched };
         let (own, turn) = members.of_shard(presence, here);
         let mut regardless = if round == Round::Ready { 0 } else { OFFERED_REGARDLESS };
@@ -209,18 +207,18 @@ impl GroupMembers<'_> {
                 break;
             }
             next = if place + 1 == own.end { own.start } else { place + 1 };
-            self.core.turn.charge(1);
+            core.turn.charge(1);
             let Some(member) = self.router.group(group).and_then(|g| g.at(presence, place)) else {
                 break;
             };
-            if !self.core.may_read(member.session, publication.parts.topic) {
+            if !core.may_read(member.session, publication.parts.topic) {
                 denied += 1;
                 continue;
             }
             readers += 1;
             let has_room = match round {
-                Round::Ready => self.takes_more(&member),
-                _ => self.has_room_in_queue(&member),
+                Round::Ready => takes_more(&member, core),
+                _ => has_room_in_queue(&member, core),
             };
             if !has_room {
                 if regardless == 0 {
@@ -229,7 +227,7 @@ impl GroupMembers<'_> {
                 }
                 regardless -= 1;
             }
-            if self.offer(now, &member, publication, share) == Outcome::Taken {
+            if self.offer(now, &member, publication, share, core) == Outcome::Taken {
                 self.set_turn_in_group(group, presence, next);
                 return Outcome::Taken;
             }
@@ -245,47 +243,19 @@ impl GroupMembers<'_> {
         }
     }
 
-    /// Returns true if a member of this shard is connected and has room in its outbox and its
-    /// queue. Compares only the number of messages in the queue, and not their bytes.
-    fn takes_more(&self, member: &Member) -> bool {
-        let policy = &self.core.settings.session.send;
-        let Some((_, session_entry)) = self.core.sessions.at(member.session.0) else { return false };
-        session_entry
-            .takes_more(session_entry.connection.and_then(|id| self.core.connections.get(id)), policy)
-    }
-
-    /// Returns true if the queue of a member of this shard has room for one more message. Compares
-    /// only the number of messages, and not their bytes.
-    fn has_room_in_queue(&self, member: &Member) -> bool {
-        let policy = &self.core.settings.session.send;
-        let session_entry = self.core.sessions.at(member.session.0).map(|(_, session_entry)| session_entry);
-        session_entry.is_some_and(|r| r.has_place(policy))
-    }
-
-    /// Returns true if a member of this shard has room for a message that an ended session left.
-    /// Such a message never pushes other messages out of the member's queue. QoS 0 has no queue, so
-    /// the result is true.
-    fn takes_orphaned(
-        &mut self,
-        now: Instant,
-        member: SessionSlot,
-        publication: &mut Publication<'_>,
-    ) -> bool {
-        let size = publication.message(&mut self.core.scratch.bytes).size();
-        let policy = &self.core.settings.session.send;
-        let session_entry = self.core.sessions.at(member.0).map(|(_, session_entry)| session_entry);
-        publication.parts.qos == QoS::AtMostOnce
-            || session_entry.is_some_and(|r| r.has_room_for_orphaned(now, size, policy))
-    }
-
     /// Returns where members of a group may have room for a QoS 1 or 2 message, or `None` if there
     /// is no such group. Members of this shard that may not read the message do not count. Looks at
     /// [`LOOKED_AT`] members at most that may read the message, and at [`DENIED`] that may not.
     /// Stops at the first member of this shard that has room.
-    pub(crate) fn room_in_group(&mut self, now: Instant, wanted: WantedRoom<'_>) -> Option<GroupRoom> {
+    pub(crate) fn room_in_group(
+        &mut self,
+        now: Instant,
+        wanted: WantedRoom<'_>,
+        core: &mut Core,
+    ) -> Option<GroupRoom> {
         let WantedRoom { share, topic, size } = wanted;
         let group = self.router.group_of(share).and_then(|id| self.router.group(id))?;
-        let Core { sessions, access, settings, turn, here, .. } = &mut *self.core;
+        let Core { sessions, access, settings, turn, here, .. } = &mut *core;
         let own = [Presence::Online, Presence::Offline]
             .map(|presence| (presence, group.of_shard(presence, *here).0));
         let elsewhere = group.len() > own.iter().map(|(_, places)| places.len()).sum::<usize>();
@@ -317,13 +287,19 @@ impl GroupMembers<'_> {
     /// Returns the room in the group if the message must wait: the group has no member in another
     /// shard, and no member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]). An
     /// expired message does not wait, nor does one that is too large for every queue.
-    pub(crate) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> Option<GroupRoom> {
+    pub(crate) fn must_wait(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        share: &str,
+        core: &mut Core,
+    ) -> Option<GroupRoom> {
         let size = message.size();
-        let most = self.core.durability.largest_queue_bytes(&self.core.settings.session.send);
+        let most = core.durability.largest_queue_bytes(&core.settings.session.send);
         if size > most || message.is_expired(now) {
             return None;
         }
-        let room = self.room_in_group(now, WantedRoom { share, topic: message.topic(), size })?;
+        let room = self.room_in_group(now, WantedRoom { share, topic: message.topic(), size }, core)?;
         (!room.admits_offer(Peers::Freely)).then_some(room)
     }
 
@@ -332,8 +308,14 @@ impl GroupMembers<'_> {
     /// has too many members to look at, or if the group is gone or no member may read the message,
     /// because there is nothing to wait for. With [`Peers::No`], too, the message may go to another
     /// shard if no member of this shard may read it: this shard would never learn of room.
-    pub(crate) fn may_offer(&mut self, now: Instant, wanted: WantedRoom<'_>, peers: Peers) -> bool {
-        self.room_in_group(now, wanted).is_none_or(|room| room.admits_offer(peers))
+    pub(crate) fn may_offer(
+        &mut self,
+        now: Instant,
+        wanted: WantedRoom<'_>,
+        peers: Peers,
+        core: &mut Core,
+    ) -> bool {
+        self.room_in_group(now, wanted, core).is_none_or(|room| room.admits_offer(peers))
     }
 
     /// Adds the message to the peer batch of another shard, for the chosen member or for a member
@@ -346,11 +328,12 @@ impl GroupMembers<'_> {
         offered: Offered,
         publication: &mut Publication<'_>,
         gate: Option<Gate>,
+        core: &mut Core,
     ) -> SharedDelivery {
-        let transaction = self.core.durability.next_participant(publication);
-        let message = publication.message(&mut self.core.scratch.bytes).clone();
+        let transaction = core.durability.next_participant(publication);
+        let message = publication.message(&mut core.scratch.bytes).clone();
         let size = message.size();
-        let Some(peer) = self.core.exchange.peer(shard) else {
+        let Some(peer) = core.exchange.peer(shard) else {
             return SharedDelivery::Settled(Outcome::Refused);
         };
         let (is_orphaned, readers) = (publication.is_orphaned, publication.readers);
@@ -378,4 +361,36 @@ pub(super) fn chosen(member: &Member, publication: &Publication<'_>) -> Chosen {
         retain: publication.parts.retain && member.options.retain_as_published(),
         subscription_id: member.subscription_id,
     }
+}
+
+/// Returns true if a member of this shard is connected and has room in its outbox and its
+/// queue. Compares only the number of messages in the queue, and not their bytes.
+fn takes_more(member: &Member, core: &Core) -> bool {
+    let policy = &core.settings.session.send;
+    let Some((_, session_entry)) = core.sessions.at(member.session.0) else { return false };
+    session_entry.takes_more(session_entry.connection.and_then(|id| core.connections.get(id)), policy)
+}
+
+/// Returns true if the queue of a member of this shard has room for one more message. Compares
+/// only the number of messages, and not their bytes.
+fn has_room_in_queue(member: &Member, core: &Core) -> bool {
+    let policy = &core.settings.session.send;
+    let session_entry = core.sessions.at(member.session.0).map(|(_, session_entry)| session_entry);
+    session_entry.is_some_and(|r| r.has_place(policy))
+}
+
+/// Returns true if a member of this shard has room for a message that an ended session left.
+/// Such a message never pushes other messages out of the member's queue. QoS 0 has no queue, so
+/// the result is true.
+fn takes_orphaned(
+    now: Instant,
+    member: SessionSlot,
+    publication: &mut Publication<'_>,
+    core: &mut Core,
+) -> bool {
+    let size = publication.message(&mut core.scratch.bytes).size();
+    let policy = &core.settings.session.send;
+    let session_entry = core.sessions.at(member.0).map(|(_, session_entry)| session_entry);
+    publication.parts.qos == QoS::AtMostOnce
+        || session_entry.is_some_and(|r| r.has_room_for_orphaned(now, size, policy))
 }

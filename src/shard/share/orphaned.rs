@@ -4,14 +4,16 @@ use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
+use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
 use crate::shard::publication::Publication;
-use crate::shard::share::Sharing;
+use crate::shard::routes::Routes;
 use crate::shard::share::offer::{GroupRoom, SharedDelivery, WantedRoom};
 use crate::time::Instant;
 use std::sync::Arc;
 
-impl Sharing<'_> {
+/// Messages that an ended session owes to its group.
+impl Routes {
     /// Offers a message to another member of its group, because the session of a member ended
     /// before that session acknowledged the message. `stored` is true if the message was stored for
     /// that session. The batch that records the end of the old delivery then records the new owner
@@ -25,17 +27,18 @@ impl Sharing<'_> {
         share: &Arc<Box<str>>,
         stored: bool,
         gate: Option<Gate>,
+        core: &mut Core,
     ) -> SharedDelivery {
         // 5.0 [MQTT-3.3.2-5]: delivery to the next member has not begun, so an expired message is
         // dropped, even if the ended session had received it.
         if message.is_expired(now) {
-            self.core.drop_of_group(share, DropReason::Expired, Some(message), stored);
+            core.drop_of_group(share, DropReason::Expired, Some(message), stored);
             return SharedDelivery::Settled(Outcome::Refused);
         }
         let mut publication = Publication::of(&message, None);
         (publication.atomic, publication.is_orphaned) = (stored, true);
         let nobody = (Offered::InTurn(Vec::new()), DropReason::SessionEnded);
-        self.share_by_name(now, share, &mut publication, nobody, gate)
+        self.share_by_name(now, share, &mut publication, nobody, gate, core)
     }
 
     /// Does the same as [`Self::share_again`] at the end of a session, without a gate. If no member
@@ -46,15 +49,16 @@ impl Sharing<'_> {
         message: Message,
         share: &Arc<Box<str>>,
         stored: bool,
+        core: &mut Core,
     ) {
-        if let Some(room) = self.members().must_wait(now, &message, share) {
+        if let Some(room) = self.must_wait(now, &message, share, core) {
             let mut publication = Publication::of(&message, None);
             publication.atomic = stored;
-            if self.keep_orphaned(now, &message, share, &mut publication, Some(room)) {
+            if self.keep_orphaned(now, &message, share, &mut publication, Some(room), core) {
                 return;
             }
         }
-        self.share_again(now, message, share, stored, None);
+        self.share_again(now, message, share, stored, None, core);
     }
 
     /// Keeps a message until a member of its group takes it, because no member has room now. If the
@@ -71,9 +75,10 @@ impl Sharing<'_> {
         share: &Arc<Box<str>>,
         publication: &mut Publication<'_>,
         room: Option<GroupRoom>,
+        core: &mut Core,
     ) -> bool {
         let (size, qos) = (message.size(), message.header().qos);
-        let most = self.core.durability.largest_queue_bytes(&self.core.settings.session.send);
+        let most = core.durability.largest_queue_bytes(&core.settings.session.send);
         if qos == QoS::AtMostOnce || size > most {
             return false;
         }
@@ -81,13 +86,11 @@ impl Sharing<'_> {
         // has no member in this shard, no report would come. The queue is then looked at when the
         // turn ends.
         let wanted = WantedRoom { share, topic: message.topic(), size };
-        let has_member_here = publication.readers == Readers::In(self.core.here)
-            || room
-                .or_else(|| self.members().room_in_group(now, wanted))
-                .is_some_and(|room| room.members_here);
-        self.routes.orphaned_queues.keep(message, share, publication, self.core);
+        let has_member_here = publication.readers == Readers::In(core.here)
+            || room.or_else(|| self.room_in_group(now, wanted, core)).is_some_and(|room| room.members_here);
+        self.orphaned_queues.keep(message, share, publication, core);
         if !has_member_here {
-            self.routes.orphaned_queues.nudge();
+            self.orphaned_queues.nudge();
         }
         true
     }
@@ -100,20 +103,21 @@ impl Sharing<'_> {
         now: Instant,
         share: &SharedMessage,
         publication: &mut Publication<'_>,
+        core: &mut Core,
     ) -> SharedDelivery {
         let SharedMessage { message, filter, .. } = share;
         let wanted = WantedRoom { share: filter, topic: message.topic(), size: message.size() };
-        let room = self.members().room_in_group(now, wanted);
-        if self.keep_orphaned(now, message, filter, publication, room) {
+        let room = self.room_in_group(now, wanted, core);
+        if self.keep_orphaned(now, message, filter, publication, room, core) {
             // A member may have reported room while the message was on its way. In a group that is
             // too large to look at whole, the message would be offered and refused again and again.
             // There the next report of room leads to an offer, or the next housekeeping.
             if room.is_none_or(|room| !room.is_unsure) {
-                self.routes.orphaned_queues.nudge();
+                self.orphaned_queues.nudge();
             }
         } else {
-            let (message, stored) = (Some(message.clone()), self.core.durability.is_on());
-            self.core.drop_of_group(filter, DropReason::QueueRefused, message, stored);
+            let (message, stored) = (Some(message.clone()), core.durability.is_on());
+            core.drop_of_group(filter, DropReason::QueueRefused, message, stored);
         }
         SharedDelivery::Settled(Outcome::Refused)
     }

@@ -8,12 +8,12 @@ use crate::persistence::records::ReadEntry;
 use crate::persistence::rows::Parked;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::parked::page_of;
-use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::core::Core;
 use crate::shard::durability::gates::PageRequest;
+use crate::shard::ended_session::EndedSession;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::Gate;
-use crate::shard::route::Routing;
+use crate::shard::routes::Routes;
 use crate::shard::share::{Peers, SharedDelivery, WantedRoom};
 use crate::shard::slots::{Id, SessionId};
 use crate::time::Instant;
@@ -31,7 +31,8 @@ const OFFERED_AT_ONCE: usize = 256;
 /// acknowledged a packet.
 const COMPARED: usize = 8;
 
-impl Routing<'_> {
+/// The orphaned queues, settled.
+impl Routes {
     /// Takes in the messages that an ended session left in the store. `parked` are shared messages
     /// from the head of its queue for which no member has room now. `unread` is the tail of the
     /// queue, with newer messages. A message in `unread` that did not come by a shared subscription
@@ -39,17 +40,16 @@ impl Routing<'_> {
     pub(crate) fn leave_unread(
         &mut self,
         now: Instant,
-        session: SessionId,
-        client_id: &str,
-        redelivery: &Arc<SessionRedelivery>,
+        ended: &EndedSession,
         parked: VecDeque<Parked>,
         mut unread: VecDeque<Parked>,
+        core: &mut Core,
     ) {
         if parked.is_empty() && unread.is_empty() {
             return;
         }
-        let orphaned_queue = self.routes.orphaned_queues.last_of(session, redelivery, Peers::Freely);
-        orphaned_queue.client_id.get_or_insert_with(|| client_id.into());
+        let orphaned_queue = self.orphaned_queues.last_of(ended.id, &ended.redelivery, Peers::Freely);
+        orphaned_queue.client_id.get_or_insert_with(|| ended.client_id.clone());
         if orphaned_queue.left.is_empty() && parked.is_empty() {
             orphaned_queue.left = unread;
         } else {
@@ -57,53 +57,53 @@ impl Routing<'_> {
             orphaned_queue.left.append(&mut unread);
         }
         orphaned_queue.account();
-        self.settle_orphaned_queues(now);
+        self.settle_orphaned_queues(now, core);
     }
 
     /// Takes in, at the start of the broker, the messages that sessions left in an earlier run. The
     /// messages are read when the members of every group are known.
-    pub(crate) fn leave_orphans(&mut self, now: Instant, left: VecDeque<Parked>) {
+    pub(crate) fn leave_orphans(&mut self, now: Instant, left: VecDeque<Parked>, core: &mut Core) {
         if left.is_empty() {
             return;
         }
-        let nobody = Arc::clone(self.core.sessions.rules().nobody());
-        let orphaned_queue = self.routes.orphaned_queues.last_of(BEFORE_THE_START, &nobody, Peers::Freely);
+        let nobody = Arc::clone(core.sessions.rules().nobody());
+        let orphaned_queue = self.orphaned_queues.last_of(BEFORE_THE_START, &nobody, Peers::Freely);
         orphaned_queue.left.extend(left);
         orphaned_queue.account();
-        self.routes.orphaned_queues.members_are_unknown = self.core.exchange.shards() > 1;
-        if self.routes.orphaned_queues.members_are_unknown {
-            self.core.exchange.raise_barrier(AfterBarrier::ReadOrphanedQueues);
+        self.orphaned_queues.members_are_unknown = core.exchange.shards() > 1;
+        if self.orphaned_queues.members_are_unknown {
+            core.exchange.raise_barrier(AfterBarrier::ReadOrphanedQueues);
         }
-        self.settle_orphaned_queues(now);
+        self.settle_orphaned_queues(now, core);
     }
 
     /// Notes that the members of every group are known.
-    pub(crate) fn members_are_known(&mut self, now: Instant) {
-        self.routes.orphaned_queues.members_are_unknown = false;
-        self.settle_orphaned_queues(now);
+    pub(crate) fn members_are_known(&mut self, now: Instant, core: &mut Core) {
+        self.orphaned_queues.members_are_unknown = false;
+        self.settle_orphaned_queues(now, core);
     }
 
     /// Offers messages to members in other shards again. Part of the housekeeping.
-    pub(crate) fn ask_for_orphaned_queues(&mut self, now: Instant) {
-        self.routes.orphaned_queues.ask_peers();
-        self.settle_orphaned_queues(now);
+    pub(crate) fn ask_for_orphaned_queues(&mut self, now: Instant, core: &mut Core) {
+        self.orphaned_queues.ask_peers();
+        self.settle_orphaned_queues(now, core);
     }
 
     /// Notes that a session of this shard may have room. If the first message of one of the first
     /// [`COMPARED`] queues waits for this room, the queues are looked at when the turn ends.
-    pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId) {
-        let Core { sessions, access, settings, turn, .. } = &mut *self.core;
+    pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId, core: &mut Core) {
+        let Core { sessions, access, settings, turn, .. } = &mut *core;
         let Some(session_entry) = sessions.get_mut(id) else { return };
         let policy = &settings.session.send;
         let mut blocked =
-            self.routes.orphaned_queues.waiting.iter().take(COMPARED).filter_map(|e| e.blocked.as_ref());
+            self.orphaned_queues.waiting.iter().take(COMPARED).filter_map(|e| e.blocked.as_ref());
         let may = blocked.any(|Blocked { share, topic, size, .. }| {
             session_entry.session.subscriptions.contains(share)
                 && session_entry.has_room_for_orphaned(now, *size, policy)
                 && (!access.are_on() || session_entry.may_read(access, topic, turn))
         });
         if may {
-            self.routes.orphaned_queues.nudge();
+            self.orphaned_queues.nudge();
         }
     }
 
@@ -111,42 +111,42 @@ impl Routing<'_> {
     /// [`LOOKED_AT`] queues at most. Requests a page if the next messages of a queue are only in
     /// the store. Does nothing while a page is being read, an answer of another shard is pending,
     /// the members of the groups are unknown, or the broker stops.
-    pub(crate) fn settle_orphaned_queues(&mut self, now: Instant) {
-        self.routes.orphaned_queues.begin_pass();
-        self.go_on_settling(now);
+    pub(crate) fn settle_orphaned_queues(&mut self, now: Instant, core: &mut Core) {
+        self.orphaned_queues.begin_pass();
+        self.go_on_settling(now, core);
     }
 
     /// Goes on with the present pass, as [`Self::settle_orphaned_queues`] does.
-    pub(crate) fn go_on_settling(&mut self, now: Instant) {
-        self.routes.orphaned_queues.nudged = false;
+    pub(crate) fn go_on_settling(&mut self, now: Instant, core: &mut Core) {
+        self.orphaned_queues.nudged = false;
         let mut is_first = true;
-        while self.routes.orphaned_queues.pass > 0 {
-            if !std::mem::take(&mut is_first) && self.core.turn.is_over() {
+        while self.orphaned_queues.pass > 0 {
+            if !std::mem::take(&mut is_first) && core.turn.is_over() {
                 // A later turn looks at the other queues of this pass. A new pass would look at the
                 // same queues again, without an end.
-                self.routes.orphaned_queues.nudged = true;
+                self.orphaned_queues.nudged = true;
                 return;
             }
-            self.routes.orphaned_queues.pass -= 1;
+            self.orphaned_queues.pass -= 1;
             let OrphanedQueues { waiting, is_reading, members_are_unknown, underway, .. } =
-                &mut self.routes.orphaned_queues;
-            if *is_reading || *members_are_unknown || self.core.durability.is_stopping() || *underway > 0 {
+                &mut self.orphaned_queues;
+            if *is_reading || *members_are_unknown || core.durability.is_stopping() || *underway > 0 {
                 return;
             }
             let Some(mut orphaned_queue) = waiting.pop_front() else { return };
             if let Some(blocked) = &orphaned_queue.blocked
                 && blocked.expires > now
-                && !self.sharing().members().may_offer(now, blocked.wanted(), orphaned_queue.peers)
+                && !self.may_offer(now, blocked.wanted(), orphaned_queue.peers, core)
             {
-                self.routes.orphaned_queues.waiting.push_back(orphaned_queue);
+                self.orphaned_queues.waiting.push_back(orphaned_queue);
                 continue;
             }
             orphaned_queue.blocked = None;
-            self.offer_kept(now, &mut orphaned_queue);
-            let is_underway = self.routes.orphaned_queues.underway > 0;
+            self.offer_kept(now, &mut orphaned_queue, core);
+            let is_underway = self.orphaned_queues.underway > 0;
             let is_empty = orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty();
             if is_underway || is_empty || orphaned_queue.blocked.is_some() {
-                self.routes.orphaned_queues.put_back(orphaned_queue);
+                self.orphaned_queues.put_back(orphaned_queue);
                 if is_underway {
                     return;
                 }
@@ -154,33 +154,39 @@ impl Routing<'_> {
             }
             if !orphaned_queue.kept.is_empty() {
                 // A later turn offers the rest.
-                self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
-                return self.routes.orphaned_queues.nudge();
+                self.orphaned_queues.waiting.push_front(orphaned_queue);
+                return self.orphaned_queues.nudge();
             }
             let (wanted, bytes) = page_of(&orphaned_queue.left);
             let request = PageRequest { session: orphaned_queue.session, wanted };
-            self.routes.orphaned_queues.reserved.set(bytes);
-            self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
-            self.routes.orphaned_queues.is_reading = true;
-            return self.core.durability.read_back(request, &mut self.core.effects);
+            self.orphaned_queues.reserved.set(bytes);
+            self.orphaned_queues.waiting.push_front(orphaned_queue);
+            self.orphaned_queues.is_reading = true;
+            return core.durability.read_back(request, &mut core.effects);
         }
     }
 
     /// Offers the messages in memory of a queue until no member has room, [`OFFERED_AT_ONCE`] of
     /// them at most.
-    fn offer_kept(&mut self, now: Instant, orphaned_queue: &mut OrphanedQueue) {
+    fn offer_kept(&mut self, now: Instant, orphaned_queue: &mut OrphanedQueue, core: &mut Core) {
         for at in 0..OFFERED_AT_ONCE {
-            if at > 0 && self.core.turn.is_over() {
+            if at > 0 && core.turn.is_over() {
                 return;
             }
             let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.front() else { return };
-            if !self.is_to_be_offered(now, message, share, &mut orphaned_queue.blocked, orphaned_queue.peers)
-            {
+            if !self.is_to_be_offered(
+                now,
+                message,
+                share,
+                &mut orphaned_queue.blocked,
+                orphaned_queue.peers,
+                core,
+            ) {
                 return;
             }
             let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.pop_front() else { return };
-            self.core.turn.charge(1);
-            self.offer_orphaned(now, message, &share, false, &mut orphaned_queue.peers);
+            core.turn.charge(1);
+            self.offer_orphaned(now, message, &share, false, &mut orphaned_queue.peers, core);
         }
     }
 
@@ -193,12 +199,13 @@ impl Routing<'_> {
         share: &Arc<Box<str>>,
         blocked: &mut Option<Blocked>,
         peers: Peers,
+        core: &mut Core,
     ) -> bool {
         let wanted = WantedRoom { share, topic: message.topic(), size: message.size() };
-        if message.header().expires <= now || self.sharing().members().may_offer(now, wanted, peers) {
+        if message.header().expires <= now || self.may_offer(now, wanted, peers, core) {
             return true;
         }
-        *blocked = Some(Blocked::new(message, share, &self.core.access));
+        *blocked = Some(Blocked::new(message, share, &core.access));
         false
     }
 
@@ -210,13 +217,14 @@ impl Routing<'_> {
         share: &Arc<Box<str>>,
         stored: bool,
         peers: &mut Peers,
+        core: &mut Core,
     ) {
         // No shard answers for a QoS 0 message.
         let gate = (message.header().qos != QoS::AtMostOnce).then_some(Gate::OrphanedQueue);
-        if let SharedDelivery::Underway { .. } = self.sharing().share_again(now, message, share, stored, gate)
+        if let SharedDelivery::Underway { .. } = self.share_again(now, message, share, stored, gate, core)
             && gate.is_some()
         {
-            self.routes.orphaned_queues.underway += 1;
+            self.orphaned_queues.underway += 1;
             if *peers == Peers::Once {
                 *peers = Peers::No;
             }
@@ -225,8 +233,8 @@ impl Routing<'_> {
 
     /// Takes in another shard's answer for a message of the first queue. With the last answer, the
     /// queues are settled again.
-    pub(crate) fn orphaned_queue_answered(&mut self, now: Instant, outcome: Outcome) {
-        let OrphanedQueues { waiting, underway, refused, .. } = &mut self.routes.orphaned_queues;
+    pub(crate) fn orphaned_queue_answered(&mut self, now: Instant, outcome: Outcome, core: &mut Core) {
+        let OrphanedQueues { waiting, underway, refused, .. } = &mut self.orphaned_queues;
         *underway = underway.saturating_sub(1);
         *refused |= outcome != Outcome::Taken;
         if *underway > 0 {
@@ -236,7 +244,7 @@ impl Routing<'_> {
         if let Some(first) = waiting.front_mut() {
             first.peers = peers;
         }
-        self.settle_orphaned_queues(now);
+        self.settle_orphaned_queues(now, core);
     }
 
     /// Takes in a page that was read for a session that does not exist any more. Either the first
@@ -246,12 +254,13 @@ impl Routing<'_> {
         now: Instant,
         request: &PageRequest,
         read: Vec<ReadEntry>,
+        core: &mut Core,
     ) {
-        if self.core.durability.is_stopping() {
+        if core.durability.is_stopping() {
             return;
         }
         let wanted = request.wanted.first().map(|(number, _)| *number);
-        let is_reading = self.routes.orphaned_queues.is_reading;
+        let is_reading = self.orphaned_queues.is_reading;
         // While a page is being read, messages that no member had room for may join the first queue
         // in memory. Nothing was in memory when this queue requested the page. So these messages
         // are newer, and the page goes first. If the session requested the page before it ended,
@@ -261,12 +270,12 @@ impl Routing<'_> {
                 && (is_reading || e.kept.is_empty())
                 && e.left.front().map(Parked::number) == wanted
         };
-        let Some(mut orphaned_queue) = self.routes.orphaned_queues.waiting.pop_front_if(is_its) else {
+        let Some(mut orphaned_queue) = self.orphaned_queues.waiting.pop_front_if(is_its) else {
             return;
         };
-        self.routes.orphaned_queues.is_reading = false;
-        self.routes.orphaned_queues.reserved.set(0);
-        if let Some(write_buffer) = self.core.durability.write_buffer() {
+        self.orphaned_queues.is_reading = false;
+        self.orphaned_queues.reserved.set(0);
+        if let Some(write_buffer) = core.durability.write_buffer() {
             // The batch is begun, so that no packet leaves before the new owner of its message is
             // recorded.
             write_buffer.begin();
@@ -281,6 +290,7 @@ impl Routing<'_> {
                     share,
                     &mut orphaned_queue.blocked,
                     orphaned_queue.peers,
+                    core,
                 )
             {
                 break;
@@ -290,20 +300,18 @@ impl Routing<'_> {
             let Some(_ends) = orphaned_queue.left.pop_front_if(|e| e.number() == *number) else { continue };
             let lost = match found {
                 Some(ReadEntry { message, share: Some(share), .. }) => {
-                    self.offer_orphaned(now, message, &share, true, &mut orphaned_queue.peers);
+                    self.offer_orphaned(now, message, &share, true, &mut orphaned_queue.peers, core);
                     continue;
                 }
                 Some(ReadEntry { message, .. }) => Dropped::unsent(DropReason::SessionEnded, message),
                 None => Dropped::new(DropReason::Unreadable, None),
             };
             match &orphaned_queue.client_id {
-                Some(client_id) => {
-                    self.core.drop_with_session(client_id, &orphaned_queue.redelivery, lost, true)
-                }
-                None => self.core.drop_of_unknown(lost.cause),
+                Some(client_id) => core.drop_with_session(client_id, &orphaned_queue.redelivery, lost, true),
+                None => core.drop_of_unknown(lost.cause),
             }
         }
-        self.routes.orphaned_queues.put_back(orphaned_queue);
-        self.settle_orphaned_queues(now);
+        self.orphaned_queues.put_back(orphaned_queue);
+        self.settle_orphaned_queues(now, core);
     }
 }
