@@ -14,7 +14,9 @@ use actix_web::web::{QueryConfig, ReqData};
 use serde::Deserialize;
 use std::borrow::Borrow;
 use std::fmt::{Display, LowerHex};
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Characters of a note at most.
 pub(super) const NOTE: usize = 256;
@@ -178,6 +180,18 @@ pub(super) fn note_of(given: Option<String>) -> Result<String, Failed> {
     }
     Ok(note)
 }
+
+/// A time, such as `10s`.
+pub(super) struct DurationText;
+
+impl PartialSchema for DurationText {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new().schema_type(Type::String).examples(["1ms"]);
+        text.pattern(Some("^([0-9]+(ms|s|m|h|d) ?)+$")).into()
+    }
+}
+
+impl ToSchema for DurationText {}
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 //! parameters that its handler takes, and the errors that follow from them. `schemas.json` has the
 //! schemas of bodies. `tests/admin/openapi.rs` compares the description with real answers.
 
-pub(in crate::admin) mod words;
+mod words;
 
 use crate::admin::access::Scope;
 use crate::admin::pages::docs;

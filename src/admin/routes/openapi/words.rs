@@ -1,4 +1,4 @@
-//! The schemas of parameters that are one of some words, and of times.
+//! The schemas of parameters that are one of some words.
 
 use crate::admin::queries::sessions::ListState;
 use crate::admin::queries::top::TopFigure;
@@ -8,7 +8,7 @@ use crate::session::outbound::stall::Holder;
 use crate::shard::features::administration::RedeliverBy;
 use crate::shard::features::message_commands::RepublishTo;
 use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{ObjectBuilder, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 /// Gives enums with names a schema: their names, an example and a default.
@@ -34,15 +34,3 @@ words! {
     RedeliverBy: RedeliverBy::Auto, Some(RedeliverBy::Auto);
     RepublishTo: RepublishTo::Receiver, Some(RepublishTo::Receiver);
 }
-
-/// A time, such as `10s`.
-pub(in crate::admin) struct DurationText;
-
-impl PartialSchema for DurationText {
-    fn schema() -> RefOr<Schema> {
-        let text = ObjectBuilder::new().schema_type(Type::String).examples(["1ms"]);
-        text.pattern(Some("^([0-9]+(ms|s|m|h|d) ?)+$")).into()
-    }
-}
-
-impl ToSchema for DurationText {}
