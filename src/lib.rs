@@ -31,12 +31,20 @@
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
 //! `named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) < shard <
-//! clock < scheduling < file_thread < pulse < config < auth < store < net < expiry (actor) < broker <
-//! finding < admin < health < doctor < import < load < main`
+//! clock < scheduling < file_thread < pulse < config < log < service < auth < store < net <
+//! expiry (actor) < broker < finding < admin < health < doctor < import < load < program < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
 //! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard
 //! runs in the same way under actix and in the simulation.
+//!
+//! # Actors
+//!
+//! | actor | owns | gets |
+//! |---|---|---|
+//! | [`broker::connection`]: `ConnectionActor` | the socket of one client | readiness of its socket, and what its shard tells it |
+//! | [`broker::shard_actor`]: `ShardActor` | the shard of one thread | `Adopt`: sockets that a listener accepted; `PeerBatch`: the messages of one turn of another shard; `ExpiredDeadlines`: the keys of a bucket that ended |
+//! | [`expiry::actor`]: `ExpiryActor` | the buckets of all deadlines | `Register`: the new deadlines of one turn; the tick of its `Ticker` |
 //!
 //! # Threads
 //!
