@@ -410,12 +410,21 @@ impl Session {
     /// Writes one acknowledgement that is due, and counts it in `sent`.
     pub fn answer(due: Due, wire: &mut Wire, sent: &mut PacketCounts) {
         let kind = if due.qos == QoS::AtLeastOnce { AckKind::Puback } else { AckKind::Pubrec };
-        sent.add(kind.packet_type(), 1 + u64::from(due.again));
+        sent.count(kind.packet_type());
         if let Some(lsn) = due.waits {
             wire.outbox.hold_until_commit(lsn);
         }
         wire.put_acknowledgement(kind, due.packet_id, due.reason);
+        if due.again > 0 {
+            Session::answer_again(&due, kind, wire, sent);
+        }
+    }
+
+    /// Writes an acknowledgement once more for each repetition of its packet.
+    #[cold]
+    fn answer_again(due: &Due, kind: AckKind, wire: &mut Wire, sent: &mut PacketCounts) {
         for _ in 0..due.again {
+            sent.count(kind.packet_type());
             wire.put_acknowledgement(kind, due.packet_id, due.reason);
         }
     }

@@ -5,7 +5,8 @@
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::AckKind;
-use crate::mqtt::packet::{Packet, PacketId, QoS, ReasonCode};
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::{Acknowledgement, Packet, PacketId, QoS, ReasonCode};
 use crate::mqtt::topic::first_chars;
 
 /// Notes that a connection keeps until they are collected.
@@ -168,10 +169,11 @@ impl Clone for AuditedAcks {
 }
 
 impl AuditedAcks {
-    /// Adds an acknowledgement.
+    /// Adds an acknowledgement of a message.
     #[cold]
-    pub fn push(&mut self, ack: AuditedAck) {
-        self.0.push(ack);
+    pub fn push(&mut self, message: &Message, kind: AckKind, ack: &Acknowledgement<'_>) {
+        let (audit, packet_id, reason) = (message.audit(), ack.packet_id, ack.reason);
+        self.0.push(AuditedAck { audit, kind, packet_id, reason });
     }
 
     /// True if there is none.

@@ -259,10 +259,12 @@ impl Wire {
         self.rare_mut().notes.add(note);
     }
 
-    #[cold]
+    /// Notes an acknowledgement if a trace follows the client. The caller tests one pointer.
     #[inline(never)]
     fn note_acknowledgement(&mut self, kind: AckKind, id: PacketId, reason: ReasonCode) {
-        self.note(PacketNote::of_acknowledgement(kind, id, reason));
+        if self.is_traced() {
+            self.note(PacketNote::of_acknowledgement(kind, id, reason));
+        }
     }
 
     #[cold]
@@ -397,7 +399,7 @@ impl Wire {
     #[inline]
     pub fn put_acknowledgement(&mut self, kind: AckKind, id: PacketId, reason: ReasonCode) {
         codec::put_acknowledgement(self.outbox.buffer(), kind, id, reason, self.version);
-        if self.is_traced() {
+        if self.rare.is_some() {
             self.note_acknowledgement(kind, id, reason);
         }
     }

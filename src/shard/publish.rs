@@ -110,15 +110,12 @@ impl<'a> ClientPublish<'a> {
     /// Handles an admitted PUBLISH whose topic inside the broker is known.
     pub(super) fn publish_named(&self, shard: &mut Shard, topic: &str) -> Flow {
         let ClientPublish { now, session, publish, .. } = *self;
-        let audit = if shard.core.tracer.is_on() {
-            shard.core.recorder().begin(now, session, publish, topic)
-        } else {
-            AuditTag::NONE
-        };
         if is_delayed(topic) {
+            self.begin_trace(shard, topic);
             return self.publish_later(shard, topic);
         }
         if let Some(refusal) = self.refusal(&mut shard.core, topic) {
+            let audit = self.begin_trace(shard, topic);
             if audit.is_some() {
                 shard.core.recorder().add_refusal(now, audit, refusal);
             }
@@ -136,8 +133,16 @@ impl<'a> ClientPublish<'a> {
         if shard.core.dead_letters.keep_publisher() {
             publication.publisher_name = shard.core.publisher_name(session);
         }
-        publication.audit = audit;
+        if shard.core.tracer.is_on() {
+            publication.audit = self.begin_trace(shard, topic);
+        }
         self.publish_admitted(shard, &mut publication)
+    }
+
+    /// Begins to follow the PUBLISH, if a trace names its client or its topic.
+    #[cold]
+    fn begin_trace(&self, shard: &mut Shard, topic: &str) -> AuditTag {
+        shard.core.recorder().begin(self.now, self.session, self.publish, topic)
     }
 
     /// Retains the message if the PUBLISH asks for it, routes it, and acknowledges the PUBLISH.

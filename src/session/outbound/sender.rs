@@ -17,7 +17,6 @@ use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::{SocketView, Stall, StallCause};
 use crate::session::outbound::transmission::Look;
 use crate::session::outbound::window::{InFlight, Quota, Received};
-use crate::session::packet_notes::AuditedAck;
 use crate::session::policy::SendPolicy;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::slow_deliveries::AckedDelivery;
@@ -214,9 +213,8 @@ impl Sender {
         let (id, reason) = (ack.packet_id, ack.reason);
         let finished = self.window.as_mut().and_then(|window| window.acknowledge(id));
         let Some(mut finished) = finished else { return false };
-        let audit = finished.delivery.message.audit();
-        if audit.is_some() {
-            counters.audited.push(AuditedAck { audit, kind: AckKind::Puback, packet_id: id, reason });
+        if finished.delivery.message.audit().is_some() {
+            counters.audited.push(&finished.delivery.message, AckKind::Puback, ack);
         }
         let first_sent = finished.transmission.first_sent;
         let took_ms = now.millis_since(first_sent);
@@ -259,15 +257,14 @@ impl Sender {
         }
         let Some(release) = window.release_mut(id) else { return true };
         if let Received::Release { mark, message } = &received {
-            let (mark, first_sent, audit) = (*mark, release.transmission.first_sent, message.audit());
+            let (mark, first_sent) = (*mark, release.transmission.first_sent);
             let took_ms = now.millis_since(first_sent);
             counters.pubrec_time.add(took_ms);
             if !AckedDelivery::is_usual(mark, took_ms) {
                 counters.note_delivered(now, &AckedDelivery { receiver, message, first_sent, mark });
             }
-            if audit.is_some() {
-                let (kind, packet_id) = (AckKind::Pubrec, id);
-                counters.audited.push(AuditedAck { audit, kind, packet_id, reason });
+            if message.audit().is_some() {
+                counters.audited.push(message, AckKind::Pubrec, ack);
             }
         }
         counters.packets_sent.count(PacketType::Pubrel);
