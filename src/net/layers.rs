@@ -51,7 +51,7 @@ pub enum LayerError {
     Tls(#[source] rustls::Error),
     /// The client offers no version that the listener takes.
     #[error(
-        "TLS: the client offers {offered} at most, and the listener takes 1.2 and 1.3, or 1.3 alone with minimum = \"1.3\": update the client, or put a proxy in front of it (docs/security.md, \"TLS\")"
+        "TLS: the client offers {offered} at most, and the listener takes 1.2 and 1.3, or 1.3 alone with minimum = \"1.3\": update the client, or put a proxy in front of it (docs/listeners.md, \"TLS\")"
     )]
     OldVersion {
         /// The newest version that the client offers.

@@ -193,7 +193,7 @@ pub fn token(file: &PathBuf, scope: &str) -> String {
 
 #[test]
 fn the_documents_have_every_path_for_programs() {
-    let page = include_str!("../../docs/monitoring.md");
+    let page = include_str!("../../docs/http.md");
     for (method, path, _) in api_paths() {
         let documented = page.lines().filter_map(|line| line.strip_prefix("| ")).any(|line| {
             let (methods, rest) = line.split_once(" `").unwrap_or_default();
@@ -205,7 +205,7 @@ fn the_documents_have_every_path_for_programs() {
             let whole = format!("`{paths}").split(&format!("`{path}")).skip(1).any(end);
             named && (whole || short.is_some_and(|short| paths.contains(&short)))
         });
-        assert!(documented, "docs/monitoring.md lacks {method} {path}");
+        assert!(documented, "docs/http.md lacks {method} {path}");
     }
 }
 

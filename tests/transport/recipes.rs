@@ -1,4 +1,4 @@
-//! The recipes of `docs/security.md`: the broker starts with each of them without a warning about
+//! The recipes of `docs/recipes.md`: the broker starts with each of them without a warning about
 //! its listeners, and a client that does what the recipe says enters.
 
 use crate::kit::{self, CONNACK, CONNECT, Pki};
@@ -9,17 +9,16 @@ use homing::config::{Config, Sources};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-const DOCUMENT: &str = include_str!("../../docs/security.md");
+const DOCUMENT: &str = include_str!("../../docs/recipes.md");
 
 const PAGE: (&str, &str) = ("Origin", "https://dashboard.example");
 
 /// The recipes have so many configurations.
 const RECIPES: usize = 7;
 
-/// Returns the configurations in the section "Recipes".
+/// Returns the configurations of the recipes.
 fn recipes() -> Vec<&'static str> {
-    let (_, section) = DOCUMENT.split_once("\n## Recipes\n").expect("the section is there");
-    let blocks = section.split("\n```toml\n").skip(1);
+    let blocks = DOCUMENT.split("\n```toml\n").skip(1);
     blocks.map(|rest| rest.split_once("\n```").expect("a block ends").0).collect()
 }
 

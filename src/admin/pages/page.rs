@@ -85,7 +85,7 @@ pub(crate) async fn unknown(request: HttpRequest, state: State) -> PageResult {
     if !is_for_programs(request.path()) && login_of(&request, &state).is_ok() {
         return Err(NoPage::NoSuchPage);
     }
-    Ok(problem_answer(ProblemKind::NotFound, "there is no such path; see docs/monitoring.md"))
+    Ok(problem_answer(ProblemKind::NotFound, "there is no such path; see docs/http.md"))
 }
 
 /// The page that says why there is no other.

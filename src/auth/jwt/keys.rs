@@ -56,7 +56,7 @@ impl TokenKeys {
         let whole = |what: &str| FileError::whole(file, what);
         if content.trim_ascii_start().starts_with(b"-----BEGIN") {
             return Err(whole(
-                "is PEM; a JWK Set is expected: {\"keys\": [..]} in JSON (docs/security.md says how to make one)",
+                "is PEM; a JWK Set is expected: {\"keys\": [..]} in JSON (docs/logins.md says how to make one)",
             ));
         }
         let value: Value = serde_json::from_slice(content).map_err(|error| {

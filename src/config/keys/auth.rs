@@ -43,7 +43,7 @@ section! {
         /// algorithm: HS256 to HS512, RS256 to RS512, PS256 to PS512, ES256 to ES512 or EdDSA. A
         /// token needs `exp`, and its connection ends then (5.0: 0xA0). Its claims `acl` and
         /// `is_superuser` are the rules of the session. SIGHUP reads the file again.
-        /// docs/security.md has a recipe.
+        /// docs/logins.md has the details.
         jwt_keys: String = String::new(),
             ValueType::Path.or("off", "no file"),
             elsewhere: "EMQX `authentication` with mechanism `jwt`";
@@ -68,7 +68,7 @@ section! {
         /// is "allow", "deny" or "ignore", and `is_superuser`, `acl` and `expire_at` may stand
         /// beside it, as for EMQX. Without such an answer the client is refused with 0x88, and 3 in
         /// 3.x. Redirects are not followed, and answers are not remembered. After five failures in
-        /// a row the service is asked again after a second. docs/security.md has a recipe.
+        /// a row the service is asked again after a second. docs/logins.md has the details.
         http_url: String = String::new(),
             ValueType::Checked(is_service_url, "an address such as \"https://login.example:8443/mqtt\", without a user name in it").or("off", "no service"),
             elsewhere: "EMQX `authentication` with backend `http`";

@@ -44,7 +44,7 @@ section! {
     /// taken away from the topics that they get. All rules, such as those of ACL files, see whole
     /// topics. The clients get nothing of $SYS and other topics of the broker, may publish to
     /// $delayed/SECONDS/TOPIC and no other topic with $, and may request redelivery times.
-    /// docs/security.md has the details.
+    /// docs/listeners.md has the details.
     ///
     /// An `address` may be unix:/path, or unix:./path below the working directory. `mode` ("0660") and `group` are the permissions and the
     /// group of the socket. A socket that a dead process left there is replaced.
@@ -80,7 +80,7 @@ section! {
     /// default, and "http/1.1" with WebSocket, which is what browsers offer. A client that offers
     /// only others is refused; an empty list turns the check off. `groups` has the key exchange
     /// groups, `record_size` the longest record ("16 KiB"), and `tickets = false` stops clients
-    /// from resuming sessions. docs/security.md has a recipe.
+    /// from resuming sessions. docs/recipes.md has a recipe.
     [[listeners]] Listener, ValueType::Tables("listeners", listener_checks::problems).only(),
     reload: NewConnections,
     example: "[[listeners]]\n\

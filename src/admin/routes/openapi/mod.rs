@@ -136,7 +136,7 @@ fn whole() -> Value {
             "title": "Homing",
             "version": env!("CARGO_PKG_VERSION"),
             "summary": "The HTTP interface of an MQTT broker.",
-            "description": "docs/monitoring.md explains it. Each operation has its least scope as \
+            "description": "docs/http.md explains it. Each operation has its least scope as \
              `x-scope`.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
