@@ -194,10 +194,10 @@ impl Shard {
     /// packet, which is reported when all before it is handled.
     fn handle_ahead(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) -> Option<Flow> {
         let connection = self.core.connections.get(id)?;
-        let (version, limit) = match connection.wire.is_traced() {
-            false => (connection.wire.version, connection.packet_size),
-            true => self.trace_next(now, id, rest)?,
-        };
+        let (version, limit) = (connection.wire.version, connection.packet_size);
+        if connection.wire.is_traced() {
+            self.trace_next(now, id, rest);
+        }
         match codec::decode(rest, version, limit) {
             Ok(Decoded::Packet { packet, length }) => {
                 self.core.turn.charge_decoded(length);

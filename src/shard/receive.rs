@@ -6,7 +6,7 @@
 //! is over, or much waits to be written. Behind a pause, `read_ahead` handles acknowledgements.
 
 use crate::mqtt::codec::{self, DecodeError, Decoded, PacketType};
-use crate::mqtt::packet::{Packet, ProtocolVersion, ReasonCode};
+use crate::mqtt::packet::{Packet, ReasonCode};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::{Action, Violation, disconnect};
 use crate::shard::Shard;
@@ -195,11 +195,11 @@ impl Shard {
                 }
                 continue;
             }
-            let known = match connection.wire.is_traced() {
-                false => Some((connection.wire.version, connection.packet_size)),
-                true => self.trace_next(now, id, rest),
-            };
-            let Some((version, limit)) = known else { return (ReadProgress::Closed, taken) };
+            let limit = connection.packet_size;
+            let version = connection.wire.version;
+            if connection.wire.is_traced() {
+                self.trace_next(now, id, rest);
+            }
             let (flow, length) = match codec::decode_next(rest, version, limit, topic) {
                 Ok(Decoded::Packet { packet: Packet::Publish(ref publish), length }) => {
                     topic = publish.topic;
@@ -227,23 +227,16 @@ impl Shard {
         (ReadProgress::All, taken)
     }
 
-    /// Adds the packet that comes next to the traces of its client. Returns the version and the
-    /// largest packet of the client, with which the caller decodes the packet once more: a reference
-    /// to it there would cost every message of every client 50 instructions, because the packet
-    /// would have to lie in memory. Returns `None` if the connection is gone.
+    /// Adds the packet that comes next to the traces of its client. The packet is decoded here and
+    /// once more by the caller: a reference to it there would cost every message of every client
+    /// 50 instructions, because the packet would have to lie in memory.
     #[cold]
-    pub(super) fn trace_next(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        rest: &[u8],
-    ) -> Option<(ProtocolVersion, u32)> {
-        let connection = self.core.connections.get(id)?;
+    pub(super) fn trace_next(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) {
+        let Some(connection) = self.core.connections.get(id) else { return };
         let (version, limit) = (connection.wire.version, connection.packet_size);
         if let Ok(Decoded::Packet { packet, .. }) = codec::decode(rest, version, limit) {
             self.core.recorder().add_packet(now, id, &packet);
         }
-        Some((version, limit))
     }
 
     /// Handles a packet of a connection whose CONNECT is not accepted yet, or which closes. Returns
