@@ -43,7 +43,7 @@ use crate::shard::core::Core;
 use crate::shard::fans::{Fan, Fans, OwnPublication, PublicationOrigin};
 use crate::shard::own_publications::publisher;
 use crate::shard::publication::{Publication, Routed, merge};
-use crate::shard::routes::Routes;
+use crate::shard::routes::{Routes, forward};
 use crate::time::Instant;
 
 /// Maximum number of subscribers that one sort puts in order.
@@ -182,7 +182,7 @@ impl Fan {
         // the message and does not hold it, so that the message is offered to another member.
         let gate = publication.gate.take();
         if !std::mem::replace(&mut self.forwarded, true) && !self.matches.peers.is_empty() {
-            routes.forward(publication, &self.matches, gate, routed, core);
+            forward(publication, &self.matches, gate, routed, core);
         }
         while let Some(group) = self.matches.groups.get(self.groups_served) {
             self.groups_served += 1;

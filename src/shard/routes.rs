@@ -52,7 +52,7 @@ impl Routes {
         turns: DeliveryTurns,
         core: &mut Core,
     ) -> Result<Routed, MatchExtent> {
-        let outcome = self.deliver_matches(now, publication, matches, turns, core)?;
+        let outcome = deliver_matches(now, publication, matches, turns, core)?;
         let mut routed = Routed { outcome, gates: publication.held, full: ShardSet::EMPTY };
         if !matches.peers.is_empty() || !matches.groups.is_empty() {
             self.route_on(now, publication, matches, &mut routed, core);
@@ -73,107 +73,10 @@ impl Routes {
         // offered to another member before it is held.
         let gate = publication.gate.take();
         if !matches.peers.is_empty() {
-            self.forward(publication, matches, gate, routed, core);
+            forward(publication, matches, gate, routed, core);
         }
         for group in &matches.groups {
             self.share(now, *group, publication, gate, routed, core);
-        }
-    }
-
-    /// Delivers the publication to the sessions of this shard in `matches`, to each session once.
-    /// Charges one step for each subscriber. What a delivery drops from a full queue is charged, too:
-    /// if that takes more than a portion of the turn, the other deliveries wait.
-    ///
-    /// # Errors
-    /// How far it came, if the other deliveries must wait for a later turn.
-    pub(crate) fn deliver_matches(
-        &mut self,
-        now: Instant,
-        publication: &mut Publication<'_>,
-        matches: &mut Matches,
-        turns: DeliveryTurns,
-        core: &mut Core,
-    ) -> Result<Outcome, MatchExtent> {
-        let subscribers = &matches.subscribers;
-        if let [only] = &subscribers[..] {
-            // Nothing has to be sorted or counted for one receiver, and most messages have one.
-            core.turn.charge(1);
-            let target = Target::of(only, publication.publisher, core.here);
-            return Ok(target.map_or(Outcome::Unmatched, |target| core.deliver(now, &target, publication)));
-        }
-        core.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
-        let most = match turns {
-            DeliveryTurns::ThisOne => u32::MAX,
-            DeliveryTurns::Several => core.turn.portion_from_now(),
-        };
-        // The subscribers of one filter are in ascending order of their slots. Two filters that
-        // overlap may name a session twice, and then the order is broken.
-        if !subscribers.is_sorted_by(|a, b| a.session.0 < b.session.0) {
-            return self.deliver_merged(now, publication, matches, most, core);
-        }
-        let mut outcome = Outcome::Unmatched;
-        for (at, only) in subscribers.iter().enumerate() {
-            if core.turn.is_beyond(most) {
-                return Err(MatchExtent::Begun { at, outcome });
-            }
-            if let Some(target) = Target::of(only, publication.publisher, core.here) {
-                outcome = outcome.or(core.deliver(now, &target, publication));
-            }
-        }
-        Ok(outcome)
-    }
-
-    /// Does the same where overlapping filters may name a session more than once. Sorts the
-    /// subscribers and merges the subscriptions of each session. Stops beyond `most` steps of the
-    /// turn.
-    #[inline(never)]
-    fn deliver_merged(
-        &mut self,
-        now: Instant,
-        publication: &mut Publication<'_>,
-        matches: &mut Matches,
-        most: u32,
-        core: &mut Core,
-    ) -> Result<Outcome, MatchExtent> {
-        let Matches { subscribers, ids, .. } = matches;
-        subscribers.sort_unstable_by_key(|s| s.session.0);
-        let (mut outcome, mut at) = (Outcome::Unmatched, 0);
-        for same in subscribers.chunk_by(|a, b| a.session == b.session) {
-            if core.turn.is_beyond(most) {
-                return Err(MatchExtent::Begun { at, outcome });
-            }
-            at += same.len();
-            if let Some(target) = merge(same, publication.publisher, core.here, ids) {
-                outcome = outcome.or(core.deliver(now, &target, publication));
-            }
-        }
-        Ok(outcome)
-    }
-
-    /// Adds the publication to the peer batch of every interested peer.
-    pub(crate) fn forward(
-        &mut self,
-        publication: &mut Publication<'_>,
-        matches: &Matches,
-        gate: Option<Gate>,
-        routed: &mut Routed,
-        core: &mut Core,
-    ) {
-        let message = publication.message(&mut core.scratch.bytes).clone();
-        for shard in matches.peers.iter() {
-            let transaction = core.durability.next_participant(publication);
-            let Some(peer) = core.exchange.peer(shard) else { continue };
-            routed.gates += u32::from(gate.is_some());
-            let item = Item::Publish {
-                message: message.clone(),
-                publisher: publication.publisher,
-                transaction,
-                set_mark: publication.set_mark,
-            };
-            peer.publish(item, message.size(), gate);
-            if peer.is_full() {
-                routed.full.insert(shard);
-            }
         }
     }
 }
@@ -301,6 +204,100 @@ impl Routes {
             false => MatchExtent::InPart,
             true if matches.subscribers.len() + matches.groups.len() > most as usize => MatchExtent::Many,
             true => MatchExtent::All,
+        }
+    }
+}
+
+/// Delivers the publication to the sessions of this shard in `matches`, to each session once.
+/// Charges one step for each subscriber. What a delivery drops from a full queue is charged, too:
+/// if that takes more than a portion of the turn, the other deliveries wait.
+///
+/// # Errors
+/// How far it came, if the other deliveries must wait for a later turn.
+pub(crate) fn deliver_matches(
+    now: Instant,
+    publication: &mut Publication<'_>,
+    matches: &mut Matches,
+    turns: DeliveryTurns,
+    core: &mut Core,
+) -> Result<Outcome, MatchExtent> {
+    let subscribers = &matches.subscribers;
+    if let [only] = &subscribers[..] {
+        // Nothing has to be sorted or counted for one receiver, and most messages have one.
+        core.turn.charge(1);
+        let target = Target::of(only, publication.publisher, core.here);
+        return Ok(target.map_or(Outcome::Unmatched, |target| core.deliver(now, &target, publication)));
+    }
+    core.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
+    let most = match turns {
+        DeliveryTurns::ThisOne => u32::MAX,
+        DeliveryTurns::Several => core.turn.portion_from_now(),
+    };
+    // The subscribers of one filter are in ascending order of their slots. Two filters that
+    // overlap may name a session twice, and then the order is broken.
+    if !subscribers.is_sorted_by(|a, b| a.session.0 < b.session.0) {
+        return deliver_merged(now, publication, matches, most, core);
+    }
+    let mut outcome = Outcome::Unmatched;
+    for (at, only) in subscribers.iter().enumerate() {
+        if core.turn.is_beyond(most) {
+            return Err(MatchExtent::Begun { at, outcome });
+        }
+        if let Some(target) = Target::of(only, publication.publisher, core.here) {
+            outcome = outcome.or(core.deliver(now, &target, publication));
+        }
+    }
+    Ok(outcome)
+}
+
+/// Does what [`deliver_matches`] does where overlapping filters may name a session twice. Sorts the
+/// subscribers and merges the subscriptions of each session. Stops beyond `most` steps of the
+/// turn.
+#[inline(never)]
+fn deliver_merged(
+    now: Instant,
+    publication: &mut Publication<'_>,
+    matches: &mut Matches,
+    most: u32,
+    core: &mut Core,
+) -> Result<Outcome, MatchExtent> {
+    let Matches { subscribers, ids, .. } = matches;
+    subscribers.sort_unstable_by_key(|s| s.session.0);
+    let (mut outcome, mut at) = (Outcome::Unmatched, 0);
+    for same in subscribers.chunk_by(|a, b| a.session == b.session) {
+        if core.turn.is_beyond(most) {
+            return Err(MatchExtent::Begun { at, outcome });
+        }
+        at += same.len();
+        if let Some(target) = merge(same, publication.publisher, core.here, ids) {
+            outcome = outcome.or(core.deliver(now, &target, publication));
+        }
+    }
+    Ok(outcome)
+}
+
+/// Adds the publication to the peer batch of every interested peer.
+pub(crate) fn forward(
+    publication: &mut Publication<'_>,
+    matches: &Matches,
+    gate: Option<Gate>,
+    routed: &mut Routed,
+    core: &mut Core,
+) {
+    let message = publication.message(&mut core.scratch.bytes).clone();
+    for shard in matches.peers.iter() {
+        let transaction = core.durability.next_participant(publication);
+        let Some(peer) = core.exchange.peer(shard) else { continue };
+        routed.gates += u32::from(gate.is_some());
+        let item = Item::Publish {
+            message: message.clone(),
+            publisher: publication.publisher,
+            transaction,
+            set_mark: publication.set_mark,
+        };
+        peer.publish(item, message.size(), gate);
+        if peer.is_full() {
+            routed.full.insert(shard);
         }
     }
 }

@@ -77,7 +77,6 @@ impl SessionRecovery<'_> {
     /// Adds one session, with its subscriptions and its deliveries.
     fn session(&mut self, recovered: RecoveredSession, routes: &mut Routes, core: &mut Core) {
         let SessionRecovery { now, down, write_buffer, ref mut bodies, ref mut in_flight } = *self;
-        let core = &mut *core;
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
         let user = user_of(&stored);
         let name = core.access.name_in_redelivery_rules(user.as_deref());
@@ -116,7 +115,6 @@ impl SessionRecovery<'_> {
                 core,
             );
         }
-        let core = &mut *core;
         if let Some(session_entry) = core.sessions.get(id)
             && let Some(row) = session_entry.session.row()
         {

@@ -12,6 +12,7 @@ use crate::shard::exchange::underway::Underway;
 use crate::shard::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
 use crate::shard::publication::Publication;
 use crate::shard::retained_order::Place;
+use crate::shard::routes::deliver_matches;
 use crate::shard::share::SharedDelivery;
 use crate::time::Instant;
 
@@ -31,13 +32,9 @@ impl Underway {
                     shard.core.durability.begin_participation(&mut publication, transaction);
                     let turns = DeliveryTurns::Several;
                     let delivered = match matched {
-                        MatchExtent::All => shard.routes.deliver_matches(
-                            now,
-                            &mut publication,
-                            &mut matches,
-                            turns,
-                            &mut shard.core,
-                        ),
+                        MatchExtent::All => {
+                            deliver_matches(now, &mut publication, &mut matches, turns, &mut shard.core)
+                        }
                         large => Err(large),
                     };
                     let outcome = match delivered {

@@ -8,6 +8,7 @@ use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::publication::Publication;
 use crate::shard::routes::Routes;
 use crate::shard::share::SharedDelivery;
+use crate::shard::share::offer::offer_chosen;
 use crate::time::Instant;
 
 /// Shared messages that a peer sent to this shard.
@@ -47,7 +48,7 @@ impl Routes {
             let current = core.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
             if current == Some(chosen.generation) {
                 let outcome = if core.permits_read(chosen.session, publication.parts.topic) {
-                    self.offer_chosen(now, chosen, publication, &share.filter, core)
+                    offer_chosen(now, chosen, publication, &share.filter, core)
                 } else {
                     Outcome::Refused
                 };

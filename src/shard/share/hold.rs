@@ -14,7 +14,7 @@ use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::publication::Publication;
 use crate::shard::publication::Target;
 use crate::shard::routes::Routes;
-use crate::shard::share::offer::{DENIED, SharedDelivery};
+use crate::shard::share::offer::{DENIED, SharedDelivery, send_share};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl Routes {
             _ => elsewhere,
         };
         let to = (to?, None);
-        Some(self.send_share(to, Arc::clone(share), Offered::ToAll, publication, Some(gate), core))
+        Some(send_share(to, Arc::clone(share), Offered::ToAll, publication, Some(gate), core))
     }
 
     /// Returns the first members of this shard that may read a topic, [`HOLDERS_LOOKED_AT`] of them

@@ -58,7 +58,7 @@ use crate::shard::publication::{Publication, Routed};
 use crate::shard::routes::Routes;
 use crate::time::Instant;
 use hold::HolderIn;
-use offer::{chosen, presence_in};
+use offer::{chosen, offer, presence_in, send_share};
 use std::sync::Arc;
 
 pub(crate) use offer::{Peers, SharedDelivery, WantedRoom};
@@ -125,14 +125,14 @@ impl Routes {
                     };
                     refused.push(member.address());
                     if member.shard == core.here {
-                        if self.offer(now, &member, publication, &share, core) == Outcome::Taken {
+                        if offer(now, &member, publication, &share, core) == Outcome::Taken {
                             return SharedDelivery::Settled(Outcome::Taken);
                         }
                         continue;
                     }
                     let chosen = chosen(&member, publication);
                     let to = (member.shard, Some(chosen));
-                    return self.send_share(to, share, Offered::InTurn(refused), publication, gate, core);
+                    return send_share(to, share, Offered::InTurn(refused), publication, gate, core);
                 }
             }
         }
@@ -144,7 +144,7 @@ impl Routes {
             }
             let elsewhere = self.router.group(group).and_then(|g| g.shard_beside(presence_in(round), seen));
             if let Some(shard) = elsewhere {
-                return self.send_share(
+                return send_share(
                     (shard, None),
                     share,
                     Offered::ByShard { round, seen },
@@ -204,12 +204,12 @@ impl Routes {
         if core.access.are_on() && publication.readers != Readers::In(core.here) {
             match publication.readers {
                 Readers::NotFound | Readers::NotAllAsked => {
-                    return self.end_unreadable(share, publication, core);
+                    return end_unreadable(share, publication, core);
                 }
                 // The members of this shard would never report room for the message. QoS 0 does not
                 // wait for room.
                 Readers::In(shard) if publication.is_orphaned && publication.parts.qos != QoS::AtMostOnce => {
-                    return self.send_share(
+                    return send_share(
                         (shard, None),
                         Arc::clone(share),
                         Offered::ToAll,
@@ -242,22 +242,17 @@ impl Routes {
         core.drop_of_group(share, cause, message, core.durability.is_on());
         SharedDelivery::Settled(Outcome::Refused)
     }
+}
 
-    /// Ends a message for which no member was found that may read it. Drops the message if a
-    /// session had it before, or if some members were not asked. Otherwise the message has no
-    /// subscriber.
-    fn end_unreadable(
-        &mut self,
-        share: &str,
-        publication: &mut Publication<'_>,
-        core: &mut Core,
-    ) -> SharedDelivery {
-        if !publication.is_orphaned && publication.readers == Readers::NotFound {
-            return SharedDelivery::Settled(Outcome::Unmatched);
-        }
-        let message = publication.message(&mut core.scratch.bytes).clone();
-        let stored = core.durability.is_on();
-        core.drop_of_group(share, DropReason::NotAuthorized, Some(message), stored);
-        SharedDelivery::Settled(Outcome::Refused)
+/// Ends a message for which no member was found that may read it. Drops the message if a
+/// session had it before, or if some members were not asked. Otherwise the message has no
+/// subscriber.
+fn end_unreadable(share: &str, publication: &mut Publication<'_>, core: &mut Core) -> SharedDelivery {
+    if !publication.is_orphaned && publication.readers == Readers::NotFound {
+        return SharedDelivery::Settled(Outcome::Unmatched);
     }
+    let message = publication.message(&mut core.scratch.bytes).clone();
+    let stored = core.durability.is_on();
+    core.drop_of_group(share, DropReason::NotAuthorized, Some(message), stored);
+    SharedDelivery::Settled(Outcome::Refused)
 }

@@ -105,7 +105,7 @@ impl Routes {
         round: &mut Round,
         core: &mut Core,
     ) -> Option<Member> {
-        let Core { sessions, connections, settings, here, turn, .. } = &mut *core;
+        let Core { sessions, connections, settings, here, turn, .. } = core;
         let router = &mut self.router;
         let policy = &settings.session.send;
         let (members, caught_up) = router.group_caught_up(group)?;
@@ -137,50 +137,6 @@ impl Routes {
             *round = Round::Offline;
         }
         if qos == QoS::AtMostOnce { None } else { members.choose_offline(LOOKED_AT, untried) }
-    }
-
-    /// Offers a message to a member of this shard.
-    pub(super) fn offer(
-        &mut self,
-        now: Instant,
-        member: &Member,
-        publication: &mut Publication<'_>,
-        share: &Arc<Box<str>>,
-        core: &mut Core,
-    ) -> Outcome {
-        self.offer_chosen(now, &chosen(member, publication), publication, share, core)
-    }
-
-    /// Offers a message to a member that this shard or a peer chose. A message that an ended
-    /// session left is offered only if the member has room for it. A member that may not read the
-    /// message refuses it.
-    pub(super) fn offer_chosen(
-        &mut self,
-        now: Instant,
-        chosen: &Chosen,
-        publication: &mut Publication<'_>,
-        share: &Arc<Box<str>>,
-        core: &mut Core,
-    ) -> Outcome {
-        if !core.may_read(chosen.session, publication.parts.topic) {
-            return Outcome::Refused;
-        }
-        if publication.is_orphaned && !takes_orphaned(now, chosen.session, publication, core) {
-            publication.readers = Readers::In(core.here);
-            return Outcome::Refused;
-        }
-        let ids = [chosen.subscription_id];
-        let target = Target {
-            session: chosen.session,
-            qos: chosen.qos,
-            retain_as_published: chosen.retain,
-            ids: if chosen.subscription_id == 0 { &[] } else { &ids },
-        };
-        let outcome = core.deliver_shared(now, &target, publication, Some(share));
-        if outcome == Outcome::Refused {
-            publication.readers = Readers::In(core.here);
-        }
-        outcome
     }
 
     /// Offers a message to the members of this shard in one round, in turn, within [`LOOKED_AT`],
@@ -227,7 +183,7 @@ impl Routes {
                 }
                 regardless -= 1;
             }
-            if self.offer(now, &member, publication, share, core) == Outcome::Taken {
+            if offer(now, &member, publication, share, core) == Outcome::Taken {
                 self.set_turn_in_group(group, presence, next);
                 return Outcome::Taken;
             }
@@ -255,7 +211,7 @@ impl Routes {
     ) -> Option<GroupRoom> {
         let WantedRoom { share, topic, size } = wanted;
         let group = self.router.group_of(share).and_then(|id| self.router.group(id))?;
-        let Core { sessions, access, settings, turn, here, .. } = &mut *core;
+        let Core { sessions, access, settings, turn, here, .. } = core;
         let own = [Presence::Online, Presence::Offline]
             .map(|presence| (presence, group.of_shard(presence, *here).0));
         let elsewhere = group.len() > own.iter().map(|(_, places)| places.len()).sum::<usize>();
@@ -317,34 +273,75 @@ impl Routes {
     ) -> bool {
         self.room_in_group(now, wanted, core).is_none_or(|room| room.admits_offer(peers))
     }
+}
 
-    /// Adds the message to the peer batch of another shard, for the chosen member or for a member
-    /// of that shard's choice. If the publication is atomic, that shard becomes a participant of
-    /// its transaction. If there is a `gate`, the other shard answers it later.
-    pub(crate) fn send_share(
-        &mut self,
-        (shard, chosen): (ShardId, Option<Chosen>),
-        filter: Arc<Box<str>>,
-        offered: Offered,
-        publication: &mut Publication<'_>,
-        gate: Option<Gate>,
-        core: &mut Core,
-    ) -> SharedDelivery {
-        let transaction = core.durability.next_participant(publication);
-        let message = publication.message(&mut core.scratch.bytes).clone();
-        let size = message.size();
-        let Some(peer) = core.exchange.peer(shard) else {
-            return SharedDelivery::Settled(Outcome::Refused);
-        };
-        let (is_orphaned, readers) = (publication.is_orphaned, publication.readers);
-        let share = SharedMessage { message, filter, offered, is_orphaned, readers, chosen, transaction };
-        peer.publish(Item::Share(share), size, gate);
-        let mut full = ShardSet::EMPTY;
-        if peer.is_full() {
-            full.insert(shard);
-        }
-        SharedDelivery::Underway { full }
+/// Offers a message to a member of this shard.
+pub(super) fn offer(
+    now: Instant,
+    member: &Member,
+    publication: &mut Publication<'_>,
+    share: &Arc<Box<str>>,
+    core: &mut Core,
+) -> Outcome {
+    offer_chosen(now, &chosen(member, publication), publication, share, core)
+}
+
+/// Offers a message to a member that this shard or a peer chose. A message that an ended
+/// session left is offered only if the member has room for it. A member that may not read the
+/// message refuses it.
+pub(super) fn offer_chosen(
+    now: Instant,
+    chosen: &Chosen,
+    publication: &mut Publication<'_>,
+    share: &Arc<Box<str>>,
+    core: &mut Core,
+) -> Outcome {
+    if !core.may_read(chosen.session, publication.parts.topic) {
+        return Outcome::Refused;
     }
+    if publication.is_orphaned && !takes_orphaned(now, chosen.session, publication, core) {
+        publication.readers = Readers::In(core.here);
+        return Outcome::Refused;
+    }
+    let ids = [chosen.subscription_id];
+    let target = Target {
+        session: chosen.session,
+        qos: chosen.qos,
+        retain_as_published: chosen.retain,
+        ids: if chosen.subscription_id == 0 { &[] } else { &ids },
+    };
+    let outcome = core.deliver_shared(now, &target, publication, Some(share));
+    if outcome == Outcome::Refused {
+        publication.readers = Readers::In(core.here);
+    }
+    outcome
+}
+
+/// Adds the message to the peer batch of another shard, for the chosen member or for a member
+/// of that shard's choice. If the publication is atomic, that shard becomes a participant of
+/// its transaction. If there is a `gate`, the other shard answers it later.
+pub(super) fn send_share(
+    (shard, chosen): (ShardId, Option<Chosen>),
+    filter: Arc<Box<str>>,
+    offered: Offered,
+    publication: &mut Publication<'_>,
+    gate: Option<Gate>,
+    core: &mut Core,
+) -> SharedDelivery {
+    let transaction = core.durability.next_participant(publication);
+    let message = publication.message(&mut core.scratch.bytes).clone();
+    let size = message.size();
+    let Some(peer) = core.exchange.peer(shard) else {
+        return SharedDelivery::Settled(Outcome::Refused);
+    };
+    let (is_orphaned, readers) = (publication.is_orphaned, publication.readers);
+    let share = SharedMessage { message, filter, offered, is_orphaned, readers, chosen, transaction };
+    peer.publish(Item::Share(share), size, gate);
+    let mut full = ShardSet::EMPTY;
+    if peer.is_full() {
+        full.insert(shard);
+    }
+    SharedDelivery::Underway { full }
 }
 
 /// Returns the presence of the members to which a round offers the message.

@@ -92,7 +92,7 @@ impl Routes {
     /// Notes that a session of this shard may have room. If the first message of one of the first
     /// [`COMPARED`] queues waits for this room, the queues are looked at when the turn ends.
     pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId, core: &mut Core) {
-        let Core { sessions, access, settings, turn, .. } = &mut *core;
+        let Core { sessions, access, settings, turn, .. } = core;
         let Some(session_entry) = sessions.get_mut(id) else { return };
         let policy = &settings.session.send;
         let mut blocked =
@@ -174,14 +174,9 @@ impl Routes {
                 return;
             }
             let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.front() else { return };
-            if !self.is_to_be_offered(
-                now,
-                message,
-                share,
-                &mut orphaned_queue.blocked,
-                orphaned_queue.peers,
-                core,
-            ) {
+            let blocked = self.blocked(now, message, share, orphaned_queue.peers, core);
+            if blocked.is_some() {
+                orphaned_queue.blocked = blocked;
                 return;
             }
             let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.pop_front() else { return };
@@ -190,23 +185,19 @@ impl Routes {
         }
     }
 
-    /// Returns true if the message can be offered now, or has expired. Otherwise sets `blocked` to
-    /// the room that the message waits for.
-    fn is_to_be_offered(
+    /// Returns the room that the message waits for, or `None` if the message can be offered now, or
+    /// has expired.
+    fn blocked(
         &mut self,
         now: Instant,
         message: &Message,
         share: &Arc<Box<str>>,
-        blocked: &mut Option<Blocked>,
         peers: Peers,
         core: &mut Core,
-    ) -> bool {
+    ) -> Option<Blocked> {
         let wanted = WantedRoom { share, topic: message.topic(), size: message.size() };
-        if message.header().expires <= now || self.may_offer(now, wanted, peers, core) {
-            return true;
-        }
-        *blocked = Some(Blocked::new(message, share, &core.access));
-        false
+        let may = message.header().expires <= now || self.may_offer(now, wanted, peers, core);
+        (!may).then(|| Blocked::new(message, share, &core.access))
     }
 
     /// Offers a message to its group. Counts it as underway if another shard will answer for it.
@@ -284,15 +275,9 @@ impl Routes {
         for (number, _) in &request.wanted {
             let found = read.next_if(|r| r.number == *number);
             if let Some(ReadEntry { message, share: Some(share), .. }) = &found
-                && !self.is_to_be_offered(
-                    now,
-                    message,
-                    share,
-                    &mut orphaned_queue.blocked,
-                    orphaned_queue.peers,
-                    core,
-                )
+                && let Some(blocked) = self.blocked(now, message, share, orphaned_queue.peers, core)
             {
+                orphaned_queue.blocked = Some(blocked);
                 break;
             }
             // The old entry ends when `_ends` is dropped. That is recorded in the same batch as the
