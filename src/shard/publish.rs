@@ -139,7 +139,8 @@ impl<'a> ClientPublish<'a> {
         self.publish_admitted(shard, &mut publication)
     }
 
-    /// Begins to follow the PUBLISH, if a trace names its client or its topic.
+    /// Begins to follow the PUBLISH, if a trace names its client or its topic. Cold, so that it
+    /// costs a PUBLISH that is routed one comparison; inlined, it costs 8 instructions more.
     #[cold]
     fn begin_trace(&self, shard: &mut Shard, topic: &str) -> AuditTag {
         shard.core.recorder().begin(self.now, self.session, self.publish, topic)

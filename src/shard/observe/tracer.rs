@@ -1,7 +1,7 @@
 //! Adds the steps of traces where they happen.
 //!
 //! While nothing is traced, a caller tests [`Tracer::is_on`] or the message's number, and nothing
-//! here is called.
+//! here is called. Only a PUBLISH that is refused or delayed costs a call then.
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::{AckKind, property};
@@ -136,7 +136,7 @@ impl StepRecorder<'_> {
     }
 
     /// Begins to follow a PUBLISH, if a trace names its client or its topic. Returns the number of
-    /// the message. Called only while something is traced.
+    /// the message, which is none if no trace does, or nothing is traced.
     #[cold]
     pub(crate) fn begin(
         &mut self,
