@@ -40,11 +40,13 @@
 //!
 //! # Actors
 //!
-//! | actor | owns | gets |
-//! |---|---|---|
-//! | [`broker::connection`]: `ConnectionActor` | the socket of one client | readiness of its socket, and what its shard tells it |
-//! | [`broker::shard_actor`]: `ShardActor` | the shard of one thread | `Adopt`: sockets that a listener accepted; `PeerBatch`: the messages of one turn of another shard; `ExpiredDeadlines`: the keys of a bucket that ended |
-//! | [`expiry::actor`]: `ExpiryActor` | the buckets of all deadlines | `Register`: the new deadlines of one turn; the tick of its `Ticker` |
+//! - A `ConnectionActor` ([`broker::connection`]) owns the socket of one client. It gets the
+//!   readiness of the socket, and what its shard tells it.
+//! - A `ShardActor` ([`broker::shard_actor`]) owns the shard of one thread. It gets sockets that a
+//!   listener accepted (`Adopt`), the messages of one turn of another shard (`PeerBatch`), and the
+//!   keys of a bucket that ended (`ExpiredDeadlines`).
+//! - The `ExpiryActor` ([`expiry::actor`]) owns the buckets of all deadlines. It gets the new
+//!   deadlines of one turn (`Register`), and the tick of its `Ticker`.
 //!
 //! # Threads
 //!

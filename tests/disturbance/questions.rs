@@ -23,8 +23,8 @@ const MEANWHILE: Duration = Duration::from_millis(by_build(1_000, 10_000) as u64
 const GATEWAYS: usize = 256;
 
 /// Subscription Options of a gateway: QoS 0, no retained messages (5.0 section 3.8.3.1). Hostile
-/// filters would be matched with all retained messages first, which takes ten minutes for all of
-/// them.
+/// filters would be matched with all retained messages first, which takes more than eight minutes
+/// for all of them.
 const WITHOUT_RETAINED: u8 = 2 << 4;
 
 /// Levels of the topic that all filters of the gateways match.

@@ -2,8 +2,7 @@
 
 use super::json_answer::{JsonAnswer, done};
 use crate::admin::failed::Failed;
-use crate::admin::request::DurationText;
-use crate::admin::request::{Asker, NoteParameters, limit_of};
+use crate::admin::request::{Asker, DurationText, NoteParameters, limit_of};
 use crate::admin::state::State;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
 use crate::time::duration;
