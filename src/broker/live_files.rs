@@ -241,7 +241,7 @@ impl LiveFiles {
     /// Reads the certificate of the HTTP interface again with those of the listeners.
     pub(super) fn include(&mut self, interface: Arc<LiveTls>) {
         self.tls.include(interface);
-        self.statistics.set_tls_days(self.tls.days_left(clock::unix_millis()));
+        self.report_tls_days();
     }
 
     /// Reads the files of TLS again if one of them changed, all of them or none. Reports what
@@ -268,9 +268,13 @@ impl LiveFiles {
                 "a renewed certificate or revocation list is not in force: {error}"
             ),
         }
-        let now = clock::unix_millis();
-        self.tls.warn_daily(now);
-        self.statistics.set_tls_days(self.tls.days_left(now));
+        self.tls.warn_daily(clock::unix_millis());
+        self.report_tls_days();
+    }
+
+    /// Updates the days until the first certificate and the first revocation list end.
+    pub(super) fn report_tls_days(&self) {
+        self.statistics.set_tls_days(self.tls.days_left(clock::unix_millis()));
     }
 
     /// Puts renewed files of TLS in force, if there are some, and reports them.
@@ -336,7 +340,7 @@ impl LiveFiles {
                 tally: tally.clone(),
             });
         }
-        self.statistics.set_tls_days(self.tls.days_left(clock::unix_millis()));
+        self.report_tls_days();
         checks_clients
     }
 }
