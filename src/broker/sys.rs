@@ -81,7 +81,7 @@ impl SysTopics {
             statistics.received_bytes(),
             statistics.sent_bytes(),
             statistics.opened_connections(),
-            counters.packets_received.of(PacketType::Connect),
+            counters.packets_received().of(PacketType::Connect),
         ];
         let averages = self.loads.update(now, present).iter().zip(LOADS);
         let of_each = averages.flat_map(|(of, name)| {
@@ -94,7 +94,7 @@ impl SysTopics {
 
 /// Returns the control packets of every type that clients sent.
 fn packets_received(counters: &Counters) -> u64 {
-    counters.packets_received.total() + counters.publishes_received.total()
+    counters.packets_received().total() + counters.publishes_received.total()
 }
 
 /// Returns the control packets of every type that were sent to clients.

@@ -1,13 +1,17 @@
 //! Counts of what the sessions of one shard did.
 
+use crate::mqtt::codec::{AckKind, PacketType};
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::Acknowledgement;
 use crate::session::drops::{Counts, Drops};
-use crate::session::objectives::Objectives;
+use crate::session::objectives::{Objective, Objectives};
 use crate::session::outbound::stall::StallCause;
 use crate::session::packet_counts::{PacketCounts, PublishCounts, RedeliveryCounts};
 use crate::session::packet_notes::AuditedAcks;
 use crate::session::slow_deliveries::{AckedDelivery, SlowDeliveries};
 use crate::time::Instant;
 use crate::time::histogram::Histogram;
+use std::sync::Arc;
 
 /// Overdue acknowledgements by cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,8 +43,9 @@ impl StallCounts {
 /// Counts of what sessions did.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Packets received from clients, without PUBLISH.
-    pub packets_received: PacketCounts,
+    /// Packets received from clients, without PUBLISH, and without the PUBACKs that
+    /// `puback_time` counts: a message is not counted twice.
+    received: PacketCounts,
     /// Packets written to clients, without PUBLISH.
     pub packets_sent: PacketCounts,
     /// PUBLISH packets received from clients, with repetitions.
@@ -93,19 +98,58 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Returns counters of nothing, with these objectives.
+    pub fn new(objectives: &Arc<[Objective]>) -> Counters {
+        Counters { objectives: Objectives::new(objectives), ..Counters::default() }
+    }
+
     /// Notes that the receiver has a message: its PUBACK or PUBREC came without an error. Need not
     /// be called for an [`AckedDelivery::is_usual`] one, so that nearly each costs two comparisons.
     #[inline(never)]
-    pub fn note_delivered(&mut self, now: Instant, delivery: &AckedDelivery<'_>) {
+    pub fn note_delivered(
+        &mut self,
+        now: Instant,
+        delivery: &AckedDelivery<'_>,
+        kind: AckKind,
+        ack: &Acknowledgement<'_>,
+    ) {
         self.objectives.acknowledged(now, delivery.mark);
         self.slow.acknowledged(now, delivery);
+        self.note_audited(delivery.message, kind, ack);
+    }
+
+    /// Notes an acknowledgement of a message, if the message is traced.
+    pub fn note_audited(&mut self, message: &Message, kind: AckKind, ack: &Acknowledgement<'_>) {
+        if message.audit().is_some() {
+            self.audited.push(message, kind, ack);
+        }
+    }
+
+    /// Counts a packet of a client that is neither a PUBLISH nor a PUBACK that finished a message.
+    #[inline]
+    pub fn count_received(&mut self, packet: PacketType) {
+        self.received.count(packet);
+    }
+
+    /// Returns the packets received from clients, without PUBLISH.
+    pub fn packets_received(&self) -> PacketCounts {
+        let mut all = self.received.clone();
+        all.add(PacketType::Puback, self.puback_time.total());
+        all
+    }
+
+    /// True if the packet that is being handled led to drops or to acknowledgements of traced messages
+    /// that are not yet reported.
+    #[inline]
+    pub fn are_unreported(&self) -> bool {
+        self.drops.are_unreported() || !self.audited.is_empty()
     }
 
     /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Counters) {
         // Without `..`: a new count that is not added does not compile.
         let Counters {
-            packets_received,
+            received,
             packets_sent,
             publishes_received,
             sent,
@@ -131,7 +175,7 @@ impl Counters {
             slow: _,
             steps: _,
         } = other;
-        self.packets_received.merge(packets_received);
+        self.received.merge(received);
         self.packets_sent.merge(packets_sent);
         self.publishes_received.merge(publishes_received);
         self.sent.merge(sent);
@@ -153,5 +197,25 @@ impl Counters {
         self.rate_pauses += rate_pauses;
         self.drops.merge(drops);
         self.objectives.add(objectives);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_puback_counts_once_whether_it_finished_a_message_or_not() {
+        let mut counters = Counters::default();
+        counters.puback_time.add(3);
+        counters.count_received(PacketType::Puback);
+        counters.count_received(PacketType::Pingreq);
+        let mut sum = counters.clone();
+        sum.add(&counters);
+        let of = |counters: &Counters| {
+            let all = counters.packets_received();
+            (all.of(PacketType::Puback), all.of(PacketType::Pingreq), all.total())
+        };
+        assert_eq!((of(&counters), of(&sum)), ((2, 1, 3), (4, 2, 6)));
     }
 }

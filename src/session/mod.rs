@@ -226,51 +226,47 @@ impl Session {
         counters: &mut Counters,
     ) -> Action<'a> {
         // Each arm has a constant place, so that a count costs one instruction.
-        let received = &mut counters.packets_received;
         match packet {
-            Packet::Puback(ack) => {
-                received.count(PacketType::Puback);
-                self.acknowledged(now, &ack, wire, policy, counters)
-            }
+            Packet::Puback(ack) => self.acknowledged(now, &ack, wire, policy, counters),
             Packet::Pubrec(ack) => {
-                received.count(PacketType::Pubrec);
+                counters.count_received(PacketType::Pubrec);
                 self.received(now, &ack, wire, policy, counters)
             }
             Packet::Pubrel(ack) => {
-                received.count(PacketType::Pubrel);
+                counters.count_received(PacketType::Pubrel);
                 self.release(ack, wire, &mut counters.packets_sent)
             }
             Packet::Pubcomp(ack) => {
-                received.count(PacketType::Pubcomp);
+                counters.count_received(PacketType::Pubcomp);
                 self.completed(now, ack.packet_id, wire, policy, counters)
             }
             Packet::Pingreq => {
-                received.count(PacketType::Pingreq);
+                counters.count_received(PacketType::Pingreq);
                 // 3.1.1 and 5.0 [MQTT-3.12.4-1]
                 let _ = wire.put(&Packet::Pingresp);
                 counters.packets_sent.count(PacketType::Pingresp);
                 Action::None
             }
             Packet::Subscribe(subscribe) => {
-                received.count(PacketType::Subscribe);
+                counters.count_received(PacketType::Subscribe);
                 subscriptions::check(&subscribe).map_or_else(Action::Fail, |()| Action::Subscribe(subscribe))
             }
             Packet::Unsubscribe(unsubscribe) => {
-                received.count(PacketType::Unsubscribe);
+                counters.count_received(PacketType::Unsubscribe);
                 Action::Unsubscribe(unsubscribe)
             }
             Packet::Disconnect(disconnect) => {
-                received.count(PacketType::Disconnect);
+                counters.count_received(PacketType::Disconnect);
                 self.check_disconnect(&disconnect)
                     .map_or_else(Action::Fail, |()| Action::Disconnect(disconnect))
             }
             // 3.1.1 and 5.0 [MQTT-3.1.0-2]
             Packet::Connect(_) => {
-                received.count(PacketType::Connect);
+                counters.count_received(PacketType::Connect);
                 violation(ReasonCode::PROTOCOL_ERROR, "a second CONNECT")
             }
             Packet::Auth(auth) => {
-                received.count(PacketType::Auth);
+                counters.count_received(PacketType::Auth);
                 Action::Authenticate(Box::new(auth))
             }
             Packet::Publish(_) => {
@@ -295,10 +291,11 @@ impl Session {
     ) -> Action<'a> {
         // An identifier that is not in flight is a late answer to a resend, or means nothing. Both
         // are harmless.
-        if !self.sender.acknowledge(now, ack, &self.client_id, counters)
-            && let Some(awaited) = self.sender.contradicts(AckKind::Puback, ack.packet_id)
-        {
-            return contradiction(AckKind::Puback, awaited, ack.packet_id, counters);
+        if !self.sender.acknowledge(now, ack, &self.client_id, counters) {
+            counters.count_received(PacketType::Puback);
+            if let Some(awaited) = self.sender.contradicts(AckKind::Puback, ack.packet_id) {
+                return contradiction(AckKind::Puback, awaited, ack.packet_id, counters);
+            }
         }
         self.sender.pump(now, wire, &policy.send, counters);
         Action::None
@@ -408,6 +405,7 @@ impl Session {
     }
 
     /// Writes one acknowledgement that is due, and counts it in `sent`.
+    #[inline]
     pub fn answer(due: Due, wire: &mut Wire, sent: &mut PacketCounts) {
         let kind = if due.qos == QoS::AtLeastOnce { AckKind::Puback } else { AckKind::Pubrec };
         sent.count(kind.packet_type());

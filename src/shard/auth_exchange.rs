@@ -240,7 +240,7 @@ pub(super) fn challenge(
     put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &challenge.data, core)
         .map_err(|violation| ConnectRefusal::new(violation.reason, violation.what))?;
     if let Some(connection) = core.connections.get_mut(id) {
-        connection.phase = Phase::Exchanging;
+        connection.enter(Phase::Exchanging);
         connection.begin_exchange(PendingExchange::new(method, challenge.exchange));
     }
     Ok(())

@@ -542,7 +542,7 @@ impl<'a> ConnectRequest<'a> {
         let Core { connections, sessions, scratch, settings, .. } = &mut *core;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
-        connection.phase = Phase::Established;
+        connection.enter(Phase::Untraced);
         connection.method = method;
         connection.packet_size = negotiated.bounds.packet_size;
         connection.refuses_retain = negotiated.version.is_v5() && !negotiated.bounds.retain_available;

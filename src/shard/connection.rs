@@ -15,6 +15,7 @@ use crate::mqtt::publisher_name::PublisherName;
 use crate::session::authentication::EnhancedMethod;
 use crate::session::keep_alive::KeepAlive;
 use crate::session::outbound::sender::Sender;
+use crate::session::packet_notes::NotedPackets;
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::wire::Wire;
 use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
@@ -42,8 +43,7 @@ pub struct Connection {
     pub wire: Wire,
     /// `None` until CONNECT is accepted, and after the session was detached.
     pub session: Option<SessionId>,
-    /// The phase of the connection.
-    pub phase: Phase,
+    phase: Phase,
     /// The listener that accepted the connection.
     pub listener: ListenerNumber,
     /// The reach of the connection, for the rule about anonymous clients.
@@ -230,7 +230,10 @@ pub enum Phase {
     /// The client has been challenged, and has not answered yet. CONNECT is kept with the exchange.
     Exchanging,
     /// CONNECT was accepted.
-    Established,
+    Untraced,
+    /// CONNECT was accepted, and a trace follows the client. A phase of its own, so that one branch
+    /// for each packet tells it from the phase of nearly every connection.
+    Traced,
     /// The outbox is written, and then the connection is closed. Nothing more is read.
     Closing {
         /// The latest time at which the connection is closed.
@@ -283,6 +286,31 @@ impl Connection {
         Arrival { listener: self.listener, reach: self.reach, certificate_user, ban, host }
     }
 
+    /// Returns the phase of the connection.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Begins a phase.
+    pub fn enter(&mut self, phase: Phase) {
+        self.phase = match phase {
+            Phase::Untraced | Phase::Traced if self.wire.is_traced() => Phase::Traced,
+            Phase::Traced => Phase::Untraced,
+            other => other,
+        };
+    }
+
+    /// Returns true if CONNECT was accepted, and the connection does not close yet.
+    pub fn is_established(&self) -> bool {
+        matches!(self.phase, Phase::Untraced | Phase::Traced)
+    }
+
+    /// Sets which packets are noted for traces.
+    pub fn note_packets(&mut self, noted: NotedPackets) {
+        self.wire.note_packets(noted);
+        self.enter(self.phase);
+    }
+
     /// Returns the parts that an idle connection does not have, if there are any.
     pub fn rare(&self) -> Option<&Rare> {
         self.rare.as_deref()
@@ -312,7 +340,7 @@ impl Connection {
     /// Returns true if requests wait behind a pause, and acknowledgements are handled meanwhile.
     #[inline]
     pub(crate) fn reads_ahead(&self) -> bool {
-        self.pauses.hold_requests() && self.phase == Phase::Established
+        self.pauses.hold_requests() && self.is_established()
     }
 
     /// Returns the number of bytes that were read and not handled, with those of a CONNECT whose
@@ -323,7 +351,7 @@ impl Connection {
 
     /// Returns the pot in which the partial packet counts.
     pub(crate) fn pot(&self) -> Pot {
-        if self.phase == Phase::Established { Pot::Clients } else { Pot::Strangers }
+        if self.is_established() { Pot::Clients } else { Pot::Strangers }
     }
 
     /// Drops the bytes that were read and not handled, and the client's topic aliases. Called when
@@ -360,7 +388,7 @@ impl Connection {
             Phase::AwaitingConnect | Phase::Exchanging => keep_alive,
             // Keep Alive is paused. The decision has a deadline of its own.
             Phase::Authenticating => self.authentication_deadline(awake_since),
-            Phase::Established => match &self.rare {
+            Phase::Untraced | Phase::Traced => match &self.rare {
                 // Keep Alive is paused during a pause for the rate, which ends by this deadline.
                 Some(rare) => {
                     let ends = rare.ends.unwrap_or(Instant::NEVER).min(self.rate_pause_look());
@@ -421,7 +449,7 @@ impl Connection {
 
     /// Begins to wait for the decision of the authenticator. Nothing more is read meanwhile.
     pub(crate) fn begin_authentication(&mut self, now: Instant, authentication: Authentication) {
-        self.phase = Phase::Authenticating;
+        self.enter(Phase::Authenticating);
         self.rare_mut().authentication = Some(Box::new(authentication));
         self.pause(Pause::Authentication, now);
     }
@@ -475,7 +503,7 @@ impl Connection {
         let Phase::Authenticating = self.phase else { return false };
         let Some(authentication) = self.rare_mut().authentication.as_mut() else { return false };
         authentication.decide(decision, revocations);
-        self.phase = Phase::AwaitingConnect;
+        self.enter(Phase::AwaitingConnect);
         true
     }
 
@@ -525,7 +553,7 @@ impl Connection {
 
     /// Returns the re-authentication that is not complete, if there is one.
     fn reauthentication(&mut self) -> Option<&mut Authentication> {
-        let is_established = self.phase == Phase::Established;
+        let is_established = self.is_established();
         self.rare.as_mut().filter(|_| is_established)?.authentication.as_deref_mut()
     }
 
@@ -570,7 +598,7 @@ mod tests {
     fn established(now: Instant) -> Connection {
         let arrival = Arrival::default();
         let mut connection = Connection::accepted(now, arrival, Duration::from_secs(10), 0);
-        connection.phase = Phase::Established;
+        connection.enter(Phase::Untraced);
         connection.keep_alive = KeepAlive::awaiting_connect(Duration::from_secs(1_000), now);
         connection
     }

@@ -51,7 +51,9 @@ impl<'a> ConnectionView<'a> {
             }
             // What stays behind a pause for the rate takes memory.
             Some(connection) if connection.is_metered() => FIRST_READ_SIZE,
-            Some(Connection { phase: Phase::AwaitingConnect | Phase::Exchanging, .. }) => FIRST_READ_SIZE,
+            Some(connection) if matches!(connection.phase(), Phase::AwaitingConnect | Phase::Exchanging) => {
+                FIRST_READ_SIZE
+            }
             Some(_) => usize::MAX,
             None => 0,
         }

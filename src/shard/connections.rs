@@ -270,7 +270,7 @@ impl Connections {
         pool: &mut Pool,
     ) -> bool {
         let Some(connection) = self.slots.get_mut(id) else { return false };
-        if connection.phase != Phase::Established {
+        if !connection.is_established() {
             return false;
         }
         connection.wire.outbox.lend(pool);
@@ -290,7 +290,7 @@ impl Connections {
         if let Some(connection) = self.slots.get_mut(id) {
             let until = now + LINGER.min(self.write_timeout);
             let (pot, unfinished) = (connection.pot(), connection.unfinished_len());
-            connection.phase = Phase::Closing { until, leaves };
+            connection.enter(Phase::Closing { until, leaves });
             connection.forget_unread();
             self.partials_mut(pot).change(id, unfinished, 0);
         }
@@ -594,7 +594,7 @@ mod tests {
         connections.begin_closing(now, b, Leaves::Broker, &mut effects);
         assert_eq!(found(&connections, Pot::Strangers), (0, None));
         connections.remove(b);
-        connections.get_mut(a).expect("a connection").phase = Phase::Established;
+        connections.get_mut(a).expect("a connection").enter(Phase::Untraced);
         assert_eq!(keep(&mut connections, &mut effects, a, 2 * SMALL_PARTIAL), Some(Pot::Clients));
         assert_eq!(found(&connections, Pot::Clients), (2 * SMALL_PARTIAL, Some(a)));
         assert!(connections.remove(a).is_some());

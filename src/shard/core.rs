@@ -19,7 +19,6 @@ use crate::routing::retained;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
-use crate::session::objectives::Objectives;
 use crate::session::outbound::sender::PUMPED_AT_ONCE;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
@@ -116,7 +115,7 @@ impl Core {
             recent_drops: RecentDrops::default(),
             letters: StoredLetters::default(),
             after_deliveries: AfterDeliveries::default(),
-            counters: Counters { objectives: Objectives::new(&settings.objectives), ..Counters::default() },
+            counters: Counters::new(&settings.objectives),
             clients: ClientCounts::default(),
             gauges: Gauges::default(),
             tracer: Tracer::default(),
@@ -291,6 +290,13 @@ impl Core {
         if self.counters.drops.are_unreported() {
             self.report_drops_of(id);
         }
+    }
+
+    /// Reports what a packet of this session led to: drops, and acknowledgements of traced messages.
+    #[cold]
+    pub(crate) fn report(&mut self, now: Instant, id: SessionId) {
+        self.report_drops(id);
+        self.recorder().add_acknowledgements(now, id);
     }
 
     #[cold]

@@ -159,7 +159,7 @@ impl OverdueConnection {
                 connections.looked(now, id, effects);
                 return OverdueConnection::Paused;
             }
-            if connection.phase == Phase::Authenticating {
+            if connection.phase() == Phase::Authenticating {
                 let silent =
                     AuthDecision::Unavailable("the authenticator did not decide within auth.timeout");
                 shard.core.connections.decide(id, silent);
@@ -172,12 +172,12 @@ impl OverdueConnection {
                 shard.disconnect(now, id, Some(reason), cause);
                 return OverdueConnection::Disconnected;
             }
-            if connection.phase == Phase::Exchanging {
+            if connection.phase() == Phase::Exchanging {
                 auth_exchange::refuse_exchange(now, id, &EXCHANGE_TIMEOUT, shard);
                 return OverdueConnection::Disconnected;
             }
             let silent = now.since(connection.keep_alive.last_heard());
-            let (reason, cause) = if connection.phase == Phase::AwaitingConnect {
+            let (reason, cause) = if connection.phase() == Phase::AwaitingConnect {
                 (None, DisconnectCause::NoConnect)
             } else if connections.authentication_deadline(id) <= now {
                 let reason = ReasonCode::NOT_AUTHORIZED;

@@ -301,7 +301,7 @@ impl Handover<'_, '_> {
             let state =
                 if self.connection.is_some() { ReceiverState::Connected } else { ReceiverState::Away };
             mark = begin(now, publication, session_entry, self.counters, state);
-            if mark.is_none() && state == ReceiverState::Connected {
+            if !mark.is_counted() && state == ReceiverState::Connected {
                 // Its acknowledgement tells then how long the message waited in the queue, too.
                 mark = DeliveryMark::queued(now);
             }
@@ -438,7 +438,8 @@ fn write(
     Ok(wire.put_frame(frame, sending.packet_id, large)?)
 }
 
-/// Begins a delivery above QoS 0 for its objective. Without objectives this costs one branch.
+/// Begins a delivery above QoS 0 for its objective. Without objectives and traces this costs one
+/// branch.
 #[inline]
 fn begin(
     now: Instant,
@@ -447,15 +448,15 @@ fn begin(
     counters: &mut Counters,
     receiver: ReceiverState,
 ) -> DeliveryMark {
-    match counters.objectives.are_none() {
-        true => DeliveryMark::NONE,
-        false => begin_counted(now, publication, session_entry, counters, receiver),
+    match counters.objectives.are_marked() {
+        false => DeliveryMark::NONE,
+        true => begin_marked(now, publication, session_entry, counters, receiver),
     }
 }
 
-/// Does so where there are objectives. Not inlined, to keep the code of deliveries small.
+/// Does so where there are objectives or traces. Not inlined, to keep the code of deliveries small.
 #[inline(never)]
-fn begin_counted(
+fn begin_marked(
     now: Instant,
     publication: &mut Publication<'_>,
     session_entry: &mut SessionEntry,
@@ -465,7 +466,8 @@ fn begin_counted(
     let looked_at = session_entry.find_objectives(&counters.objectives);
     counters.steps = counters.steps.saturating_add(glob_steps(looked_at));
     let of_topic = publication.objectives(&counters.objectives);
-    counters.objectives.begin(now, of_topic, session_entry.objectives(), receiver)
+    let mark = counters.objectives.begin(now, of_topic, session_entry.objectives(), receiver);
+    mark.or_traced(publication.audit)
 }
 
 /// Drops the message for this session, and counts the drop. Builds the

@@ -7,7 +7,7 @@ use super::access_control::AccessControl;
 use super::arrival::Arrival;
 use super::auth_exchange;
 use super::authentication::AuthDecision;
-use super::connection::{Pause, Phase};
+use super::connection::{Connection, Pause};
 use super::connection_view::ConnectionView;
 use super::core::Core;
 use super::deadlines::{DeadlineAction, OverdueAcknowledgement, OverdueConnection};
@@ -94,7 +94,7 @@ impl Shard {
     /// is read again then, and its CONNECT is handled. Does nothing if the connection does not wait
     /// for a decision any more.
     pub fn authenticated(&mut self, now: Instant, id: ConnectionId, decision: AuthDecision) {
-        if self.core.connections.get(id).is_some_and(|c| c.phase == Phase::Established) {
+        if self.core.connections.get(id).is_some_and(Connection::is_established) {
             let shard = self;
             return auth_exchange::reauthentication_decided(now, id, decision, shard);
         }

@@ -324,7 +324,7 @@ impl Shard {
         let held_until_commit = connection.held_until_commit;
         let closing = connection.is_closing();
         let finished = drained && held == 0;
-        let phase = connection.phase;
+        let phase = connection.phase();
         if has_notes {
             self.core.recorder().collect_notes(now, id);
         }

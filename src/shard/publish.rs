@@ -81,7 +81,6 @@ impl<'a> ClientPublish<'a> {
         }
         connection.wire.outbox.lend(&mut scratch.pool);
         let before = connection.wire.outbox.len();
-        counters.publishes_received.count(publish.qos, publish.payload.len());
         let is_mounted = connection.wire.mount_point().is_some();
         let sent = &mut counters.packets_sent;
         let admitted = session_entry.session.admit(publish, &mut connection.wire, sent);

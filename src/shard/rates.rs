@@ -10,7 +10,7 @@
 //! What is owed at the end of a connection is kept in [`crate::shard::debts`], and a connection
 //! begins with it.
 
-use crate::shard::connection::{MeteredTraffic, Pause, Phase};
+use crate::shard::connection::{MeteredTraffic, Pause};
 use crate::shard::core::Core;
 use crate::shard::debts::Debtor;
 use crate::shard::receive::PUBLISH;
@@ -26,7 +26,7 @@ pub(crate) fn meter(now: Instant, id: ConnectionId, packet: &[u8], core: &mut Co
     let rates = core.settings.rates_of(connection.listener);
     let messages = u64::from(packet.first().is_some_and(|byte| byte >> 4 == PUBLISH));
     let counts = messages > 0 && rates.messages.is_some() || rates.bytes.is_some();
-    if !counts || connection.phase != Phase::Established {
+    if !counts || !connection.is_established() {
         return;
     }
     let begin = || Box::new(MeteredTraffic::new(now));

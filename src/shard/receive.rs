@@ -67,7 +67,7 @@ impl Shard {
         if connection.reads_ahead() {
             return self.read_ahead(now, id, input);
         }
-        let has_password = matches!(connection.phase, Phase::AwaitingConnect | Phase::Exchanging);
+        let has_password = matches!(connection.phase(), Phase::AwaitingConnect | Phase::Exchanging);
         let joined = (connection.partial_len() > 0).then(|| {
             let mut joined = self.core.connections.take_partial(id).unwrap_or_default();
             if has_password {
@@ -89,7 +89,7 @@ impl Shard {
         if taken > 0
             && let Some(connection) = self.core.connections.get_mut(id)
             // The time of CONNECT goes on until CONNACK.
-            && connection.phase != Phase::Exchanging
+            && connection.phase() != Phase::Exchanging
         {
             connection.keep_alive.heard(now);
         }
@@ -188,22 +188,24 @@ impl Shard {
                 return (ReadProgress::Paused, taken);
             }
             self.core.turn.begin_packet();
-            if connection.phase != Phase::Established {
-                match self.take_early(now, id, rest) {
-                    Ok(length) => taken += length,
-                    Err(stop) => return (stop, taken),
-                }
-                continue;
-            }
             let limit = connection.packet_size;
             let version = connection.wire.version;
-            if connection.wire.is_traced() {
+            if connection.phase() != Phase::Untraced {
+                if connection.phase() != Phase::Traced {
+                    match self.take_early(now, id, rest) {
+                        Ok(length) => taken += length,
+                        Err(stop) => return (stop, taken),
+                    }
+                    continue;
+                }
                 self.trace_next(now, id, rest);
             }
             let (flow, length) = match codec::decode_next(rest, version, limit, topic) {
                 Ok(Decoded::Packet { packet: Packet::Publish(ref publish), length }) => {
                     topic = publish.topic;
-                    self.core.turn.charge_decoded(length - publish.payload.len());
+                    let payload = publish.payload.len();
+                    self.core.counters.publishes_received.count(publish.qos, payload);
+                    self.core.turn.charge_decoded(length - payload);
                     (ClientPublish::handle(now, id, publish, self), length)
                 }
                 Ok(Decoded::Packet { packet, length }) => {
@@ -247,14 +249,14 @@ impl Shard {
     #[inline(never)]
     fn take_early(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) -> Result<usize, ReadProgress> {
         let Some(connection) = self.core.connections.get(id) else { return Err(ReadProgress::Closed) };
-        match connection.phase {
-            Phase::AwaitingConnect | Phase::Established => {}
+        match connection.phase() {
+            Phase::AwaitingConnect | Phase::Untraced | Phase::Traced => {}
             // The connection is paused while it waits for the authenticator.
             Phase::Authenticating => return Err(ReadProgress::Paused),
             Phase::Exchanging => {
                 let result = auth_exchange::continue_exchange(now, id, rest, self);
                 let length = handled_exchange(result)?;
-                self.core.counters.packets_received.count(PacketType::Auth);
+                self.core.counters.count_received(PacketType::Auth);
                 return Ok(length);
             }
             Phase::Closing { .. } => return Err(ReadProgress::Closed),
@@ -277,7 +279,7 @@ impl Shard {
         let flow = ConnectRequest::handle(now, id, &connect, self);
         // A CONNECT that comes again, here or in its own shard, is counted then.
         if !matches!(flow, Flow::Wait | Flow::Home(_)) {
-            self.core.counters.packets_received.count(PacketType::Connect);
+            self.core.counters.count_received(PacketType::Connect);
         }
         let bytes = rest.get(..length).unwrap_or_default();
         if let Flow::Challenged = flow {
@@ -310,12 +312,8 @@ impl Shard {
             connection.mark_dirty(id, &mut effects.dirty);
         }
         let holds = session_entry.holds();
-        let is_audited = !counters.audited.is_empty();
-        if counters.drops.are_unreported() {
-            self.core.report_drops(session_id);
-        }
-        if is_audited {
-            self.core.recorder().add_acknowledgements(now, session_id);
+        if counters.are_unreported() {
+            self.core.report(now, session_id);
         }
         let change = FilterChange { now, connection: id, session: session_id };
         match action {
@@ -345,7 +343,7 @@ impl Shard {
 
     /// Ends a connection whose bytes are not a packet, or not one that may come now.
     fn undecodable(&mut self, now: Instant, id: ConnectionId, error: &DecodeError, bytes: &[u8]) {
-        let awaiting = self.core.connections.get(id).is_some_and(|c| c.phase == Phase::AwaitingConnect);
+        let awaiting = self.core.connections.get(id).is_some_and(|c| c.phase() == Phase::AwaitingConnect);
         if awaiting {
             refuse_undecodable(now, id, error, bytes, &mut self.core);
         } else {

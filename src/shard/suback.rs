@@ -179,15 +179,8 @@ impl RetainedDelivery {
         for message in found {
             let qos = message.header().qos.min(request.qos);
             let ids = SubscriptionIds::from_index(request.subscription_id);
-            let mut delivery = Delivery {
-                message,
-                ids,
-                qos,
-                retain: true,
-                mark: DeliveryMark::NONE,
-                share: None,
-                stored: None,
-            };
+            let mark = DeliveryMark::NONE.or_traced(message.audit());
+            let mut delivery = Delivery { message, ids, qos, retain: true, mark, share: None, stored: None };
             if qos != QoS::AtMostOnce {
                 delivery.stored = record_delivery(session_entry.session.row(), &mut None, &delivery, None);
             }

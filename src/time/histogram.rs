@@ -37,6 +37,11 @@ impl Histogram {
         self.sum_ms = self.sum_ms.wrapping_add(ms);
     }
 
+    /// Returns the number of durations.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Histogram) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {

@@ -3,7 +3,7 @@
 use crate::client::{self, connect, encoded, enter, publish, send, subscribe};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, QoS,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode,
 };
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::observe::trace::{StepKind, TraceWatch, TracedPayloads};
@@ -187,4 +187,30 @@ fn nothing_is_noted_before_a_trace_and_after_it() {
     publish(&mut driver, link, "a", QoS::AtLeastOnce, 3);
     client::take(&mut driver, link, true);
     assert!(steps(&mut driver).is_empty());
+}
+
+/// An acknowledgement is looked at because of the mark of its delivery, so each way of a message
+/// must mark it.
+#[test]
+fn each_acknowledgement_of_a_traced_message_is_a_step_whatever_way_the_message_went() {
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    let away = persistent(&mut driver, "away");
+    subscribe(&mut driver, away, &["a"], QoS::AtLeastOnce);
+    driver.close(away);
+    let publisher = client::client(&mut driver, "app", 10);
+    follow(&mut driver, watch(&[], &["a"]));
+    let (qos, packet_id) = (QoS::AtLeastOnce, PacketId::new(1));
+    let retained = Publish { retain: true, qos, packet_id, ..client::publication("a", b"x") };
+    send(&mut driver, publisher, &Packet::Publish(retained));
+    let late = client::client(&mut driver, "late", 10);
+    subscribe(&mut driver, late, &["a"], QoS::ExactlyOnce);
+    let away = persistent(&mut driver, "away");
+    driver.trace_steps.clear();
+    let first = PacketId::new(1).expect("1");
+    send(&mut driver, late, &Packet::Puback(Acknowledgement::success(first)));
+    assert_eq!(steps(&mut driver), [(StepKind::Acknowledged, "late".to_owned())], "a retained message");
+    let refusal = Acknowledgement { reason: ReasonCode::QUOTA_EXCEEDED, ..Acknowledgement::success(first) };
+    send(&mut driver, away, &Packet::Puback(refusal));
+    let of_away = [StepKind::Negative, StepKind::Acknowledged].map(|kind| (kind, "away".to_owned()));
+    assert_eq!(steps(&mut driver), of_away, "a message that waited for its receiver");
 }

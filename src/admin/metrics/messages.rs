@@ -28,7 +28,8 @@ fn traffic(text: &mut MetricsText, observer: &Observer, counters: &Counters) {
     let (received, sent) = (statistics.received_bytes(), statistics.sent_bytes());
     text.single(Counter, "bytes_received_total", "Bytes read from sockets.", received);
     text.single(Counter, "bytes_sent_total", "Bytes written to sockets.", sent);
-    let Counters { publishes_received, sent, packets_received, packets_sent, .. } = counters;
+    let Counters { publishes_received, sent, packets_sent, .. } = counters;
+    let packets_received = &counters.packets_received();
     let help = "Payload bytes of PUBLISH packets received.";
     text.single(Counter, "publish_bytes_received_total", help, publishes_received.bytes());
     let help = "Payload bytes of PUBLISH packets sent.";

@@ -71,7 +71,7 @@ fn kinds(observer: &Observer, total: &ShardSnapshot) -> Value {
     let dropped = DropReason::ALL.into_iter().map(|cause| (cause.name(), counters.drops.of(cause)));
     let deadlines = DeadlineKind::ALL.into_iter().map(|kind| (kind.name(), expiry.keys_of(kind)));
     json!({
-        "packets_received": packets(&counters.packets_received, &counters.publishes_received),
+        "packets_received": packets(&counters.packets_received(), &counters.publishes_received),
         "packets_sent": packets(&counters.packets_sent, &counters.sent),
         "publishes_received": publishes(&counters.publishes_received),
         "publishes_sent": publishes(&counters.sent),

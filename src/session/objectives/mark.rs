@@ -1,5 +1,6 @@
 //! The mark of a delivery that an objective counts, or that waited in the queue.
 
+use crate::mqtt::audit::AuditTag;
 use crate::time::Instant;
 
 /// The time at which one delivery began, and the objective that counts it. 6 bytes, which fit into
@@ -16,6 +17,10 @@ pub struct DeliveryMark {
 /// The place of no objective: there are [`super::MOST`] at most.
 const UNCOUNTED: u8 = u8::MAX;
 
+/// The mark of a traced message that no objective counts. Its delivery begins with its transmission,
+/// because any other time is earlier.
+const TRACED: DeliveryMark = DeliveryMark { objective: UNCOUNTED, began: [u8::MAX; 5] };
+
 impl DeliveryMark {
     /// The mark of a delivery that no objective counts, and whose beginning is its transmission.
     pub const NONE: DeliveryMark = DeliveryMark { objective: 0, began: [0; 5] };
@@ -27,6 +32,12 @@ impl DeliveryMark {
     /// Returns the mark of a delivery that no objective counts, and that begins in a queue.
     pub fn queued(began: Instant) -> DeliveryMark {
         DeliveryMark { objective: UNCOUNTED, began: bytes(began) }
+    }
+
+    /// Returns this mark, or for a traced message a mark that is not none: its acknowledgement is
+    /// then one that is looked at.
+    pub fn or_traced(self, audit: AuditTag) -> DeliveryMark {
+        if self.is_none() && audit.is_some() { TRACED } else { self }
     }
 
     /// True if the mark has neither an objective nor a time.

@@ -72,6 +72,10 @@ pub struct Objectives {
     /// The number of the list that is in force, from 1. What a session keeps names its list, so no
     /// walk over the sessions is needed after a reload.
     list: u32,
+    /// True while a trace is on.
+    are_traced: bool,
+    /// True if there are objectives or a trace is on, so that one branch tells both.
+    are_marked: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +110,7 @@ impl Objectives {
         self.list = self.list.wrapping_add(1).max(1);
         let old = self.rings.take().map(|rings| *rings);
         self.rings = (!objectives.is_empty()).then(|| Box::new(Rings::after(old, objectives, self.now)));
+        self.follow_traces(self.are_traced);
     }
 
     /// Returns the objectives that name a client identifier, or any. Found once for a session and a
@@ -137,6 +142,18 @@ impl Objectives {
     #[inline]
     pub fn are_none(&self) -> bool {
         self.rings.is_none()
+    }
+
+    /// Sets if a trace is on.
+    pub fn follow_traces(&mut self, are_traced: bool) {
+        self.are_traced = are_traced;
+        self.are_marked = are_traced || self.rings.is_some();
+    }
+
+    /// Returns true if a delivery may get a mark: there are objectives, or a trace is on.
+    #[inline]
+    pub fn are_marked(&self) -> bool {
+        self.are_marked
     }
 
     fn set(&self, concerns: impl Fn(&Objective) -> bool) -> ObjectiveSet {

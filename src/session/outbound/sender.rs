@@ -213,9 +213,6 @@ impl Sender {
         let (id, reason) = (ack.packet_id, ack.reason);
         let finished = self.window.as_mut().and_then(|window| window.acknowledge(id));
         let Some(mut finished) = finished else { return false };
-        if finished.delivery.message.audit().is_some() {
-            counters.audited.push(&finished.delivery.message, AckKind::Puback, ack);
-        }
         let first_sent = finished.transmission.first_sent;
         let took_ms = now.millis_since(first_sent);
         counters.puback_time.add(took_ms);
@@ -223,10 +220,12 @@ impl Sender {
             entry.done();
         }
         if reason.is_error() {
+            counters.note_audited(&finished.delivery.message, AckKind::Puback, ack);
             counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
         } else if !AckedDelivery::is_usual(finished.delivery.mark, took_ms) {
             let Delivery { message, mark, .. } = &finished.delivery;
-            counters.note_delivered(now, &AckedDelivery { receiver, message, first_sent, mark: *mark });
+            let delivery = AckedDelivery { receiver, message, first_sent, mark: *mark };
+            counters.note_delivered(now, &delivery, AckKind::Puback, ack);
         }
         true
     }
@@ -261,10 +260,8 @@ impl Sender {
             let took_ms = now.millis_since(first_sent);
             counters.pubrec_time.add(took_ms);
             if !AckedDelivery::is_usual(mark, took_ms) {
-                counters.note_delivered(now, &AckedDelivery { receiver, message, first_sent, mark });
-            }
-            if message.audit().is_some() {
-                counters.audited.push(message, AckKind::Pubrec, ack);
+                let delivery = AckedDelivery { receiver, message, first_sent, mark };
+                counters.note_delivered(now, &delivery, AckKind::Pubrec, ack);
             }
         }
         counters.packets_sent.count(PacketType::Pubrel);

@@ -87,6 +87,7 @@ impl StepRecorder<'_> {
             self.note_packets_of(client_id, NotedPackets::All);
         }
         let commits = before.map(|armed| armed.commits).unwrap_or_default();
+        self.counters.objectives.follow_traces(watch.is_some());
         self.tracer.0 = watch.map(|watch| Box::new(Armed { watch, commits }));
     }
 
@@ -95,7 +96,7 @@ impl StepRecorder<'_> {
         if let Some(connection) =
             session.and_then(|entry| entry.connection).and_then(|id| self.connections.get_mut(id))
         {
-            connection.wire.note_packets(noted);
+            connection.note_packets(noted);
         }
     }
 
@@ -107,7 +108,7 @@ impl StepRecorder<'_> {
             return;
         }
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.wire.note_packets(NotedPackets::All);
+            connection.note_packets(NotedPackets::All);
         }
         let packet = PacketNote { name: "CONNECT", ..PacketNote::default() };
         let step = TraceStep::new(now, StepKind::PacketIn, AuditTag::NONE, client_id).about(packet);
