@@ -1,27 +1,19 @@
 //! One result of an examination, by `homing doctor` or by the broker itself.
 
+use crate::named_enum::named_enum;
 use bytesize::ByteSize;
 use std::fmt;
 
-/// The weight of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// As it should be.
-    Ok,
-    /// The broker runs, and something will hurt sooner or later.
-    Warn,
-    /// The broker does not start, loses what it promised, or lets the wrong people in.
-    Fail,
-}
-
-impl Severity {
-    /// Returns the word of the severity.
-    pub fn name(self) -> &'static str {
-        match self {
-            Severity::Ok => "ok",
-            Severity::Warn => "warn",
-            Severity::Fail => "fail",
-        }
+named_enum! {
+    /// The weight of a finding.
+    #[derive(PartialOrd, Ord)]
+    pub enum Severity {
+        /// As it should be.
+        Ok = "ok",
+        /// The broker runs, and something will hurt sooner or later.
+        Warn = "warn",
+        /// The broker does not start, loses what it promised, or lets the wrong people in.
+        Fail = "fail",
     }
 }
 

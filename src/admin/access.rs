@@ -5,34 +5,26 @@
 //! [credentials](super::credentials).
 
 use super::state::State;
+use crate::named_enum::{Named, named_enum};
 use crate::net::websocket::upgrade::{FORWARDING_HEADERS, ForwardedClient, forwarded_client};
 use actix_web::{HttpMessage, HttpRequest};
-use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 /// SHA-256 of what stands for a credential in its file.
 pub(super) type CredentialFingerprint = [u8; 32];
 
-/// What a caller may do. Each scope may do what those before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scope {
-    /// May look.
-    Viewer,
-    /// May act on clients and messages, too.
-    Operator,
-    /// May change the broker, too.
-    Admin,
-}
-
-impl Scope {
-    /// Returns the word in the file of credentials.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Scope::Viewer => "viewer",
-            Scope::Operator => "operator",
-            Scope::Admin => "admin",
-        }
+named_enum! {
+    /// What a caller may do. Each scope may do what those before it may. The names are the words in
+    /// the file of credentials.
+    #[derive(PartialOrd, Ord)]
+    pub enum Scope {
+        /// May look.
+        Viewer = "viewer",
+        /// May act on clients and messages, too.
+        Operator = "operator",
+        /// May change the broker, too.
+        Admin = "admin",
     }
 }
 
@@ -40,15 +32,7 @@ impl FromStr for Scope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Scope, String> {
-        let all = [Scope::Viewer, Scope::Operator, Scope::Admin];
-        let found = all.into_iter().find(|scope| scope.name() == text);
-        found.ok_or_else(|| "the scope must be viewer, operator or admin".to_owned())
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        Scope::of_name(text).ok_or_else(|| "the scope must be viewer, operator or admin".to_owned())
     }
 }
 

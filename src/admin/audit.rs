@@ -1,11 +1,12 @@
 //! The actions of operators: a line of the log target `homing::audit` each, and the last 1,000.
 
-use super::access::Caller;
+use super::access::{Caller, Scope};
 use crate::clock;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tracing::info;
+use utoipa::ToSchema;
 
 /// Actions that are kept.
 pub(super) const KEPT: usize = 1_000;
@@ -36,15 +37,14 @@ pub(super) fn arguments(parameters: &[Option<Parameter>]) -> String {
 }
 
 /// An action in the log.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(super) struct AuditEntry {
     /// Counts up from 1.
     pub(super) n: u64,
     pub(super) unix_ms: u64,
     /// The name of the caller.
     pub(super) who: String,
-    /// The word of the caller's scope.
-    pub(super) scope: &'static str,
+    pub(super) scope: Scope,
     /// The address of the caller, or "unix socket".
     pub(super) source: String,
     /// The number of the request since the start: `X-Request-Id` of its answer.
@@ -86,7 +86,7 @@ impl AuditLog {
             n: kept.next,
             unix_ms: clock::unix_millis(),
             who: who.clone(),
-            scope: scope.name(),
+            scope,
             source,
             request,
             action: name,
@@ -114,7 +114,7 @@ fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::access::{Origin, Scope};
+    use crate::admin::access::Origin;
 
     #[test]
     fn the_newest_action_comes_first_and_the_oldest_goes() {

@@ -18,8 +18,9 @@ use crate::shard::features::bulk::{BulkCommand, Portion};
 use crate::shard::features::message_commands::RepublishTo;
 use crate::shard::observe::query::{Query, QueryAnswer, ROWS};
 use crate::time::Instant;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// Time after which an action answers with what it has done so far. It is shorter than the time of a
 /// request.
@@ -27,6 +28,25 @@ const TIME: Duration = Duration::from_secs(5);
 
 /// Time until a shard is asked again that could do nothing.
 const AGAIN: Duration = Duration::from_millis(5);
+
+/// The answer to an action on many things.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Many)]
+pub(super) struct ManyDone {
+    /// Connections closed, messages dropped, or dead letters done with; with `confirm` the dead
+    /// letters that would be.
+    pub(super) count: usize,
+    /// Dead letters that were not republished, and stay.
+    pub(super) refused: usize,
+    /// Why the first of them stays.
+    #[schema(required)]
+    pub(super) refusal: Option<&'static str>,
+    /// False if more is left: ask again.
+    pub(super) complete: bool,
+    /// Nothing is done yet. The same request with this value does it.
+    #[schema(required)]
+    pub(super) confirm: Option<String>,
+}
 
 /// What an action has done.
 #[derive(Debug, Default)]
@@ -45,9 +65,9 @@ impl Done {
         self.refusal = self.refusal.or(portion.refusal);
     }
 
-    fn json(&self) -> Value {
-        let Done { count, refused, refusal, is_cut } = self;
-        json!({ "count": count, "refused": refused, "refusal": refusal, "complete": !is_cut, "confirm": null })
+    fn answer(&self) -> ManyDone {
+        let Done { count, refused, refusal, is_cut } = *self;
+        ManyDone { count, refused, refusal, complete: !is_cut, confirm: None }
     }
 
     /// Returns the result for the audit log.
@@ -68,7 +88,7 @@ pub(super) async fn purge(
     caller: &Caller,
     target: &ClientTarget,
     note: &str,
-) -> Result<Value, Failed> {
+) -> Result<ManyDone, Failed> {
     let of = target.clone();
     let work = async move |state: State, mut done: Done| {
         let observer = state.running()?;
@@ -100,7 +120,7 @@ pub(super) async fn disconnect(
     caller: &Caller,
     wanted: ConnectionFilter,
     note: &str,
-) -> Result<Value, Failed> {
+) -> Result<ManyDone, Failed> {
     permit(caller, Scope::Operator)?;
     let ConnectionFilter { user, listener, prefix } = wanted;
     let named = [("user", &user), ("listener", &listener), ("prefix", &prefix)];
@@ -166,7 +186,7 @@ pub(super) async fn act_on_letters(
     wish: LetterWish,
     action: LetterAction,
     note: &str,
-) -> Result<Value, Failed> {
+) -> Result<ManyDone, Failed> {
     permit(caller, Scope::Operator)?;
     let LetterParameters { cause, receiver, topic, .. } = &wish.filter;
     let target = match words([("cause", cause), ("receiver", receiver), ("topic", topic)]) {
@@ -199,10 +219,10 @@ pub(super) async fn act_on_letters(
 }
 
 /// Returns the number of letters, and the confirmation to act on them.
-fn counted(all: &[Vec<LetterPlace>]) -> Result<Value, Failed> {
+fn counted(all: &[Vec<LetterPlace>]) -> Result<ManyDone, Failed> {
     let newest = all.iter().flatten().max().map(|place| letter_name(*place));
     let count = all.iter().map(Vec::len).sum::<usize>();
-    Ok(json!({ "count": count, "refused": 0, "refusal": null, "complete": count == 0, "confirm": newest }))
+    Ok(ManyDone { count, refused: 0, refusal: None, complete: count == 0, confirm: newest })
 }
 
 /// Returns the parameters of a filter as one text.
@@ -225,7 +245,7 @@ async fn audited(
     (action, target): (&'static str, &str),
     parameters: &[Option<Parameter>],
     work: impl AsyncFnOnce(State, Done) -> Result<Done, Failed> + 'static,
-) -> Result<Value, Failed> {
+) -> Result<ManyDone, Failed> {
     permit(caller, Scope::Operator)?;
     let (arguments, state) = (arguments(parameters), state.clone());
     let (caller, target) = (caller.clone(), target.to_owned());
@@ -233,7 +253,7 @@ async fn audited(
         let done = work(state.clone(), Done::default()).await;
         let result = done.as_ref().map_or_else(|failed| failed.kind().facts().slug.to_owned(), Done::words);
         state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
-        done.map(|done| done.json())
+        done.map(|done| done.answer())
     })
     .await?
 }

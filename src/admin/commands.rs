@@ -12,11 +12,38 @@ use super::state::{AdminState, State};
 use crate::broker::observer::NoAnswer;
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::mqtt::topic::is_topic_name;
+use crate::named_enum::named_enum;
 use crate::persistence::letter::LetterPlace;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
 use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::time::Duration;
+use utoipa::ToSchema;
+
+named_enum! {
+    /// What an action did.
+    pub(crate) enum ActionKind {
+        Done = "done",
+        /// Packets were sent again.
+        Resent = "resent",
+        /// The connection was closed, so that packets are sent again when the client returns.
+        Disconnected = "disconnected",
+    }
+}
+
+/// The result of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Action)]
+pub(crate) struct ActionDone {
+    pub(crate) action: ActionKind,
+    /// The packets that were sent again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) packets: Option<u32>,
+}
+
+impl ActionDone {
+    pub(super) const DONE: ActionDone = ActionDone { action: ActionKind::Done, packets: None };
+}
 
 /// Reads the way of a redelivery.
 ///
@@ -78,7 +105,7 @@ pub(super) async fn carry_out(
     target: &ClientTarget,
     action: OperatorAction,
     note: &str,
-) -> Result<Value, Failed> {
+) -> Result<ActionDone, Failed> {
     permit(caller, Scope::Operator)?;
     let (name, parameter) = words(state, action);
     let arguments = arguments(&[parameter, note_parameter(note)]);
@@ -229,23 +256,23 @@ pub(super) fn note_parameter(note: &str) -> Option<Parameter> {
 
 /// Returns the result of a command for the audit log: what was done, or the slug of the error that
 /// the caller got.
-fn result_of(done: &Result<Value, Failed>) -> String {
+fn result_of(done: &Result<ActionDone, Failed>) -> String {
     match done {
-        Ok(body) => {
-            let packets = body["packets"].as_u64().map(|packets| format!(" {packets} packets"));
-            format!("{}{}", body["action"].as_str().unwrap_or("done"), packets.unwrap_or_default())
-        }
+        Ok(ActionDone { action, packets: None }) => action.name().to_owned(),
+        Ok(ActionDone { action, packets: Some(packets) }) => format!("{action} {packets} packets"),
         Err(failed) => failed.kind().facts().slug.to_owned(),
     }
 }
 
-/// Returns a result as JSON.
-fn done(outcome: Result<CommandOutcome, NoAnswer>) -> Result<Value, Failed> {
+/// Returns what a command did.
+fn done(outcome: Result<CommandOutcome, NoAnswer>) -> Result<ActionDone, Failed> {
     let conflict = |kind, detail: &str| Err(Failed::Conflict(kind, detail.to_owned()));
     match outcome.map_err(|_| Failed::Unconfirmed)? {
-        CommandOutcome::Done => Ok(json!({ "action": "done" })),
-        CommandOutcome::Resent(packets) => Ok(json!({ "action": "resent", "packets": packets })),
-        CommandOutcome::Disconnected => Ok(json!({ "action": "disconnected" })),
+        CommandOutcome::Done => Ok(ActionDone::DONE),
+        CommandOutcome::Resent(packets) => {
+            Ok(ActionDone { action: ActionKind::Resent, packets: Some(packets) })
+        }
+        CommandOutcome::Disconnected => Ok(ActionDone { action: ActionKind::Disconnected, packets: None }),
         CommandOutcome::NoSuchClient => Err(Failed::NoSuchClient),
         CommandOutcome::NoSuchMessage => Err(Failed::NoSuchMessage),
         CommandOutcome::NotConnected => Err(Failed::NotConnected),

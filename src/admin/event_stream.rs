@@ -3,7 +3,7 @@
 use actix_web::HttpResponse;
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
-use serde_json::Value;
+use serde::Serialize;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -32,7 +32,8 @@ pub(super) fn event_stream(buffered: usize) -> (HttpResponse, mpsc::Sender<Bytes
 }
 
 /// Returns an event. JSON has no line break, so one line of data is enough.
-pub(super) fn event(name: &str, id: Option<&str>, data: &Value) -> Bytes {
+pub(super) fn event(name: &str, id: Option<&str>, data: &impl Serialize) -> Bytes {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    let data = serde_json::to_string(data).expect("the types of events have names as keys");
     format!("event: {name}\n{id}data: {data}\n\n").into()
 }

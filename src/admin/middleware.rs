@@ -4,7 +4,7 @@ use super::access::{PeerUser, RequestNumber};
 use super::failed::Failed;
 use super::pages::entry::PageReader;
 use super::pages::page;
-use super::problem::{problem_answer, problem_body, respond};
+use super::problem::{problem_answer, problem_of, respond};
 use super::problem_kind::ProblemKind;
 use super::state::AdminState;
 use super::unread_body;
@@ -123,7 +123,7 @@ fn in_own_words(response: ServiceResponse) -> ServiceResponse {
     let Some(found) = found.filter(|_| page::is_for_programs(response.request().path())) else {
         return response;
     };
-    let body = problem_body(ProblemKind::InvalidRequest, response.status(), &found.to_string());
+    let body = problem_of(ProblemKind::InvalidRequest, response.status(), &found.to_string());
     response.into_response(respond(&body))
 }
 

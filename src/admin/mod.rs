@@ -66,6 +66,7 @@ pub mod readiness;
 mod recent;
 mod request;
 mod routes;
+mod rows;
 mod segment;
 mod session_rule;
 mod state;

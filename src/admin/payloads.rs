@@ -8,7 +8,8 @@ use super::request::permit;
 use super::state::AdminState;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Bytes of a payload that an operator sees at most.
 const SHOWN: usize = 4 << 10;
@@ -22,19 +23,18 @@ pub(super) struct PayloadPermit<'a> {
     caller: &'a Caller,
 }
 
-/// The beginning of a payload.
+/// The first 4 KiB of a payload: as text, or as base64 if they are no text.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Payload)]
 pub(super) struct PayloadView {
-    pub(super) bytes: ShownBytes,
-    /// True if that is all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
+    /// In place of the text, if some bytes are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) base64: Option<String>,
+    /// False if there is more.
+    #[serde(rename = "complete")]
     pub(super) is_complete: bool,
-}
-
-/// Bytes of a client as text.
-pub(super) enum ShownBytes {
-    /// All of them are UTF-8.
-    Text(String),
-    /// Some are not UTF-8, so they are encoded.
-    Base64(String),
 }
 
 impl<'a> PayloadPermit<'a> {
@@ -86,23 +86,16 @@ impl PayloadView {
     fn of(payload: &[u8]) -> PayloadView {
         let is_complete = payload.len() <= SHOWN;
         let shown = &payload[..payload.len().min(SHOWN)];
-        let bytes = match std::str::from_utf8(shown) {
-            Ok(text) => ShownBytes::Text(text.to_owned()),
+        let text = match std::str::from_utf8(shown) {
+            Ok(text) => Some(text.to_owned()),
             // The cut may be in the midst of a character of 4 bytes at most.
             Err(error) if !is_complete && error.error_len().is_none() => {
-                ShownBytes::Text(String::from_utf8_lossy(&shown[..error.valid_up_to()]).into_owned())
+                Some(String::from_utf8_lossy(&shown[..error.valid_up_to()]).into_owned())
             }
-            Err(_) => ShownBytes::Base64(STANDARD.encode(shown)),
+            Err(_) => None,
         };
-        PayloadView { bytes, is_complete }
-    }
-
-    /// Returns the view as JSON.
-    pub(super) fn json(&self) -> Value {
-        match &self.bytes {
-            ShownBytes::Text(text) => json!({ "text": text, "complete": self.is_complete }),
-            ShownBytes::Base64(text) => json!({ "base64": text, "complete": self.is_complete }),
-        }
+        let base64 = text.is_none().then(|| STANDARD.encode(shown));
+        PayloadView { text, base64, is_complete }
     }
 }
 
@@ -126,6 +119,7 @@ pub(super) fn limit_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     #[test]
     fn a_page_is_noted_with_its_number_of_messages_and_the_first_and_the_last() {
@@ -136,7 +130,7 @@ mod tests {
     }
 
     fn shown(payload: &[u8]) -> Value {
-        PayloadView::of(payload).json()
+        serde_json::to_value(PayloadView::of(payload)).expect("JSON")
     }
 
     #[test]

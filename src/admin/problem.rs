@@ -3,31 +3,47 @@
 use super::problem_kind::ProblemKind;
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use serde_json::{Value, json};
+use actix_web::http::header::CONTENT_TYPE;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// The content type of RFC 9457.
 const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Returns an error answer. `detail` says what is wrong and what would be right.
-pub(super) fn problem_answer(kind: ProblemKind, detail: &str) -> HttpResponse {
-    respond(&problem_body(kind, kind.facts().status, detail))
+/// An error, as RFC 9457 has it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Problem {
+    /// Names the kind of the error: `/api/problems/` and a word that never changes.
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// Says what is wrong, and what would be right.
+    detail: String,
+    /// All mistakes of a refused configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mistakes: Option<Vec<String>>,
 }
 
-/// Returns the fields that every error answer has.
-pub(super) fn problem_body(kind: ProblemKind, status: StatusCode, detail: &str) -> Value {
-    let title = status.canonical_reason().unwrap_or_default();
-    json!({
-        "type": format!("/api/problems/{}", kind.facts().slug),
-        "title": title,
-        "status": status.as_u16(),
-        "detail": detail,
-    })
+/// Returns an error answer. `detail` says what is wrong and what would be right.
+pub(super) fn problem_answer(kind: ProblemKind, detail: &str) -> HttpResponse {
+    respond(&problem_of(kind, kind.facts().status, detail))
+}
+
+/// Returns an error with the fields that every one has.
+pub(super) fn problem_of(kind: ProblemKind, status: StatusCode, detail: &str) -> Problem {
+    Problem {
+        kind: format!("/api/problems/{}", kind.facts().slug),
+        title: status.canonical_reason().unwrap_or_default(),
+        status: status.as_u16(),
+        detail: detail.to_owned(),
+        mistakes: None,
+    }
 }
 
 /// Returns an error answer with this body, and the status that the body names.
-pub(super) fn respond(body: &Value) -> HttpResponse {
-    let status = body["status"].as_u64().and_then(|status| u16::try_from(status).ok());
-    let status = status.and_then(|status| StatusCode::from_u16(status).ok());
-    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    HttpResponse::build(status).content_type(PROBLEM_JSON).body(body.to_string())
+pub(super) fn respond(problem: &Problem) -> HttpResponse {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    HttpResponse::build(status).insert_header((CONTENT_TYPE, PROBLEM_JSON)).json(problem)
 }

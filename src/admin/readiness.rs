@@ -4,11 +4,14 @@
 use super::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::named_enum::named_enum;
 use crate::pulse::LateThread;
 use crate::time::Instant;
 use actix_web::web::Data;
+use serde::Serialize;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
+use utoipa::ToSchema;
 
 /// Age of the oldest uncommitted change from which the broker is not ready. A healthy disk commits
 /// within milliseconds, and a busy one within a second. A broker gives a client the same time for
@@ -31,21 +34,40 @@ pub(super) struct BrokerReadiness {
     late: Vec<LateThread>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Clients cannot connect yet.
-    Starting,
-    Stopping,
-    Running,
+named_enum! {
+    /// The phase of the broker.
+    pub(super) enum Phase {
+        /// Clients cannot connect yet.
+        Starting = "starting",
+        Stopping = "stopping",
+        Running = "ready",
+    }
+
+    /// The check of the store.
+    pub(super) enum StoreCheck {
+        Ok = "ok",
+        /// The store takes no new messages.
+        Full = "full",
+        /// A change has waited for its commit for longer than [`LATE`].
+        Late = "late",
+    }
+
+    /// The check of the threads.
+    pub(super) enum ThreadCheck {
+        Ok = "ok",
+        /// A thread gave no sign of life for [`SILENT`].
+        Late = "late",
+    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StoreCheck {
-    Ok,
-    /// The store takes no new messages.
-    Full,
-    /// A change has waited for its commit for longer than [`LATE`].
-    Late,
+/// The results of the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct ReadinessChecks {
+    phase: Phase,
+    /// `late`: a change has waited for its commit for more than 10 s.
+    store: StoreCheck,
+    /// `late`: a thread gave no sign of life for 3.5 s.
+    threads: ThreadCheck,
 }
 
 /// The state of the store, as of now.
@@ -80,20 +102,10 @@ impl BrokerReadiness {
         self.phase == Phase::Running && self.store == StoreCheck::Ok && self.late.is_empty()
     }
 
-    /// Returns the results of the checks: the phase, the store, and the threads.
-    pub(super) fn checks(&self) -> [(&'static str, &'static str); 3] {
-        let phase = match self.phase {
-            Phase::Starting => "starting",
-            Phase::Stopping => "stopping",
-            Phase::Running => "ready",
-        };
-        let store = match self.store {
-            StoreCheck::Ok => "ok",
-            StoreCheck::Full => "full",
-            StoreCheck::Late => "late",
-        };
-        let threads = if self.late.is_empty() { "ok" } else { "late" };
-        [("phase", phase), ("store", store), ("threads", threads)]
+    /// Returns the results of the checks.
+    pub(super) fn checks(&self) -> ReadinessChecks {
+        let threads = if self.late.is_empty() { ThreadCheck::Ok } else { ThreadCheck::Late };
+        ReadinessChecks { phase: self.phase, store: self.store, threads }
     }
 
     /// Returns each reason why the broker is not ready, for people.
@@ -182,7 +194,10 @@ mod tests {
     #[test]
     fn a_store_is_ready_while_it_has_room_and_no_change_waits_longer_than_the_bound() {
         let store = |is_full, oldest_uncommitted| {
-            of(StoreState { is_full, oldest_uncommitted, ..StoreState::default() }, Vec::new()).checks()[1].1
+            of(StoreState { is_full, oldest_uncommitted, ..StoreState::default() }, Vec::new())
+                .checks()
+                .store
+                .name()
         };
         assert_eq!(store(false, Duration::ZERO), "ok");
         assert_eq!(store(false, LATE), "ok");
@@ -198,7 +213,9 @@ mod tests {
         let late = vec![LateThread { name: "homing-shard-1".into(), work, since }];
         let readiness = of(StoreState { is_full: true, ..StoreState::default() }, late);
         assert_eq!((readiness.is_ready(), readiness.title()), (false, "Not ready"));
-        assert_eq!(readiness.checks(), [("phase", "ready"), ("store", "full"), ("threads", "late")]);
+        let checks =
+            ReadinessChecks { phase: Phase::Running, store: StoreCheck::Full, threads: ThreadCheck::Late };
+        assert_eq!(readiness.checks(), checks);
         let reasons = ["the store has no room", "the thread homing-shard-1 has not worked for 4 s"];
         assert_eq!(readiness.reasons(), reasons);
         let starting = BrokerReadiness::of(None, Instant::ZERO);

@@ -1,9 +1,11 @@
 //! The redelivery settings of a session in the words of the configuration.
 
+use crate::named_enum::named_enum;
 use crate::session::ack_wait::format;
 use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 use crate::shard::observe::redelivery::{SessionRule, SettingSource, SourcedSetting};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// A setting, its value, and the place that the value comes from.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,26 +85,58 @@ pub(super) fn topic_rules(rule: &SessionRule) -> Option<String> {
     }
 }
 
-/// Returns the settings as JSON.
-pub(super) fn rule_json(rule: &SessionRule) -> Value {
-    let settings: Vec<Value> = rule_facts(rule)
-        .iter()
-        .map(|fact| {
-            let (source, number) = match fact.source {
-                SettingSource::Client => ("client", None),
-                SettingSource::Rule(number) => ("rule", Some(number)),
-                SettingSource::Section => ("section", None),
+named_enum! {
+    /// Where a setting comes from.
+    pub(super) enum SourceKind {
+        Client = "client",
+        Rule = "rule",
+        Section = "section",
+    }
+}
+
+/// The redelivery settings of a client.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RuleRow {
+    settings: Vec<SettingRow>,
+    /// The numbers of the rules that hold for some topics of the client.
+    topic_rules: Vec<usize>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct SettingRow {
+    /// The key in `[redelivery]` and in its rules.
+    setting: &'static str,
+    /// As the configuration has it.
+    value: String,
+    /// `rule`: `redelivery.rules`; `section`: `[redelivery]`; `client`: its own request.
+    source: SourceKind,
+    /// The number of the rule, from 1.
+    #[schema(required)]
+    rule: Option<usize>,
+}
+
+impl RuleRow {
+    pub(crate) fn of(rule: &SessionRule) -> RuleRow {
+        let row = |RuleFact { setting, value, source }| {
+            let (source, rule) = match source {
+                SettingSource::Client => (SourceKind::Client, None),
+                SettingSource::Rule(number) => (SourceKind::Rule, Some(number)),
+                SettingSource::Section => (SourceKind::Section, None),
             };
-            json!({ "setting": fact.setting, "value": fact.value, "source": source, "rule": number })
-        })
-        .collect();
-    json!({ "settings": settings, "topic_rules": rule.by_topic })
+            SettingRow { setting, value, source, rule }
+        };
+        RuleRow {
+            settings: rule_facts(rule).into_iter().map(row).collect(),
+            topic_rules: rule.by_topic.clone(),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mqtt::packet::ProtocolVersion;
+    use serde_json::json;
     use std::time::Duration;
 
     #[test]
@@ -123,6 +157,7 @@ mod tests {
         ];
         let [attempts, exhausted] = last.clone();
         let settings = [row("interval", "5s", "rule", Some(2)), attempts, exhausted];
+        let rule_json = |rule: &SessionRule| serde_json::to_value(RuleRow::of(rule)).expect("JSON");
         assert_eq!(rule_json(&rule), json!({ "settings": settings, "topic_rules": [3] }));
         rule.version = ProtocolVersion::V5;
         rule.wait = sourced(SettingSource::Client);

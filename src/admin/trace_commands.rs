@@ -6,7 +6,7 @@ use super::commands::{complete, note_parameter};
 use super::failed::Failed;
 use super::payloads::PayloadPermit;
 use super::problem_kind::ProblemKind;
-use super::request::permit;
+use super::request::{DurationText, permit};
 use super::state::State;
 use super::traces::book::TraceOrder;
 use crate::mqtt::topic::TopicFilter;
@@ -14,6 +14,7 @@ use crate::shard::observe::trace::{LONGEST_CLIENT_ID, TracedPayloads};
 use crate::time::duration;
 use serde::Deserialize;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// The time of a trace if the operator names none.
 const DEFAULT: Duration = Duration::from_secs(600);
@@ -21,17 +22,34 @@ const DEFAULT: Duration = Duration::from_secs(600);
 /// The longest time of a trace.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// The wish for a trace, as the body of a request has it.
-#[derive(Debug, Default, Deserialize)]
+/// The wish for a trace, as the body of a request has it. It has at least one client or topic
+/// filter. All traces that run follow 16 clients and 4 topic filters together.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(example = json!({ "clients": ["app-1"], "topics": ["alarms/#"], "for": "5m" }))]
 pub(super) struct TraceWish {
+    #[schema(value_type = Vec<TracedClient>)]
     pub(super) clients: Vec<Box<str>>,
+    /// Topic filters, such as `alarms/#`; no shared ones.
+    #[schema(value_type = Vec<TracedFilter>)]
     pub(super) topics: Vec<Box<str>>,
-    /// The time for which it lasts, as "10m".
+    /// The time for which it lasts, `1s` to `1h`; `10m` without it.
     #[serde(rename = "for")]
+    #[schema(value_type = Option<DurationText>)]
     pub(super) lasts: Option<String>,
+    /// Adds the first 256 bytes of payloads.
     pub(super) payload: bool,
 }
+
+/// A topic filter.
+#[derive(ToSchema)]
+#[schema(min_length = 1)]
+struct TracedFilter(#[expect(dead_code, reason = "only its schema is used")] String);
+
+/// A client identifier.
+#[derive(ToSchema)]
+#[schema(min_length = 1, max_length = 1024)]
+struct TracedClient(#[expect(dead_code, reason = "only its schema is used")] String);
 
 impl TraceWish {
     fn order(self) -> Result<TraceOrder, Failed> {

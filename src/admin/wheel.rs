@@ -9,10 +9,13 @@ use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::queue::WheelCount;
 use crate::time::Instant;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
+use utoipa::ToSchema;
 
 /// Time for which a count is not repeated.
 const FRESH: Duration = Duration::from_millis(500);
@@ -76,6 +79,31 @@ impl Bar {
     }
 }
 
+/// The deadlines by the time in which they are due.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Deadlines {
+    /// The width of a bucket, in seconds.
+    tick: f64,
+    /// The width of all buckets, in seconds.
+    span: f64,
+    keys: u64,
+    /// Deadlines by kind.
+    kinds: BTreeMap<&'static str, u64>,
+    /// Deadlines whose time had come at the count.
+    overdue: u64,
+    /// Deadlines of later rounds.
+    later: u64,
+    buckets: Vec<Bucket>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Bucket {
+    /// Seconds.
+    ends_in: f64,
+    keys: u64,
+    kinds: BTreeMap<&'static str, u64>,
+}
+
 impl Wheel {
     fn of(at: Instant, count: &Arc<WheelCount>) -> Wheel {
         Wheel { at, count: Arc::clone(count) }
@@ -133,27 +161,23 @@ impl Wheel {
         by_second(buckets.chain([(Duration::ZERO, total(self.count.overdue()))]), secs)
     }
 
-    /// Returns the JSON of the API: each bucket with deadlines, and the totals. Times are in
-    /// seconds.
-    pub(super) fn json(&self) -> Value {
+    /// Returns the answer of the API: each bucket with deadlines, and the totals.
+    pub(super) fn deadlines(&self) -> Deadlines {
         let buckets = self.count.buckets().filter(|(_, keys)| keys.iter().any(|keys| *keys > 0));
         let buckets = buckets.map(|(end, keys)| {
             let keys = keys.map(u64::from);
-            json!({
-                "ends_in": end.since(self.at).as_secs_f64(),
-                "keys": keys.iter().sum::<u64>(),
-                "kinds": named(keys),
-            })
+            let ends_in = end.since(self.at).as_secs_f64();
+            Bucket { ends_in, keys: keys.iter().sum(), kinds: named(keys) }
         });
-        json!({
-            "tick": self.count.interval().as_secs_f64(),
-            "span": self.span(),
-            "keys": self.keys(),
-            "kinds": named(self.kinds()),
-            "overdue": self.overdue(),
-            "later": self.later(),
-            "buckets": buckets.collect::<Vec<_>>(),
-        })
+        Deadlines {
+            tick: self.count.interval().as_secs_f64(),
+            span: self.span(),
+            keys: self.keys(),
+            kinds: named(self.kinds()),
+            overdue: self.overdue(),
+            later: self.later(),
+            buckets: buckets.collect(),
+        }
     }
 
     /// Returns the JSON of the live page: the bars by kind, and the totals.
@@ -188,9 +212,9 @@ fn add(kinds: &mut ByKind, keys: &[u32; DeadlineKind::COUNT]) {
 }
 
 /// Returns the kinds with deadlines, by name.
-fn named(kinds: ByKind) -> Map<String, Value> {
+fn named(kinds: ByKind) -> BTreeMap<&'static str, u64> {
     let all = DeadlineKind::ALL.into_iter().zip(kinds).filter(|(_, keys)| *keys > 0);
-    all.map(|(kind, keys)| (kind.name().to_owned(), keys.into())).collect()
+    all.map(|(kind, keys)| (kind.name(), keys)).collect()
 }
 
 #[cfg(test)]

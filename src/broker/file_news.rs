@@ -1,23 +1,25 @@
 //! The files that a reload has read again, each with what it found there.
 
+use crate::named_enum::named_enum;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The kind of a file that a reload reads again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// A password file.
-    Passwords,
-    /// The keys of tokens.
-    TokenKeys,
-    /// The authorities and the headers of the service that checks logins.
-    HttpService,
-    /// Certificates, keys, authorities and revocation lists.
-    Tls,
-    /// An ACL file.
-    Acl,
-    /// The file of bans.
-    Bans,
+named_enum! {
+    /// The kind of a file that a reload reads again.
+    pub enum FileKind {
+        /// A password file.
+        Passwords = "passwords",
+        /// The keys of tokens.
+        TokenKeys = "token_keys",
+        /// The authorities and the headers of the service that checks logins.
+        HttpService = "http_service",
+        /// Certificates, keys, authorities and revocation lists.
+        Tls = "tls",
+        /// An ACL file.
+        Acl = "acl",
+        /// The file of bans.
+        Bans = "bans",
+    }
 }
 
 /// One file of a reload, or all files of one key.
@@ -48,20 +50,6 @@ pub(super) fn with_before(now: String, before: Option<String>) -> String {
     match before.filter(|before| *before != now) {
         Some(before) => format!("{now}, had {before}"),
         None => now,
-    }
-}
-
-impl FileKind {
-    /// Returns the name in the API and in the log.
-    pub const fn name(self) -> &'static str {
-        match self {
-            FileKind::Passwords => "passwords",
-            FileKind::TokenKeys => "token_keys",
-            FileKind::HttpService => "http_service",
-            FileKind::Tls => "tls",
-            FileKind::Acl => "acl",
-            FileKind::Bans => "bans",
-        }
     }
 }
 

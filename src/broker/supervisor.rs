@@ -54,7 +54,6 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, interval_at};
 use tracing::warn;
 
 /// Maximum time for the shards to send DISCONNECT to their clients and close the connections.
@@ -213,8 +212,9 @@ impl Supervisor {
     /// Carries out requests until all senders are gone.
     async fn carry_out(&mut self, mut requested: mpsc::Receiver<Request>) {
         self.reload.files.report_tls_days();
+        let mut checks = tokio::time::interval(TLS_CHECKS);
         // The start has just read the files.
-        let mut checks = interval_at(Instant::now() + TLS_CHECKS, TLS_CHECKS);
+        checks.reset();
         loop {
             let request = tokio::select! {
                 request = requested.recv() => request,

@@ -5,11 +5,13 @@ use super::reload::shown;
 use super::table::ReloadEffect;
 use super::value::BUILT_IN;
 use super::{Config, Loaded};
+use serde::Serialize;
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
 /// One key of a running broker. No value is a secret: the keys name files, and a URL is shown
 /// without its query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeyInForce {
     /// The key, as `section.name`.
     pub key: &'static str,
@@ -23,6 +25,7 @@ pub struct KeyInForce {
     /// The effect of a change at a reload.
     pub effect: ReloadEffect,
     /// The value that was read and holds from the next start on; `None` if it is the same.
+    #[schema(required)]
     pub pending: Option<String>,
 }
 

@@ -10,12 +10,14 @@ use super::value::BUILT_IN;
 use super::{Config, Setting};
 use crate::mqtt::topic::first_chars;
 use config::Value;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// The largest value, in characters, that a change is shown with.
 const SHOWN: usize = 120;
 
 /// One key whose value differs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeyChange {
     /// The key, as `section.name`.
     pub key: &'static str,

@@ -9,8 +9,10 @@ use super::table::Key;
 use super::{Config, keys, listener_contradictions, value};
 use crate::file_thread;
 use config::Value;
+use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use utoipa::ToSchema;
 
 /// The files that are looked for if none is named. The first that exists is read. The first of
 /// these is relative to the working directory.
@@ -45,7 +47,7 @@ pub struct Loaded {
 }
 
 /// A value of the file that a variable or a flag overrides.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Shadowed {
     /// The key, as `section.name`.
     pub key: &'static str,

@@ -3,6 +3,7 @@
 //! sections.
 
 use super::rule::ValueRule;
+use crate::named_enum::named_enum;
 use config::{Value, ValueKind};
 
 /// One section of the file, in the order of the file.
@@ -24,27 +25,20 @@ impl Section {
     }
 }
 
-/// The effect of a changed key when the configuration of a running broker is read again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReloadEffect {
-    /// The new value holds at once, for existing connections and sessions, too.
-    Live,
-    /// The new value holds for connections that begin from now on.
-    NewConnections,
-    /// The old value holds until the next start.
-    Restart,
+named_enum! {
+    /// The effect of a changed key when the configuration of a running broker is read again. The
+    /// names are the words that `homing ctl reload` prints.
+    pub enum ReloadEffect {
+        /// The new value holds at once, for existing connections and sessions, too.
+        Live = "live",
+        /// The new value holds for connections that begin from now on.
+        NewConnections = "new",
+        /// The old value holds until the next start.
+        Restart = "restart",
+    }
 }
 
 impl ReloadEffect {
-    /// Returns the word that `homing ctl reload` prints.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReloadEffect::Live => "live",
-            ReloadEffect::NewConnections => "new",
-            ReloadEffect::Restart => "restart",
-        }
-    }
-
     /// Returns the words of the documents.
     pub fn title(self) -> &'static str {
         match self {

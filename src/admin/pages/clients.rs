@@ -6,26 +6,25 @@ use super::page::{NoPage, PageResult, or_mistake, render, render_form};
 use super::timeline::TimelineDrawing;
 use super::views::{ClientView, LONG, MessageRow, bytes, count, long, sentence, shown, until, view_of};
 use crate::admin::access::Scope;
-use crate::admin::commands::{carry_out, message_action, redeliver_by};
+use crate::admin::commands::{ActionDone, carry_out, message_action, redeliver_by};
 use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::listing::Listed;
 use crate::admin::logins::LoggedIn;
-use crate::admin::queries::sessions::{ListParameters, find, list_sessions, reference_of};
+use crate::admin::queries::sessions::{ListParameters, find, list_sessions};
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{message_id, unfinished};
 use crate::admin::request::{note_of, read_query};
+use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
 use crate::admin::session_rule::{RuleFact, rule_facts, topic_rules};
 use crate::admin::state::State;
-use crate::broker::question::SocketFacts;
 use crate::shard::features::administration::OperatorAction;
-use crate::shard::observe::query::{SessionName, SessionSummary};
+use crate::shard::observe::query::SessionName;
 use crate::shard::observe::unfinished::{PagePayloads, UnfinishedPage, UnfinishedPart};
 use actix_web::{HttpRequest, ResponseError, web};
 use askama::Template;
 use serde::Deserialize;
-use serde_json::Value;
 use std::time::Duration;
 
 /// Messages in flight, and in the queue, that the page of a client shows.
@@ -97,7 +96,7 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
         is_filtered: given_pairs(&request).any(|pair| pair != "state=all"),
         queued: form.min_queued,
         cause: form.cause,
-        stuck: listed.rows.iter().map(|row| view_of(&state, row)).collect(),
+        stuck: listed.rows.iter().map(|row| view_of(&state, row, observer)).collect(),
         prefix: form.prefix,
         state: form.state,
         age: form.min_unacked_age,
@@ -162,6 +161,7 @@ async fn client_page(
         unfinished(state, target, (UnfinishedPart::InFlight, PagePayloads::Hidden), 0, MESSAGES).await?;
     let queue = unfinished(state, target, (UnfinishedPart::Queue, PagePayloads::Hidden), 0, MESSAGES).await?;
     let row = &detail.row;
+    let client = Client::of(state, target.shard(observer), row, socket.as_ref(), observer);
     let stall = socket.as_ref().and_then(|socket| socket.stall);
     let rows = |page: &UnfinishedPage| -> Vec<MessageRow> {
         page.rows.iter().map(|row| MessageRow::of(row, message_id(state, page.session, row))).collect()
@@ -174,7 +174,7 @@ async fn client_page(
         done: None,
         mistake: None,
         cause: stall.as_ref().map(sentence),
-        facts: facts(row, socket.as_ref()),
+        facts: facts(&client),
         rule: rule_facts(&detail.redelivery),
         topic_rules: topic_rules(&detail.redelivery),
         traced_id: (row.client_id.len() <= LONG).then(|| row.client_id.to_string()),
@@ -184,7 +184,7 @@ async fn client_page(
         more: in_flight.next.is_some() || queue.next.is_some(),
         drawing: TimelineDrawing::of(&state.timeline().of_client(&row.client_id)),
         filters: detail.filters.iter().map(|filter| filter.to_string()).collect(),
-        row: ClientView::of(row, socket.as_ref(), &reference_of(state, target.shard(observer), row.id)),
+        row: ClientView::of(client),
     })
 }
 
@@ -203,24 +203,26 @@ fn path_of(target: &ClientTarget) -> String {
 }
 
 /// Returns what a page says of a session, without what is empty.
-fn facts(row: &SessionSummary, socket: Option<&SocketFacts>) -> Vec<(&'static str, String)> {
+fn facts(client: &Client) -> Vec<(&'static str, String)> {
     let facts = vec![
-        ("state", row.state().to_owned()),
-        ("address", socket.map(|socket| socket.address.clone()).unwrap_or_default()),
-        ("user", row.user.as_deref().unwrap_or("anonymous").to_owned()),
-        ("version", row.version.to_string()),
+        ("state", client.state.name().to_owned()),
+        ("address", client.address.clone().unwrap_or_default()),
+        ("user", client.user.as_deref().unwrap_or("anonymous").to_owned()),
+        ("version", client.version.to_string()),
         (
             "session expiry",
-            if row.expiry == u32::MAX {
-                "never".to_owned()
-            } else {
-                long(Duration::from_secs(row.expiry.into()))
+            match client.session_expiry {
+                u32::MAX => "never".to_owned(),
+                secs => long(Duration::from_secs(secs.into())),
             },
         ),
-        ("session ends", until(row.ends)),
-        ("in flight", row.in_flight.to_string()),
-        ("queued", format!("{} messages, {}", count(row.queued as u64), bytes(row.queued_bytes as u64))),
-        ("next deadline", until(row.due)),
+        ("session ends", until(client.ends_in)),
+        ("in flight", client.in_flight.to_string()),
+        (
+            "queued",
+            format!("{} messages, {}", count(client.queued as u64), bytes(client.queued_bytes as u64)),
+        ),
+        ("next deadline", until(client.next_deadline_in)),
     ];
     facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
@@ -293,7 +295,7 @@ async fn act(
         OperatorAction::Disconnect => "disconnected".to_owned(),
         OperatorAction::Skip(_) => "skipped".to_owned(),
         OperatorAction::Park(_) => "parked".to_owned(),
-        OperatorAction::Redeliver(_) => match done["packets"].as_u64() {
+        OperatorAction::Redeliver(_) => match done.packets {
             Some(packets) => format!("resent-{packets}"),
             None => "redelivered".to_owned(),
         },
@@ -311,7 +313,7 @@ async fn confirm_and_act(
     target: &ClientTarget,
     form: &ActionForm,
     action: OperatorAction,
-) -> Result<Value, NoPage> {
+) -> Result<ActionDone, NoPage> {
     if is_final(action) {
         let (detail, _) = find(state, state.running()?, target).await?;
         if form.confirm != shown(&detail.row.client_id) {

@@ -9,7 +9,7 @@ use crate::admin::access::Scope;
 use crate::admin::commands::{command_on_letter, republish_to};
 use crate::admin::cookies::see;
 use crate::admin::names::letter_name;
-use crate::admin::payloads::{PayloadPermit, PayloadView, ShownBytes};
+use crate::admin::payloads::{PayloadPermit, PayloadView};
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
 use crate::admin::request::{note_of, permit, read_query};
 use crate::admin::segment::segment;
@@ -237,12 +237,13 @@ impl LetterRow {
 
 impl ShownPayload {
     fn of(view: PayloadView) -> ShownPayload {
-        let (text, note) = match (view.bytes, view.is_complete) {
-            (ShownBytes::Text(text), true) => (text, None),
-            (ShownBytes::Text(text), false) => (text, Some("The first 4 KiB.")),
-            (ShownBytes::Base64(text), true) => (text, Some("In base64, because it is not text.")),
-            (ShownBytes::Base64(text), false) => (text, Some("The first 4 KiB, in base64.")),
+        let PayloadView { text, base64, is_complete } = view;
+        let note = match (text.is_some(), is_complete) {
+            (true, true) => None,
+            (true, false) => Some("The first 4 KiB."),
+            (false, true) => Some("In base64, because it is not text."),
+            (false, false) => Some("The first 4 KiB, in base64."),
         };
-        ShownPayload { text, note }
+        ShownPayload { text: text.or(base64).unwrap_or_default(), note }
     }
 }

@@ -8,6 +8,7 @@ use crate::admin::readiness::{StoreState, late_threads};
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::named_enum::named_enum;
 use crate::shard::ShardSnapshot;
 use crate::time::Instant;
 use std::time::Duration;
@@ -31,40 +32,25 @@ pub(crate) struct BrokerProblem {
     pub(super) link: Option<String>,
 }
 
-/// The kinds of problems, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum BrokerProblemKind {
-    StoreFull,
-    StoreLate,
-    ThreadHangs,
-    Memory,
-    StuckClients,
-    Drops,
-    Objective,
-    SlowCommits,
-    LateDeadlines,
-    ReloadRefused,
-    RestartPending,
+named_enum! {
+    /// The kinds of problems, the worst first.
+    #[derive(PartialOrd, Ord)]
+    pub(crate) enum BrokerProblemKind {
+        StoreFull = "store_full",
+        StoreLate = "store_late",
+        ThreadHangs = "thread_hangs",
+        Memory = "memory",
+        StuckClients = "stuck_clients",
+        Drops = "drops",
+        Objective = "objective",
+        SlowCommits = "slow_commits",
+        LateDeadlines = "late_deadlines",
+        ReloadRefused = "reload_refused",
+        RestartPending = "restart_pending",
+    }
 }
 
 impl BrokerProblemKind {
-    /// Returns the name in answers for programs.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            BrokerProblemKind::StoreFull => "store_full",
-            BrokerProblemKind::StoreLate => "store_late",
-            BrokerProblemKind::ThreadHangs => "thread_hangs",
-            BrokerProblemKind::Memory => "memory",
-            BrokerProblemKind::StuckClients => "stuck_clients",
-            BrokerProblemKind::Drops => "drops",
-            BrokerProblemKind::Objective => "objective",
-            BrokerProblemKind::SlowCommits => "slow_commits",
-            BrokerProblemKind::LateDeadlines => "late_deadlines",
-            BrokerProblemKind::ReloadRefused => "reload_refused",
-            BrokerProblemKind::RestartPending => "restart_pending",
-        }
-    }
-
     /// Returns what to do.
     pub(crate) fn advice(self) -> &'static str {
         match self {
@@ -123,7 +109,7 @@ pub(crate) async fn problems(state: &State, observer: &Observer) -> Vec<BrokerPr
     let mut found = FoundProblems::default();
     found.of_store(StoreState::of(observer, now));
     found.of_threads_and_memory(observer, now);
-    found.of_stuck_clients(state, &stuck);
+    found.of_stuck_clients(state, observer, &stuck);
     found.of_deliveries(observer, &total, now);
     found.of_delays(state);
     found.of_configuration(observer);
@@ -166,9 +152,9 @@ impl FoundProblems {
     }
 
     /// Adds the client that has waited longest.
-    fn of_stuck_clients(&mut self, state: &State, stuck: &StuckClients) {
+    fn of_stuck_clients(&mut self, state: &State, observer: &Observer, stuck: &StuckClients) {
         let Some(worst) = stuck.rows.first() else { return };
-        let (view, oldest) = (view_of(state, worst), worst.session.oldest);
+        let (view, oldest) = (view_of(state, worst, observer), worst.session.oldest);
         let packet = oldest.map_or(0, |stall| stall.packet_id.get());
         let age = oldest.map(|stall| seconds(stall.age)).unwrap_or_default();
         let name = in_sentence(&view.name.chars().take(NAME).collect::<String>());

@@ -57,7 +57,7 @@ impl SubscriberRow {
         SubscriberRow {
             name: shown(&session.client_id),
             link: link_of(&session.client_id),
-            state: session.state(),
+            state: session.presence().name(),
             qos: session.qos as u8,
             filters: filters.join(", "),
         }

@@ -12,10 +12,12 @@ use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::queries::by_filter::subscribers;
 use crate::admin::queries::retained::find_retained;
+use crate::admin::queries::waits;
 use crate::admin::queries::whereabouts::receivers;
 use crate::admin::request::{note_of, permit, read_query};
 use crate::admin::segment::segment;
 use crate::admin::state::State;
+use crate::clock;
 use crate::mqtt::message::Message;
 use crate::mqtt::topic::{is_topic_name, without_share};
 use actix_web::{HttpRequest, web};
@@ -146,7 +148,7 @@ impl RetainedRow {
             topic: (topic.len() <= LONG).then(link),
             qos: message.header().qos as u8,
             size: bytes(message.payload().len() as u64),
-            expires: match until(message.header().expires) {
+            expires: match until(waits::until(clock::now(), message.header().expires)) {
                 text if text.is_empty() => "never".to_owned(),
                 text => text,
             },

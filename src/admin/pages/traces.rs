@@ -12,10 +12,10 @@ use crate::admin::payloads::PayloadPermit;
 use crate::admin::request::{note_of, permit, read_query};
 use crate::admin::state::State;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
+use crate::admin::traces::{StepRow, TraceRow};
 use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
-use serde_json::Value;
 use std::time::Duration;
 
 /// Steps on one page.
@@ -71,7 +71,7 @@ struct TracesPage {
     /// True if a trace may have payloads.
     may_see: bool,
     /// The newest first.
-    traces: Vec<TraceRow>,
+    traces: Vec<ShownTrace>,
 }
 
 #[derive(Template)]
@@ -79,17 +79,17 @@ struct TracesPage {
 struct TracePage {
     frame: PageFrame,
     csrf: String,
-    trace: TraceRow,
+    trace: ShownTrace,
     /// Sentences about steps and messages that are missing.
     missing: Vec<String>,
-    steps: Vec<StepRow>,
+    steps: Vec<ShownStep>,
     /// The numbers behind which the earlier steps begin, and the later ones.
     earlier: Option<u64>,
     later: Option<u64>,
 }
 
 /// A trace in the list, and at the top of its page.
-struct TraceRow {
+struct ShownTrace {
     number: u64,
     clients: String,
     topics: String,
@@ -101,7 +101,7 @@ struct TraceRow {
 }
 
 /// A step of a trace.
-struct StepRow {
+struct ShownStep {
     number: u64,
     time: String,
     step: String,
@@ -136,7 +136,7 @@ async fn traces(
         mistake,
         form,
         may_see: PayloadPermit::of(state, &login.caller).is_ok(),
-        traces: items(&listed["traces"]).rev().map(TraceRow::of).collect(),
+        traces: listed.traces.iter().rev().map(ShownTrace::of).collect(),
     };
     render_form(&page, is_mistaken)
 }
@@ -173,18 +173,17 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<u64>, state: State
     let StepsAsked { after } = read_query(&request)?;
     let page = |after, most| state.traces().watch(*path, (after, most), Duration::ZERO);
     let facts = page(0, 0).await.ok_or(Failed::NoSuchTrace)?;
-    let last = number(&facts["last"]);
-    let after = after.unwrap_or_else(|| last.saturating_sub(STEPS));
+    let after = after.unwrap_or_else(|| facts.last.saturating_sub(STEPS));
     let found = page(after, STEPS as usize).await.ok_or(Failed::NoSuchTrace)?;
-    let next = number(&found["next"]);
+    let next = found.next.unwrap_or_default();
     Ok(render(&TracePage {
         csrf: login.csrf.clone(),
         frame: PageFrame::of(&request, &state, &login, "/traces").await,
         missing: missing(&found),
-        steps: items(&found["steps"]).map(StepRow::of).collect(),
-        earlier: (after > number(&found["steps_dropped"])).then(|| after.saturating_sub(STEPS)),
-        later: (next < number(&found["last"])).then_some(next),
-        trace: TraceRow::of(&found),
+        steps: found.steps.iter().flatten().map(ShownStep::of).collect(),
+        earlier: (after > found.steps_dropped).then(|| after.saturating_sub(STEPS)),
+        later: (next < found.last).then_some(next),
+        trace: ShownTrace::of(&found),
     }))
 }
 
@@ -201,83 +200,61 @@ pub(super) async fn end(
 }
 
 /// Returns sentences about what a trace does not have.
-fn missing(trace: &Value) -> Vec<String> {
+fn missing(trace: &TraceRow) -> Vec<String> {
     let sentences = [
-        ("steps_dropped", "earlier steps made room for later ones."),
-        ("unfollowed_messages", "messages were not followed, because there were too many."),
-        ("lost", "steps of all traces since the start found no room."),
+        (trace.steps_dropped, "earlier steps made room for later ones."),
+        (trace.unfollowed_messages, "messages were not followed, because there were too many."),
+        (trace.lost.unwrap_or_default(), "steps of all traces since the start found no room."),
     ];
-    let some = sentences.into_iter().filter(|(field, _)| number(&trace[*field]) > 0);
-    some.map(|(field, what)| format!("{} {what}", count(number(&trace[field])))).collect()
+    let some = sentences.into_iter().filter(|(number, _)| *number > 0);
+    some.map(|(number, what)| format!("{} {what}", count(number))).collect()
 }
 
-impl TraceRow {
-    fn of(trace: &Value) -> TraceRow {
-        let texts = |field: &str| {
-            let all: Vec<String> = items(&trace[field]).map(|one| in_sentence(&shown(text(one)))).collect();
-            all.join(", ")
-        };
-        let left = Duration::from_secs_f64(trace["left"].as_f64().unwrap_or(0.0).max(0.0));
-        let has_ended = trace["ended"] == Value::Bool(true);
-        TraceRow {
-            number: number(&trace["trace"]),
-            clients: texts("clients"),
-            topics: texts("topics"),
-            has_payloads: trace["payload"] == Value::Bool(true),
-            has_ended,
-            state: if has_ended { "ended".to_owned() } else { format!("runs for {} more", long(left)) },
-            steps: count(number(&trace["last"])),
+impl ShownTrace {
+    fn of(trace: &TraceRow) -> ShownTrace {
+        let texts =
+            |all: &[String]| all.iter().map(|one| in_sentence(&shown(one))).collect::<Vec<_>>().join(", ");
+        let left = Duration::from_secs_f64(trace.left.max(0.0));
+        ShownTrace {
+            number: trace.trace,
+            clients: texts(&trace.clients),
+            topics: texts(&trace.topics),
+            has_payloads: trace.payload,
+            has_ended: trace.ended,
+            state: if trace.ended { "ended".to_owned() } else { format!("runs for {} more", long(left)) },
+            steps: count(trace.last),
         }
     }
 }
 
-impl StepRow {
-    fn of(step: &Value) -> StepRow {
-        let client = text(&step["client"]);
-        let fact = |field: &str, name: &str| match &step[field] {
-            Value::Null => None,
-            Value::String(text) => Some(format!("{name} {text}")),
-            other => Some(format!("{name} {other}")),
-        };
-        let unix_ms = number(&step["unix_ms"]);
-        let flag = (step["dup"] == Value::Bool(true)).then(|| "DUP".to_owned());
+impl ShownStep {
+    fn of(step: &StepRow) -> ShownStep {
+        let client = step.client.as_deref().unwrap_or_default();
+        let joined =
+            |parts: &[Option<String>]| parts.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
         let packet = [
-            step["packet"].as_str().map(ToOwned::to_owned),
-            fact("packet_id", "packet"),
-            fact("qos", "QoS"),
-            flag,
-            step["payload_bytes"].as_u64().map(|bytes| format!("{bytes} bytes")),
-            fact("reason_code", "reason code"),
+            step.packet.map(ToOwned::to_owned),
+            step.packet_id.map(|id| format!("packet {id}")),
+            step.qos.map(|qos| format!("QoS {qos}")),
+            (step.dup == Some(true)).then(|| "DUP".to_owned()),
+            step.payload_bytes.map(|bytes| format!("{bytes} bytes")),
+            step.reason_code.map(|reason| format!("reason code {reason}")),
         ];
         let circumstances = [
-            step["detail"].as_str().map(ToOwned::to_owned),
-            fact("traceparent", "traceparent"),
-            fact("payload", "payload"),
+            step.detail.clone(),
+            step.traceparent.as_ref().map(|traceparent| format!("traceparent {traceparent}")),
+            step.payload.as_ref().map(|payload| format!("payload {payload}")),
         ];
-        let joined = |parts: [Option<String>; 6]| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        let [detail, traceparent, payload] = circumstances;
-        StepRow {
-            number: number(&step["n"]),
-            time: format!("{}.{:03}", clock_time(unix_ms), unix_ms % 1_000),
-            step: text(&step["step"]).replace('_', " "),
+        ShownStep {
+            number: step.n,
+            time: format!("{}.{:03}", clock_time(step.unix_ms), step.unix_ms % 1_000),
+            step: step.step.name().replace('_', " "),
             name: shown(client),
             link: if client.is_empty() { None } else { link_of(client) },
-            message: step["message"].as_u64().map(|tag| tag.to_string()).unwrap_or_default(),
-            packet: joined(packet),
-            topic: text(&step["topic"]).to_owned(),
-            circumstances: joined([detail, traceparent, payload, None, None, None]),
+            message: step.message.map(|tag| tag.to_string()).unwrap_or_default(),
+            packet: joined(&packet),
+            topic: step.topic.clone().unwrap_or_default(),
+            circumstances: joined(&circumstances),
         }
     }
-}
-
-fn items(value: &Value) -> std::slice::Iter<'_, Value> {
-    value.as_array().map(Vec::as_slice).unwrap_or_default().iter()
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

@@ -1,17 +1,15 @@
 //! The texts that the pages show of a session and its messages.
 
 use crate::admin::listing::ListedRow;
-use crate::admin::queries::sessions::reference_of;
 use crate::admin::queries::waits::ends_with;
+use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
 use crate::admin::state::AdminState;
-use crate::broker::question::SocketFacts;
-use crate::clock;
+use crate::broker::observer::Observer;
 use crate::mqtt::topic::first_chars;
 use crate::session::outbound::stall::Stall;
-use crate::shard::observe::query::SessionSummary;
 use crate::shard::observe::unfinished::UnfinishedMessage;
-use crate::time::Instant;
+use std::time::Duration;
 
 pub(super) use crate::time::duration::{long, seconds};
 
@@ -23,7 +21,6 @@ const SHOWN: usize = 256;
 pub(super) const LONG: usize = 1_000;
 
 /// A session in a list.
-#[derive(Clone, Debug)]
 pub(super) struct ClientView {
     /// The Client Identifier, its first 256 characters.
     pub(super) name: String,
@@ -31,13 +28,12 @@ pub(super) struct ClientView {
     pub(super) path: String,
     /// The query string of a session whose identifier is too long for a path.
     pub(super) suffix: String,
-    pub(super) version: String,
-    pub(super) is_v5: bool,
-    pub(super) state: &'static str,
-    pub(super) in_flight: usize,
-    pub(super) queued: usize,
+    /// The time for which the oldest message is unacknowledged; empty without one.
     pub(super) oldest: String,
+    /// Where that message is.
     pub(super) detail: &'static str,
+    /// All that is known of the session.
+    pub(super) client: Client,
 }
 
 /// An unfinished message.
@@ -57,26 +53,16 @@ pub(super) struct MessageRow {
 }
 
 impl ClientView {
-    /// Returns the view of a session. `reference` is its `ref`.
-    pub(super) fn of(row: &SessionSummary, socket: Option<&SocketFacts>, reference: &str) -> ClientView {
-        let diagnosed = socket.and_then(|socket| socket.stall);
-        let oldest = diagnosed.or(row.oldest);
-        let is_long = row.client_id.len() > LONG;
+    pub(super) fn of(client: Client) -> ClientView {
+        let oldest = client.oldest_unacknowledged.as_ref();
+        let is_long = client.client_id.len() > LONG;
         ClientView {
-            name: shown(&row.client_id),
-            path: if is_long { "-".to_owned() } else { segment(&row.client_id) },
-            suffix: if is_long { format!("?ref={reference}") } else { String::new() },
-            version: row.version.to_string(),
-            is_v5: row.version.is_v5(),
-            state: row.state(),
-            in_flight: row.in_flight,
-            queued: row.queued,
-            oldest: oldest.map(|stall| seconds(stall.age)).unwrap_or_default(),
-            detail: match (oldest, diagnosed) {
-                (None, _) => "",
-                (Some(_), Some(stall)) => stall.cause.detail(),
-                (Some(_), None) => "the client is away",
-            },
+            name: shown(&client.client_id),
+            path: if is_long { "-".to_owned() } else { segment(&client.client_id) },
+            suffix: if is_long { format!("?ref={}", client.reference) } else { String::new() },
+            oldest: oldest.map(|stall| seconds(Duration::from_secs_f64(stall.age))).unwrap_or_default(),
+            detail: oldest.map_or("", |stall| stall.detail.unwrap_or("the client is away")),
+            client,
         }
     }
 }
@@ -102,9 +88,8 @@ impl MessageRow {
 }
 
 /// Returns the view of a listed session.
-pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
-    let reference = reference_of(state, row.shard, row.session.id);
-    ClientView::of(&row.session, row.socket.as_ref(), &reference)
+pub(super) fn view_of(state: &AdminState, row: &ListedRow, observer: &Observer) -> ClientView {
+    ClientView::of(Client::of_row(state, row, observer))
 }
 
 /// Returns what holds the oldest message, and for how long, as one sentence.
@@ -117,9 +102,9 @@ pub(super) fn sentence(stall: &Stall) -> String {
     )
 }
 
-/// Returns the time from now, or nothing for never.
-pub(super) fn until(then: Instant) -> String {
-    if then.is_never() { String::new() } else { format!("in {}", seconds(then.since(clock::now()))) }
+/// Returns the time from now in seconds as a text, or nothing for never.
+pub(super) fn until(then: Option<f64>) -> String {
+    then.map(|secs| format!("in {}", seconds(Duration::from_secs_f64(secs)))).unwrap_or_default()
 }
 
 /// Returns a number with a comma behind each third digit.

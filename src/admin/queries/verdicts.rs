@@ -3,7 +3,7 @@
 
 use super::delayed::DelayedRow;
 use super::waits::{ends_with, until};
-use super::whereabouts::Whereabouts;
+use super::whereabouts::FoundPlaces;
 use crate::admin::names::letter_name;
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
@@ -62,7 +62,7 @@ impl<'a> FoundReceivers<'a> {
         Some(self.of(name))
     }
 
-    fn gather(wanted: &Wanted, found: &'a Whereabouts) -> FoundReceivers<'a> {
+    fn gather(wanted: &Wanted, found: &'a FoundPlaces) -> FoundReceivers<'a> {
         let mut all = FoundReceivers::default();
         found.receivers.sessions().iter().for_each(|one| all.of(&one.client_id).session = Some(one));
         found.messages.iter().for_each(|row| all.of(&row.receiver).waiting.push(row));
@@ -93,7 +93,7 @@ impl<'a> FoundReceivers<'a> {
 }
 
 /// Returns one verdict for each receiver, and one for each other place of the messages.
-pub(super) fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
+pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     let (now, unix_ms) = (clock::now(), clock::unix_millis());
     let all = FoundReceivers::gather(wanted, found);
     let verdict = |name: &&str| all.by_name.get(*name)?.verdict(name, (now, unix_ms));
@@ -130,7 +130,7 @@ pub(super) fn verdicts(wanted: &Wanted, found: &Whereabouts) -> Vec<String> {
 }
 
 /// Returns what is to be said about the topic itself.
-fn about_topic(wanted: &Wanted, found: &Whereabouts) -> Option<String> {
+fn about_topic(wanted: &Wanted, found: &FoundPlaces) -> Option<String> {
     let topic = wanted.topic.as_ref()?;
     if topic.is_filter() {
         let filter = shortened(topic.text());
@@ -144,7 +144,7 @@ fn about_topic(wanted: &Wanted, found: &Whereabouts) -> Option<String> {
 
 /// Returns what is to be said about a receiver for which nothing waits, if only a receiver is
 /// looked for.
-fn about_receiver(wanted: &Wanted, found: &Whereabouts, all: &FoundReceivers<'_>) -> Option<String> {
+fn about_receiver(wanted: &Wanted, found: &FoundPlaces, all: &FoundReceivers<'_>) -> Option<String> {
     let receiver = wanted.receiver.as_deref()?;
     let name = shortened(receiver);
     if !found.has_session {

@@ -34,7 +34,7 @@ const TIME: Duration = Duration::from_secs(3);
 
 /// The places where the messages of a topic, a publisher or a receiver are, in all shards.
 #[derive(Default)]
-pub(crate) struct Whereabouts {
+pub(crate) struct FoundPlaces {
     /// The sessions and shared groups that are subscribed to the topic; none of a filter.
     pub(crate) receivers: MatchedReceivers,
     /// The messages in windows and queues.
@@ -87,7 +87,7 @@ pub(crate) fn wanted(
 ///
 /// # Errors
 /// Neither a topic nor a publisher nor a receiver is wanted, or a shard does not answer.
-pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<Whereabouts, Failed> {
+pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<FoundPlaces, Failed> {
     if *wanted == Wanted::default() {
         let what = "name a topic, a publisher or a receiver, such as topic=pumps/7/set";
         return Err(Failed::Parameter(what.to_owned()));
@@ -98,7 +98,7 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<W
         Some(_) => None,
         None => Some(search_turn(state).await?),
     };
-    let mut found = Whereabouts { is_complete: true, ..Whereabouts::default() };
+    let mut found = FoundPlaces { is_complete: true, ..FoundPlaces::default() };
     let end = clock::now() + TIME;
     if let Some(topic) = wanted.topic.as_ref().filter(|topic| !topic.is_filter()) {
         found.receivers = receivers(state, observer, topic.text()).await?;
@@ -172,7 +172,7 @@ pub(super) async fn matched(
     Ok(all)
 }
 
-impl Whereabouts {
+impl FoundPlaces {
     /// Adds the messages in the windows and queues of a shard.
     async fn look_in(
         &mut self,

@@ -2,8 +2,8 @@
 
 use super::json_answer::{JsonAnswer, done};
 use crate::admin::access::Caller;
-use crate::admin::bulk::{self, ConnectionFilter};
-use crate::admin::commands::{carry_out, message_action, redeliver_by};
+use crate::admin::bulk::{self, ConnectionFilter, ManyDone};
+use crate::admin::commands::{ActionDone, carry_out, message_action, redeliver_by};
 use crate::admin::failed::Failed;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::request::{Asker, note_of};
@@ -60,7 +60,7 @@ pub(crate) async fn purge(
     path: Path<String>,
     asked: Query<ActionParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<ManyDone> {
     let ActionParameters { reference, note } = asked.into_inner();
     let target = ClientTarget::read(&path, reference.as_deref(), &state)?;
     bulk::purge(&state, &caller, &target, &note_of(note)?).await.map(Json)
@@ -87,7 +87,7 @@ pub(crate) async fn disconnect_many(
     caller: Asker,
     asked: Query<DisconnectParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<ManyDone> {
     let DisconnectParameters { user, listener, prefix, note } = asked.into_inner();
     let wanted = ConnectionFilter { user, listener, prefix };
     bulk::disconnect(&state, &caller, wanted, &note_of(note)?).await.map(Json)
@@ -99,7 +99,7 @@ pub(crate) async fn redeliver(
     path: Path<String>,
     asked: Query<RedeliverParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<ActionDone> {
     let RedeliverParameters { reference, note, by } = asked.into_inner();
     let action = OperatorAction::Redeliver(redeliver_by(by.as_deref().unwrap_or("auto"))?);
     act(&state, &caller, &path, ActionParameters { reference, note }, action).await
@@ -111,7 +111,7 @@ pub(crate) async fn skip(
     path: Path<(String, String)>,
     asked: Query<ActionParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<ActionDone> {
     on_message(&state, &caller, &path, asked.into_inner(), "skip").await
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn park(
     path: Path<(String, String)>,
     asked: Query<ActionParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<ActionDone> {
     on_message(&state, &caller, &path, asked.into_inner(), "park").await
 }
 
@@ -131,7 +131,7 @@ async fn on_message(
     (client_id, message): &(String, String),
     parameters: ActionParameters,
     verb: &str,
-) -> JsonAnswer {
+) -> JsonAnswer<ActionDone> {
     act(state, caller, client_id, parameters, message_action(state, verb, message)?).await
 }
 
@@ -142,7 +142,7 @@ async fn act(
     client_id: &str,
     ActionParameters { reference, note }: ActionParameters,
     action: OperatorAction,
-) -> JsonAnswer {
+) -> JsonAnswer<ActionDone> {
     let target = ClientTarget::read(client_id, reference.as_deref(), state)?;
     carry_out(state, caller, &target, action, &note_of(note)?).await.map(Json)
 }

@@ -1,10 +1,15 @@
 //! A row of the table of routes: its handler, and the description of its parameters and answers.
 
 use super::Admission;
+use super::json_answer::JsonAnswer;
+use super::openapi::body_schema::BodySchema;
+use crate::admin::failed::Failed;
+use crate::admin::pages::page::PageResult;
 use crate::admin::state::AdminState;
 use actix_web::http::Method;
 use actix_web::web::{Bytes, Data, Path, Query, ReqData, method};
-use actix_web::{FromRequest, Handler, HttpRequest, Responder, Route};
+use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Responder, Route};
+use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
@@ -19,7 +24,7 @@ pub(super) struct ApiRoute {
     pub(super) summary: &'static str,
     pub(super) takes: Taken,
     /// The schema of the body of a request.
-    pub(super) body: Option<&'static str>,
+    pub(super) body: Option<BodySchema>,
     /// True if a reader of events can go on behind the last one, by the header `Last-Event-ID`.
     pub(super) is_resumed: bool,
     /// The answers other than errors. Without any, the answer is 204.
@@ -38,7 +43,7 @@ pub(super) struct Answer {
 /// The body of an answer.
 pub(super) enum Content {
     /// JSON with a schema.
-    Schema(&'static str),
+    Json(BodySchema),
     /// Text of a content type.
     Text(&'static str),
     /// JSON whose form another standard says.
@@ -84,6 +89,24 @@ where
     }
 }
 
+/// What a handler returns.
+pub(super) trait Answered: Responder + 'static {
+    /// Returns the schema of the answer 200, if its type says it.
+    fn schema() -> Option<BodySchema> {
+        None
+    }
+}
+
+impl Answered for HttpResponse {}
+impl Answered for Result<HttpResponse, Failed> {}
+impl Answered for PageResult {}
+
+impl<T: Serialize + ToSchema + 'static> Answered for JsonAnswer<T> {
+    fn schema() -> Option<BodySchema> {
+        Some(BodySchema::of_answer::<T>())
+    }
+}
+
 /// The arguments of a handler, as a tuple.
 pub(super) trait Arguments: FromRequest + 'static {
     fn taken() -> Taken;
@@ -115,13 +138,28 @@ arguments!(A B C D);
 fn row<F, A>(name: &'static str, path: &'static str, who: Admission, handler: F) -> ApiRoute
 where
     F: Handler<A> + Send + Sync,
-    F::Output: Responder + 'static,
+    F::Output: Answered,
     A: Arguments,
 {
     let verb = Method::from_bytes(name.as_bytes()).expect("the name of a method");
     let route = Box::new(move || method(verb.clone()).to(handler.clone()));
     let (takes, body, is_resumed, answers) = (A::taken(), None, false, Vec::new());
-    ApiRoute { method: name, path, who, route, summary: "", takes, body, is_resumed, answers, refusals: &[] }
+    let row = ApiRoute {
+        method: name,
+        path,
+        who,
+        route,
+        summary: "",
+        takes,
+        body,
+        is_resumed,
+        answers,
+        refusals: &[],
+    };
+    match F::Output::schema() {
+        None => row,
+        Some(schema) => row.gives(200, "The answer.", Content::Json(schema)),
+    }
 }
 
 macro_rules! verbs {
@@ -134,7 +172,7 @@ macro_rules! verbs {
         ) -> ApiRoute
         where
             F: Handler<A> + Send + Sync,
-            F::Output: Responder + 'static,
+            F::Output: Answered,
             A: Arguments,
         {
             row($name, path, who, handler)
@@ -156,14 +194,9 @@ impl ApiRoute {
         self
     }
 
-    /// Adds the answer 200 with this schema.
-    pub(super) fn answers(self, schema: &'static str) -> ApiRoute {
-        self.gives(200, "The answer.", Content::Schema(schema))
-    }
-
-    /// Names the schema of the body of a request.
-    pub(super) fn body(self, schema: &'static str) -> ApiRoute {
-        ApiRoute { body: Some(schema), ..self }
+    /// Says which type the body of a request is read as.
+    pub(super) fn body<T: ToSchema>(self) -> ApiRoute {
+        ApiRoute { body: Some(BodySchema::of_request::<T>()), ..self }
     }
 
     /// Says that the header `Last-Event-ID` is read.

@@ -1,12 +1,11 @@
 //! /api/v1/audit: the last actions of operators.
 
 use super::json_answer::JsonAnswer;
-use crate::admin::audit::KEPT;
+use crate::admin::audit::{AuditEntry, KEPT};
 use crate::admin::request::limit_of;
 use crate::admin::state::State;
 use actix_web::web::{Json, Query};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -17,8 +16,15 @@ pub(crate) struct AuditParameters {
     limit: Option<usize>,
 }
 
+/// The last actions.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Audit {
+    #[schema(max_items = 1000)]
+    actions: Vec<AuditEntry>,
+}
+
 /// Returns the last actions, the newest first.
-pub(crate) async fn audit(asked: Query<AuditParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn audit(asked: Query<AuditParameters>, state: State) -> JsonAnswer<Audit> {
     let limit = limit_of(asked.limit, 100, KEPT)?;
-    Ok(Json(json!({ "actions": state.audit().last(limit) })))
+    Ok(Json(Audit { actions: state.audit().last(limit) }))
 }

@@ -2,27 +2,46 @@
 
 use crate::admin::failed::Failed;
 use crate::admin::request::named_once;
-use serde_json::Value;
+use crate::admin::rows::client::Client;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::sync::LazyLock;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{Object, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
-/// The fields of a row. A test compares them with those of a real one.
-const FIELDS: [&str; 16] = [
-    "client_id",
-    "ref",
-    "user",
-    "version",
-    "state",
-    "address",
-    "listener",
-    "session_expiry",
-    "ends_in",
-    "in_flight",
-    "queued",
-    "queued_bytes",
-    "held",
-    "subscription_count",
-    "oldest_unacknowledged",
-    "next_deadline_in",
-];
+/// The fields that every client has, by the type of the row.
+static FIELDS: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| row_schema().properties.into_keys().map(|name| &*name.leak()).collect());
+
+/// Returns the schema of a row with all its fields. The messages of a client are not in a row.
+fn row_schema() -> Object {
+    let RefOr::T(Schema::Object(mut client)) = Client::schema() else {
+        unreachable!("a client is an object")
+    };
+    let required = std::mem::take(&mut client.required);
+    client.properties.retain(|name, _| required.contains(name));
+    client
+}
+
+/// A client without its messages. With `fields`, a row has these fields and no other.
+#[derive(Serialize)]
+pub(super) struct ClientRow(Map<String, Value>);
+
+impl PartialSchema for ClientRow {
+    fn schema() -> RefOr<Schema> {
+        let mut row = row_schema();
+        let text = "A client without its messages. With `fields`, a row has these fields and no other.";
+        row.description = Some(text.to_owned());
+        Schema::Object(row).into()
+    }
+}
+
+impl ToSchema for ClientRow {
+    fn schemas(others: &mut Vec<(String, RefOr<Schema>)>) {
+        Client::schemas(others);
+    }
+}
 
 /// The fields that a request wants.
 pub(super) struct ClientFields(Option<Vec<&'static str>>);
@@ -38,11 +57,14 @@ impl ClientFields {
     }
 
     /// Returns a row with the wanted fields.
-    pub(super) fn of(&self, mut row: Value) -> Value {
-        if let (Some(wanted), Value::Object(fields)) = (&self.0, &mut row) {
+    pub(super) fn of(&self, client: &impl Serialize) -> ClientRow {
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(client) else {
+            unreachable!("a client is an object")
+        };
+        if let Some(wanted) = &self.0 {
             fields.retain(|name, _| wanted.contains(&name.as_str()));
         }
-        row
+        ClientRow(fields)
     }
 }
 
@@ -54,13 +76,14 @@ mod tests {
     #[test]
     fn a_row_has_the_wanted_fields_and_all_if_none_is_named() {
         let row = json!({ "client_id": "pump", "queued": 3, "state": "away" });
-        let of = |names| ClientFields::read(names).map(|fields| fields.of(row.clone())).ok();
+        let of = |names| ClientFields::read(names).map(|fields| Value::Object(fields.of(&row).0)).ok();
         assert_eq!(of(Some("queued,client_id")), Some(json!({ "client_id": "pump", "queued": 3 })));
         assert_eq!(of(None), Some(row.clone()));
     }
 
     #[test]
     fn an_unknown_field_is_refused_with_the_names_of_all() {
+        assert_eq!(FIELDS.len(), 16);
         for names in ["", "queued,", "queue", "client_id, queued"] {
             let refused = ClientFields::read(Some(names)).err().map(|failed| failed.to_string());
             let refused = refused.unwrap_or_else(|| panic!("{names} is admitted"));

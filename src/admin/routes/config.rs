@@ -4,19 +4,18 @@
 use super::json_answer::JsonAnswer;
 use crate::admin::commands::{self, ReloadEnd, UNDER_WAY};
 use crate::admin::failed::Failed;
-use crate::admin::problem::{problem_body, respond};
+use crate::admin::problem::{problem_of, respond};
 use crate::admin::problem_kind::ProblemKind;
 use crate::admin::request::{Asker, note_of};
 use crate::admin::state::State;
-use crate::broker::file_news::FileNews;
+use crate::broker::file_news::{FileKind, FileNews};
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::broker::revocations::RevokedBy;
-use crate::config::{KeyChange, KeyInForce, ListenerChange, Shadowed};
+use crate::config::{KeyChange, KeyInForce, ListenerChange, ReloadEffect, Shadowed};
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
-use serde::Deserialize;
-use serde_json::{Value, json};
-use std::path::Path;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use utoipa::ToSchema;
 
 /// The parameters of a reload.
@@ -39,21 +38,10 @@ pub(crate) struct ConfigParameters {
 }
 
 /// Returns the keys of the configuration with the values in force. No value is a secret.
-pub(crate) async fn values(asked: Query<ConfigParameters>, state: State) -> JsonAnswer {
-    let rows = state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
-    let is_wanted = |row: &&KeyInForce| asked.changed != Some(true) || row.is_changed();
-    let row = |KeyInForce { key, value, default, source, effect, pending }: &KeyInForce| {
-        json!({
-            "key": key,
-            "value": value,
-            "default": default,
-            "source": source,
-            "effect": effect.name(),
-            "pending": pending,
-        })
-    };
-    let keys: Vec<Value> = rows.iter().filter(is_wanted).map(row).collect();
-    Ok(Json(json!({ "keys": keys })))
+pub(crate) async fn values(asked: Query<ConfigParameters>, state: State) -> JsonAnswer<ConfigValues> {
+    let mut keys = state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
+    keys.retain(|key| asked.changed != Some(true) || key.is_changed());
+    Ok(Json(ConfigValues { keys }))
 }
 
 /// Reads everything again. Answers 200 with the changes, or 422 with all mistakes; then nothing
@@ -74,56 +62,122 @@ pub(crate) async fn reload(
         }
     };
     Ok(match commands::reload(&state, &caller, mode, &note).await? {
-        ReloadEnd::Done(reloaded) => HttpResponse::Ok().json(described(&reloaded)),
+        ReloadEnd::Done(reloaded) => HttpResponse::Ok().json(ReloadReport::of(reloaded)),
         ReloadEnd::Refused(mistakes) => refused(&mistakes),
-        ReloadEnd::UnderWay => HttpResponse::Accepted().json(json!({ "detail": UNDER_WAY })),
+        ReloadEnd::UnderWay => HttpResponse::Accepted().json(UnderWay { detail: UNDER_WAY }),
     })
 }
 
-fn described(reloaded: &Reloaded) -> Value {
-    let change = |change: &KeyChange| {
-        let KeyChange { key, from, to, effect, source } = change;
-        json!({ "key": key, "from": from, "to": to, "effect": effect.name(), "source": source })
-    };
-    let listener = |change: &ListenerChange| {
-        json!({
-            "listener": change.listener,
-            "change": change.what.name(),
-            "keys": change.what.keys(),
-            "effect": change.effect.name(),
-        })
-    };
-    let shadow = |shadowed: &Shadowed| json!({ "key": shadowed.key, "by": shadowed.by });
-    let file = |file: &FileNews| {
-        json!({
-            "kind": file.kind.name(),
-            "key": file.key,
-            "listener": file.listener,
-            "path": file.path.as_deref().map(Path::to_string_lossy),
-            "changed": file.is_changed,
-            "detail": file.detail,
-        })
-    };
-    json!({
-        "dry_run": reloaded.mode == ReloadMode::Check,
-        "changes": reloaded.changes.iter().map(change).collect::<Vec<_>>(),
-        "listeners": reloaded.listeners.iter().map(listener).collect::<Vec<_>>(),
-        "shadowed": reloaded.shadowed.iter().map(shadow).collect::<Vec<_>>(),
-        "files": reloaded.files.iter().map(file).collect::<Vec<_>>(),
-        "disconnected": {
-            "total": reloaded.disconnected.total(),
-            "passwords": reloaded.disconnected.clients(RevokedBy::Passwords),
-            "tls": reloaded.disconnected.clients(RevokedBy::Tls),
-            "bans": reloaded.disconnected.clients(RevokedBy::Bans),
-            "complete": !reloaded.disconnected.is_under_way,
-        },
-    })
+/// The keys of the configuration.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ConfigValues {
+    keys: Vec<KeyInForce>,
+}
+
+/// The answer to a reload that goes on.
+#[derive(Serialize, ToSchema)]
+pub(super) struct UnderWay {
+    detail: &'static str,
+}
+
+/// The changes of a reload.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ReloadReport {
+    dry_run: bool,
+    changes: Vec<KeyChange>,
+    /// The listeners that differ. One with the effect `restart` stays as it is until then.
+    listeners: Vec<ListenerRow>,
+    /// Values of the file that a variable or a flag overrides.
+    shadowed: Vec<Shadowed>,
+    /// The files that the configuration names, as they were read again; none for a dry run.
+    files: Vec<FileRow>,
+    disconnected: Disconnected,
+}
+
+/// A listener that differs.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChangedListener)]
+struct ListenerRow {
+    /// The name, or the address of a listener without one.
+    listener: String,
+    /// `added`, `removed` or `changed`.
+    change: &'static str,
+    /// The keys that differ.
+    keys: Vec<&'static str>,
+    effect: ReloadEffect,
+}
+
+/// A file that was read again.
+#[derive(Serialize, ToSchema)]
+struct FileRow {
+    kind: FileKind,
+    /// The key that names the file.
+    key: &'static str,
+    /// The listener whose file it is; null for a file of the whole broker.
+    #[schema(required)]
+    listener: Option<String>,
+    /// Null if the key has several files; then the detail names those that changed.
+    #[schema(required)]
+    path: Option<String>,
+    /// False if the content is as before.
+    changed: bool,
+    /// The content in numbers, or the changes.
+    detail: String,
+}
+
+/// The clients that the files disconnected.
+#[derive(Serialize, ToSchema)]
+struct Disconnected {
+    total: u64,
+    /// Users that left their password file, or have another password there.
+    passwords: u64,
+    /// Certificates that are not valid any more.
+    tls: u64,
+    /// Banned clients, users, addresses and certificates.
+    bans: u64,
+    /// False if not all clients were looked at within two seconds. The log says when they were
+    /// (config.clients_checked).
+    complete: bool,
+}
+
+impl ReloadReport {
+    fn of(reloaded: Reloaded) -> ReloadReport {
+        let Reloaded { mode, changes, listeners, shadowed, files, disconnected, .. } = reloaded;
+        let listener = |ListenerChange { listener, what, effect }| ListenerRow {
+            listener,
+            change: what.name(),
+            keys: what.keys().to_vec(),
+            effect,
+        };
+        let file = |FileNews { kind, key, listener, path, is_changed, detail }| FileRow {
+            kind,
+            key,
+            listener,
+            path: path.map(|path: PathBuf| path.to_string_lossy().into_owned()),
+            changed: is_changed,
+            detail,
+        };
+        ReloadReport {
+            dry_run: mode == ReloadMode::Check,
+            changes,
+            listeners: listeners.into_iter().map(listener).collect(),
+            shadowed,
+            files: files.into_iter().map(file).collect(),
+            disconnected: Disconnected {
+                total: disconnected.total(),
+                passwords: disconnected.clients(RevokedBy::Passwords),
+                tls: disconnected.clients(RevokedBy::Tls),
+                bans: disconnected.clients(RevokedBy::Bans),
+                complete: !disconnected.is_under_way,
+            },
+        }
+    }
 }
 
 /// Returns a problem (RFC 9457) with a list of mistakes.
 fn refused(mistakes: &[String]) -> HttpResponse {
     let (kind, detail) = (ProblemKind::ConfigInvalid, format!("nothing is changed: {}", mistakes.join("; ")));
-    let mut body = problem_body(kind, kind.facts().status, &detail);
-    body["mistakes"] = mistakes.into();
-    respond(&body)
+    let mut problem = problem_of(kind, kind.facts().status, &detail);
+    problem.mistakes = Some(mistakes.to_vec());
+    respond(&problem)
 }

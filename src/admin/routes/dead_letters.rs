@@ -1,11 +1,11 @@
 //! /api/v1/dead-letters: stored dead letters, and commands about them.
 
 use super::json_answer::{JsonAnswer, done};
-use crate::admin::bulk::{LetterAction, LetterWish, act_on_letters};
-use crate::admin::commands::{command_on_letter, republish_to};
+use crate::admin::bulk::{LetterAction, LetterWish, ManyDone, act_on_letters};
+use crate::admin::commands::{ActionDone, command_on_letter, republish_to};
 use crate::admin::failed::Failed;
 use crate::admin::names::letter_name;
-use crate::admin::payloads::PayloadPermit;
+use crate::admin::payloads::{PayloadPermit, PayloadView};
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
 use crate::admin::request::{Asker, NoteParameters, note_of};
 use crate::admin::state::State;
@@ -14,8 +14,7 @@ use crate::persistence::letter::StoredLetter;
 use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -88,15 +87,19 @@ pub(crate) struct RepublishManyParameters {
     note: Option<String>,
 }
 
+/// A page of dead letters.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DeadLetters {
+    dead_letters: Vec<DeadLetter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
 /// Lists dead letters, the newest first, without their payloads.
-pub(crate) async fn list(asked: Query<LetterParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn list(asked: Query<LetterParameters>, state: State) -> JsonAnswer<DeadLetters> {
     let listed = list_letters(&state, &asked).await?;
-    let rows: Vec<Value> = listed.letters.iter().map(|letter| letter_row(letter)).collect();
-    let mut body = json!({ "dead_letters": rows });
-    if let Some(next) = listed.next {
-        body["next"] = next.into();
-    }
-    Ok(Json(body))
+    let dead_letters = listed.letters.iter().map(|letter| DeadLetter::of(letter)).collect();
+    Ok(Json(DeadLetters { dead_letters, next: listed.next }))
 }
 
 /// Returns one dead letter. The payload needs the scope of an operator, and is noted in the audit
@@ -106,14 +109,11 @@ pub(crate) async fn one(
     path: Path<String>,
     asked: Query<LetterParts>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<DeadLetter> {
     let permit = asked.payload.then(|| PayloadPermit::of(&state, &caller)).transpose()?;
     let (_, letter) = find_letter(&state, &path).await?;
-    let mut body = letter_row(&letter);
-    if let Some(permit) = permit {
-        body["payload"] = permit.view(&path, letter.message.payload()).json();
-    }
-    Ok(Json(body))
+    let payload = permit.map(|permit| permit.view(&path, letter.message.payload()));
+    Ok(Json(DeadLetter { payload, ..DeadLetter::of(&letter) }))
 }
 
 /// Publishes the message of a dead letter again.
@@ -122,12 +122,12 @@ pub(crate) async fn republish(
     path: Path<String>,
     asked: Query<RepublishParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<ActionDone> {
     let RepublishParameters { to, note } = asked.into_inner();
     let to = republish_to(to.as_deref().unwrap_or("receiver"))?;
     let command = |place| MessageCommand::Republish(place, to);
     command_on_letter(&state, &caller, ("republish", &path), &note_of(note)?, command).await?;
-    Ok(Json(json!({ "action": "done" })))
+    Ok(Json(ActionDone::DONE))
 }
 
 /// Deletes a dead letter.
@@ -147,7 +147,7 @@ pub(crate) async fn republish_many(
     caller: Asker,
     asked: Query<RepublishManyParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<ManyDone> {
     let RepublishManyParameters { cause, receiver, topic, all, confirm, to, note } = asked.into_inner();
     let action = LetterAction::Republish(republish_to(to.as_deref().unwrap_or("receiver"))?);
     let filter = LetterParameters { cause, receiver, topic, ..LetterParameters::default() };
@@ -160,28 +160,58 @@ pub(crate) async fn delete_many(
     caller: Asker,
     asked: Query<DeleteManyParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<ManyDone> {
     let DeleteManyParameters { cause, receiver, topic, all, confirm, note } = asked.into_inner();
     let filter = LetterParameters { cause, receiver, topic, ..LetterParameters::default() };
     let wish = LetterWish { filter, all, confirm };
     act_on_letters(&state, &caller, wish, LetterAction::Delete, &note_of(note)?).await.map(Json)
 }
 
-/// Returns a dead letter as JSON, without its payload.
-pub(super) fn letter_row(letter: &StoredLetter) -> Value {
-    let StoredLetter { place, receiver, cause, code, attempts, sent_ms, message } = letter;
-    json!({
-        "id": letter_name(*place),
-        "dropped_unix_ms": place.dropped_ms,
-        "cause": &**cause,
-        "reason_code": code.map(ReasonCode::byte),
-        "receiver": &**receiver,
-        "topic": message.topic(),
-        "qos": message.header().qos as u8,
-        "payload_bytes": message.payload().len(),
-        "attempts": attempts,
-        "first_sent_unix_ms": sent_ms.map(|(first, _)| first),
-        "last_sent_unix_ms": sent_ms.map(|(_, last)| last),
-        "publisher": Some(message.publisher()).filter(|publisher| !publisher.is_empty()),
-    })
+/// A stored dead letter.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DeadLetter {
+    /// Outlasts a restart of the broker with a data directory.
+    id: String,
+    dropped_unix_ms: u64,
+    cause: String,
+    /// Of the receiver's negative acknowledgement.
+    #[schema(required)]
+    reason_code: Option<u8>,
+    receiver: String,
+    /// In full: pages of long topics are short.
+    topic: String,
+    #[schema(maximum = 2)]
+    qos: u8,
+    payload_bytes: usize,
+    attempts: u16,
+    #[schema(required)]
+    first_sent_unix_ms: Option<u64>,
+    #[schema(required)]
+    last_sent_unix_ms: Option<u64>,
+    #[schema(required)]
+    publisher: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<PayloadView>,
+}
+
+impl DeadLetter {
+    /// Returns a dead letter without its payload.
+    pub(super) fn of(letter: &StoredLetter) -> DeadLetter {
+        let StoredLetter { place, receiver, cause, code, attempts, sent_ms, message } = letter;
+        DeadLetter {
+            id: letter_name(*place),
+            dropped_unix_ms: place.dropped_ms,
+            cause: cause.to_string(),
+            reason_code: code.map(ReasonCode::byte),
+            receiver: receiver.to_string(),
+            topic: message.topic().to_owned(),
+            qos: message.header().qos as u8,
+            payload_bytes: message.payload().len(),
+            attempts: *attempts,
+            first_sent_unix_ms: sent_ms.map(|(first, _)| first),
+            last_sent_unix_ms: sent_ms.map(|(_, last)| last),
+            publisher: Some(message.publisher().to_owned()).filter(|publisher| !publisher.is_empty()),
+            payload: None,
+        }
+    }
 }

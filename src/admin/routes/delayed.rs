@@ -1,12 +1,12 @@
 //! /api/v1/delayed: messages that are published later.
 
-use super::clients::message;
 use super::json_answer::{JsonAnswer, done};
 use crate::admin::commands::command_on_message;
 use crate::admin::failed::Failed;
 use crate::admin::queries::delayed::{DelayedRow, list_delayed};
 use crate::admin::queries::waits::until;
 use crate::admin::request::{Asker, NoteParameters, limit_of};
+use crate::admin::rows::message::MessageRow;
 use crate::admin::state::State;
 use crate::clock;
 use crate::shard::features::message_commands::MessageCommand;
@@ -14,8 +14,7 @@ use crate::shard::observe::query::ROWS;
 use crate::shard::observe::wanted::WantedTopic;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
@@ -34,9 +33,27 @@ pub(crate) struct DelayedParameters {
     cursor: Option<String>,
 }
 
+/// A page of delayed messages.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DelayedMessages {
+    delayed: Vec<DelayedMessage>,
+    /// The cursor of the next page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct DelayedMessage {
+    id: String,
+    /// Seconds.
+    #[schema(required)]
+    due_in: Option<f64>,
+    message: MessageRow,
+}
+
 /// Lists delayed messages that are in memory, in pages: those of the next minute, or all without a
 /// store.
-pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonAnswer<DelayedMessages> {
     let limit = limit_of(asked.limit, ROWS, ROWS)?;
     let topic = asked.topic.as_deref().map(WantedTopic::read).transpose().map_err(Failed::Parameter)?;
     let behind = |cursor: &String| {
@@ -46,18 +63,14 @@ pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonA
     let behind = asked.cursor.as_ref().map(behind).transpose()?;
     let end = clock::now() + TIME;
     let found = list_delayed(&state, state.running()?, topic.as_ref(), (behind, limit), end).await?;
-    let row = |row: &DelayedRow| {
-        json!({
-            "id": state.process().delayed_name(row.shard, row.place),
-            "due_in": until(clock::now(), row.place.due),
-            "message": message(&row.message),
-        })
+    let name = |shard, place| state.process().delayed_name(shard, place);
+    let row = |row: &DelayedRow| DelayedMessage {
+        id: name(row.shard, row.place),
+        due_in: until(clock::now(), row.place.due),
+        message: MessageRow::of(&row.message),
     };
-    let mut body = json!({ "delayed": found.rows.iter().map(row).collect::<Vec<_>>() });
-    if let Some((place, shard)) = found.next {
-        body["next"] = state.process().delayed_name(shard, place).into();
-    }
-    Ok(Json(body))
+    let delayed = found.rows.iter().map(row).collect();
+    Ok(Json(DelayedMessages { delayed, next: found.next.map(|(place, shard)| name(shard, place)) }))
 }
 
 /// Deletes a delayed message that is in memory. It is never published.

@@ -6,10 +6,31 @@ use crate::admin::state::{AdminState, State};
 use crate::file_thread::NotRead;
 use crate::finding::{Finding, Severity};
 use actix_web::web::Json;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What was found.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Checkup {
+    /// The worst of all checks.
+    result: Severity,
+    checks: Vec<CheckRow>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct CheckRow {
+    /// The thing that was looked at.
+    name: &'static str,
+    result: Severity,
+    /// The fact.
+    detail: String,
+    /// What to do about a problem.
+    #[schema(required)]
+    advice: Option<String>,
+}
 
 /// Examines the broker.
-pub(crate) async fn doctor(state: State) -> JsonAnswer {
+pub(crate) async fn doctor(state: State) -> JsonAnswer<Checkup> {
     // Together, because each may wait for a disk that hangs.
     let (mut findings, looked_at) = tokio::join!(own_findings(state.running()?), look(&state));
     findings.extend(looked_at);
@@ -17,9 +38,8 @@ pub(crate) async fn doctor(state: State) -> JsonAnswer {
         let text = format!("the file is not what is in force; the broker still has the one before: {why}");
         Finding::fail("admin credentials", text).advise("Correct the file; the next request reads it")
     }));
-    let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
-    let checks: Vec<Value> = findings.iter().map(check).collect();
-    Ok(Json(json!({ "result": worst.name(), "checks": checks })))
+    let result = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
+    Ok(Json(Checkup { result, checks: findings.into_iter().map(check).collect() }))
 }
 
 /// Looks at the machine and the files: one look at a time, on a thread that may block.
@@ -36,8 +56,7 @@ async fn look(state: &AdminState) -> Vec<Finding> {
     }
 }
 
-fn check(finding: &Finding) -> Value {
+fn check(finding: Finding) -> CheckRow {
     let Finding { severity, subject, text, advice } = finding;
-    let advice = Some(advice).filter(|advice| !advice.is_empty());
-    json!({ "name": subject, "result": severity.name(), "detail": text, "advice": advice })
+    CheckRow { name: subject, result: severity, detail: text, advice: Some(advice).filter(|a| !a.is_empty()) }
 }

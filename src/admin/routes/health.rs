@@ -1,11 +1,30 @@
 //! /healthz and /readyz, for probes.
 
-use crate::admin::readiness::BrokerReadiness;
+use crate::admin::readiness::{BrokerReadiness, ReadinessChecks};
 use crate::admin::state::AdminState;
 use crate::clock;
+use crate::named_enum::named_enum;
 use actix_web::web::Data;
 use actix_web::{HttpResponse, http::StatusCode};
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+named_enum! {
+    /// The readiness in one word.
+    pub(super) enum ReadinessStatus {
+        Ok = "ok",
+        Unavailable = "unavailable",
+    }
+}
+
+/// The readiness of the broker.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Readiness {
+    status: ReadinessStatus,
+    checks: ReadinessChecks,
+    /// Each reason why the broker is not ready, with the name of a thread that hangs.
+    reasons: Vec<String>,
+}
 
 /// Answers 200 as long as the process answers.
 pub(crate) async fn healthz() -> HttpResponse {
@@ -16,12 +35,10 @@ pub(crate) async fn healthz() -> HttpResponse {
 /// messages, else 503 with the reasons.
 pub(crate) async fn readyz(state: Data<AdminState>) -> HttpResponse {
     let readiness = BrokerReadiness::of(state.observer(), clock::now());
-    let (status, word) = match readiness.is_ready() {
-        true => (StatusCode::OK, "ok"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+    let (code, status) = match readiness.is_ready() {
+        true => (StatusCode::OK, ReadinessStatus::Ok),
+        false => (StatusCode::SERVICE_UNAVAILABLE, ReadinessStatus::Unavailable),
     };
-    let checks: serde_json::Map<_, _> =
-        readiness.checks().into_iter().map(|(name, result)| (name.to_owned(), result.into())).collect();
-    let body = json!({ "status": word, "checks": checks, "reasons": readiness.reasons() });
-    HttpResponse::build(status).content_type("application/json").body(format!("{body}\n"))
+    let body = Readiness { status, checks: readiness.checks(), reasons: readiness.reasons() };
+    HttpResponse::build(code).json(body)
 }

@@ -3,10 +3,9 @@
 use crate::admin::failed::Failed;
 use actix_web::HttpResponse;
 use actix_web::web::Json;
-use serde_json::Value;
 
 /// The answer of most handlers: JSON, or the reason why there is none.
-pub(super) type JsonAnswer = Result<Json<Value>, Failed>;
+pub(super) type JsonAnswer<T> = Result<Json<T>, Failed>;
 
 /// Returns the answer of an action that has nothing to say: 204, or the reason why it failed.
 pub(super) fn done(result: Result<(), Failed>) -> Result<HttpResponse, Failed> {

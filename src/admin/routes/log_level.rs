@@ -4,34 +4,44 @@ use super::json_answer::JsonAnswer;
 use crate::admin::audit::{AuditedAction, arguments};
 use crate::admin::commands::note_parameter;
 use crate::admin::failed::Failed;
-use crate::admin::request::{Asker, NoteParameters};
+use crate::admin::request::{Asker, DurationText, NoteParameters};
 use crate::admin::state::State;
 use crate::log::level::{self, LevelError};
 use crate::time::duration;
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Json, Query};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tracing::warn;
+use utoipa::ToSchema;
 
 /// The longest time for which a level may be set.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The body of a change.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct LevelBody {
-    /// A level or directives.
+#[schema(example = json!({ "level": "debug", "for": "10m" }))]
+pub(super) struct LevelBody {
+    /// A level, or directives such as `info,homing::broker=debug`.
     level: String,
-    /// The time for which it holds, as "10m". Without it, the level holds until a reload.
+    /// The time for which it holds, up to `24h`. Without it, the level holds until a reload.
     #[serde(default, rename = "for")]
+    #[schema(value_type = Option<DurationText>)]
     hold: Option<String>,
 }
 
+/// The level that holds.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LogLevel {
+    /// Null if this process has no log.
+    #[schema(required)]
+    level: Option<String>,
+}
+
 /// Returns the level that holds.
-pub(crate) async fn level() -> JsonAnswer {
-    Ok(Json(json!({ "level": level::current() })))
+pub(crate) async fn level() -> JsonAnswer<LogLevel> {
+    Ok(Json(LogLevel { level: level::current() }))
 }
 
 /// Sets the level, for a time or until the next reload.

@@ -1,6 +1,7 @@
 //! /api/v1/login, /api/v1/login/code and /api/v1/logout: logins of browsers.
 
 use super::json_answer::JsonAnswer;
+use crate::admin::access::{Caller, Scope};
 use crate::admin::audit::AuditedAction;
 use crate::admin::browser_login::{is_own_site, login_of_cookie};
 use crate::admin::cookies::{ended_login_cookie, login_cookie, login_cookie_of};
@@ -12,16 +13,34 @@ use crate::clock;
 use actix_web::http::header::SET_COOKIE;
 use actix_web::web::Json;
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
 /// The body of /api/v1/login.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct PasswordLogin {
+pub(super) struct PasswordLogin {
     user: String,
     password: String,
+}
+
+/// A login that has begun.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Login {
+    name: String,
+    scope: Scope,
+    /// The value of `X-CSRF-Token`.
+    csrf: String,
+}
+
+/// A code that begins a login.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LoginCode {
+    code: String,
+    /// Seconds.
+    expires_in: u64,
+    urls: Vec<String>,
 }
 
 /// Begins a login with the name and the password of a user. Returns the cookie of the login, and
@@ -43,11 +62,8 @@ pub(crate) async fn log_in(
     let caller = login_attempt::by_password(&request, &state, given.user, password).await?;
     let cookie = login_attempt::begin(&request, &state, caller, "password")?;
     let login = login_of_cookie(&state, &cookie).ok_or(Failed::UnknownCredentials)?;
-    let body = json!({
-        "name": login.caller.name,
-        "scope": login.caller.scope.name(),
-        "csrf": login.csrf,
-    });
+    let Caller { name, scope, .. } = login.caller;
+    let body = Login { name, scope, csrf: login.csrf };
     Ok(HttpResponse::Ok().insert_header((SET_COOKIE, login_cookie(&state, &cookie))).json(body))
 }
 
@@ -61,11 +77,11 @@ pub(crate) async fn log_out(request: HttpRequest, state: State) -> HttpResponse 
 
 /// Returns a code that begins one login within a minute, with the scope of the caller, and the
 /// addresses of the pages.
-pub(crate) async fn code(caller: Asker, state: State) -> JsonAnswer {
+pub(crate) async fn code(caller: Asker, state: State) -> JsonAnswer<LoginCode> {
     let caller = caller.into_inner();
     let (arguments, result) = (String::new(), "done".to_owned());
     state.audit().note(&caller, &AuditedAction { action: "login_code", target: "", arguments, result });
     let code = state.logins().code_for(clock::now(), caller).ok_or(Failed::Busy)?;
-    let urls: Vec<_> = state.urls().map(|url| url + "/").collect();
-    Ok(Json(json!({ "code": code, "expires_in": 60, "urls": urls })))
+    let urls = state.urls().map(|url| url + "/").collect();
+    Ok(Json(LoginCode { code, expires_in: 60, urls }))
 }

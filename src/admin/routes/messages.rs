@@ -1,23 +1,24 @@
 //! The unfinished messages of one client, each with the reason why it waits.
 
-use super::clients::message;
 use super::json_answer::JsonAnswer;
 use crate::admin::access::Caller;
-use crate::admin::payloads::{PayloadPermit, limit_of};
+use crate::admin::payloads::{PayloadPermit, PayloadView, limit_of};
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{message_id, unfinished};
 use crate::admin::queries::waits::{ends_with, until};
 use crate::admin::request::{Asker, cursor_to, place_of};
+use crate::admin::rows::message::MessageRow;
 use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
+use crate::session::outbound::stall::Holder;
 use crate::shard::observe::query::ROWS;
 use crate::shard::observe::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPart};
-use crate::shard::observe::wait_reason::WaitReason;
+use crate::shard::observe::wait_reason::{AtDeadline, WaitKind, WaitReason};
+use crate::shard::observe::whereabouts::FoundMessage;
 use crate::shard::slots::SessionId;
 use actix_web::web::{Json, Path, Query};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The name in the audit log of a message that waits for room in the queue: it has no `mid`.
@@ -39,13 +40,22 @@ pub(crate) struct PageParameters {
     payload: bool,
 }
 
+/// A page of unfinished messages.
+#[derive(Serialize, ToSchema)]
+pub(super) struct UnfinishedMessages {
+    #[schema(max_items = 256)]
+    messages: Vec<UnfinishedRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
 /// Returns a page of the messages in flight.
 pub(crate) async fn in_flight(
     caller: Asker,
     path: Path<String>,
     asked: Query<PageParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<UnfinishedMessages> {
     page(&caller, &path, asked.into_inner(), &state, UnfinishedPart::InFlight).await
 }
 
@@ -55,7 +65,7 @@ pub(crate) async fn queue(
     path: Path<String>,
     asked: Query<PageParameters>,
     state: State,
-) -> JsonAnswer {
+) -> JsonAnswer<UnfinishedMessages> {
     page(&caller, &path, asked.into_inner(), &state, UnfinishedPart::Queue).await
 }
 
@@ -66,72 +76,163 @@ async fn page(
     PageParameters { reference, limit, cursor, payload }: PageParameters,
     state: &AdminState,
     part: UnfinishedPart,
-) -> JsonAnswer {
+) -> JsonAnswer<UnfinishedMessages> {
     let permit = payload.then(|| PayloadPermit::of(state, caller)).transpose()?;
     let target = ClientTarget::read(client_id, reference.as_deref(), state)?;
     let most = limit_of(limit, (100, ROWS), permit.as_ref())?;
     let from = place_of(cursor.as_deref())?;
     let payloads = if permit.is_some() { PagePayloads::Shown } else { PagePayloads::Hidden };
     let page = unfinished(state, &target, (part, payloads), from, most).await?;
-    let row = |row: &UnfinishedMessage| unfinished_row(state, page.session, row);
-    let mut rows: Vec<Value> = page.rows.iter().map(row).collect();
+    let row = |row: &UnfinishedMessage| UnfinishedRow::of(state, page.session, row);
+    let mut messages: Vec<UnfinishedRow> = page.rows.iter().map(row).collect();
     if let Some(permit) = &permit {
-        show_payloads(permit, &target.shown, &page.rows, &mut rows);
+        show_payloads(permit, &target.shown, &page.rows, &mut messages);
     }
-    let mut body = json!({ "messages": rows });
-    if let Some(next) = page.next {
-        body["next"] = cursor_to(next).into();
-    }
-    Ok(Json(body))
+    Ok(Json(UnfinishedMessages { messages, next: page.next.map(cursor_to) }))
 }
 
 /// Adds to the rows the payloads of those messages that have one in memory.
-fn show_payloads(permit: &PayloadPermit<'_>, client: &str, page: &[UnfinishedMessage], rows: &mut [Value]) {
-    let (messages, shown): (Vec<&Message>, Vec<&mut Value>) =
+fn show_payloads(
+    permit: &PayloadPermit<'_>,
+    client: &str,
+    page: &[UnfinishedMessage],
+    rows: &mut [UnfinishedRow],
+) {
+    let (messages, shown): (Vec<&Message>, Vec<&mut UnfinishedRow>) =
         page.iter().zip(rows).filter_map(|(message, row)| Some((message.body.as_ref()?, row))).unzip();
-    let mid = |row: &Value| row["mid"].as_str().unwrap_or(HELD).to_owned();
-    let mids: Vec<String> = shown.iter().map(|row| mid(row)).collect();
+    let mids: Vec<String> =
+        shown.iter().map(|row| row.mid.clone().unwrap_or_else(|| HELD.to_owned())).collect();
     let named: Vec<(&str, &[u8])> =
         mids.iter().zip(messages).map(|(mid, message)| (mid.as_str(), message.payload())).collect();
-    for (row, view) in shown.into_iter().zip(permit.view_page(client, &named)) {
-        row["payload"] = view.json();
+    for (row, payload) in shown.into_iter().zip(permit.view_page(client, &named)) {
+        row.payload = Some(payload);
     }
 }
 
-/// Returns an unfinished message of a session as JSON. Times are in seconds.
-pub(super) fn unfinished_row(state: &AdminState, session: SessionId, row: &UnfinishedMessage) -> Value {
-    json!({
-        "mid": message_id(state, session, row),
-        "packet_id": row.packet_id.map(|id| id.get()),
-        "transmissions": row.transmissions,
-        "age": row.age.map(|age| age.as_secs_f64()),
-        "message": row.message.as_ref().map(message),
-        "wait": wait(&row.wait),
-    })
+/// An unfinished message of a session.
+#[derive(Serialize, ToSchema)]
+#[schema(as = UnfinishedMessage)]
+pub(super) struct UnfinishedRow {
+    /// Names the message for `skip` and `park`.
+    #[schema(required)]
+    mid: Option<String>,
+    #[schema(required, minimum = 1, maximum = 65535)]
+    packet_id: Option<u16>,
+    transmissions: u16,
+    /// Seconds since the first transmission.
+    #[schema(required)]
+    age: Option<f64>,
+    #[schema(required)]
+    message: Option<MessageRow>,
+    wait: Wait,
+    /// Where several receivers may be in one answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receiver: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<PayloadView>,
 }
 
-/// Returns a wait reason as JSON: its word, its facts, and when it ends.
-pub(crate) fn wait(wait: &WaitReason) -> Value {
-    let now = clock::now();
-    let mut body = json!({ "reason": wait.name(), "ends_with": ends_with(wait) });
-    match wait {
-        WaitReason::ReceiverAway(ends) => body["session_ends_in"] = until(now, *ends).into(),
-        WaitReason::WindowFull(oldest) => {
-            if let Some((packet_id, age)) = oldest {
-                body["oldest_packet_id"] = packet_id.get().into();
-                body["oldest_age"] = age.as_secs_f64().into();
+impl UnfinishedRow {
+    fn of(state: &AdminState, session: SessionId, row: &UnfinishedMessage) -> UnfinishedRow {
+        UnfinishedRow {
+            mid: message_id(state, session, row),
+            packet_id: row.packet_id.map(|id| id.get()),
+            transmissions: row.transmissions,
+            age: row.age.map(|age| age.as_secs_f64()),
+            message: row.message.as_ref().map(MessageRow::of),
+            wait: Wait::of(&row.wait),
+            receiver: None,
+            payload: None,
+        }
+    }
+
+    pub(super) fn of_receiver(state: &AdminState, found: &FoundMessage) -> UnfinishedRow {
+        let row = UnfinishedRow::of(state, found.session, &found.message);
+        UnfinishedRow { receiver: Some(found.receiver.to_string()), ..row }
+    }
+}
+
+/// The reason why a message waits. Times are in seconds; one that never comes is missing.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Wait {
+    reason: WaitKind,
+    /// What ends the wait, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ends_with: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_ends_in: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 65535)]
+    oldest_packet_id: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_age: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ahead: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    closed_in: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused_in: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<Holder>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'static str>,
+    /// What the broker does if no acknowledgement comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    then: Option<AtDeadline>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    then_in: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_in: Option<f64>,
+}
+
+impl Wait {
+    /// Returns the wait of a delayed message.
+    pub(super) fn until_due(reason: WaitKind, due_in: Option<f64>) -> Wait {
+        Wait { due_in, ..Wait::of_kind(reason) }
+    }
+
+    fn of_kind(reason: WaitKind) -> Wait {
+        Wait {
+            reason,
+            ends_with: None,
+            session_ends_in: None,
+            oldest_packet_id: None,
+            oldest_age: None,
+            ahead: None,
+            closed_in: None,
+            refused_in: None,
+            cause: None,
+            detail: None,
+            then: None,
+            then_in: None,
+            due_in: None,
+        }
+    }
+
+    /// Returns a wait: its word, its facts, and when it ends.
+    pub(super) fn of(wait: &WaitReason) -> Wait {
+        let now = clock::now();
+        let body = Wait { ends_with: Some(ends_with(wait)), ..Wait::of_kind(wait.kind()) };
+        match wait {
+            WaitReason::ReceiverAway(ends) => Wait { session_ends_in: until(now, *ends), ..body },
+            WaitReason::WindowFull(oldest) => Wait {
+                oldest_packet_id: oldest.map(|(packet_id, _)| packet_id.get()),
+                oldest_age: oldest.map(|(_, age)| age.as_secs_f64()),
+                ..body
+            },
+            WaitReason::Behind(messages) | WaitReason::OlderFirst(messages) => {
+                Wait { ahead: Some(*messages), ..body }
             }
+            WaitReason::SocketBlocked(closes) => Wait { closed_in: until(now, *closes), ..body },
+            WaitReason::Held(until_then) => Wait { refused_in: until(now, *until_then), ..body },
+            WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) => Wait {
+                cause: Some(sent.cause.holder()),
+                detail: Some(sent.cause.detail()),
+                then: (!sent.due.is_never()).then_some(sent.then),
+                then_in: until(now, sent.due),
+                ..body
+            },
+            WaitReason::Committing | WaitReason::ReadingBack => body,
         }
-        WaitReason::Behind(messages) | WaitReason::OlderFirst(messages) => body["ahead"] = (*messages).into(),
-        WaitReason::SocketBlocked(closes) => body["closed_in"] = until(now, *closes).into(),
-        WaitReason::Held(until_then) => body["refused_in"] = until(now, *until_then).into(),
-        WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) => {
-            body["cause"] = sent.cause.holder().name().into();
-            body["detail"] = sent.cause.detail().into();
-            body["then"] = (!sent.due.is_never()).then(|| sent.then.name()).into();
-            body["then_in"] = until(now, sent.due).into();
-        }
-        WaitReason::Committing | WaitReason::ReadingBack => {}
     }
-    body
 }

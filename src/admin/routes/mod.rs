@@ -35,6 +35,7 @@ use super::pages::live;
 use super::problem::problem_answer;
 use super::problem_kind::ProblemKind;
 use super::request::caller;
+use super::trace_commands::TraceWish;
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::guard::fn_guard;
@@ -42,9 +43,12 @@ use actix_web::http::header::{ALLOW, HeaderValue};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, ServiceConfig, route};
 use actix_web::{Error, HttpMessage, Resource, Route};
-use api_route::Content::{Document, Schema, Text};
+use api_route::Content::{self, Document, Text};
 use api_route::{ApiRoute, delete, get, post, put};
+use openapi::body_schema::BodySchema;
+use serde::Serialize;
 use std::sync::LazyLock;
+use utoipa::ToSchema;
 
 /// Who may ask. The request of anybody else ends before its handler.
 #[derive(Clone, Copy)]
@@ -79,6 +83,11 @@ const ADMIN: Admission = Admission::Scope(Scope::Admin);
 /// path means the listing only with the parameter `by`.
 const TOP: &str = "/api/v1/clients/top";
 
+/// The content of an answer that a handler writes itself.
+fn body<T: Serialize + ToSchema>() -> Content {
+    Content::Json(BodySchema::of_answer::<T>())
+}
+
 /// All paths for programs. The methods of one path stand together. The first row that fits a path
 /// answers, so a fixed name stands before a part in braces. `/metrics` needs no token from
 /// loopback, and elsewhere that of a viewer. `tests/admin/api.rs` tries each row with too small a
@@ -95,28 +104,30 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
                 "Says if clients can connect, if the threads that they need work, and if the \
             store has room and commits.",
             )
-            .gives(200, "They can.", Schema("Readiness"))
-            .gives(503, "They cannot; the reasons say why.", Schema("Readiness")),
+            .gives(200, "They can.", body::<health::Readiness>())
+            .gives(503, "They cannot; the reasons say why.", body::<health::Readiness>()),
         get("/metrics", EVERYBODY, metrics::metrics)
             .says("All figures in Prometheus' text format. From this machine, no token is needed.")
             .gives(200, "Text format 0.0.4.", Text("text/plain"))
             .refuses(&[401, 503]),
         get("/api/v1/doctor", VIEWER, doctor::doctor)
-            .says("The checks of `homing doctor` that make sense within the running broker.")
-            .answers("Checkup"),
-        get("/api/v1/overview", VIEWER, overview::overview).says("Totals of the broker.").answers("Overview"),
+            .says("The checks of `homing doctor` that make sense within the running broker."),
+        get("/api/v1/overview", VIEWER, overview::overview).says("Totals of the broker."),
         get("/api/v1/config", VIEWER, config::values)
-            .says("The keys of the configuration with the values in force.")
-            .answers("Config"),
+            .says("The keys of the configuration with the values in force."),
         post("/api/v1/config/reload", ADMIN, config::reload)
             .says("Reads the configuration and its files again: all of it, or nothing.")
-            .answers("Reloaded")
-            .gives(202, "The reload takes longer than a request may, and goes on.", Schema("UnderWay"))
+            .gives(200, "The changes.", body::<config::ReloadReport>())
+            .gives(
+                202,
+                "The reload takes longer than a request may, and goes on.",
+                body::<config::UnderWay>(),
+            )
             .refuses(&[422]),
-        get("/api/v1/log/level", VIEWER, log_level::level).says("The level of the log.").answers("LogLevel"),
+        get("/api/v1/log/level", VIEWER, log_level::level).says("The level of the log."),
         put("/api/v1/log/level", ADMIN, log_level::set)
             .says("Sets the level of the log.")
-            .body("LogLevelOrder"),
+            .body::<log_level::LevelBody>(),
         post("/api/v1/login", EVERYBODY, login::log_in)
             .says(
                 "Begins a login of a browser, with the name and the password of a user of \
@@ -127,31 +138,25 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
                 "The cookie `homing_login_PORT` is set, with the port of the interface; with \
             HTTPS, its name begins with `__Host-`. It ends after 30 minutes without a \
             request, and after 8 hours.",
-                Schema("Login"),
+                body::<login::Login>(),
             )
-            .body("PasswordLogin")
+            .body::<login::PasswordLogin>()
             .refuses(&[401, 429, 503]),
-        post("/api/v1/login/code", VIEWER, login::code)
-            .says(
-                "A one-time code that begins a login of the pages within a minute, with the \
+        post("/api/v1/login/code", VIEWER, login::code).says(
+            "A one-time code that begins a login of the pages within a minute, with the \
             scope of the caller.",
-            )
-            .answers("LoginCode"),
+        ),
         post("/api/v1/logout", VIEWER, login::log_out)
             .says("Ends the login that the request belongs to. A token stays valid."),
         get("/api/v1/expiry", VIEWER, expiry::expiry)
-            .says("The deadlines by the time in which they are due.")
-            .answers("Expiry"),
-        get("/api/v1/traces", OPERATOR, traces::list)
-            .says("The traces without their steps.")
-            .answers("Traces"),
+            .says("The deadlines by the time in which they are due."),
+        get("/api/v1/traces", OPERATOR, traces::list).says("The traces without their steps."),
         post("/api/v1/traces", OPERATOR, traces::begin)
             .says("Begins a trace.")
-            .gives(201, "It has begun.", Schema("TraceNumber"))
-            .body("TraceOrder"),
+            .gives(201, "It has begun.", body::<traces::TraceNumber>())
+            .body::<TraceWish>(),
         get("/api/v1/traces/{number}", OPERATOR, traces::steps)
-            .says("A trace with its steps behind a number.")
-            .answers("Trace"),
+            .says("A trace with its steps behind a number."),
         delete("/api/v1/traces/{number}", OPERATOR, traces::end).says("Ends a trace, and forgets its steps."),
         get("/api/v1/traces/{number}/events", OPERATOR, trace_events::events)
             .says("The steps of a trace as server-sent events, until it ends.")
@@ -178,142 +183,103 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
         get("/api/problems/{slug}", READER, problems::one)
             .says("The meaning of an error, whose `type` is this path.")
             .gives(200, "The meaning, and what to do.", Text("text/plain")),
-        get("/api/v1/me", VIEWER, me::me)
-            .says("The caller: its name, its scope, and the end of its token.")
-            .answers("Me"),
+        get("/api/v1/me", VIEWER, me::me).says("The caller: its name, its scope, and the end of its token."),
         get("/api/v1/version", VIEWER, mosquitto::version)
             .says("The version of the broker, as mosquitto 2.1 answers it.")
             .gives(200, "The version.", Text("text/plain")),
         get("/api/v1/listeners", VIEWER, mosquitto::listeners)
-            .says("What is open, with the fields of mosquitto 2.1 and the number of connections.")
-            .answers("Listeners"),
+            .says("What is open, with the fields of mosquitto 2.1 and the number of connections."),
         get("/api/v1/systree", VIEWER, mosquitto::systree)
-            .says("The topics of `$SYS` with their values, as the broker published them last.")
-            .answers("SysTree"),
+            .says("The topics of `$SYS` with their values, as the broker published them last."),
         get("/api/v1/slo", VIEWER, slo::slo)
-            .says("The delivery objectives with their counts and error budgets.")
-            .answers("Objectives"),
+            .says("The delivery objectives with their counts and error budgets."),
         get("/api/v1/clients", VIEWER, clients::list)
-            .says("The sessions, in pages. A session that stays is listed once.")
-            .answers("Clients"),
+            .says("The sessions, in pages. A session that stays is listed once."),
         get(TOP, VIEWER, clients::top)
             .says(
                 "The sessions that come first by a figure. Without `by`, the path means the \
             client `top`.",
             )
-            .answers("TopClients")
             .refuses(&[404]),
         get("/api/v1/clients/{id}", VIEWER, clients::one)
-            .says("One session with its messages and subscriptions.")
-            .answers("Client"),
+            .says("One session with its messages and subscriptions."),
         delete("/api/v1/clients/{id}", OPERATOR, actions::end)
             .says("Ends the session of a client, with its queue.")
             .refuses(&[409]),
         get("/api/v1/clients/{id}/inflight", VIEWER, messages::in_flight)
-            .says("The messages in flight, each with the reason why it waits.")
-            .answers("UnfinishedMessages"),
+            .says("The messages in flight, each with the reason why it waits."),
         get("/api/v1/clients/{id}/queue", VIEWER, messages::queue)
-            .says("The messages in the queue, each with the reason why it waits.")
-            .answers("UnfinishedMessages"),
+            .says("The messages in the queue, each with the reason why it waits."),
         delete("/api/v1/clients/{id}/queue", OPERATOR, actions::purge)
-            .says("Drops the messages in the queue. Those in flight stay.")
-            .answers("Many"),
-        get("/api/v1/clients/{id}/events", VIEWER, clients::events)
-            .says(
-                "The moments of redelivery of a client in the last 15 minutes, the oldest \
+            .says("Drops the messages in the queue. Those in flight stay."),
+        get("/api/v1/clients/{id}/events", VIEWER, clients::events).says(
+            "The moments of redelivery of a client in the last 15 minutes, the oldest \
             first.",
-            )
-            .answers("ClientEvents"),
-        get("/api/v1/deliveries/slow", VIEWER, slow::list)
-            .says(
-                "The receivers and topics with a delivery of more than a second in the last \
+        ),
+        get("/api/v1/deliveries/slow", VIEWER, slow::list).says(
+            "The receivers and topics with a delivery of more than a second in the last \
             hour, the slowest first.",
-            )
-            .answers("SlowDeliveries"),
+        ),
         get("/api/v1/messages/dropped", VIEWER, topics::dropped)
-            .says("The last dropped messages, the newest first.")
-            .answers("DroppedMessages"),
+            .says("The last dropped messages, the newest first."),
         get("/api/v1/subscriptions", VIEWER, topics::subscriptions)
             .says(
                 "Who gets a topic, who has a filter, or the filters of a client. Exactly one of \
             them must be named.",
             )
-            .answers("Subscriptions")
             .refuses(&[404]),
-        get("/api/v1/shared-groups", VIEWER, topics::groups)
-            .says(
-                "The shared groups with their numbers of members, in pages. A group that stays \
+        get("/api/v1/shared-groups", VIEWER, topics::groups).says(
+            "The shared groups with their numbers of members, in pages. A group that stays \
             is listed once.",
-            )
-            .answers("SharedGroups"),
-        get("/api/v1/delayed", VIEWER, delayed::list)
-            .says(
-                "Delayed messages in memory, the next due first, in pages: those of the next \
+        ),
+        get("/api/v1/delayed", VIEWER, delayed::list).says(
+            "Delayed messages in memory, the next due first, in pages: those of the next \
             minute, or all without a data directory.",
-            )
-            .answers("DelayedMessages"),
+        ),
         delete("/api/v1/delayed/{delayed}", OPERATOR, delayed::delete)
             .says("Deletes a delayed message that is in memory. It is never published."),
         get("/api/v1/dead-letters", VIEWER, dead_letters::list)
-            .says("Stored dead letters, the newest first, without their payloads.")
-            .answers("DeadLetters"),
-        delete("/api/v1/dead-letters", OPERATOR, dead_letters::delete_many)
-            .says(
-                "Deletes the dead letters of a cause, a receiver or a topic, or all. Without \
+            .says("Stored dead letters, the newest first, without their payloads."),
+        delete("/api/v1/dead-letters", OPERATOR, dead_letters::delete_many).says(
+            "Deletes the dead letters of a cause, a receiver or a topic, or all. Without \
             `confirm` it counts them.",
-            )
-            .answers("Many"),
-        post("/api/v1/dead-letters/republish", OPERATOR, dead_letters::republish_many)
-            .says(
-                "Publishes the messages of dead letters again, the oldest first, and removes \
+        ),
+        post("/api/v1/dead-letters/republish", OPERATOR, dead_letters::republish_many).says(
+            "Publishes the messages of dead letters again, the oldest first, and removes \
             the letters. Without `confirm` it counts them.",
-            )
-            .answers("Many"),
-        get("/api/v1/dead-letters/{letter}", VIEWER, dead_letters::one)
-            .says("One stored dead letter.")
-            .answers("DeadLetter"),
+        ),
+        get("/api/v1/dead-letters/{letter}", VIEWER, dead_letters::one).says("One stored dead letter."),
         delete("/api/v1/dead-letters/{letter}", OPERATOR, dead_letters::delete)
             .says("Deletes a stored dead letter."),
         post("/api/v1/dead-letters/{letter}/republish", OPERATOR, dead_letters::republish)
             .says("Publishes the message of a dead letter again, and removes the letter.")
-            .answers("Action")
             .refuses(&[409]),
         get("/api/v1/retained", VIEWER, topics::retained)
-            .says("Retained messages in the order of the topic tree, in pages.")
-            .answers("RetainedMessages"),
+            .says("Retained messages in the order of the topic tree, in pages."),
         delete("/api/v1/retained", OPERATOR, topics::delete_retained)
             .says("Deletes the retained message of a topic. Subscribers are not told.")
             .refuses(&[404, 409]),
-        get("/api/v1/messages/where", VIEWER, whereabouts::find_messages)
-            .says(
-                "Says where the messages of a topic, a publisher or a receiver are, and why \
+        get("/api/v1/messages/where", VIEWER, whereabouts::find_messages).says(
+            "Says where the messages of a topic, a publisher or a receiver are, and why \
             they wait. One of them must be named. With a topic filter, subscriptions and \
             retained messages are left out.",
-            )
-            .answers("Whereabouts"),
-        get("/api/v1/audit", ADMIN, audit::audit)
-            .says("The last actions of operators, the newest first.")
-            .answers("Audit"),
-        delete("/api/v1/connections", OPERATOR, actions::disconnect_many)
-            .says(
-                "Disconnects the clients of a user, a listener or a prefix. Their sessions \
+        ),
+        get("/api/v1/audit", ADMIN, audit::audit).says("The last actions of operators, the newest first."),
+        delete("/api/v1/connections", OPERATOR, actions::disconnect_many).says(
+            "Disconnects the clients of a user, a listener or a prefix. Their sessions \
             stay.",
-            )
-            .answers("Many"),
+        ),
         post("/api/v1/clients/{id}/disconnect", OPERATOR, actions::disconnect)
             .says("Disconnects a client. Its session stays.")
             .refuses(&[409]),
         post("/api/v1/clients/{id}/redeliver", OPERATOR, actions::redeliver)
             .says("Sends the unacknowledged messages of a client again.")
-            .answers("Action")
             .refuses(&[409]),
         post("/api/v1/clients/{id}/messages/{mid}/skip", OPERATOR, actions::skip)
             .says("Drops one message of a client.")
-            .answers("Action")
             .refuses(&[409]),
         post("/api/v1/clients/{id}/messages/{mid}/park", OPERATOR, actions::park)
             .says("Moves one message of a client to the dead letters.")
-            .answers("Action")
             .refuses(&[409]),
     ]
 });

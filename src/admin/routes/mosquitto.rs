@@ -8,14 +8,81 @@ use crate::admin::state::State;
 use crate::broker::OpenListener;
 use crate::broker::statistics::BrokerStatistics;
 use crate::config::ListenerAddress;
+use crate::named_enum::named_enum;
 use crate::net::tls::settings::ClientCertificates;
 use actix_web::HttpResponse;
 use actix_web::web::Json;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Number;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Topics of `$SYS` in an answer at most. The broker publishes some 200.
 const TOPICS: usize = 1_000;
+
+named_enum! {
+    /// The protocol of a listener, in mosquitto's words.
+    pub(super) enum ListenerProtocol {
+        Mqtt = "mqtt",
+        WebSockets = "websockets",
+        /// This interface itself.
+        HttpApi = "httpapi",
+    }
+}
+
+/// What is open.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Listeners {
+    listeners: Vec<ListenerRow>,
+}
+
+/// A listener: mosquitto's fields, and behind them our own.
+#[derive(Serialize, ToSchema)]
+struct ListenerRow {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    /// The path of a Unix socket, in place of the port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    /// `httpapi` is this interface itself.
+    protocol: ListenerProtocol,
+    tls: bool,
+    /// True if each client needs a certificate.
+    mtls: bool,
+    /// True if clients need no credentials.
+    allow_anonymous: bool,
+    #[schema(required)]
+    name: Option<String>,
+    address: String,
+    /// True if each connection begins with a PROXY header.
+    proxy: bool,
+    /// Open connections; null for this interface.
+    #[schema(required)]
+    connections: Option<usize>,
+}
+
+/// Topics with their values. A figure is a number, and the uptime is in seconds.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SysTree(BTreeMap<String, SysValue>);
+
+/// A value of `$SYS`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum SysValue {
+    Number(Number),
+    Text(String),
+}
+
+impl PartialSchema for SysValue {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Number, Type::String])).into()
+    }
+}
+
+impl ToSchema for SysValue {}
 
 /// Returns the version of the broker, as text.
 pub(crate) async fn version() -> HttpResponse {
@@ -23,66 +90,68 @@ pub(crate) async fn version() -> HttpResponse {
 }
 
 /// Lists what is open: the listeners of MQTT in their order, and the addresses of this interface.
-pub(crate) async fn listeners(state: State) -> JsonAnswer {
+pub(crate) async fn listeners(state: State) -> JsonAnswer<Listeners> {
     let observer = state.running()?;
     let open = observer.listeners().open();
     let of_mqtt = open.iter().map(|listener| mqtt_listener(observer.statistics(), listener));
     let of_admin = state.addresses().iter().map(|address| admin_listener(*address, state.scheme()));
-    Ok(Json(json!({ "listeners": of_mqtt.chain(of_admin).collect::<Vec<_>>() })))
+    Ok(Json(Listeners { listeners: of_mqtt.chain(of_admin).collect() }))
 }
 
-/// Returns mosquitto's fields of a listener, and behind them our own.
-fn mqtt_listener(statistics: &BrokerStatistics, listener: &OpenListener) -> Value {
-    let mut row = json!({
-        "protocol": if listener.is_websocket { "websockets" } else { "mqtt" },
-        "tls": listener.has_tls,
-        "mtls": listener.client_certificates == ClientCertificates::Required,
-        "allow_anonymous": listener.admits_anonymous(),
-        "name": listener.name,
-        "address": listener.address.to_string(),
-        "proxy": listener.has_proxy,
-        "connections": statistics.listeners().open_of(&listener.label()),
-    });
-    match &listener.address {
-        ListenerAddress::Ip(address) => row["port"] = address.port().into(),
-        ListenerAddress::Unix(path) => row["path"] = path.to_string_lossy().into(),
+fn mqtt_listener(statistics: &BrokerStatistics, listener: &OpenListener) -> ListenerRow {
+    let (port, path) = match &listener.address {
+        ListenerAddress::Ip(address) => (Some(address.port()), None),
+        ListenerAddress::Unix(path) => (None, Some(path.to_string_lossy().into_owned())),
+    };
+    ListenerRow {
+        port,
+        path,
+        protocol: if listener.is_websocket { ListenerProtocol::WebSockets } else { ListenerProtocol::Mqtt },
+        tls: listener.has_tls,
+        mtls: listener.client_certificates == ClientCertificates::Required,
+        allow_anonymous: listener.admits_anonymous(),
+        name: listener.name.clone(),
+        address: listener.address.to_string(),
+        proxy: listener.has_proxy,
+        connections: Some(statistics.listeners().open_of(&listener.label())),
     }
-    row
 }
 
-fn admin_listener(address: SocketAddr, scheme: Scheme) -> Value {
-    json!({
-        "port": address.port(),
-        "protocol": "httpapi",
-        "tls": scheme == Scheme::Https,
-        "mtls": false,
-        "allow_anonymous": false,
-        "name": null,
-        "address": address.to_string(),
-        "proxy": false,
-        "connections": null,
-    })
+fn admin_listener(address: SocketAddr, scheme: Scheme) -> ListenerRow {
+    ListenerRow {
+        port: Some(address.port()),
+        path: None,
+        protocol: ListenerProtocol::HttpApi,
+        tls: scheme == Scheme::Https,
+        mtls: false,
+        allow_anonymous: false,
+        name: None,
+        address: address.to_string(),
+        proxy: false,
+        connections: None,
+    }
 }
 
 /// Returns the topics of `$SYS` with their values, as the broker published them last. Without
 /// `sys.publish_interval` there are none.
-pub(crate) async fn systree(state: State) -> JsonAnswer {
+pub(crate) async fn systree(state: State) -> JsonAnswer<SysTree> {
     let found = find_retained(&state, "$SYS/#", None, TOPICS).await?;
     let figure = |payload: &[u8]| value_of(&String::from_utf8_lossy(payload));
     let all = found.messages.iter().map(|message| (message.topic().to_owned(), figure(message.payload())));
-    Ok(Json(Value::Object(all.collect::<Map<_, _>>())))
+    Ok(Json(SysTree(all.collect())))
 }
 
 /// Returns a value of `$SYS`: a number, without the unit of the uptime, or else its text.
-fn value_of(text: &str) -> Value {
+fn value_of(text: &str) -> SysValue {
     let number = text.strip_suffix(" seconds").unwrap_or(text);
-    let number = serde_json::from_str::<Value>(number).ok().filter(Value::is_number);
-    number.unwrap_or_else(|| text.into())
+    let number = serde_json::from_str::<Number>(number);
+    number.map_or_else(|_| SysValue::Text(text.to_owned()), SysValue::Number)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_value_is_a_number_if_it_is_one_and_a_text_otherwise() {
@@ -94,7 +163,7 @@ mod tests {
             ("true", json!("true")),
             ("", json!("")),
         ] {
-            assert_eq!(value_of(text), value, "{text}");
+            assert_eq!(serde_json::to_value(value_of(text)).ok(), Some(value), "{text}");
         }
     }
 }

@@ -1,16 +1,16 @@
 //! /api/v1/overview: the figures of the whole broker on one page.
 
 use super::json_answer::JsonAnswer;
-use super::overview_detail::OverviewDetail;
-use crate::admin::pages::problems::{BrokerProblem, problems};
+use super::overview_detail::{OverviewDetail, OverviewKinds, OverviewSizes};
+use crate::admin::pages::problems::{BrokerProblem, BrokerProblemKind, problems};
 use crate::admin::readiness::{StoreState, late_threads};
 use crate::admin::state::State;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
 use crate::time::Instant;
 use actix_web::web::{Json, Query};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -21,64 +21,181 @@ pub(crate) struct OverviewParameters {
     detail: Option<String>,
 }
 
+/// The totals of the broker.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Overview {
+    /// The present problems, the worst first.
+    problems: Vec<ProblemRow>,
+    version: &'static str,
+    /// True if every thread works.
+    alive: bool,
+    /// The names of the threads that gave no sign of life for 3.5 s.
+    late_threads: Vec<String>,
+    /// Seconds.
+    uptime: u64,
+    clients: ClientTotals,
+    subscriptions: u64,
+    retained_messages: usize,
+    delayed_messages: usize,
+    dead_letters_stored: usize,
+    publishes: PublishTotals,
+    redelivery: RedeliveryTotals,
+    dropped: u64,
+    /// Seconds. Null if nothing was dropped since the start.
+    #[schema(required)]
+    last_drop_ago: Option<u64>,
+    recent: RecentFigures,
+    memory: MemoryUse,
+    /// Null without a store.
+    #[schema(required)]
+    store: Option<StoreFigures>,
+    expiry: ExpiryTotals,
+    listeners: Vec<String>,
+    /// With `detail=sizes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sizes: Option<OverviewSizes>,
+    /// With `detail=kinds`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kinds: Option<OverviewKinds>,
+}
+
+/// A present problem.
+#[derive(Serialize, ToSchema)]
+struct ProblemRow {
+    kind: BrokerProblemKind,
+    /// The fact, as a sentence.
+    text: String,
+    /// What to do.
+    advice: &'static str,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ClientTotals {
+    connected: u64,
+    away: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct PublishTotals {
+    received: u64,
+    sent: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct RedeliveryTotals {
+    redelivered: u64,
+    stalled: u64,
+    disconnected: u64,
+    dead_letters: u64,
+}
+
+/// The last seconds, and the last minute.
+#[derive(Serialize, ToSchema)]
+struct RecentFigures {
+    /// PUBLISH packets, the mean of four seconds. Null right after the start.
+    #[schema(required, minimum = 0)]
+    received_per_second: Option<f64>,
+    #[schema(required, minimum = 0)]
+    sent_per_second: Option<f64>,
+    /// Seconds that 99 % of the acknowledgements of the last minute came within, rounded up to a
+    /// power of two of milliseconds. Null if none came.
+    #[schema(required, minimum = 0)]
+    ack_p99: Option<f64>,
+    /// The same for commits.
+    #[schema(required, minimum = 0)]
+    commit_p99: Option<f64>,
+}
+
+/// Bytes that count against `limits.memory`.
+#[derive(Serialize, ToSchema)]
+struct MemoryUse {
+    bytes: u64,
+    limit: u64,
+}
+
+/// The state of the store.
+#[derive(Serialize, ToSchema)]
+struct StoreFigures {
+    /// True while the store has no room.
+    full: bool,
+    /// Seconds for which the oldest change has waited for its commit.
+    #[schema(minimum = 0)]
+    oldest_uncommitted: f64,
+    /// Seconds within which 99 % of the commits since the start were done.
+    #[schema(minimum = 0)]
+    commit_p99: f64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ExpiryTotals {
+    keys: u64,
+    /// Deadlines by the time within which they are due, such as `10s`.
+    due_within: BTreeMap<String, u64>,
+}
+
 /// Returns the totals, as of the shards' last reports.
-pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> JsonAnswer<Overview> {
     let details = OverviewDetail::read(asked.detail.as_deref())?;
     let observer = state.running()?;
     let (statistics, shared) = (observer.statistics(), observer.shared());
-    let late: Vec<Box<str>> =
-        late_threads(observer, clock::now()).into_iter().map(|late| late.name).collect();
+    let late_threads: Vec<String> =
+        late_threads(observer, clock::now()).into_iter().map(|late| late.name.into()).collect();
     let (now, total, recent) = (clock::now(), statistics.total(), state.recent().view());
-    let due: serde_json::Map<String, Value> = AHEAD
-        .into_iter()
-        .zip(statistics.expiry.due())
-        .map(|(secs, keys)| (format!("{secs}s"), keys.into()))
-        .collect();
-    let mut body = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "alive": late.is_empty(),
-        "late_threads": late,
-        "uptime": now.since(Instant::ZERO).as_secs(),
-        "clients": { "connected": total.connected, "away": total.away() },
-        "subscriptions": total.subscriptions,
-        "retained_messages": shared.retained().len(),
-        "delayed_messages": shared.totals.delayed_messages.get(),
-        "dead_letters_stored": shared.totals.letters.get(),
-        "publishes": { "received": total.counters.publishes_received.total(), "sent": total.counters.sent.total() },
-        "redelivery": {
-            "redelivered": total.counters.redelivered.total(),
-            "stalled": total.counters.stalled.total(),
-            "disconnected": total.counters.disconnected,
-            "dead_letters": total.counters.dead_letters.total(),
+    let due = AHEAD.into_iter().zip(statistics.expiry.due());
+    let counters = &total.counters;
+    // A lock that a struct expression takes is held to its end.
+    let retained_messages = shared.retained().len();
+    let listeners = observer.listeners().open().iter().map(ToString::to_string).collect();
+    Ok(Json(Overview {
+        problems: problems(&state, observer).await.into_iter().map(problem).collect(),
+        version: env!("CARGO_PKG_VERSION"),
+        alive: late_threads.is_empty(),
+        late_threads,
+        uptime: now.since(Instant::ZERO).as_secs(),
+        clients: ClientTotals { connected: total.connected, away: total.away() },
+        subscriptions: total.subscriptions,
+        retained_messages,
+        delayed_messages: shared.totals.delayed_messages.get(),
+        dead_letters_stored: shared.totals.letters.get(),
+        publishes: PublishTotals {
+            received: counters.publishes_received.total(),
+            sent: counters.sent.total(),
         },
-        "dropped": total.counters.drops.total(),
-        "last_drop_ago": statistics.last_drop().map(|last| now.since(last).as_secs()),
-        "recent": {
-            "received_per_second": recent.received.last(),
-            "sent_per_second": recent.sent.last(),
-            "ack_p99": recent.ack_p99.map(|p99| p99.as_secs_f64()),
-            "commit_p99": recent.commit_p99.map(|p99| p99.as_secs_f64()),
+        redelivery: RedeliveryTotals {
+            redelivered: counters.redelivered.total(),
+            stalled: counters.stalled.total(),
+            disconnected: counters.disconnected,
+            dead_letters: counters.dead_letters.total(),
         },
-        "memory": { "bytes": statistics.memory(), "limit": statistics.memory_limit() },
-        "store": StoreState::of(observer, now).map(store),
-        "expiry": { "keys": statistics.expiry.keys(), "due_within": due },
-        "listeners": observer.listeners().open().iter().map(ToString::to_string).collect::<Vec<_>>(),
-    });
-    body["problems"] = problems(&state, observer).await.iter().map(problem).collect();
-    for detail in details {
-        body[detail.name()] = detail.of(observer, &total);
+        dropped: counters.drops.total(),
+        last_drop_ago: statistics.last_drop().map(|last| now.since(last).as_secs()),
+        recent: RecentFigures {
+            received_per_second: recent.received.last().copied(),
+            sent_per_second: recent.sent.last().copied(),
+            ack_p99: recent.ack_p99.map(|p99| p99.as_secs_f64()),
+            commit_p99: recent.commit_p99.map(|p99| p99.as_secs_f64()),
+        },
+        memory: MemoryUse { bytes: statistics.memory(), limit: statistics.memory_limit() },
+        store: StoreState::of(observer, now).map(store),
+        expiry: ExpiryTotals {
+            keys: statistics.expiry.keys(),
+            due_within: due.map(|(secs, keys)| (format!("{secs}s"), keys)).collect(),
+        },
+        listeners,
+        sizes: details.contains(&OverviewDetail::Sizes).then(|| OverviewSizes::of(observer, &total)),
+        kinds: details.contains(&OverviewDetail::Kinds).then(|| OverviewKinds::of(observer, &total)),
+    }))
+}
+
+fn store(state: StoreState) -> StoreFigures {
+    StoreFigures {
+        full: state.is_full,
+        oldest_uncommitted: state.oldest_uncommitted.as_secs_f64(),
+        commit_p99: state.commit_p99.as_secs_f64(),
     }
-    Ok(Json(body))
 }
 
-fn store(state: StoreState) -> Value {
-    json!({
-        "full": state.is_full,
-        "oldest_uncommitted": state.oldest_uncommitted.as_secs_f64(),
-        "commit_p99": state.commit_p99.as_secs_f64(),
-    })
-}
-
-fn problem(problem: &BrokerProblem) -> Value {
-    json!({ "kind": problem.kind.name(), "text": problem.text, "advice": problem.kind.advice() })
+fn problem(problem: BrokerProblem) -> ProblemRow {
+    let advice = problem.kind.advice();
+    ProblemRow { kind: problem.kind, text: problem.text, advice }
 }

@@ -7,17 +7,21 @@ use crate::broker::observer::Observer;
 use crate::expiry::deadline::DeadlineKind;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::packet::QoS;
+use crate::named_enum::named_enum;
 use crate::session::drops::DropReason;
 use crate::session::packet_counts::{PacketCounts, PublishCounts};
 use crate::shard::ShardSnapshot;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use utoipa::ToSchema;
 
-/// A further part of the overview.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OverviewDetail {
-    Sizes,
-    Kinds,
+named_enum! {
+    /// A further part of the overview.
+    pub(super) enum OverviewDetail {
+        Sizes = "sizes",
+        Kinds = "kinds",
+    }
 }
 
 impl OverviewDetail {
@@ -26,75 +30,112 @@ impl OverviewDetail {
     /// # Errors
     /// A name is neither of the two, or comes twice.
     pub(super) fn read(names: Option<&str>) -> Result<Vec<OverviewDetail>, Failed> {
-        let all = [OverviewDetail::Sizes, OverviewDetail::Kinds];
-        let read = |names| named_once("detail", names, &all, OverviewDetail::name);
+        let read = |names| named_once("detail", names, &OverviewDetail::ALL, OverviewDetail::name);
         names.map_or(Ok(Vec::new()), read)
     }
+}
 
-    /// Returns the name of the part in the answer.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            OverviewDetail::Sizes => "sizes",
-            OverviewDetail::Kinds => "kinds",
+/// Bytes that passed and are held. Has the mean size of a payload: a histogram would be one more count
+/// on the way of each message.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OverviewSizes {
+    received: Traffic,
+    sent: Traffic,
+    queued_bytes: u64,
+    retained_bytes: usize,
+    delayed_bytes: usize,
+    dead_letter_bytes: usize,
+    /// Null without a store.
+    #[schema(required)]
+    store_bytes: Option<u64>,
+}
+
+/// Bytes of one direction.
+#[derive(Serialize, ToSchema)]
+struct Traffic {
+    /// Of sockets.
+    bytes: u64,
+    /// Of PUBLISH packets.
+    payload_bytes: u64,
+    /// Null before the first PUBLISH.
+    #[schema(required)]
+    mean_payload_bytes: Option<u64>,
+}
+
+impl Traffic {
+    fn of(bytes: u64, publishes: &PublishCounts) -> Traffic {
+        let mean_payload_bytes = publishes.bytes().checked_div(publishes.total());
+        Traffic { bytes, payload_bytes: publishes.bytes(), mean_payload_bytes }
+    }
+}
+
+impl OverviewSizes {
+    pub(super) fn of(observer: &Observer, total: &ShardSnapshot) -> OverviewSizes {
+        let (statistics, shared) = (observer.statistics(), observer.shared());
+        let retained_bytes = shared.retained().bytes();
+        OverviewSizes {
+            received: Traffic::of(statistics.received_bytes(), &total.counters.publishes_received),
+            sent: Traffic::of(statistics.sent_bytes(), &total.counters.sent),
+            queued_bytes: total.session_totals.queued_bytes,
+            retained_bytes,
+            delayed_bytes: shared.totals.delayed_bytes.get(),
+            dead_letter_bytes: shared.totals.letter_bytes.get(),
+            store_bytes: statistics.store().map(|store| store.bytes.load(Ordering::Relaxed)),
         }
     }
+}
 
-    /// Returns the part.
-    pub(super) fn of(self, observer: &Observer, total: &ShardSnapshot) -> Value {
-        match self {
-            OverviewDetail::Sizes => sizes(observer, total),
-            OverviewDetail::Kinds => kinds(observer, total),
+/// Counts by their names.
+type Counts = BTreeMap<String, u64>;
+
+/// Counts by type of packet, QoS, cause of the drop, and kind of deadline.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OverviewKinds {
+    #[schema(value_type = BTreeMap<String, u64>)]
+    packets_received: Counts,
+    #[schema(value_type = BTreeMap<String, u64>)]
+    packets_sent: Counts,
+    #[schema(value_type = BTreeMap<String, u64>)]
+    publishes_received: Counts,
+    #[schema(value_type = BTreeMap<String, u64>)]
+    publishes_sent: Counts,
+    #[schema(value_type = BTreeMap<String, u64>)]
+    dropped: Counts,
+    #[schema(value_type = BTreeMap<String, u64>)]
+    deadlines: Counts,
+}
+
+impl OverviewKinds {
+    pub(super) fn of(observer: &Observer, total: &ShardSnapshot) -> OverviewKinds {
+        let (counters, expiry) = (&total.counters, &observer.statistics().expiry);
+        let dropped = DropReason::ALL.into_iter().map(|cause| (cause.name(), counters.drops.of(cause)));
+        let deadlines = DeadlineKind::ALL.into_iter().map(|kind| (kind.name(), expiry.keys_of(kind)));
+        OverviewKinds {
+            packets_received: packets(&counters.packets_received(), &counters.publishes_received),
+            packets_sent: packets(&counters.packets_sent, &counters.sent),
+            publishes_received: publishes(&counters.publishes_received),
+            publishes_sent: publishes(&counters.sent),
+            dropped: named(dropped),
+            deadlines: named(deadlines),
         }
     }
 }
 
-/// Has the mean size of a payload. A histogram would be one more count on the way of each message.
-fn sizes(observer: &Observer, total: &ShardSnapshot) -> Value {
-    let (statistics, shared) = (observer.statistics(), observer.shared());
-    let direction = |bytes: u64, publishes: &PublishCounts| {
-        let mean = publishes.bytes().checked_div(publishes.total());
-        json!({ "bytes": bytes, "payload_bytes": publishes.bytes(), "mean_payload_bytes": mean })
-    };
-    json!({
-        "received": direction(statistics.received_bytes(), &total.counters.publishes_received),
-        "sent": direction(statistics.sent_bytes(), &total.counters.sent),
-        "queued_bytes": total.session_totals.queued_bytes,
-        "retained_bytes": shared.retained().bytes(),
-        "delayed_bytes": shared.totals.delayed_bytes.get(),
-        "dead_letter_bytes": shared.totals.letter_bytes.get(),
-        "store_bytes": statistics.store().map(|store| store.bytes.load(Ordering::Relaxed)),
-    })
-}
-
-fn kinds(observer: &Observer, total: &ShardSnapshot) -> Value {
-    let (counters, expiry) = (&total.counters, &observer.statistics().expiry);
-    let dropped = DropReason::ALL.into_iter().map(|cause| (cause.name(), counters.drops.of(cause)));
-    let deadlines = DeadlineKind::ALL.into_iter().map(|kind| (kind.name(), expiry.keys_of(kind)));
-    json!({
-        "packets_received": packets(&counters.packets_received(), &counters.publishes_received),
-        "packets_sent": packets(&counters.packets_sent, &counters.sent),
-        "publishes_received": publishes(&counters.publishes_received),
-        "publishes_sent": publishes(&counters.sent),
-        "dropped": object(dropped),
-        "deadlines": object(deadlines),
-    })
-}
-
-fn object(counts: impl Iterator<Item = (impl Into<String>, u64)>) -> Map<String, Value> {
-    counts.map(|(name, count)| (name.into(), count.into())).collect()
+fn named(counts: impl Iterator<Item = (impl Into<String>, u64)>) -> Counts {
+    counts.map(|(name, count)| (name.into(), count)).collect()
 }
 
 /// Returns packets by the name of their type.
-fn packets(counts: &PacketCounts, publishes: &PublishCounts) -> Map<String, Value> {
+fn packets(counts: &PacketCounts, publishes: &PublishCounts) -> Counts {
     let name = |packet: PacketType| packet.name().to_ascii_lowercase();
     let others = PacketCounts::beside_publish().map(|packet| (name(packet), counts.of(packet)));
-    object(others.chain([(name(PacketType::Publish), publishes.total())]))
+    named(others.chain([(name(PacketType::Publish), publishes.total())]))
 }
 
 /// Returns PUBLISH packets by QoS.
-fn publishes(counts: &PublishCounts) -> Map<String, Value> {
+fn publishes(counts: &PublishCounts) -> Counts {
     let all = [("0", QoS::AtMostOnce), ("1", QoS::AtLeastOnce), ("2", QoS::ExactlyOnce)];
-    object(all.into_iter().map(|(name, qos)| (name, counts.of(qos))))
+    named(all.into_iter().map(|(name, qos)| (name, counts.of(qos))))
 }
 
 #[cfg(test)]

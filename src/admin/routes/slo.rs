@@ -4,28 +4,57 @@ use super::json_answer::JsonAnswer;
 use crate::admin::state::State;
 use crate::session::objectives::{Objective, ObjectiveCounts};
 use actix_web::web::Json;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-/// Returns every objective, as of the shards' last reports.
-pub(crate) async fn slo(state: State) -> JsonAnswer {
-    let total = state.running()?.statistics().total();
-    let all: Vec<Value> = total.counters.objectives.counts().map(|(o, counts)| row(o, counts)).collect();
-    Ok(Json(json!({ "objectives": all })))
+/// The delivery objectives.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Objectives {
+    objectives: Vec<ObjectiveRow>,
 }
 
-fn row(objective: &Objective, counts: ObjectiveCounts) -> Value {
-    json!({
-        "name": objective.name,
-        "topic": objective.topic,
-        "client_id": objective.client_id.as_ref().map(|pattern| pattern.as_str()),
-        "within": objective.within.as_secs_f64(),
-        "target": objective.target,
-        "in_time": counts.in_time,
-        "late": counts.late,
-        "dropped": counts.dropped,
-        "excluded": counts.excluded,
-        "open": counts.open,
-        "ratio": counts.share_in_time(),
-        "budget_left": counts.budget_left(objective.target),
-    })
+#[derive(Serialize, ToSchema)]
+struct ObjectiveRow {
+    name: String,
+    topic: String,
+    #[schema(required)]
+    client_id: Option<String>,
+    /// Seconds.
+    within: f64,
+    target: f64,
+    in_time: u64,
+    late: u64,
+    dropped: u64,
+    excluded: u64,
+    open: u64,
+    /// The share in time; null before the first delivery.
+    #[schema(required)]
+    ratio: Option<f64>,
+    /// The unused share of the error budget; below 0 if it is overspent.
+    #[schema(required)]
+    budget_left: Option<f64>,
+}
+
+/// Returns every objective, as of the shards' last reports.
+pub(crate) async fn slo(state: State) -> JsonAnswer<Objectives> {
+    let total = state.running()?.statistics().total();
+    let all = total.counters.objectives.counts();
+    Ok(Json(Objectives { objectives: all.map(|(objective, counts)| row(objective, counts)).collect() }))
+}
+
+fn row(objective: &Objective, counts: ObjectiveCounts) -> ObjectiveRow {
+    ObjectiveRow {
+        name: objective.name.to_string(),
+        topic: objective.topic.to_string(),
+        client_id: objective.client_id.as_ref().map(|pattern| pattern.as_str().to_owned()),
+        within: objective.within.as_secs_f64(),
+        target: objective.target,
+        in_time: counts.in_time,
+        late: counts.late,
+        dropped: counts.dropped,
+        excluded: counts.excluded,
+        open: counts.open,
+        ratio: counts.share_in_time(),
+        budget_left: counts.budget_left(objective.target),
+    }
 }

@@ -7,8 +7,7 @@ use crate::admin::state::State;
 use crate::clock;
 use crate::session::slow_deliveries::{KEPT, SlowDelivery};
 use actix_web::web::{Json, Query};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -23,19 +22,41 @@ pub(crate) struct SlowParameters {
     limit: Option<usize>,
 }
 
+/// The slow deliveries, by receiver and topic.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SlowDeliveries {
+    #[schema(max_items = 1000)]
+    deliveries: Vec<SlowRow>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct SlowRow {
+    /// The client id, or its first 128 characters with a mark and the length of the whole:
+    /// `... (1024 bytes)`.
+    receiver: String,
+    /// The topic name, or its first 128 characters with a mark and the length of the whole.
+    topic: String,
+    /// Seconds that the slowest delivery took since the row began. A row that is an hour old begins
+    /// anew with its next slow delivery.
+    longest: f64,
+    /// Number of slow deliveries since the row began.
+    #[schema(minimum = 1)]
+    deliveries: u64,
+    /// Seconds since the last one.
+    ago: u64,
+}
+
 /// Lists the rows with a slow delivery in the last hour, the slowest first.
-pub(crate) async fn list(asked: Query<SlowParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn list(asked: Query<SlowParameters>, state: State) -> JsonAnswer<SlowDeliveries> {
     let SlowParameters { topic, receiver, limit } = asked.into_inner();
     let limit = limit_of(limit, 100, KEPT)?;
     let rows = slow_deliveries(&state, topic.as_deref(), receiver.as_deref(), limit).await?;
-    let row = |row: &SlowDelivery| {
-        json!({
-            "receiver": row.receiver.to_string(),
-            "topic": row.topic.to_string(),
-            "longest": row.longest.as_secs_f64(),
-            "deliveries": row.deliveries,
-            "ago": clock::now().since(row.last).as_secs(),
-        })
+    let row = |row: &SlowDelivery| SlowRow {
+        receiver: row.receiver.to_string(),
+        topic: row.topic.to_string(),
+        longest: row.longest.as_secs_f64(),
+        deliveries: row.deliveries,
+        ago: clock::now().since(row.last).as_secs(),
     };
-    Ok(Json(json!({ "deliveries": rows.iter().map(row).collect::<Vec<Value>>() })))
+    Ok(Json(SlowDeliveries { deliveries: rows.iter().map(row).collect() }))
 }

@@ -1,10 +1,10 @@
 //! Topics: who is subscribed, what is retained, and what was dropped.
 
 use super::json_answer::{JsonAnswer, done};
-use super::whereabouts::{drop_row, group_row, session_row};
+use super::whereabouts::{DroppedMessage, SharedGroup, Subscriber};
 use crate::admin::commands;
 use crate::admin::failed::Failed;
-use crate::admin::payloads::{self, PayloadPermit};
+use crate::admin::payloads::{self, PayloadPermit, PayloadView};
 use crate::admin::queries::by_filter::{shared_groups, subscribers};
 use crate::admin::queries::delayed::dropped as dropped_messages;
 use crate::admin::queries::retained::find_retained;
@@ -20,8 +20,7 @@ use crate::mqtt::topic::has_wildcard;
 use crate::shard::observe::query::ROWS;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Retained messages in one answer at most.
@@ -88,8 +87,61 @@ pub(crate) struct DeleteParameters {
     note: Option<String>,
 }
 
+/// Who is subscribed.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Subscriptions {
+    subscriptions: Vec<Subscriber>,
+    /// Not with `client`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_groups: Option<Vec<SharedGroup>>,
+    complete: bool,
+}
+
+/// A page of the shared groups.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SharedGroups {
+    shared_groups: Vec<SharedGroup>,
+    /// The cursor of the next page; none on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// A page of the retained messages.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RetainedMessages {
+    retained: Vec<RetainedRow>,
+    /// False if there are more.
+    complete: bool,
+    /// The cursor of the next page. It is missing at the end, and if a topic of more than 16 KiB
+    /// comes next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct RetainedRow {
+    topic: String,
+    #[schema(maximum = 2)]
+    qos: u8,
+    payload_bytes: usize,
+    /// Seconds; null for never.
+    #[schema(required)]
+    expires_in: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<PayloadView>,
+}
+
+/// The last dropped messages.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DroppedMessages {
+    dropped: Vec<DroppedMessage>,
+}
+
 /// Returns the subscriptions that match a topic, those with a filter, or those of a client.
-pub(crate) async fn subscriptions(asked: Query<SubscriptionParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn subscriptions(
+    asked: Query<SubscriptionParameters>,
+    state: State,
+) -> JsonAnswer<Subscriptions> {
     let observer = state.running()?;
     let found = match asked.into_inner() {
         SubscriptionParameters { matches: Some(topic), filter: None, client: None } => {
@@ -112,58 +164,49 @@ pub(crate) async fn subscriptions(asked: Query<SubscriptionParameters>, state: S
             return Err(Failed::Parameter(what.to_owned()));
         }
     };
-    Ok(Json(json!({
-        "subscriptions": found.sessions().iter().map(session_row).collect::<Vec<_>>(),
-        "shared_groups": found.groups.iter().map(group_row).collect::<Vec<_>>(),
-        "complete": !found.more,
-    })))
+    Ok(Json(Subscriptions {
+        subscriptions: found.sessions().iter().map(Subscriber::of).collect(),
+        shared_groups: Some(found.groups.iter().map(SharedGroup::of).collect()),
+        complete: !found.more,
+    }))
 }
 
-async fn of_client(state: &AdminState, client: &str) -> JsonAnswer {
+async fn of_client(state: &AdminState, client: &str) -> JsonAnswer<Subscriptions> {
     let (detail, _) = find(state, state.running()?, &ClientTarget::client(client)).await?;
-    let filters: Vec<&str> = detail.filters.iter().map(|filter| &**filter).collect();
-    let is_complete = filters.len() == detail.row.subscriptions;
-    let row = json!({ "client_id": client, "state": detail.row.state(), "filters": filters });
-    Ok(Json(json!({ "subscriptions": [row], "complete": is_complete })))
+    let complete = detail.filters.len() == detail.row.subscriptions;
+    let row = Subscriber::of_client(client, detail.row.presence(), detail.filters);
+    Ok(Json(Subscriptions { subscriptions: vec![row], shared_groups: None, complete }))
 }
 
 /// Lists the shared groups with their numbers of members, in pages.
-pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonAnswer<SharedGroups> {
     let limit = limit_of(asked.limit, 100, ROWS)?;
     let from = place_of(asked.cursor.as_deref())?;
     let found = shared_groups(&state, state.running()?, from, limit).await?;
-    let mut body = json!({ "shared_groups": found.groups.iter().map(group_row).collect::<Vec<_>>() });
-    if let Some(next) = found.next {
-        body["next"] = cursor_to(next).into();
-    }
-    Ok(Json(body))
+    let shared_groups = found.groups.iter().map(SharedGroup::of).collect();
+    Ok(Json(SharedGroups { shared_groups, next: found.next.map(cursor_to) }))
 }
 
 /// Lists retained messages. Payloads need the scope of an operator, and each is noted in the audit
 /// log.
-pub(crate) async fn retained(caller: Asker, asked: Query<RetainedParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn retained(
+    caller: Asker,
+    asked: Query<RetainedParameters>,
+    state: State,
+) -> JsonAnswer<RetainedMessages> {
     let permit = asked.payload.then(|| PayloadPermit::of(&state, &caller)).transpose()?;
     let limit = payloads::limit_of(asked.limit, (100, RETAINED), permit.as_ref())?;
     let filter = asked.filter.as_deref().unwrap_or("#");
     let found = find_retained(&state, filter, asked.cursor.as_deref(), limit).await?;
-    let row = |message: &Message| {
-        let mut row = json!({
-            "topic": message.topic(),
-            "qos": message.header().qos as u8,
-            "payload_bytes": message.payload().len(),
-            "expires_in": until(clock::now(), message.header().expires),
-        });
-        if let Some(permit) = &permit {
-            row["payload"] = permit.view(message.topic(), message.payload()).json();
-        }
-        row
+    let row = |message: &Message| RetainedRow {
+        topic: message.topic().to_owned(),
+        qos: message.header().qos as u8,
+        payload_bytes: message.payload().len(),
+        expires_in: until(clock::now(), message.header().expires),
+        payload: permit.as_ref().map(|permit| permit.view(message.topic(), message.payload())),
     };
-    let rows: Vec<Value> = found.messages.iter().map(row).collect();
-    let mut body = json!({ "retained": rows, "complete": found.is_complete() });
-    if let Some(next) = found.cursor() {
-        body["next"] = next.into();
-    }
-    Ok(Json(body))
+    let retained = found.messages.iter().map(row).collect();
+    Ok(Json(RetainedMessages { retained, complete: found.is_complete(), next: found.cursor() }))
 }
 
 /// Deletes the retained message of a topic.
@@ -178,8 +221,8 @@ pub(crate) async fn delete_retained(
 }
 
 /// Lists the last dropped messages, the newest first.
-pub(crate) async fn dropped(asked: Query<TopicParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn dropped(asked: Query<TopicParameters>, state: State) -> JsonAnswer<DroppedMessages> {
     let wanted = wanted(asked.topic.as_deref(), None, None)?;
     let rows = dropped_messages(&state, state.running()?, &wanted).await?;
-    Ok(Json(json!({ "dropped": rows.iter().map(drop_row).collect::<Vec<_>>() })))
+    Ok(Json(DroppedMessages { dropped: rows.iter().map(DroppedMessage::of).collect() }))
 }

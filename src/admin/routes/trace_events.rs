@@ -7,7 +7,6 @@ use crate::admin::request::Asker;
 use crate::admin::state::{AdminState, State};
 use actix_web::web::{Bytes, Path};
 use actix_web::{HttpRequest, HttpResponse};
-use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
@@ -66,14 +65,12 @@ async fn write(
             page = state.traces().watch(number, (after, STEPS), SILENCE) => page,
         };
         let Some(mut page) = page else { return Ok(()) };
-        let steps = page["steps"].take();
-        let steps = steps.as_array().map(Vec::as_slice).unwrap_or_default();
-        for step in steps {
-            after = step["n"].as_u64().unwrap_or(after);
+        let steps = page.steps.take().unwrap_or_default();
+        for step in &steps {
+            after = step.n;
             put(to, event("step", Some(&after.to_string()), step)).await?;
         }
-        if steps.is_empty() && page["ended"] == Value::Bool(true) {
-            page.as_object_mut().map(|fields| fields.remove("steps"));
+        if steps.is_empty() && page.ended {
             return put(to, event("end", None, &page)).await;
         }
         if steps.is_empty() {

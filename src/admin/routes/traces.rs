@@ -5,11 +5,11 @@ use crate::admin::failed::Failed;
 use crate::admin::request::{Asker, DurationText, NoteParameters, limit_of};
 use crate::admin::state::State;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
+use crate::admin::traces::{TraceList, TraceRow};
 use crate::time::duration;
 use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Json, Path, Query};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
@@ -33,6 +33,12 @@ pub(crate) struct StepParameters {
     limit: Option<usize>,
 }
 
+/// The number of a trace that has begun.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TraceNumber {
+    trace: u64,
+}
+
 /// Begins a trace.
 pub(crate) async fn begin(
     caller: Asker,
@@ -44,17 +50,21 @@ pub(crate) async fn begin(
     let wish: TraceWish = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"clients\": [\"app-1\"], \"for\": \"5m\"}}: {error}"))
     })?;
-    let number = begin_trace(&state, &caller, wish, &asked.into_inner().note()?).await?;
-    Ok(HttpResponse::Created().json(json!({ "trace": number })))
+    let trace = begin_trace(&state, &caller, wish, &asked.into_inner().note()?).await?;
+    Ok(HttpResponse::Created().json(TraceNumber { trace }))
 }
 
 /// Returns all traces without their steps.
-pub(crate) async fn list(state: State) -> JsonAnswer {
+pub(crate) async fn list(state: State) -> JsonAnswer<TraceList> {
     Ok(Json(state.traces().list()))
 }
 
 /// Returns a trace with its steps behind a number.
-pub(crate) async fn steps(path: Path<u64>, asked: Query<StepParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn steps(
+    path: Path<u64>,
+    asked: Query<StepParameters>,
+    state: State,
+) -> JsonAnswer<TraceRow> {
     let StepParameters { after, wait, limit } = asked.into_inner();
     let most = limit_of(limit, STEPS, STEPS)?;
     let wait = match wait {

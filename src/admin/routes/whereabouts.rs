@@ -1,21 +1,23 @@
 //! /api/v1/messages/where: where a message is, and why it waits.
 
-use super::clients::message;
-use super::dead_letters::letter_row;
+use super::dead_letters::DeadLetter;
 use super::json_answer::JsonAnswer;
-use super::messages::{unfinished_row, wait};
+use super::messages::{UnfinishedRow, Wait};
 use crate::admin::queries::delayed::DelayedRow;
 use crate::admin::queries::waits::until;
-use crate::admin::queries::whereabouts::{Whereabouts, wanted, whereabouts};
+use crate::admin::queries::whereabouts::{FoundPlaces, RetainedSummary, wanted, whereabouts};
+use crate::admin::rows::message::MessageRow;
 use crate::admin::state::{AdminState, State};
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
+use crate::session::drops::DropReason;
+use crate::shard::observe::query::Presence;
 use crate::shard::observe::receivers::MatchedSession;
 use crate::shard::observe::recent_drops::RecentDrop;
-use crate::shard::observe::whereabouts::FoundMessage;
+use crate::shard::observe::trace::StepKind;
+use crate::shard::observe::wait_reason::{WaitKind, WaitReason};
 use actix_web::web::{Json, Query};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -33,81 +35,175 @@ pub(crate) struct WhereParameters {
 }
 
 /// Says where the messages of a topic, a publisher or a receiver are.
-pub(crate) async fn find_messages(asked: Query<WhereParameters>, state: State) -> JsonAnswer {
+pub(crate) async fn find_messages(asked: Query<WhereParameters>, state: State) -> JsonAnswer<Whereabouts> {
     let WhereParameters { topic, publisher, receiver } = &*asked;
     let wanted = wanted(topic.as_deref(), publisher.as_deref(), receiver.as_deref())?;
     let found = whereabouts(&state, &wanted).await?;
-    Ok(Json(body(&state, &found)))
+    Ok(Json(Whereabouts::of(&state, found)))
 }
 
-fn body(state: &AdminState, found: &Whereabouts) -> Value {
-    let now = clock::now();
-    let Whereabouts { receivers, messages, in_store, delayed, dropped, .. } = found;
-    let delayed_row = |row: &DelayedRow| {
-        let due = row.place.due;
-        let reason = if due <= now { "overdue" } else { "delayed" };
-        json!({ "wait": { "reason": reason, "due_in": until(now, due) }, "message": message(&row.message) })
-    };
-    json!({
-        "subscriptions": receivers.sessions().iter().map(session_row).collect::<Vec<_>>(),
-        "shared_groups": receivers.groups.iter().map(group_row).collect::<Vec<_>>(),
-        "messages": messages.iter().map(|row| found_row(state, row)).collect::<Vec<_>>(),
-        "in_store": in_store.iter().map(|(receiver, count, reason)| json!({
-            "receiver": &**receiver,
-            "messages": count,
-            "wait": wait(reason),
-        })).collect::<Vec<_>>(),
-        "delayed": delayed.iter().map(delayed_row).collect::<Vec<_>>(),
-        "dropped": dropped.iter().map(drop_row).collect::<Vec<_>>(),
-        "dead_letters": found.letters.iter().map(|letter| letter_row(letter)).collect::<Vec<_>>(),
-        "traced": found.traced.iter().map(traced_row).collect::<Vec<_>>(),
-        "retained": found.retained.map(|found| json!({ "payload_bytes": found.payload, "qos": found.qos as u8 })),
-        "publisher": found.publisher.as_ref().map(|(reason, text)| json!({ "reason": reason, "text": text })),
-        "verdicts": found.verdicts,
-        "complete": found.is_complete,
-    })
+/// Where the messages are.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Whereabouts {
+    subscriptions: Vec<Subscriber>,
+    shared_groups: Vec<SharedGroup>,
+    messages: Vec<UnfinishedRow>,
+    in_store: Vec<InStore>,
+    delayed: Vec<DelayedWait>,
+    dropped: Vec<DroppedMessage>,
+    /// The newest first, at most 256.
+    dead_letters: Vec<DeadLetter>,
+    /// The last step of these messages for each client, in traces that run or ran.
+    traced: Vec<TracedRow>,
+    #[schema(required)]
+    retained: Option<RetainedHere>,
+    #[schema(required)]
+    publisher: Option<PublisherWait>,
+    /// One verdict for each receiver, and one for each other place of the messages.
+    verdicts: Vec<String>,
+    complete: bool,
 }
 
-/// Returns a session that is subscribed to a topic as JSON.
-pub(super) fn session_row(session: &MatchedSession) -> Value {
-    json!({
-        "client_id": &*session.client_id,
-        "state": session.state(),
-        "qos": session.qos as u8,
-        "filters": session.filters.iter().map(|filter| &**filter).collect::<Vec<_>>(),
-    })
+/// Messages of a receiver that are in the store alone.
+#[derive(Serialize, ToSchema)]
+struct InStore {
+    receiver: String,
+    messages: usize,
+    wait: Wait,
 }
 
-/// Returns a shared group and its number of members as JSON.
-pub(super) fn group_row((filter, members): &(Box<str>, usize)) -> Value {
-    json!({ "filter": &**filter, "members": members })
+#[derive(Serialize, ToSchema)]
+struct DelayedWait {
+    wait: Wait,
+    message: MessageRow,
 }
 
-/// Returns a dropped message as JSON.
-pub(super) fn drop_row(drop: &RecentDrop) -> Value {
-    json!({
-        "receiver": drop.receiver.to_string(),
-        "topic": drop.topic.to_string(),
-        "cause": drop.cause.name(),
-        "transmissions": drop.transmissions,
-        "ago": clock::now().since(drop.at).as_secs(),
-    })
+#[derive(Serialize, ToSchema)]
+struct TracedRow {
+    trace: u64,
+    /// The receiver; the publisher of a message that reached nobody.
+    client: String,
+    /// The first 256 characters.
+    topic: String,
+    step: StepKind,
+    /// Seconds.
+    ago: u64,
 }
 
-/// Returns the last step of a message in a trace as JSON.
-fn traced_row(fate: &TracedFate) -> Value {
-    let TracedFate { trace, client_id, topic, kind, at } = fate;
-    json!({
-        "trace": trace,
-        "client": client_id,
-        "topic": topic,
-        "step": kind.name(),
-        "ago": clock::now().since(*at).as_secs(),
-    })
+/// The retained message of the topic.
+#[derive(Serialize, ToSchema)]
+struct RetainedHere {
+    payload_bytes: usize,
+    #[schema(maximum = 2)]
+    qos: u8,
 }
 
-fn found_row(state: &AdminState, found: &FoundMessage) -> Value {
-    let mut row = unfinished_row(state, found.session, &found.message);
-    row["receiver"] = (&*found.receiver).into();
-    row
+/// The wait of the publisher.
+#[derive(Serialize, ToSchema)]
+struct PublisherWait {
+    /// `peer_pending` or `ack_deferred`.
+    reason: &'static str,
+    text: String,
+}
+
+impl Whereabouts {
+    fn of(state: &AdminState, found: FoundPlaces) -> Whereabouts {
+        let now = clock::now();
+        let in_store = |(receiver, messages, reason): &(Box<str>, usize, WaitReason)| InStore {
+            receiver: receiver.to_string(),
+            messages: *messages,
+            wait: Wait::of(reason),
+        };
+        let delayed = |row: &DelayedRow| {
+            let due = row.place.due;
+            let reason = if due <= now { WaitKind::Overdue } else { WaitKind::Delayed };
+            let wait = Wait::until_due(reason, until(now, due));
+            DelayedWait { wait, message: MessageRow::of(&row.message) }
+        };
+        let traced = |TracedFate { trace, client_id, topic, kind, at }: &TracedFate| TracedRow {
+            trace: *trace,
+            client: client_id.to_string(),
+            topic: topic.to_string(),
+            step: *kind,
+            ago: now.since(*at).as_secs(),
+        };
+        let retained =
+            |found: RetainedSummary| RetainedHere { payload_bytes: found.payload, qos: found.qos as u8 };
+        Whereabouts {
+            subscriptions: found.receivers.sessions().iter().map(Subscriber::of).collect(),
+            shared_groups: found.receivers.groups.iter().map(SharedGroup::of).collect(),
+            messages: found.messages.iter().map(|row| UnfinishedRow::of_receiver(state, row)).collect(),
+            in_store: found.in_store.iter().map(in_store).collect(),
+            delayed: found.delayed.iter().map(delayed).collect(),
+            dropped: found.dropped.iter().map(DroppedMessage::of).collect(),
+            dead_letters: found.letters.iter().map(|letter| DeadLetter::of(letter)).collect(),
+            traced: found.traced.iter().map(traced).collect(),
+            retained: found.retained.map(retained),
+            publisher: found.publisher.map(|(reason, text)| PublisherWait { reason, text }),
+            verdicts: found.verdicts,
+            complete: found.is_complete,
+        }
+    }
+}
+
+/// A session that is subscribed to a topic.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Subscriber {
+    client_id: String,
+    state: Presence,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 2)]
+    qos: Option<u8>,
+    filters: Vec<String>,
+}
+
+impl Subscriber {
+    pub(super) fn of(session: &MatchedSession) -> Subscriber {
+        let row = Subscriber::of_client(&session.client_id, session.presence(), session.filters.clone());
+        Subscriber { qos: Some(session.qos as u8), ..row }
+    }
+
+    pub(super) fn of_client(client: &str, state: Presence, filters: Vec<Box<str>>) -> Subscriber {
+        let filters = filters.into_iter().map(String::from).collect();
+        Subscriber { client_id: client.to_owned(), state, qos: None, filters }
+    }
+}
+
+/// A shared group, and its number of members.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SharedGroup {
+    filter: String,
+    members: usize,
+}
+
+impl SharedGroup {
+    pub(super) fn of((filter, members): &(Box<str>, usize)) -> SharedGroup {
+        SharedGroup { filter: filter.to_string(), members: *members }
+    }
+}
+
+/// A dropped message.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DroppedMessage {
+    /// The client id, or its first 128 characters with a mark and the length of the whole:
+    /// `... (1024 bytes)`.
+    receiver: String,
+    /// The topic name, or its first 128 characters with a mark and the length of the whole.
+    topic: String,
+    cause: DropReason,
+    transmissions: u16,
+    /// Seconds.
+    ago: u64,
+}
+
+impl DroppedMessage {
+    pub(super) fn of(drop: &RecentDrop) -> DroppedMessage {
+        DroppedMessage {
+            receiver: drop.receiver.to_string(),
+            topic: drop.topic.to_string(),
+            cause: drop.cause,
+            transmissions: drop.transmissions,
+            ago: clock::now().since(drop.at).as_secs(),
+        }
+    }
 }

@@ -13,11 +13,13 @@ use crate::broker::question::TraceFeed;
 use crate::clock;
 use crate::shard::observe::trace::{TraceStep, TracedPayloads};
 use book::{BookFull, Trace, TraceBook, TraceOrder};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+pub(crate) use step::StepRow;
 use tokio::sync::{Notify, mpsc};
+use utoipa::ToSchema;
 
 /// Steps that the channel takes. Beyond it, shards count lost steps.
 const CHANNEL: usize = 1_024;
@@ -44,14 +46,13 @@ impl Traces {
     }
 
     /// Returns the traces that every shard was told of.
-    pub(super) fn list(&self) -> Value {
-        let book = self.book();
-        let rows: Vec<Value> = book.listed().map(described).collect();
-        json!({ "traces": rows, "lost": self.lost.load(Ordering::Relaxed) })
+    pub(crate) fn list(&self) -> TraceList {
+        let traces = self.book().listed().map(TraceRow::of).collect();
+        TraceList { traces, lost: self.lost.load(Ordering::Relaxed) }
     }
 
     /// Returns a trace with up to `most` steps behind the number `after`; `None` if there is none.
-    fn page(&self, number: u64, after: u64, most: usize) -> Option<Value> {
+    fn page(&self, number: u64, after: u64, most: usize) -> Option<TraceRow> {
         let book = self.book();
         let trace = book.find(number)?;
         let since = clock::now();
@@ -59,17 +60,15 @@ impl Traces {
         let unix_ms = |step: &TraceStep| {
             wall.saturating_sub(u64::try_from(since.since(step.at).as_millis()).unwrap_or(u64::MAX))
         };
-        let steps: Vec<Value> = trace
-            .steps_after(after)
-            .take(most)
-            .map(|(number, step)| step::written(*number, unix_ms(step), step))
-            .collect();
-        let next = steps.last().map_or(json!(after), |step| step["n"].clone());
-        let mut value = described(trace);
-        value["steps"] = steps.into();
-        value["next"] = next;
-        value["lost"] = self.lost.load(Ordering::Relaxed).into();
-        Some(value)
+        let steps = trace.steps_after(after).take(most);
+        let steps: Vec<StepRow> =
+            steps.map(|(number, step)| StepRow::of(*number, unix_ms(step), step)).collect();
+        Some(TraceRow {
+            next: Some(steps.last().map_or(after, |step| step.n)),
+            steps: Some(steps),
+            lost: Some(self.lost.load(Ordering::Relaxed)),
+            ..TraceRow::of(trace)
+        })
     }
 
     /// True if a page behind `after` would be empty, and the trace still runs.
@@ -85,7 +84,7 @@ impl Traces {
         number: u64,
         (after, most): (u64, usize),
         wait: Duration,
-    ) -> Option<Value> {
+    ) -> Option<TraceRow> {
         let end = clock::now() + wait;
         if !wait.is_zero() {
             self.book().note_watcher(clock::now(), number);
@@ -156,21 +155,65 @@ impl Traces {
     }
 }
 
-/// Returns the figures of a trace.
-fn described(trace: &Trace) -> Value {
-    let now = clock::now();
-    json!({
-        "trace": trace.number,
-        "clients": trace.order.clients,
-        "topics": trace.order.filters,
-        "payload": trace.order.payloads == TracedPayloads::Shown,
-        "age": now.since(trace.started).as_secs_f64(),
-        "left": if trace.ended.is_some() { 0.0 } else { trace.ends.since(now).as_secs_f64() },
-        "ended": trace.ended.is_some(),
-        "last": trace.last(),
-        "steps_dropped": trace.steps_dropped(),
-        "unfollowed_messages": trace.unfollowed,
-    })
+/// All traces without their steps.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Traces)]
+pub(crate) struct TraceList {
+    pub(crate) traces: Vec<TraceRow>,
+    /// Steps of all traces for which there was no room.
+    pub(crate) lost: u64,
+}
+
+/// A trace.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Trace)]
+pub(crate) struct TraceRow {
+    pub(crate) trace: u64,
+    pub(crate) clients: Vec<String>,
+    pub(crate) topics: Vec<String>,
+    pub(crate) payload: bool,
+    /// Seconds.
+    pub(crate) age: f64,
+    /// Seconds.
+    pub(crate) left: f64,
+    pub(crate) ended: bool,
+    /// The number of the last step.
+    pub(crate) last: u64,
+    /// Steps that made room for later ones.
+    pub(crate) steps_dropped: u64,
+    /// Messages that were not followed, because there were too many.
+    pub(crate) unfollowed_messages: u64,
+    /// In the answer for one trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) steps: Option<Vec<StepRow>>,
+    /// The number to ask for next as `after`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<u64>,
+    /// Steps of all traces for which there was no room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lost: Option<u64>,
+}
+
+impl TraceRow {
+    /// Returns the figures of a trace.
+    fn of(trace: &Trace) -> TraceRow {
+        let now = clock::now();
+        TraceRow {
+            trace: trace.number,
+            clients: trace.order.clients.iter().map(ToString::to_string).collect(),
+            topics: trace.order.filters.iter().map(ToString::to_string).collect(),
+            payload: trace.order.payloads == TracedPayloads::Shown,
+            age: now.since(trace.started).as_secs_f64(),
+            left: if trace.ended.is_some() { 0.0 } else { trace.ends.since(now).as_secs_f64() },
+            ended: trace.ended.is_some(),
+            last: trace.last(),
+            steps_dropped: trace.steps_dropped(),
+            unfollowed_messages: trace.unfollowed,
+            steps: None,
+            next: None,
+            lost: None,
+        }
+    }
 }
 
 /// Takes steps until no shard can send any more.

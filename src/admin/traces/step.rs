@@ -1,45 +1,70 @@
-//! A step as JSON.
+//! A step as a row of an answer.
 
-use crate::shard::observe::trace::TraceStep;
-use serde_json::{Value, json};
+use crate::mqtt::packet::ReasonCode;
+use crate::shard::observe::trace::{StepKind, TraceStep};
+use serde::Serialize;
 use std::fmt::Write;
+use utoipa::ToSchema;
 
-/// Returns a step. What a step does not have is left out.
-pub(super) fn written(number: u64, unix_ms: u64, step: &TraceStep) -> Value {
-    let mut value = json!({ "n": number, "unix_ms": unix_ms, "step": step.kind.name() });
-    if step.audit.is_some() {
-        value["message"] = step.audit.number().into();
-    }
-    if !step.client_id.is_empty() {
-        value["client"] = step.client_id.as_ref().into();
-    }
-    if let Some(packet) = &step.packet {
-        value["packet"] = packet.name.into();
-        if let Some(id) = packet.packet_id {
-            value["packet_id"] = id.get().into();
+/// A step of a trace. What a step does not have is left out.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TraceStep)]
+pub(crate) struct StepRow {
+    pub(crate) n: u64,
+    pub(crate) unix_ms: u64,
+    pub(crate) step: StepKind,
+    /// A number that the steps of one message share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) packet: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 65535)]
+    pub(crate) packet_id: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 2)]
+    pub(crate) qos: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) payload_bytes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dup: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) topic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason_code: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) traceparent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) payload: Option<String>,
+}
+
+impl StepRow {
+    pub(super) fn of(n: u64, unix_ms: u64, step: &TraceStep) -> StepRow {
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let packet = step.packet.as_ref();
+        let publish = packet.filter(|packet| packet.qos.is_some());
+        StepRow {
+            n,
+            unix_ms,
+            step: step.kind,
+            message: step.audit.is_some().then(|| step.audit.number()),
+            client: given(&step.client_id),
+            packet: packet.map(|packet| packet.name),
+            packet_id: packet.and_then(|packet| packet.packet_id).map(|id| id.get()),
+            qos: publish.and_then(|packet| packet.qos).map(|qos| qos as u8),
+            payload_bytes: publish.map(|packet| packet.payload),
+            dup: publish.map(|packet| packet.dup),
+            topic: packet.and_then(|packet| given(&packet.topic)),
+            reason_code: packet.and_then(|packet| packet.reason).map(ReasonCode::byte),
+            detail: given(&step.detail),
+            traceparent: step.traceparent.as_deref().map(str::to_owned),
+            payload: step.payload.as_deref().map(text),
         }
-        if let Some(qos) = packet.qos {
-            value["qos"] = (qos as u8).into();
-            value["payload_bytes"] = packet.payload.into();
-            value["dup"] = packet.dup.into();
-        }
-        if !packet.topic.is_empty() {
-            value["topic"] = packet.topic.as_ref().into();
-        }
-        if let Some(reason) = packet.reason {
-            value["reason_code"] = reason.byte().into();
-        }
     }
-    if !step.detail.is_empty() {
-        value["detail"] = step.detail.as_ref().into();
-    }
-    if let Some(traceparent) = &step.traceparent {
-        value["traceparent"] = traceparent.as_ref().into();
-    }
-    if let Some(payload) = &step.payload {
-        value["payload"] = text(payload).into();
-    }
-    value
 }
 
 /// Returns bytes as a text if they are one, else as hexadecimal digits with 0x before them.
@@ -62,8 +87,8 @@ mod tests {
     use crate::mqtt::audit::AuditTag;
     use crate::mqtt::packet::{PacketId, QoS};
     use crate::session::packet_notes::PacketNote;
-    use crate::shard::observe::trace::StepKind;
     use crate::time::Instant;
+    use serde_json::json;
     use std::borrow::Cow;
 
     #[test]
@@ -91,10 +116,11 @@ mod tests {
             "packet_id": 9, "qos": 1, "payload_bytes": 3, "dup": false, "topic": "a",
             "traceparent": "00-ab", "payload": "0xff01",
         });
-        assert_eq!(written(1, 5, &step), expected);
+        let written = |n, step: &TraceStep| serde_json::to_value(StepRow::of(n, 5, step)).expect("JSON");
+        assert_eq!(written(1, &step), expected);
         let bare = TraceStep { audit: AuditTag::NONE, client_id: "".into(), packet: None, ..step };
         let bare = TraceStep { kind: StepKind::Committed, traceparent: None, payload: None, ..bare };
-        assert_eq!(written(2, 5, &bare), json!({ "n": 2, "unix_ms": 5, "step": "committed" }));
+        assert_eq!(written(2, &bare), json!({ "n": 2, "unix_ms": 5, "step": "committed" }));
         assert_eq!(text("é".as_bytes()), "é");
     }
 }

@@ -5,6 +5,7 @@ use crate::routing::subscription_tree::{FilterSurvey, GroupId, SurveyPlace};
 use crate::shard::core::Core;
 use crate::shard::observe::budget::QuestionBudget;
 use crate::shard::observe::message_summary::{BYTES, ROWS};
+use crate::shard::observe::session_rows::Presence;
 use crate::shard::routes::Routes;
 use std::collections::HashMap;
 
@@ -28,9 +29,9 @@ pub struct MatchedSession {
 }
 
 impl MatchedSession {
-    /// Returns "connected" or "away".
-    pub fn state(&self) -> &'static str {
-        if self.connected { "connected" } else { "away" }
+    /// Returns where the client is.
+    pub fn presence(&self) -> Presence {
+        if self.connected { Presence::Connected } else { Presence::Away }
     }
 
     /// Returns the bytes of its texts.

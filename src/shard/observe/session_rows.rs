@@ -2,6 +2,7 @@
 
 use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::named_enum::named_enum;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
 use crate::shard::arrival::ListenerNumber;
@@ -112,10 +113,20 @@ pub struct SessionSummary {
     pub due: Instant,
 }
 
+named_enum! {
+    /// Where the client of a session is.
+    pub enum Presence {
+        /// It has a connection.
+        Connected = "connected",
+        /// It has no connection.
+        Away = "away",
+    }
+}
+
 impl SessionSummary {
-    /// Returns "connected" or "away".
-    pub fn state(&self) -> &'static str {
-        if self.connection.is_some() { "connected" } else { "away" }
+    /// Returns where the client is.
+    pub fn presence(&self) -> Presence {
+        if self.connection.is_some() { Presence::Connected } else { Presence::Away }
     }
 }
 

@@ -11,6 +11,7 @@
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::topic;
+use crate::named_enum::named_enum;
 use crate::session::packet_notes::{PacketNote, cut};
 use crate::time::Instant;
 use std::borrow::Cow;
@@ -54,79 +55,52 @@ impl TraceWatch {
     }
 }
 
-/// The kind of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StepKind {
-    /// A client's PUBLISH came.
-    Received,
-    /// The PUBLISH was not routed; the detail has the reason.
-    Refused,
-    /// The message is the retained message of its topic.
-    Retained,
-    /// The receivers were found.
-    Matched,
-    /// The message is in the open batch of the store.
-    Recorded,
-    /// The batch is committed.
-    Committed,
-    /// PUBACK or PUBREC went to the publisher.
-    PublisherAcknowledged,
-    /// The message is in the queue of a receiver.
-    Queued,
-    /// The message waits for room in the queue of a receiver.
-    Held,
-    /// PUBLISH was written for a receiver.
-    Sent,
-    /// PUBLISH was written with DUP.
-    Resent,
-    /// PUBREC came from a receiver.
-    Pubrec,
-    /// PUBACK came from a receiver.
-    Acknowledged,
-    /// A receiver sent a negative PUBACK or PUBREC.
-    Negative,
-    /// A receiver will not get the message.
-    Dropped,
-    /// A dead letter was made of the message.
-    DeadLetter,
-    /// An operator dropped the message for a receiver.
-    Skipped,
-    /// An operator moved the message to the dead letters.
-    Parked,
-    /// A packet came from a traced client.
-    PacketIn,
-    /// A packet was written for a traced client.
-    PacketOut,
-    /// Something happened to a traced client; the detail says what.
-    Client,
-}
-
-impl StepKind {
-    /// Returns the name in answers and documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            StepKind::Received => "received",
-            StepKind::Refused => "refused",
-            StepKind::Retained => "retained",
-            StepKind::Matched => "matched",
-            StepKind::Recorded => "recorded",
-            StepKind::Committed => "committed",
-            StepKind::PublisherAcknowledged => "publisher_acknowledged",
-            StepKind::Queued => "queued",
-            StepKind::Held => "held",
-            StepKind::Sent => "sent",
-            StepKind::Resent => "resent",
-            StepKind::Pubrec => "pubrec",
-            StepKind::Acknowledged => "acknowledged",
-            StepKind::Negative => "negative",
-            StepKind::Dropped => "dropped",
-            StepKind::DeadLetter => "dead_letter",
-            StepKind::Skipped => "skipped",
-            StepKind::Parked => "parked",
-            StepKind::PacketIn => "packet_in",
-            StepKind::PacketOut => "packet_out",
-            StepKind::Client => "client",
-        }
+named_enum! {
+    /// The kind of a step.
+    #[derive(Hash)]
+    pub enum StepKind {
+        /// A client's PUBLISH came.
+        Received = "received",
+        /// The PUBLISH was not routed; the detail has the reason.
+        Refused = "refused",
+        /// The message is the retained message of its topic.
+        Retained = "retained",
+        /// The receivers were found.
+        Matched = "matched",
+        /// The message is in the open batch of the store.
+        Recorded = "recorded",
+        /// The batch is committed.
+        Committed = "committed",
+        /// PUBACK or PUBREC went to the publisher.
+        PublisherAcknowledged = "publisher_acknowledged",
+        /// The message is in the queue of a receiver.
+        Queued = "queued",
+        /// The message waits for room in the queue of a receiver.
+        Held = "held",
+        /// PUBLISH was written for a receiver.
+        Sent = "sent",
+        /// PUBLISH was written with DUP.
+        Resent = "resent",
+        /// PUBREC came from a receiver.
+        Pubrec = "pubrec",
+        /// PUBACK came from a receiver.
+        Acknowledged = "acknowledged",
+        /// A receiver sent a negative PUBACK or PUBREC.
+        Negative = "negative",
+        /// A receiver will not get the message.
+        Dropped = "dropped",
+        /// A dead letter was made of the message.
+        DeadLetter = "dead_letter",
+        /// An operator dropped the message for a receiver.
+        Skipped = "skipped",
+        /// An operator moved the message to the dead letters.
+        Parked = "parked",
+        /// A packet came from a traced client.
+        PacketIn = "packet_in",
+        /// A packet was written for a traced client.
+        PacketOut = "packet_out",
+        /// Something happened to a traced client; the detail says what.
+        Client = "client",
     }
 }
 

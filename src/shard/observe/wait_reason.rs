@@ -1,6 +1,7 @@
 //! The reason why a message has not reached its receiver yet, and the end of the wait.
 
 use crate::mqtt::packet::{PacketId, QoS};
+use crate::named_enum::named_enum;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::{SocketView, StallCause};
 use crate::session::outbound::transmission::Transmission;
@@ -60,47 +61,71 @@ impl SentPacket {
     }
 }
 
-/// The action of the broker if an acknowledgement does not come in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtDeadline {
-    /// The packet is sent again.
-    Resend,
-    /// The connection is closed. The message is sent again when the client returns.
-    Disconnect,
-    /// An event and a log line say so.
-    Report,
-    /// The message is dropped, because it was sent as often as allowed, and becomes a dead letter.
-    /// In 5.0 the connection may be closed, too.
-    Drop,
+named_enum! {
+    /// The action of the broker if an acknowledgement does not come in time.
+    pub enum AtDeadline {
+        /// The packet is sent again.
+        Resend = "resend",
+        /// The connection is closed. The message is sent again when the client returns.
+        Disconnect = "disconnect",
+        /// An event and a log line say so.
+        Report = "report",
+        /// The message is dropped, because it was sent as often as allowed, and becomes a dead letter.
+        /// In 5.0 the connection may be closed, too.
+        Drop = "drop",
+    }
 }
 
-impl AtDeadline {
-    /// Returns the word in an answer.
-    pub const fn name(self) -> &'static str {
-        match self {
-            AtDeadline::Resend => "resend",
-            AtDeadline::Disconnect => "disconnect",
-            AtDeadline::Report => "report",
-            AtDeadline::Drop => "drop",
-        }
+named_enum! {
+    /// The kind of a [`WaitReason`], or of the wait of a delayed message.
+    pub enum WaitKind {
+        /// The client is not connected.
+        ReceiverAway = "receiver_away",
+        /// As many messages are in flight as may be.
+        WindowFull = "window_full",
+        /// Other messages are before it in the queue.
+        Behind = "behind",
+        /// The socket takes no bytes.
+        SocketBlocked = "socket_blocked",
+        /// Older messages are sent again before it.
+        OlderFirst = "older_first",
+        /// PUBACK or PUBREC has not come.
+        Unacknowledged = "unacknowledged",
+        /// PUBCOMP has not come.
+        AwaitingPubcomp = "awaiting_pubcomp",
+        /// The store has not committed it.
+        Committing = "committing",
+        /// The store reads it back.
+        ReadingBack = "reading_back",
+        /// The queue has no room for it.
+        Held = "held",
+        /// Its time has not come.
+        Delayed = "delayed",
+        /// Its time has come, and it is not published yet.
+        Overdue = "overdue",
     }
 }
 
 impl WaitReason {
+    /// Returns the kind of the reason.
+    pub const fn kind(&self) -> WaitKind {
+        match self {
+            WaitReason::ReceiverAway(_) => WaitKind::ReceiverAway,
+            WaitReason::WindowFull(_) => WaitKind::WindowFull,
+            WaitReason::Behind(_) => WaitKind::Behind,
+            WaitReason::SocketBlocked(_) => WaitKind::SocketBlocked,
+            WaitReason::OlderFirst(_) => WaitKind::OlderFirst,
+            WaitReason::Unacknowledged(_) => WaitKind::Unacknowledged,
+            WaitReason::AwaitingPubcomp(_) => WaitKind::AwaitingPubcomp,
+            WaitReason::Committing => WaitKind::Committing,
+            WaitReason::ReadingBack => WaitKind::ReadingBack,
+            WaitReason::Held(_) => WaitKind::Held,
+        }
+    }
+
     /// Returns the word in an answer.
     pub const fn name(&self) -> &'static str {
-        match self {
-            WaitReason::ReceiverAway(_) => "receiver_away",
-            WaitReason::WindowFull(_) => "window_full",
-            WaitReason::Behind(_) => "behind",
-            WaitReason::SocketBlocked(_) => "socket_blocked",
-            WaitReason::OlderFirst(_) => "older_first",
-            WaitReason::Unacknowledged(_) => "unacknowledged",
-            WaitReason::AwaitingPubcomp(_) => "awaiting_pubcomp",
-            WaitReason::Committing => "committing",
-            WaitReason::ReadingBack => "reading_back",
-            WaitReason::Held(_) => "held",
-        }
+        self.kind().name()
     }
 
     /// Returns why the messages of a session wait whose content is in the store alone.

@@ -1,21 +1,24 @@
 //! /api/v1/openapi.json: the description of all paths for programs, as OpenAPI 3.1.
 //!
 //! It is made from the table of routes: the summary, the answers and the scope of a row, the
-//! parameters that its handler takes, and the errors that follow from them. `schemas.json` has the
-//! schemas of bodies. `tests/admin/openapi.rs` compares the description with real answers.
+//! parameters that its handler takes, the types of its bodies, and the errors that follow from them.
+//! `tests/admin/openapi.rs` compares the description with real answers.
 
+pub(in crate::admin::routes) mod body_schema;
 mod words;
 
 use crate::admin::access::Scope;
 use crate::admin::pages::docs;
 use crate::admin::pages::entry::PageReader;
 use crate::admin::pages::page::PageResult;
+use crate::admin::problem::Problem;
 use crate::admin::request::NOTE;
 use crate::admin::routes::ROUTES;
 use crate::admin::routes::api_route::{Answer, ApiRoute, Content, Taken};
 use crate::admin::state::State;
 use actix_web::web::ReqData;
 use actix_web::{HttpRequest, HttpResponse};
+use body_schema::{BodySchema, one_line};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 use utoipa::openapi::RefOr;
@@ -164,11 +167,17 @@ fn whole() -> Value {
             },
         },
     });
-    document["components"]["schemas"] =
-        serde_json::from_str(include_str!("schemas.json")).expect("the file is JSON");
+    let mut schemas = Map::new();
+    BodySchema::of_answer::<Problem>().add_to(&mut schemas);
     for row in ROUTES.iter() {
         document["paths"][row.path][row.method.to_ascii_lowercase()] = operation(row);
+        let answers = row.answers.iter().filter_map(|answer| match answer.content {
+            Content::Json(schema) => Some(schema),
+            Content::Text(_) | Content::Document => None,
+        });
+        answers.chain(row.body).for_each(|schema| schema.add_to(&mut schemas));
     }
+    document["components"]["schemas"] = schemas.into();
     document
 }
 
@@ -189,7 +198,7 @@ fn operation(row: &ApiRoute) -> Value {
     let mut operation = json!({ "summary": row.summary, "parameters": parameters, "responses": {} });
     operation["x-scope"] = least.map(Scope::name).into();
     if let Some(body) = row.body {
-        let content = json!({ "application/json": { "schema": reference("schemas", body) } });
+        let content = json!({ "application/json": { "schema": reference("schemas", &body.name()) } });
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
     operation["security"] = match least {
@@ -201,7 +210,7 @@ fn operation(row: &ApiRoute) -> Value {
     }
     for Answer { status, text, content } in &row.answers {
         let (kind, schema) = match content {
-            Content::Schema(name) => ("application/json", reference("schemas", name)),
+            Content::Json(schema) => ("application/json", reference("schemas", &schema.name())),
             Content::Text(kind) => (*kind, json!({ "type": "string" })),
             Content::Document => ("application/json", json!({ "type": "object" })),
         };
@@ -276,11 +285,6 @@ fn parameters_of(taken: &Taken) -> Vec<Value> {
 
 fn to_json(schema: &RefOr<Schema>) -> Value {
     serde_json::to_value(schema).expect("a schema is JSON")
-}
-
-/// Returns the lines of a comment as one.
-fn one_line(description: &Value) -> String {
-    description.as_str().unwrap_or_default().replace('\n', " ")
 }
 
 /// Returns the schema of a parameter without what a query cannot have: null, references, and the

@@ -1,0 +1,154 @@
+//! The schemas of bodies, made from the types that handlers answer with and read.
+
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+
+/// The schema of one type of bodies.
+#[derive(Clone, Copy)]
+pub(in crate::admin::routes) struct BodySchema {
+    side: Side,
+    name: fn() -> Cow<'static, str>,
+    schema: fn() -> RefOr<Schema>,
+    /// Adds the schemas that it refers to.
+    add_others: fn(&mut Vec<(String, RefOr<Schema>)>),
+}
+
+/// The side of an exchange.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Request,
+    /// serde writes a field that is `None` as null, or leaves it out.
+    Answer,
+}
+
+impl BodySchema {
+    /// Returns the schema of an answer.
+    pub(in crate::admin::routes) const fn of_answer<T: ToSchema>() -> BodySchema {
+        BodySchema { side: Side::Answer, name: T::name, schema: T::schema, add_others: T::schemas }
+    }
+
+    /// Returns the schema of the body of a request.
+    pub(in crate::admin::routes) const fn of_request<T: ToSchema>() -> BodySchema {
+        BodySchema { side: Side::Request, name: T::name, schema: T::schema, add_others: T::schemas }
+    }
+
+    /// Returns the name of the schema among the parts of the document.
+    pub(super) fn name(self) -> Cow<'static, str> {
+        (self.name)()
+    }
+
+    /// Adds the schema, and those that it refers to, to the parts of the document.
+    pub(super) fn add_to(self, parts: &mut Map<String, Value>) {
+        let mut all = vec![(self.name().into_owned(), (self.schema)())];
+        (self.add_others)(&mut all);
+        for (name, schema) in all {
+            let schema = serde_json::to_value(schema).expect("a schema is JSON");
+            parts.entry(name).or_insert_with(|| strict(schema, self.side));
+        }
+    }
+}
+
+/// Returns a schema that admits what serde writes or reads, and nothing else. In an answer, a field
+/// that may be missing is never null; of a part of a row, any may be missing. An object has no other
+/// fields than those that it names. The size of a number in memory is left out.
+fn strict(schema: Value, side: Side) -> Value {
+    match schema {
+        Value::Array(all) => all.into_iter().map(|one| strict(one, side)).collect(),
+        Value::Object(rules) => {
+            let mut rules: Map<String, Value> = rules
+                .into_iter()
+                .filter(|(keyword, _)| !matches!(keyword.as_str(), "format" | "propertyNames"))
+                .map(|(keyword, rule)| match keyword.as_str() {
+                    "examples" => ("example".to_owned(), rule[0].clone()),
+                    "oneOf" => ("anyOf".to_owned(), strict(rule, side)),
+                    "description" if rule.is_string() => (keyword, one_line(&rule).into()),
+                    _ => (keyword, strict(rule, side)),
+                })
+                .collect();
+            if rules.get("properties").is_some_and(Value::is_object) {
+                let required = rules.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+                let fields = rules.get_mut("properties").and_then(Value::as_object_mut);
+                for (name, field) in fields.into_iter().flatten() {
+                    let is_missing =
+                        !required.is_empty() && !required.iter().any(|required| required == name);
+                    if side == Side::Answer && is_missing {
+                        forbid_null(field);
+                    }
+                }
+                rules.entry("additionalProperties").or_insert(false.into());
+            }
+            rules.into()
+        }
+        other => other,
+    }
+}
+
+/// Removes null from what a schema admits.
+fn forbid_null(schema: &mut Value) {
+    let Some(rules) = schema.as_object_mut() else { return };
+    for keyword in ["type", "anyOf"] {
+        if let Some(Value::Array(all)) = rules.get_mut(keyword) {
+            all.retain(|one| *one != "null" && one["type"] != "null");
+        }
+    }
+    if let Some(Value::Array(kinds)) = rules.get("type")
+        && let [kind] = kinds.as_slice()
+    {
+        let kind = kind.clone();
+        rules.insert("type".to_owned(), kind);
+    }
+}
+
+/// Returns the lines of a comment as one.
+pub(super) fn one_line(description: &Value) -> String {
+    description.as_str().unwrap_or_default().replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Serialize;
+    use serde_json::json;
+
+    #[derive(Serialize, ToSchema)]
+    struct Row {
+        /// A figure that is
+        /// always there.
+        #[schema(required)]
+        figure: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        next: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        inner: Option<Inner>,
+    }
+
+    #[derive(Serialize, ToSchema)]
+    struct Inner {
+        qos: u8,
+    }
+
+    #[test]
+    fn a_field_is_null_or_missing_as_serde_writes_it_and_there_are_no_others() {
+        let mut parts = Map::new();
+        BodySchema::of_answer::<Row>().add_to(&mut parts);
+        let figure = json!({ "description": "A figure that is always there.", "type": ["integer", "null"], "minimum": 0 });
+        let row = json!({
+            "type": "object",
+            "properties": {
+                "figure": figure,
+                "next": { "type": "string" },
+                "inner": { "anyOf": [{ "$ref": "#/components/schemas/Inner" }] },
+            },
+            "required": ["figure"],
+            "additionalProperties": false,
+        });
+        assert_eq!(parts["Row"], row);
+        assert_eq!(parts["Inner"]["required"], json!(["qos"]));
+        let bare = Row { figure: None, next: None, inner: None };
+        assert_eq!(serde_json::to_value(bare).ok(), Some(json!({ "figure": null })));
+        assert_eq!(serde_json::to_value(Inner { qos: 1 }).ok(), Some(json!({ "qos": 1 })));
+    }
+}

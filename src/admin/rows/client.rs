@@ -1,0 +1,166 @@
+//! A session as a row.
+
+use super::message::MessageRow;
+use crate::admin::listing::ListedRow;
+use crate::admin::queries::sessions::reference_of;
+use crate::admin::queries::waits::until;
+use crate::admin::session_rule::RuleRow;
+use crate::admin::state::AdminState;
+use crate::broker::OpenListener;
+use crate::broker::observer::Observer;
+use crate::broker::question::SocketFacts;
+use crate::clock;
+use crate::mqtt::packet::ProtocolVersion;
+use crate::session::outbound::stall::{Holder, Stall};
+use crate::shard::observe::query::{InFlightSummary, Presence, SessionSummary};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A session. Times are in seconds.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Client {
+    pub(crate) client_id: String,
+    /// Names the session in this process, for a client id that is too long for a URL.
+    #[serde(rename = "ref")]
+    pub(crate) reference: String,
+    #[schema(required)]
+    pub(crate) user: Option<String>,
+    /// The version of MQTT.
+    pub(crate) version: ProtocolVersion,
+    pub(crate) state: Presence,
+    #[schema(required)]
+    pub(crate) address: Option<String>,
+    #[schema(required)]
+    pub(crate) listener: Option<String>,
+    /// Seconds; 4294967295 for never.
+    pub(crate) session_expiry: u32,
+    /// Seconds until the session ends; null while the client is connected, and for never.
+    #[schema(required)]
+    pub(crate) ends_in: Option<f64>,
+    pub(crate) in_flight: usize,
+    pub(crate) queued: usize,
+    pub(crate) queued_bytes: usize,
+    pub(crate) held: usize,
+    pub(crate) subscription_count: usize,
+    #[schema(required)]
+    pub(crate) oldest_unacknowledged: Option<StallRow>,
+    /// Seconds.
+    #[schema(required)]
+    pub(crate) next_deadline_in: Option<f64>,
+    /// In the answer for one client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) in_flight_messages: Option<Vec<InFlightRow>>,
+    /// In the answer for one client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) queue: Option<Vec<MessageRow>>,
+    /// In the answer for one client: its topic filters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) subscriptions: Option<Vec<String>>,
+    /// In the answer for one client: the redelivery settings that hold for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) redelivery: Option<RuleRow>,
+}
+
+impl Client {
+    pub(crate) fn of_row(state: &AdminState, row: &ListedRow, observer: &Observer) -> Client {
+        Client::of(state, row.shard, &row.session, row.socket.as_ref(), observer)
+    }
+
+    /// Returns a session without its messages.
+    pub(crate) fn of(
+        state: &AdminState,
+        shard: usize,
+        row: &SessionSummary,
+        socket: Option<&SocketFacts>,
+        observer: &Observer,
+    ) -> Client {
+        let now = clock::now();
+        let listener = row.connection.and_then(|_| observer.listeners().get(row.listener));
+        let diagnosed = socket.and_then(|socket| socket.stall);
+        Client {
+            client_id: row.client_id.to_string(),
+            reference: reference_of(state, shard, row.id),
+            user: row.user.as_deref().map(str::to_owned),
+            version: row.version,
+            state: row.presence(),
+            address: socket.map(|socket| socket.address.to_string()),
+            listener: listener.as_ref().map(|listener| OpenListener::label(listener).to_string()),
+            session_expiry: row.expiry,
+            ends_in: until(now, row.ends),
+            in_flight: row.in_flight,
+            queued: row.queued,
+            queued_bytes: row.queued_bytes,
+            held: row.held,
+            subscription_count: row.subscriptions,
+            oldest_unacknowledged: row
+                .oldest
+                .map(|oldest| StallRow::of(&diagnosed.unwrap_or(oldest), diagnosed.is_some())),
+            next_deadline_in: until(now, row.due),
+            in_flight_messages: None,
+            queue: None,
+            subscriptions: None,
+            redelivery: None,
+        }
+    }
+}
+
+/// The oldest unacknowledged message.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct StallRow {
+    #[schema(minimum = 1, maximum = 65535)]
+    pub(crate) packet_id: u16,
+    /// Seconds.
+    pub(crate) age: f64,
+    pub(crate) transmissions: u16,
+    /// The holder of the packet; null while the client is away.
+    #[schema(required)]
+    pub(crate) cause: Option<Holder>,
+    #[schema(required)]
+    pub(crate) detail: Option<&'static str>,
+    #[schema(required)]
+    pub(crate) unsent_bytes: Option<usize>,
+}
+
+impl StallRow {
+    fn of(stall: &Stall, diagnosed: bool) -> StallRow {
+        StallRow {
+            packet_id: stall.packet_id.get(),
+            age: stall.age.as_secs_f64(),
+            transmissions: stall.transmissions,
+            cause: diagnosed.then(|| stall.cause.holder()),
+            detail: diagnosed.then(|| stall.cause.detail()),
+            unsent_bytes: diagnosed.then_some(stall.view.unsent),
+        }
+    }
+}
+
+/// A message in flight.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct InFlightRow {
+    #[schema(minimum = 1, maximum = 65535)]
+    pub(crate) packet_id: u16,
+    /// `PUBACK`, `PUBREC` or `PUBCOMP`.
+    pub(crate) waits_for: &'static str,
+    /// Seconds since the first transmission.
+    pub(crate) age: f64,
+    pub(crate) transmissions: u16,
+    pub(crate) sent_on_this_connection: bool,
+    #[schema(required)]
+    pub(crate) next_deadline_in: Option<f64>,
+    #[schema(required)]
+    pub(crate) message: Option<MessageRow>,
+}
+
+impl InFlightRow {
+    pub(crate) fn of(row: &InFlightSummary) -> InFlightRow {
+        InFlightRow {
+            packet_id: row.packet_id.get(),
+            waits_for: row.waits_for(),
+            age: row.age.as_secs_f64(),
+            transmissions: row.transmissions,
+            sent_on_this_connection: row.sent_here,
+            next_deadline_in: until(clock::now(), row.due),
+            message: row.message.as_ref().map(MessageRow::of),
+        }
+    }
+}
