@@ -30,7 +30,7 @@
 //!
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
-//! `named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) < shard <
+//! `escape < named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) < shard <
 //! clock < scheduling < file_thread < pulse < config < log < service < auth < store < net <
 //! expiry (actor) < broker < finding < admin < health < doctor < import < load < program < main`
 //!
@@ -83,6 +83,7 @@ pub mod broker;
 pub mod clock;
 pub mod config;
 pub mod doctor;
+pub mod escape;
 pub mod expiry;
 pub mod file_thread;
 pub mod finding;

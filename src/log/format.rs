@@ -3,6 +3,7 @@
 //! No value can break a line or write on a terminal: control characters, and characters that change
 //! the direction of text, are escaped. A value takes at most `LONGEST` characters.
 
+use crate::escape::{self, is_harmful};
 use serde_json::{Map, Value};
 use std::fmt::{self, Write};
 use tracing::field::{Field, Visit};
@@ -55,7 +56,7 @@ where
             LineFormat::Json => {
                 let mut time = String::new();
                 SystemTime.format_time(&mut Writer::new(&mut time))?;
-                writeln!(out, "{}", line.into_json(time, level, target))
+                writeln!(out, "{}", escape::json(&line.into_json(time, level, target).to_string()))
             }
         }
     }
@@ -161,20 +162,14 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// True for control characters, for line separators, and for characters that change the direction
-/// of text.
-fn is_unsafe(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 /// Writes a character of the message.
 fn put_escaped(out: &mut impl Write, c: char) -> fmt::Result {
-    if is_unsafe(c) { write!(out, "{}", c.escape_default()) } else { out.write_char(c) }
+    if is_harmful(c) { write!(out, "{}", c.escape_default()) } else { out.write_char(c) }
 }
 
 /// Writes a value of logfmt: in quotes if it is empty or has a space, a quote or an equals sign.
 fn put_value(out: &mut impl Write, text: &str) -> fmt::Result {
-    let needs_quotes = |c: char| c.is_whitespace() || is_unsafe(c) || matches!(c, '"' | '=');
+    let needs_quotes = |c: char| c.is_whitespace() || is_harmful(c) || matches!(c, '"' | '=');
     if !text.is_empty() && !text.contains(needs_quotes) {
         return out.write_str(text);
     }

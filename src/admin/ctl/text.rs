@@ -1,5 +1,6 @@
 //! The texts that `homing ctl` prints.
 
+use crate::escape::{self, is_harmful};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -37,26 +38,7 @@ pub(super) fn items<'a>(body: &'a Value, field: &str) -> &'a [Value] {
 
 /// Returns the JSON in lines.
 pub(super) fn pretty(value: &Value) -> String {
-    escaped(&serde_json::to_string_pretty(value).unwrap_or_default())
-}
-
-/// Returns a text of JSON whose characters that act on a terminal are escaped, which JSON allows.
-/// Only line breaks stay: they stand between the values.
-pub(super) fn escaped(json: &str) -> String {
-    json.chars().fold(String::new(), |mut out, c| {
-        if acts_on_terminal(c) && c != '\n' {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "\\u{:04x}", u32::from(c));
-        } else {
-            out.push(c);
-        }
-        out
-    })
-}
-
-/// True for control characters, and for those that change the direction of text.
-fn acts_on_terminal(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    escape::json(&serde_json::to_string_pretty(value).unwrap_or_default()).into_owned()
 }
 
 /// Returns an object as lines of `key: value`, deeper ones indented. What is null is left out.
@@ -103,9 +85,7 @@ pub(super) fn short(value: &Value) -> String {
 
 /// Returns a text of a client without control characters, which could write on the terminal.
 pub(super) fn safe(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| if acts_on_terminal(c) { c.escape_default().collect() } else { vec![c] })
-        .collect()
+    text.chars().flat_map(|c| if is_harmful(c) { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
 /// A column of a table: its name, its smallest width, and the side of its texts.

@@ -4,7 +4,8 @@ use super::actions::NoteFlag;
 use super::endpoint::{BrokerEndpoint, EndpointArguments};
 use super::error::CtlError;
 use super::http::{done, noted, request, send};
-use super::text::{escaped, items, safe};
+use super::text::{items, safe};
+use crate::escape;
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -65,7 +66,7 @@ pub fn run(arguments: &TraceArguments, broker: &BrokerEndpoint) -> Result<(), Ct
 
 /// Returns a step as JSON on one line. Characters that act on a terminal are escaped.
 fn as_json(step: &Value) -> String {
-    escaped(&step.to_string())
+    escape::json(&step.to_string()).into_owned()
 }
 
 /// Returns a step as one line for people.

@@ -6,6 +6,7 @@ use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
+use crate::escape::is_harmful;
 use crate::mqtt::topic::first_chars;
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::unfinished::UnfinishedMessage;
@@ -143,8 +144,7 @@ pub(super) fn shown(name: &str) -> String {
 
 /// Returns a text with names of clients, without the characters that would turn or end its line.
 pub(super) fn in_sentence(text: &str) -> String {
-    let turns = |c: char| matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
-    text.replace(|c: char| c.is_control() || turns(c), "\u{FFFD}")
+    text.replace(is_harmful, "\u{FFFD}")
 }
 
 /// Returns the page of a client; `None` if the identifier may be cut.
