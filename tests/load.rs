@@ -3,7 +3,7 @@
 //! made at will, in the books themselves (`src/load/verify`).
 
 use homing::broker::Broker;
-use homing::config::{AnonymousClients, CertificatePair, Config, Listener, ListenerTls};
+use homing::config::{Anonymous, CertificatePair, Config, Listener, ListenerTls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -323,7 +323,7 @@ impl Secured {
             let address = config.network.listen[0];
             config.network.listen.clear();
             config.listeners = vec![Listener { tls: Some(tls), ..Listener::plain(address) }];
-            config.auth.anonymous = AnonymousClients::Never;
+            config.auth.anonymous = Anonymous::Never;
             config.auth.password_file = path("passwd");
         });
         Secured { broker, folder }

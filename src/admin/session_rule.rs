@@ -2,7 +2,6 @@
 
 use crate::named_enum::named_enum;
 use crate::session::ack_wait::format;
-use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 use crate::shard::observe::redelivery::{SessionRule, SettingSource, SourcedSetting};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -48,27 +47,13 @@ pub(super) fn rule_facts(rule: &SessionRule) -> Vec<RuleFact> {
     let is_v5 = rule.version.is_v5();
     let mut facts = vec![RuleFact::of(if is_v5 { "ack_timeout" } else { "interval" }, rule.wait, format)];
     if is_v5 {
-        facts.push(RuleFact::of("on_ack_timeout", rule.on_ack_timeout, |value| {
-            match value {
-                OnAckTimeout::Auto => "auto",
-                OnAckTimeout::Alarm => "alarm",
-                OnAckTimeout::Disconnect => "disconnect",
-            }
-            .to_owned()
-        }));
+        facts.push(RuleFact::of("on_ack_timeout", rule.on_ack_timeout, |value| value.to_string()));
     }
     facts.push(RuleFact::of("attempts", rule.attempts, |attempts| match attempts {
         0 => "unlimited".to_owned(),
         some => some.to_string(),
     }));
-    facts.push(RuleFact::of("on_exhausted", rule.on_exhausted, |value| {
-        match value {
-            OnExhausted::Disconnect => "disconnect",
-            OnExhausted::Keep => "keep",
-            OnExhausted::DeadLetter => "dead_letter",
-        }
-        .to_owned()
-    }));
+    facts.push(RuleFact::of("on_exhausted", rule.on_exhausted, |value| value.to_string()));
     facts
 }
 
@@ -136,6 +121,7 @@ impl RuleRow {
 mod tests {
     use super::*;
     use crate::mqtt::packet::ProtocolVersion;
+    use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
     use serde_json::json;
     use std::time::Duration;
 

@@ -199,13 +199,13 @@ impl fmt::Display for OpenListener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{AnonymousClients, ListenerTls};
+    use crate::config::{Anonymous, ListenerTls};
 
     /// Returns who may enter by a listener: by certificate, by any method, and without a name.
     fn entrants(listener: Listener, methods: &[&str]) -> (bool, bool, bool) {
         let mut config = Config::default();
         config.auth.methods = methods.iter().map(|&method| method.to_owned()).collect();
-        config.auth.anonymous = AnonymousClients::Never;
+        config.auth.anonymous = Anonymous::Never;
         let address = ListenerAddress::Ip("192.0.2.1:1883".parse().expect("an address"));
         let open = OpenListener::of(&config, &listener, address);
         (open.has_certificates(), open.verifies(), open.admits_anonymous())
@@ -228,7 +228,7 @@ mod tests {
         let listener = |name: &str, auth: &[&str]| Listener {
             name: Some(name.to_owned()),
             auth: Some(auth.iter().map(|&method| method.to_owned()).collect()),
-            anonymous: Some(AnonymousClients::Always),
+            anonymous: Some(Anonymous::Always),
             ..Listener::default()
         };
         let unproven = |listeners: &[Listener]| -> Vec<String> {
@@ -256,7 +256,7 @@ mod tests {
         let (here, far) = ("127.0.0.1:1", "192.0.2.1:1");
         let plain = Listener::default();
         let proxied = Listener { proxy_protocol: Some("v2".to_owned()), ..Listener::default() };
-        let (never, always) = (AnonymousClients::Never, AnonymousClients::Always);
+        let (never, always) = (Anonymous::Never, Anonymous::Always);
         for (listener, address, method, anonymous, expected) in [
             (&plain, here, Some("password"), always, None),
             (&plain, far, None, always, Some(EntranceRisk::OpenToAll)),

@@ -6,20 +6,21 @@ use super::statistics::BrokerLimits;
 use crate::access::meter::{MeteredRate, TrafficRates};
 use crate::config::{self, ByteSize, Config, Listener, Redelivery};
 use crate::mqtt::packet::ProtocolVersion;
+use crate::named_enum::Named;
 use crate::net::tls::settings::ClientCertificates;
 use crate::routing::retained::RetainedLimits;
 use crate::routing::shares::ShareRules;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::objectives::Objective;
-use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
-use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
+use crate::session::outbound::queue::QueueLimits;
+use crate::session::outbound::retry::{AckPolicy, RetryPolicy};
 use crate::session::policy::SendPolicy;
 use crate::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rule::Rule;
 use crate::shard::ShardSettings;
-use crate::shard::access::{AccessSettings, AclFiles, DeniedPublish, DeniedSubscribe, RetainSourceCheck};
+use crate::shard::access::{AccessSettings, AclFiles, RetainSourceCheck};
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::listener_terms::{ListenerTerms, ProtocolVersions};
 use crate::shard::turn::STEPS_PER_TURN;
@@ -232,11 +233,6 @@ pub(super) fn asks_authenticator(config: &Config, places: &ListenerPlaces) -> bo
 
 /// Returns the rules about the clients that may enter.
 pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
-    let anonymous = match auth.anonymous {
-        config::AnonymousClients::Loopback => Anonymous::Loopback,
-        config::AnonymousClients::Never => Anonymous::Never,
-        config::AnonymousClients::Always => Anonymous::Always,
-    };
     // A file that is named is meant to be used.
     let named = [
         (auth.jwt_keys_path().is_some(), AuthMethod::Jwt),
@@ -248,9 +244,9 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
     let methods = match auth.methods.is_empty() {
         true if named.iter().all(|(is_named, _)| !is_named) => Vec::new(),
         true => std::iter::once(AuthMethod::Certificate).chain(asked).collect(),
-        false => auth.methods.iter().filter_map(|name| method(name)).collect(),
+        false => auth.methods.iter().filter_map(|name| AuthMethod::of_name(name)).collect(),
     };
-    AuthPolicy { anonymous, methods }
+    AuthPolicy { anonymous: auth.anonymous, methods }
 }
 
 /// Returns the rules about topics, without those of the ACL file.
@@ -259,14 +255,8 @@ fn access_settings(config: &Config, places: &ListenerPlaces) -> AccessSettings {
         files: AclFiles::default(),
         protects_others: verifies_names(config, places),
         counts_claims: counts_claims(config, places),
-        on_denied_subscribe: match config.acl.on_denied_subscribe {
-            config::DeniedSubscribe::Refuse => DeniedSubscribe::Refuse,
-            config::DeniedSubscribe::Filter => DeniedSubscribe::Filter,
-        },
-        on_denied_publish: match config.acl.on_denied_publish {
-            config::DeniedPublish::Drop => DeniedPublish::Drop,
-            config::DeniedPublish::Disconnect => DeniedPublish::Disconnect,
-        },
+        on_denied_subscribe: config.acl.on_denied_subscribe,
+        on_denied_publish: config.acl.on_denied_publish,
         retain_source: match config.acl.check_retain_source {
             true => RetainSourceCheck::Check,
             false => RetainSourceCheck::Ignore,
@@ -274,30 +264,12 @@ fn access_settings(config: &Config, places: &ListenerPlaces) -> AccessSettings {
     }
 }
 
-/// Returns the method of this name. The configuration refuses other names.
-fn method(name: &str) -> Option<AuthMethod> {
-    match name {
-        "certificate" => Some(AuthMethod::Certificate),
-        "password" => Some(AuthMethod::Password),
-        "scram" => Some(AuthMethod::Scram),
-        "jwt" => Some(AuthMethod::Jwt),
-        "http" => Some(AuthMethod::Http),
-        _ => None,
-    }
-}
-
 fn send_policy(config: &Config) -> SendPolicy {
     let (limits, store, redelivery) = (&config.limits, &config.store, &config.redelivery);
-    let policy = match limits.queue_policy {
-        config::QueuePolicy::Refuse => QueuePolicy::Refuse,
-        config::QueuePolicy::DropOldest => QueuePolicy::DropOldest,
-        config::QueuePolicy::Disconnect => QueuePolicy::Disconnect,
-        config::QueuePolicy::Hold => QueuePolicy::Hold,
-    };
     let queue = |messages: u32, bytes: ByteSize| QueueLimits {
         messages: messages as usize,
         bytes: bytes.as_usize(),
-        policy,
+        policy: limits.queue_policy,
     };
     SendPolicy {
         queue: queue(limits.queue_messages, limits.queue_bytes),
@@ -317,13 +289,13 @@ fn redelivery_policy(redelivery: &Redelivery) -> RedeliveryPolicy {
         max_interval: redelivery.max_backoff,
         jitter: redelivery.jitter,
         attempts: redelivery.attempts,
-        on_exhausted: on_exhausted(redelivery.on_exhausted),
+        on_exhausted: redelivery.on_exhausted,
         resends_per_tick: redelivery.resends_per_tick as usize,
     };
     let ack = AckPolicy {
         timeout: redelivery.ack_timeout,
         max_timeout: redelivery.max_ack_timeout,
-        on_timeout: on_ack_timeout(redelivery.on_ack_timeout),
+        on_timeout: redelivery.on_ack_timeout,
     };
     RedeliveryPolicy {
         negative_ack: redelivery.negative_ack,
@@ -355,29 +327,13 @@ fn rule(rule: &config::RedeliveryRule) -> Rule {
         max_interval: rule.max_backoff,
         jitter: rule.jitter,
         attempts: rule.attempts,
-        on_exhausted: rule.on_exhausted.map(on_exhausted),
+        on_exhausted: rule.on_exhausted,
         resends_per_tick: rule.resends_per_tick.map(|n| n as usize),
         ack_timeout: rule.ack_timeout,
         max_ack_timeout: rule.max_ack_timeout,
-        on_ack_timeout: rule.on_ack_timeout.map(on_ack_timeout),
+        on_ack_timeout: rule.on_ack_timeout,
         negative_ack: rule.negative_ack,
         dead_letters: rule.dead_letters.as_deref().map(causes),
-    }
-}
-
-fn on_exhausted(what: config::OnExhausted) -> OnExhausted {
-    match what {
-        config::OnExhausted::Disconnect => OnExhausted::Disconnect,
-        config::OnExhausted::Keep => OnExhausted::Keep,
-        config::OnExhausted::DeadLetter => OnExhausted::DeadLetter,
-    }
-}
-
-fn on_ack_timeout(what: config::OnAckTimeout) -> OnAckTimeout {
-    match what {
-        config::OnAckTimeout::Auto => OnAckTimeout::Auto,
-        config::OnAckTimeout::Alarm => OnAckTimeout::Alarm,
-        config::OnAckTimeout::Disconnect => OnAckTimeout::Disconnect,
     }
 }
 
@@ -425,18 +381,18 @@ mod tests {
             access_settings(&config, &places(&config)).counts_claims
         };
         assert!(!claims(&|_| ()));
-        assert!(claims(&|config| config.auth.anonymous = config::AnonymousClients::Always));
+        assert!(claims(&|config| config.auth.anonymous = config::Anonymous::Always));
         assert!(!claims(&|config| {
-            config.auth.anonymous = config::AnonymousClients::Always;
+            config.auth.anonymous = config::Anonymous::Always;
             config.auth.password_file = "passwd".to_owned();
         }));
         // A guest must not have the rules of a certificate's name, by this or by another listener.
         assert!(!claims(&|config| {
-            config.auth.anonymous = config::AnonymousClients::Always;
+            config.auth.anonymous = config::Anonymous::Always;
             config.listeners = vec![with_certificates("optional")];
         }));
         assert!(!claims(&|config| {
-            config.auth.anonymous = config::AnonymousClients::Always;
+            config.auth.anonymous = config::Anonymous::Always;
             let closed = config::Listener { auth: Some(vec!["password".to_owned()]), ..Default::default() };
             config.listeners = vec![config::Listener::default(), closed];
         }));

@@ -1,12 +1,13 @@
-//! Keys that take one of a few words.
+//! Keys that take one of a few words. What the session and the shard decide by is defined there.
 
 use super::value::{self, Field};
 use crate::named_enum::{Named, named_enum};
+use crate::session::authentication::AuthMethod;
 use config::{Value, ValueKind};
 use std::fmt;
 
 /// The methods of authentication.
-pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password", "scram", "jwt", "http"];
+pub(super) const AUTH_METHODS: &[&str] = AuthMethod::NAMES;
 
 /// Returns true if a list of methods has this one.
 pub(super) fn has(methods: &[String], method: &str) -> bool {
@@ -14,42 +15,6 @@ pub(super) fn has(methods: &[String], method: &str) -> bool {
 }
 
 named_enum! {
-    /// The policy for a message whose receiver's queue is full. Expired entries are evicted before
-    /// the policy applies.
-    #[derive(Default)]
-    pub enum QueuePolicy {
-        /// The new message is not queued. Its publisher gets 0x97 where nobody else took the
-        /// message.
-        #[default]
-        Refuse = "refuse",
-        /// The oldest queued message is dropped.
-        DropOldest = "drop_oldest",
-        /// The receiver is disconnected. Its queue stays with its session.
-        Disconnect = "disconnect",
-        /// The publisher's acknowledgement waits for room, for `limits.hold_timeout` at most.
-        Hold = "hold",
-    }
-
-    /// The treatment of a SUBSCRIBE filter of which the client may read nothing.
-    #[derive(Default)]
-    pub enum DeniedSubscribe {
-        /// The filter is refused.
-        #[default]
-        Refuse = "refuse",
-        /// The filter is granted, and nothing is delivered.
-        Filter = "filter",
-    }
-
-    /// The treatment of a client that publishes to a topic that it may not write.
-    #[derive(Default)]
-    pub enum DeniedPublish {
-        /// The message is dropped.
-        #[default]
-        Drop = "drop",
-        /// The message is dropped, and the client is disconnected.
-        Disconnect = "disconnect",
-    }
-
     /// Those who may see the payloads of messages by the HTTP interface.
     #[derive(Default)]
     pub enum PayloadViews {
@@ -60,18 +25,6 @@ named_enum! {
         Never = "never",
     }
 
-    /// The connections on which clients without credentials may enter.
-    #[derive(Default)]
-    pub enum AnonymousClients {
-        /// Connections of this machine.
-        #[default]
-        Loopback = "loopback",
-        /// None.
-        Never = "never",
-        /// All.
-        Always = "always",
-    }
-
     /// The place of a token in CONNECT.
     #[derive(Default)]
     pub enum JwtFrom {
@@ -80,34 +33,6 @@ named_enum! {
         Password = "password",
         /// The user name.
         UserName = "username",
-    }
-
-    /// The action on a 5.0 connection whose client does not acknowledge in time. The action drops
-    /// no message.
-    #[derive(Default)]
-    pub enum OnAckTimeout {
-        /// DISCONNECT 0x97 where the session outlives the connection, so that the client returns
-        /// and gets the message again. Elsewhere as [`OnAckTimeout::Alarm`].
-        #[default]
-        Auto = "auto",
-        /// A log line and a count, once every `ack_timeout`.
-        Alarm = "alarm",
-        /// DISCONNECT 0x97, even where the session, and with it the message, ends.
-        Disconnect = "disconnect",
-    }
-
-    /// The action when the attempts of a packet are used up.
-    #[derive(Default)]
-    pub enum OnExhausted {
-        /// The connection is closed where the session outlives it, so that the client returns and
-        /// gets the message again. Elsewhere as [`OnExhausted::Keep`].
-        #[default]
-        Disconnect = "disconnect",
-        /// The message is sent again every `max_backoff`.
-        Keep = "keep",
-        /// The message is dropped and published as a dead letter. Its resends are counted over all
-        /// connections.
-        DeadLetter = "dead_letter",
     }
 
     /// The promise of an acknowledgement about a crash.

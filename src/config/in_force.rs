@@ -7,11 +7,11 @@ use super::value::BUILT_IN;
 use super::{Config, Loaded};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
 
 /// One key of a running broker. No value is a secret: the keys name files, and a URL is shown
 /// without its query.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub struct KeyInForce {
     /// The key, as `section.name`.
     pub key: &'static str,
@@ -25,7 +25,7 @@ pub struct KeyInForce {
     /// The effect of a change at a reload.
     pub effect: ReloadEffect,
     /// The value that was read and holds from the next start on; `None` if it is the same.
-    #[schema(required)]
+    #[cfg_attr(feature = "admin", schema(required))]
     pub pending: Option<String>,
 }
 

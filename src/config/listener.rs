@@ -1,8 +1,8 @@
 //! `[[listeners]]`: addresses to listen on, each with its own protocol, TLS, clients and limits.
 
+use super::Anonymous;
 use super::bounds::{LARGEST_PACKET, ONE_KIB};
 use super::choices::AUTH_METHODS;
-use super::choices::AnonymousClients;
 use super::rule::{ValueRule, ValueType};
 use super::size::ByteSize;
 use super::value::{self, Field};
@@ -88,7 +88,7 @@ fields! {
         /// `auth.password_file`.
         password_file: String, ValueType::Path.only();
         /// The clients without credentials that may enter; else `auth.anonymous`.
-        anonymous: AnonymousClients, ValueType::OneOf(AnonymousClients::NAMES).only();
+        anonymous: Anonymous, ValueType::OneOf(Anonymous::NAMES).only();
         /// The file with the rules about topics for this listener's sessions; else `acl.file`.
         acl_file: String, ValueType::Path.only();
         /// The versions of MQTT that clients may speak; all if left out.

@@ -191,7 +191,7 @@ fn changed_keys(old: &Listener, new: &Listener) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::AnonymousClients;
+    use crate::config::Anonymous;
 
     fn listener(address: &str) -> Listener {
         Listener { address: address.parse().ok(), ..Listener::default() }
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn all_listeners_wait_while_a_key_of_auth_or_acl_does() {
         let guarded = Listener {
-            anonymous: Some(AnonymousClients::Always),
+            anonymous: Some(Anonymous::Always),
             client_id: Some("dev-*".to_owned()),
             ..listener(A)
         };

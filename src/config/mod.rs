@@ -34,11 +34,12 @@ mod table;
 mod table_list;
 mod value;
 
+pub use crate::session::authentication::Anonymous;
+pub use crate::session::outbound::queue::QueuePolicy;
+pub use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
+pub use crate::shard::access::{DeniedPublish, DeniedSubscribe};
 pub use crate::time::duration;
-pub use choices::{
-    AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, JwtFrom, LogFormat, OnAckTimeout,
-    OnExhausted, PayloadViews, QueuePolicy,
-};
+pub use choices::{Durability, JwtFrom, LogFormat, PayloadViews};
 pub use in_force::{KeyInForce, KeySources};
 pub use keys::{
     Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,

@@ -3,12 +3,12 @@
 //!
 //! A rule has the settings of `[redelivery]` itself. Each takes what the key of this name takes.
 
-use super::choices::{OnAckTimeout, OnExhausted};
 use super::keys::redelivery;
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType};
 use super::table_list::{ListedTable, Problems, TableList};
 use super::value::{self, Field};
+use super::{OnAckTimeout, OnExhausted};
 use crate::access::glob::Pattern;
 use crate::session::redelivery_rule;
 use config::{Map, Value, ValueKind};

@@ -11,13 +11,13 @@ use super::{Config, Setting};
 use crate::mqtt::topic::first_chars;
 use config::Value;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 /// The largest value, in characters, that a change is shown with.
 const SHOWN: usize = 120;
 
 /// One key whose value differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub struct KeyChange {
     /// The key, as `section.name`.
     pub key: &'static str,
@@ -253,7 +253,7 @@ pub(crate) fn every_listener_key_changed() -> Vec<(&'static str, Loaded, Loaded)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{AnonymousClients, Listener, Sources};
+    use crate::config::{Anonymous, Listener, Sources};
 
     fn load(assignments: &[&str]) -> Loaded {
         assignments.iter().fold(Sources::new(), |sources, text| sources.assignment(text)).load().unwrap()
@@ -297,7 +297,7 @@ mod tests {
         let running = Config {
             listeners: vec![Listener {
                 address: "127.0.0.1:1884".parse().ok(),
-                anonymous: Some(AnonymousClients::Always),
+                anonymous: Some(Anonymous::Always),
                 client_id: Some("dev-*".to_owned()),
                 connections: Some(7),
                 ..Listener::default()

@@ -12,7 +12,6 @@ use config::Value;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use utoipa::ToSchema;
 
 /// The files that are looked for if none is named. The first that exists is read. The first of
 /// these is relative to the working directory.
@@ -47,7 +46,8 @@ pub struct Loaded {
 }
 
 /// A value of the file that a variable or a flag overrides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub struct Shadowed {
     /// The key, as `section.name`.
     pub key: &'static str,

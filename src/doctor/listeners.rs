@@ -193,7 +193,7 @@ fn entrance(config: &Config, listener: &Listener, address: ListenerAddress) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{AnonymousClients, Listener};
+    use crate::config::{Anonymous, Listener};
     use crate::finding::Severity;
 
     fn severity(change: impl FnOnce(&mut Config)) -> Option<Severity> {
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_listener_that_others_reach_needs_logins_and_tls() {
         assert_eq!(severity(|_| {}), Some(Severity::Warn));
-        assert_eq!(severity(|config| config.auth.anonymous = AnonymousClients::Always), Some(Severity::Warn));
+        assert_eq!(severity(|config| config.auth.anonymous = Anonymous::Always), Some(Severity::Warn));
         assert_eq!(severity(|config| config.auth.password_file = "passwd".into()), Some(Severity::Warn));
     }
 

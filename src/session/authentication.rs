@@ -6,6 +6,7 @@
 
 use crate::access::identity::{Identity, IdentitySource};
 use crate::mqtt::packet::{Connect, ReasonCode};
+use crate::named_enum::named_enum;
 use crate::session::connect::ConnectRefusal;
 
 /// The places from which a connection can come.
@@ -22,31 +23,35 @@ pub enum Reach {
     Network,
 }
 
-/// The connections on which a client without credentials may enter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Anonymous {
-    /// None.
-    Never,
-    /// Those that cannot come from another machine.
-    #[default]
-    Loopback,
-    /// All.
-    Always,
+named_enum! {
+    /// The connections on which clients without credentials may enter.
+    #[derive(Default)]
+    pub enum Anonymous {
+        /// Those that cannot come from another machine.
+        #[default]
+        Loopback = "loopback",
+        /// None.
+        Never = "never",
+        /// All.
+        Always = "always",
+    }
 }
 
-/// A way to prove a user name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthMethod {
-    /// The client's certificate has the name. The handshake has verified it.
-    Certificate,
-    /// The client knows the password. The authenticator decides.
-    Password,
-    /// The client has a token that somebody signed. The authenticator decides.
-    Jwt,
-    /// The client proves by SCRAM-SHA-256 that it knows the password. Only in 5.0, by AUTH packets.
-    Scram,
-    /// The HTTP service of the operator decides. The authenticator asks it.
-    Http,
+named_enum! {
+    /// A way to prove a user name.
+    pub enum AuthMethod {
+        /// The client's certificate has the name. The handshake has verified it.
+        Certificate = "certificate",
+        /// The client knows the password. The authenticator decides.
+        Password = "password",
+        /// The client proves by SCRAM-SHA-256 that it knows the password. Only in 5.0, by AUTH
+        /// packets.
+        Scram = "scram",
+        /// The client has a token that somebody signed. The authenticator decides.
+        Jwt = "jwt",
+        /// The HTTP service of the operator decides. The authenticator asks it.
+        Http = "http",
+    }
 }
 
 /// An Authentication Method of 5.0: a way to prove a user name by an exchange of AUTH packets.

@@ -13,6 +13,7 @@ use crate::access::permit::{Coverage, Decision, Permit, steps};
 use crate::access::rule::{ClientNames, NameMarks};
 use crate::access::written_topics::WrittenTopics;
 use crate::mqtt::retained_message::RetainedSource;
+use crate::named_enum::named_enum;
 use crate::session::came_by::CameBy;
 pub(crate) use crate::shard::acl_files::RuleSource;
 pub use crate::shard::acl_files::{AclFiles, ListenerAcl};
@@ -33,24 +34,26 @@ const COMPARED_BYTES: usize = 512;
 /// granted without one, and each of its messages is checked.
 pub(crate) const MOST_STEPS: u32 = STEPS_PER_TURN;
 
-/// The treatment of a SUBSCRIBE of which a client may read nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeniedSubscribe {
-    /// The filter is refused: 0x87, or 0x80 in 3.x.
-    #[default]
-    Refuse,
-    /// The filter is granted, and nothing is delivered.
-    Filter,
-}
+named_enum! {
+    /// The treatment of a SUBSCRIBE filter of which the client may read nothing.
+    #[derive(Default)]
+    pub enum DeniedSubscribe {
+        /// The filter is refused: 0x87, or 0x80 in 3.x.
+        #[default]
+        Refuse = "refuse",
+        /// The filter is granted, and nothing is delivered.
+        Filter = "filter",
+    }
 
-/// The treatment of a client that publishes to a topic that it may not write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeniedPublish {
-    /// The message is dropped.
-    #[default]
-    Drop,
-    /// The message is dropped, and the client is disconnected.
-    Disconnect,
+    /// The treatment of a client that publishes to a topic that it may not write.
+    #[derive(Default)]
+    pub enum DeniedPublish {
+        /// The message is dropped.
+        #[default]
+        Drop = "drop",
+        /// The message is dropped, and the client is disconnected.
+        Disconnect = "disconnect",
+    }
 }
 
 /// The treatment of a retained message whose source may no longer publish to its topic.

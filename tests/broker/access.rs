@@ -2,7 +2,7 @@
 
 use crate::support::launch::{TestBroker, start_broker};
 use crate::support::{Connect, Message, Property, RawClient, V5, V311, Will};
-use homing::config::{AnonymousClients, Config, DeniedPublish, DeniedSubscribe};
+use homing::config::{Anonymous, Config, DeniedPublish, DeniedSubscribe};
 use std::fs;
 use tempfile::TempDir;
 
@@ -25,7 +25,7 @@ fn setting(configure: impl Fn(&mut Config)) -> Setting {
     let file = directory.path().join("acl");
     fs::write(&file, RULES).expect("a file for the test");
     let broker = start_broker(|config| {
-        config.auth.anonymous = AnonymousClients::Always;
+        config.auth.anonymous = Anonymous::Always;
         config.acl.file = file.display().to_string();
         configure(config);
     });

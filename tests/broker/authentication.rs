@@ -2,7 +2,7 @@
 
 use crate::support::launch::{TestBroker, on_configured_threads, restart_on, start_broker, start_broker_on};
 use crate::support::{Connect, Kind, Message, Packet, RawClient, V5, V311, Version, password_file};
-use homing::config::{AnonymousClients, Config, Glob, RedeliveryRule};
+use homing::config::{Anonymous, Config, Glob, RedeliveryRule};
 use homing::store::memory::Memory;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -99,7 +99,7 @@ fn clients_without_a_user_enter_on_loopback_unless_the_operator_says_never() {
     broker.client(V311, "anonymous").ping();
     let strict = start_broker(|config| {
         file.use_in(config);
-        config.auth.anonymous = AnonymousClients::Never;
+        config.auth.anonymous = Anonymous::Never;
     });
     assert_eq!(code(&refusal(&strict, &Connect::new(V311, "anonymous"))), 5);
     strict.connect(&user(V311, "named", "ann", "secret")).ping();
@@ -120,7 +120,7 @@ fn a_listener_beyond_loopback_lets_nobody_in_by_itself() {
     }
     let open = start_broker(|config| {
         beyond(config);
-        config.auth.anonymous = AnonymousClients::Always;
+        config.auth.anonymous = Anonymous::Always;
     });
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, open.address().port()));
     RawClient::connect(address, &user(V311, "c", "ann", "anything")).ping();

@@ -2,7 +2,7 @@
 
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker};
 use crate::support::{Connect, Message, Packet, V5, V311, password_file};
-use homing::config::{AnonymousClients, Config};
+use homing::config::{Anonymous, Config};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -63,7 +63,7 @@ impl Service {
 
     fn use_in(&self, config: &mut Config) {
         config.auth.http_url = self.url.clone();
-        config.auth.anonymous = AnonymousClients::Never;
+        config.auth.anonymous = Anonymous::Never;
     }
 
     fn connections(&self) -> usize {

@@ -5,7 +5,7 @@ use crate::support::{Connect, Message, Packet, V5, V311, Version, password_file}
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use homing::config::{AnonymousClients, Config, JwtFrom};
+use homing::config::{Anonymous, Config, JwtFrom};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -73,7 +73,7 @@ fn use_keys(file: &TestFile) -> impl Fn(&mut Config) {
     let path = file.path();
     move |config| {
         config.auth.jwt_keys = path.clone();
-        config.auth.anonymous = AnonymousClients::Never;
+        config.auth.anonymous = Anonymous::Never;
     }
 }
 

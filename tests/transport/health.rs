@@ -2,7 +2,7 @@
 
 use crate::kit::{self, Pki};
 use homing::broker::Broker;
-use homing::config::{AnonymousClients, Listener, ListenerTls};
+use homing::config::{Anonymous, Listener, ListenerTls};
 use std::process::Command;
 
 /// Runs `homing health` with a file of settings and these arguments. Returns its exit code and all
@@ -63,7 +63,7 @@ fn a_listener_that_requires_a_certificate_is_healthy_when_it_refuses() {
 #[test]
 fn a_listener_that_needs_a_password_is_healthy_when_it_refuses() {
     let broker = kit::start_with(vec![kit::listener()], |config| {
-        config.auth.anonymous = AnonymousClients::Never;
+        config.auth.anonymous = Anonymous::Never;
     });
     assert_healthy("", &["--address", &address(&broker)]);
 }

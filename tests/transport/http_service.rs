@@ -1,7 +1,7 @@
 //! An HTTP service with TLS that decides logins.
 
 use super::kit::{PATIENCE, Pki, dial, listener, read, start_with};
-use homing::config::AnonymousClients;
+use homing::config::Anonymous;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
@@ -51,7 +51,7 @@ fn a_service_has_to_have_a_certificate_of_its_authority() {
     let address = serve(&pki);
     for (ca, code) in [(&pki, 0), (&other, 0x88)] {
         let broker = start_with(vec![listener()], |config| {
-            config.auth.anonymous = AnonymousClients::Never;
+            config.auth.anonymous = Anonymous::Never;
             config.auth.http_url = format!("https://localhost:{}/", address.port());
             config.auth.http_ca = ca.text_path("ca.pem");
         });

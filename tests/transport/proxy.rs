@@ -3,7 +3,7 @@
 use crate::kit::{self, CONNECT, Pki};
 use crate::support::{Connect, V5, password_file};
 use homing::broker::Broker;
-use homing::config::{AnonymousClients, Listener};
+use homing::config::{Anonymous, Listener};
 use std::io::Write;
 
 const V1: &[u8] = b"PROXY TCP4 192.0.2.1 192.0.2.2 4567 1883\r\n";
@@ -17,7 +17,7 @@ fn listener(versions: &str) -> Listener {
 
 /// Starts a broker that anonymous clients from any address may enter.
 fn start(listener: Listener) -> Broker {
-    kit::start_with(vec![listener], |config| config.auth.anonymous = AnonymousClients::Always)
+    kit::start_with(vec![listener], |config| config.auth.anonymous = Anonymous::Always)
 }
 
 #[test]

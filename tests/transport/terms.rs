@@ -3,7 +3,7 @@
 use crate::kit;
 use crate::support::{Connect, V5, password_file};
 use homing::broker::Broker;
-use homing::config::{AnonymousClients, ByteSize, Listener, Sources};
+use homing::config::{Anonymous, ByteSize, Listener, Sources};
 use std::io::Write;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn connack(broker: &Broker, listener: usize, connect: &[u8]) -> Vec<u8> {
 
 #[test]
 fn anonymous_clients_enter_by_one_listener_and_not_by_the_other() {
-    let closed = Listener { anonymous: Some(AnonymousClients::Never), ..kit::listener() };
+    let closed = Listener { anonymous: Some(Anonymous::Never), ..kit::listener() };
     let broker = kit::start(vec![kit::listener(), closed]);
     // Several clients, because sessions live in two shards.
     for client_id in ["a", "b", "c", "d"] {
@@ -38,8 +38,7 @@ fn a_listener_without_methods_does_not_ask_for_the_password() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("passwd");
     std::fs::write(&file, "").expect("a writable folder");
-    let open =
-        Listener { auth: Some(Vec::new()), anonymous: Some(AnonymousClients::Always), ..kit::listener() };
+    let open = Listener { auth: Some(Vec::new()), anonymous: Some(Anonymous::Always), ..kit::listener() };
     let broker = kit::start_with(vec![kit::listener(), open], |config| {
         config.auth.password_file = file.to_str().expect("UTF-8").to_owned();
     });
@@ -122,7 +121,7 @@ fn client_ids_have_the_form_that_their_listener_demands() {
     let own = Listener { client_id: Some("%u-*".to_owned()), ..kit::listener() };
     // Otherwise a name that nothing verifies does not count.
     let broker = kit::start_with(vec![own, kit::listener()], |config| {
-        config.auth.anonymous = AnonymousClients::Always;
+        config.auth.anonymous = Anonymous::Always;
     });
     for (client_id, user, reason) in [
         ("ann-phone", Some("ann"), 0),

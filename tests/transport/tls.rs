@@ -3,7 +3,7 @@
 use crate::kit::{self, CONNACK, CONNECT, Pki};
 use crate::support::{self, Connect, V5, V311, Will, password_file};
 use homing::broker::Broker;
-use homing::config::{AnonymousClients, CertificatePair, Listener, ListenerTls};
+use homing::config::{Anonymous, CertificatePair, Listener, ListenerTls};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, StreamOwned};
@@ -98,13 +98,13 @@ fn a_certificate_that_is_not_to_name_its_client_is_required_and_leaves_the_user_
         kit::tls_client(pki.client_config(identity), "localhost", kit::dial(broker.addresses()[0]))
     };
     // Without a method nobody but an anonymous client may enter, and the certificate is no method.
-    let broker = start(AnonymousClients::Never, "topic readwrite #\n");
+    let broker = start(Anonymous::Never, "topic readwrite #\n");
     let mut stream = dial(&broker, Some(&pump));
     stream.write_all(CONNECT).expect("open");
     assert_eq!(kit::read(&mut stream, 4), [0x20, 2, 0, 5]);
     drop(broker);
     // The rules are those of the name in CONNECT, not those of the name in the certificate.
-    let broker = start(AnonymousClients::Always, "user ann\ntopic write t\nuser pump-7\ntopic deny t\n");
+    let broker = start(Anonymous::Always, "user ann\ntopic write t\nuser pump-7\ntopic deny t\n");
     let mut stream = dial(&broker, Some(&pump));
     stream.write_all(&Connect::new(V5, "c").user_name("ann").encode()).expect("open");
     let (first, connack) = kit::packet(&mut stream);

@@ -1,9 +1,9 @@
 //! The keys of `[acl]`.
 
 use super::paths::path_of;
-use crate::config::choices::{DeniedPublish, DeniedSubscribe};
 use crate::config::rule::ValueType;
 use crate::config::table::section;
+use crate::config::{DeniedPublish, DeniedSubscribe};
 use crate::named_enum::Named;
 use std::path::PathBuf;
 

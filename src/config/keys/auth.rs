@@ -1,7 +1,8 @@
 //! The keys of `[auth]`.
 
 use super::paths::path_of;
-use crate::config::choices::{AUTH_METHODS, AnonymousClients, JwtFrom};
+use crate::config::Anonymous;
+use crate::config::choices::{AUTH_METHODS, JwtFrom};
 use crate::config::rule::{ValueType, days, millis, seconds};
 use crate::config::service_url::{ServiceUrl, is_service_url};
 use crate::config::table::section;
@@ -19,8 +20,8 @@ section! {
         /// machine. "never" and "always" hold for all connections. Where no method is set, a user
         /// name that a client sends all the same is not verified, and counts as it is. Where a
         /// method is set, a client with a wrong password never becomes anonymous.
-        anonymous: AnonymousClients = AnonymousClients::Loopback,
-            ValueType::OneOf(AnonymousClients::NAMES).only(),
+        anonymous: Anonymous = Anonymous::Loopback,
+            ValueType::OneOf(Anonymous::NAMES).only(),
             why: "The first steps on one machine need no user. A broker that others can reach lets nobody in by mistake.",
             elsewhere: "mosquitto `allow_anonymous`, FlashMQ `allow_anonymous`, EMQX `authentication`";
         /// The file with the users and the hashes of their passwords, as `homing passwd` and

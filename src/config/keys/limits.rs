@@ -1,8 +1,8 @@
 //! The keys of `[limits]`.
 
 use crate::access::strikes::StrikeRule;
+use crate::config::QueuePolicy;
 use crate::config::bounds::{LARGEST_PACKET, LONGEST_EXPIRY, ONE_BILLION, ONE_KIB, ONE_TIB, SIXTEEN_TIB};
-use crate::config::choices::QueuePolicy;
 use crate::config::count_in;
 use crate::config::listener;
 use crate::config::rule::{ValueType, millis, seconds};

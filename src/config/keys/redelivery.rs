@@ -1,9 +1,9 @@
 //! The keys of `[redelivery]`.
 
-use crate::config::choices::{OnAckTimeout, OnExhausted};
 use crate::config::redelivery_rule::{self, RedeliveryRule};
 use crate::config::rule::{ValueType, days, millis};
 use crate::config::table::section;
+use crate::config::{OnAckTimeout, OnExhausted};
 use crate::named_enum::Named;
 use crate::session::drops::DropReason;
 use std::time::Duration;

@@ -16,6 +16,7 @@ use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::named_enum::named_enum;
 use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
@@ -111,17 +112,23 @@ impl QueueLimits {
     }
 }
 
-/// The policy for a message that a full queue cannot take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueuePolicy {
-    /// The message is refused. The publisher is told if its version has a reason code.
-    Refuse,
-    /// The oldest queued messages are dropped.
-    DropOldest,
-    /// A connected receiver is disconnected and keeps its session. The message is refused.
-    Disconnect,
-    /// The publisher's acknowledgement waits until the queue has room.
-    Hold,
+named_enum! {
+    /// The policy for a message whose receiver's queue is full. Expired entries are evicted before
+    /// the policy applies.
+    #[derive(Default)]
+    pub enum QueuePolicy {
+        /// The message is refused. Its publisher gets 0x97 where nobody else took the message, if
+        /// its version has a reason code.
+        #[default]
+        Refuse = "refuse",
+        /// The oldest queued messages are dropped.
+        DropOldest = "drop_oldest",
+        /// A connected receiver is disconnected. Its queue stays with its session. The message is
+        /// refused.
+        Disconnect = "disconnect",
+        /// The publisher's acknowledgement waits for room, for `limits.hold_timeout` at most.
+        Hold = "hold",
+    }
 }
 
 /// The queue is full, and its policy does not make room.

@@ -1,5 +1,6 @@
 //! The operator's settings for missing acknowledgements: how long to wait, and what to do then.
 
+use crate::named_enum::named_enum;
 use std::time::Duration;
 
 /// Settings for live redelivery to 3.1 and 3.1.1 clients. 5.0 has none [MQTT-4.4.0-1].
@@ -26,17 +27,35 @@ pub struct RetryPolicy {
     pub resends_per_tick: usize,
 }
 
-/// The action on a connection whose packet was resent as often as allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnExhausted {
-    /// Close the connection if the session outlives it. The message is redelivered when the client
-    /// returns. Otherwise go on.
-    Disconnect,
-    /// Go on at the longest interval.
-    Keep,
-    /// Drop the message and publish it as a dead letter. Resends are counted over all connections
-    /// here. The message of a PUBREL has arrived, so a PUBREL is treated as under `Disconnect`.
-    DeadLetter,
+named_enum! {
+    /// The action when the attempts of a packet are used up.
+    #[derive(Default)]
+    pub enum OnExhausted {
+        /// The connection is closed if the session outlives it, so that the client returns and gets
+        /// the message again. Otherwise as [`OnExhausted::Keep`].
+        #[default]
+        Disconnect = "disconnect",
+        /// The message is sent again at the longest interval.
+        Keep = "keep",
+        /// The message is dropped and published as a dead letter. Its resends are counted over all
+        /// connections. The message of a PUBREL has arrived, so a PUBREL is treated as under
+        /// [`OnExhausted::Disconnect`].
+        DeadLetter = "dead_letter",
+    }
+
+    /// The action on a 5.0 connection whose client does not acknowledge in time. The action drops no
+    /// message.
+    #[derive(Default)]
+    pub enum OnAckTimeout {
+        /// The connection is closed, with 0x97, if the session outlives it, so that the client
+        /// returns and gets the message again. Otherwise as [`OnAckTimeout::Alarm`].
+        #[default]
+        Auto = "auto",
+        /// A log line and a count, once every `ack_timeout`.
+        Alarm = "alarm",
+        /// The connection is closed, with 0x97, even if the session, and with it the message, ends.
+        Disconnect = "disconnect",
+    }
 }
 
 impl RetryPolicy {
@@ -76,18 +95,6 @@ pub struct AckPolicy {
     pub max_timeout: Duration,
     /// The action after the timeout.
     pub on_timeout: OnAckTimeout,
-}
-
-/// The action on a 5.0 connection whose client does not acknowledge in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnAckTimeout {
-    /// Close the connection if the session outlives it, so that the message is redelivered.
-    /// Otherwise report it.
-    Auto,
-    /// Report it.
-    Alarm,
-    /// Close the connection, even if its session ends with it.
-    Disconnect,
 }
 
 impl OnAckTimeout {
