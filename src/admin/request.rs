@@ -13,6 +13,7 @@ use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::{QueryConfig, ReqData};
 use serde::Deserialize;
 use std::borrow::Borrow;
+use std::borrow::Cow;
 use std::fmt::{Display, LowerHex};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -191,7 +192,11 @@ impl PartialSchema for DurationText {
     }
 }
 
-impl ToSchema for DurationText {}
+impl ToSchema for DurationText {
+    fn name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -81,6 +81,7 @@ named_enum! {
 
 /// The redelivery settings of a client.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ClientRedelivery)]
 pub(crate) struct RuleRow {
     settings: Vec<SettingRow>,
     /// The numbers of the rules that hold for some topics of the client.
@@ -88,6 +89,7 @@ pub(crate) struct RuleRow {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = RedeliverySetting)]
 struct SettingRow {
     /// The key in `[redelivery]` and in its rules.
     setting: &'static str,
@@ -96,7 +98,7 @@ struct SettingRow {
     /// `rule`: `redelivery.rules`; `section`: `[redelivery]`; `client`: its own request.
     source: SourceKind,
     /// The number of the rule, from 1.
-    #[schema(required)]
+    #[schema(required, minimum = 1)]
     rule: Option<usize>,
 }
 

@@ -26,6 +26,7 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 /// filter. All traces that run follow 16 clients and 4 topic filters together.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = TraceOrder)]
 #[schema(example = json!({ "clients": ["app-1"], "topics": ["alarms/#"], "for": "5m" }))]
 pub(super) struct TraceWish {
     #[schema(value_type = Vec<TracedClient>)]

@@ -81,6 +81,7 @@ impl Bar {
 
 /// The deadlines by the time in which they are due.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Expiry)]
 pub(super) struct Deadlines {
     /// The width of a bucket, in seconds.
     tick: f64,

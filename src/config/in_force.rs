@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// One key of a running broker. No value is a secret: the keys name files, and a URL is shown
 /// without its query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "admin", derive(utoipa::ToSchema), schema(as = ConfigKey))]
 pub struct KeyInForce {
     /// The key, as `section.name`.
     pub key: &'static str,
@@ -24,7 +24,7 @@ pub struct KeyInForce {
     pub source: String,
     /// The effect of a change at a reload.
     pub effect: ReloadEffect,
-    /// The value that was read and holds from the next start on; `None` if it is the same.
+    /// The value that was read and holds from the next start on; null if it is the same.
     #[cfg_attr(feature = "admin", schema(required))]
     pub pending: Option<String>,
 }

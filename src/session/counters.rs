@@ -44,7 +44,7 @@ impl StallCounts {
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Packets received from clients, without PUBLISH, and without the PUBACKs that
-    /// `puback_time` counts: a message is not counted twice.
+    /// `puback_time` counts, so that a message costs one count less.
     received: PacketCounts,
     /// Packets written to clients, without PUBLISH.
     pub packets_sent: PacketCounts,
@@ -103,8 +103,9 @@ impl Counters {
         Counters { objectives: Objectives::new(objectives), ..Counters::default() }
     }
 
-    /// Notes that the receiver has a message: its PUBACK or PUBREC came without an error. Need not
-    /// be called for an [`AckedDelivery::is_usual`] one, so that nearly each costs two comparisons.
+    /// Notes that the receiver has a message: its PUBACK or PUBREC came without an error. The
+    /// acknowledgement of a traced message is kept for the shard's report. Need not be called for an
+    /// [`AckedDelivery::is_usual`] one, so that nearly each costs two comparisons.
     #[inline(never)]
     pub fn note_delivered(
         &mut self,

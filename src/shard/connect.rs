@@ -115,11 +115,10 @@ impl<'a> ConnectRequest<'a> {
         let policy = settings.connect_policy(listener);
         let negotiated = connect::negotiate(connect, policy, in_flight);
         let mount_point = settings.mount_point(listener).cloned();
-        if let Some(Connection { wire, .. }) = shard.core.connections.get_mut(id) {
-            wire.set_limits(&negotiated.limits);
-            wire.set_mount_point(mount_point);
-        }
-        if shard.core.tracer.is_on() {
+        let Some(Connection { wire, .. }) = shard.core.connections.get_mut(id) else { return Flow::Closed };
+        wire.set_limits(&negotiated.limits);
+        wire.set_mount_point(mount_point);
+        if wire.is_traced() || shard.core.tracer.is_on() {
             shard.core.recorder().add_connect(now, id, client_id);
         }
         let Entered { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)

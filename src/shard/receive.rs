@@ -250,7 +250,7 @@ impl Shard {
     fn take_early(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) -> Result<usize, ReadProgress> {
         let Some(connection) = self.core.connections.get(id) else { return Err(ReadProgress::Closed) };
         match connection.phase() {
-            Phase::AwaitingConnect | Phase::Untraced | Phase::Traced => {}
+            Phase::AwaitingConnect => {}
             // The connection is paused while it waits for the authenticator.
             Phase::Authenticating => return Err(ReadProgress::Paused),
             Phase::Exchanging => {
@@ -259,7 +259,8 @@ impl Shard {
                 self.core.counters.count_received(PacketType::Auth);
                 return Ok(length);
             }
-            Phase::Closing { .. } => return Err(ReadProgress::Closed),
+            // The caller handles the packets of an established connection.
+            Phase::Untraced | Phase::Traced | Phase::Closing { .. } => return Err(ReadProgress::Closed),
         }
         let limit = self.core.settings.connect_size(connection.listener);
         let (packet, length) = match codec::decode_connect(rest, limit) {
@@ -270,9 +271,6 @@ impl Shard {
                 return Err(ReadProgress::Closed);
             }
         };
-        if connection.wire.is_traced() {
-            self.core.recorder().add_packet(now, id, &packet);
-        }
         self.core.turn.charge_decoded(length);
         // `decode_connect` returns no other packet.
         let Packet::Connect(connect) = packet else { return Err(ReadProgress::Closed) };

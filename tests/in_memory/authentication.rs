@@ -12,6 +12,7 @@ use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::shard::access_control::RevokedPortion;
 use homing::shard::arrival::{Arrival, Reach};
 use homing::shard::authentication::AuthDecision;
+use homing::shard::observe::trace::{TraceWatch, TracedPayloads};
 use homing::shard::shard_of;
 use homing::time::Instant;
 use std::borrow::Cow;
@@ -472,4 +473,33 @@ fn a_will_needs_the_rules_of_its_session() {
         driver.decide(allow_with(rules, Instant::NEVER));
         assert_eq!(received(&driver, link), [0x20, 2, 0, code]);
     }
+}
+
+/// Returns the watch of a trace of one client.
+fn watch(client_id: &str) -> Option<Arc<TraceWatch>> {
+    let (clients, filters) = ([client_id.into()].into(), [].into());
+    Some(Arc::new(TraceWatch { clients, filters, payloads: TracedPayloads::Hidden }))
+}
+
+#[test]
+fn a_trace_that_ends_while_the_password_is_checked_does_not_follow_the_client() {
+    let mut driver = driver(1);
+    driver.shards[0].set_trace(watch("c"));
+    let link = opened(&mut driver, &ann("c", V5));
+    driver.shards[0].set_trace(watch("another"));
+    driver.decide(allow());
+    driver.trace_steps.clear();
+    driver.send(link, b"\xC0\0");
+    assert!(driver.trace_steps.is_empty(), "{:?}", driver.trace_steps);
+}
+
+#[test]
+fn the_connect_of_a_traced_client_whose_password_is_checked_is_one_step() {
+    let mut driver = driver(1);
+    driver.shards[0].set_trace(watch("c"));
+    let link = opened(&mut driver, &ann("c", V5));
+    driver.decide(allow());
+    driver.send(link, b"\xC0\0");
+    let names = driver.trace_steps.iter().filter_map(|step| step.packet.as_ref().map(|packet| packet.name));
+    assert_eq!(names.collect::<Vec<_>>(), ["CONNECT", "CONNACK", "PINGREQ", "PINGRESP"]);
 }

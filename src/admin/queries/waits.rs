@@ -6,7 +6,7 @@ use crate::shard::observe::wait_reason::{SentPacket, WaitReason};
 use crate::time::Instant;
 use crate::time::duration::seconds;
 
-/// Returns the seconds until a time, or null for never.
+/// Returns the seconds until a time, or `None` for never.
 pub(crate) fn until(now: Instant, then: Instant) -> Option<f64> {
     (!then.is_never()).then(|| then.since(now).as_secs_f64())
 }

@@ -97,6 +97,7 @@ pub(super) struct ClientEvents {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = ClientEvent)]
 struct MomentRow {
     unix_ms: u64,
     kind: MomentKind,

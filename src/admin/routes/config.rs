@@ -70,6 +70,7 @@ pub(crate) async fn reload(
 
 /// The keys of the configuration.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Config)]
 pub(super) struct ConfigValues {
     keys: Vec<KeyInForce>,
 }
@@ -82,6 +83,7 @@ pub(super) struct UnderWay {
 
 /// The changes of a reload.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Reloaded)]
 pub(super) struct ReloadReport {
     dry_run: bool,
     changes: Vec<KeyChange>,
@@ -109,6 +111,7 @@ struct ListenerRow {
 
 /// A file that was read again.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ReadFile)]
 struct FileRow {
     kind: FileKind,
     /// The key that names the file.

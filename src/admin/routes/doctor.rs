@@ -18,6 +18,7 @@ pub(super) struct Checkup {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = Check)]
 struct CheckRow {
     /// The thing that was looked at.
     name: &'static str,

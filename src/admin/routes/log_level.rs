@@ -18,9 +18,10 @@ use utoipa::ToSchema;
 /// The longest time for which a level may be set.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// The body of a change.
+/// The level to set.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = LogLevelOrder)]
 #[schema(example = json!({ "level": "debug", "for": "10m" }))]
 pub(super) struct LevelBody {
     /// A level, or directives such as `info,homing::broker=debug`.

@@ -41,6 +41,7 @@ pub(super) struct Listeners {
 
 /// A listener: mosquitto's fields, and behind them our own.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Listener)]
 struct ListenerRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<u16>,

@@ -61,6 +61,7 @@ pub(super) struct Overview {
 
 /// A present problem.
 #[derive(Serialize, ToSchema)]
+#[schema(as = BrokerProblem)]
 struct ProblemRow {
     kind: BrokerProblemKind,
     /// The fact, as a sentence.
@@ -115,6 +116,7 @@ struct MemoryUse {
 
 /// The state of the store.
 #[derive(Serialize, ToSchema)]
+#[schema(as = StoreState)]
 struct StoreFigures {
     /// True while the store has no room.
     full: bool,
@@ -137,17 +139,18 @@ struct ExpiryTotals {
 pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> JsonAnswer<Overview> {
     let details = OverviewDetail::read(asked.detail.as_deref())?;
     let observer = state.running()?;
+    let problems = problems(&state, observer).await.into_iter().map(problem).collect();
     let (statistics, shared) = (observer.statistics(), observer.shared());
     let late_threads: Vec<String> =
         late_threads(observer, clock::now()).into_iter().map(|late| late.name.into()).collect();
     let (now, total, recent) = (clock::now(), statistics.total(), state.recent().view());
     let due = AHEAD.into_iter().zip(statistics.expiry.due());
     let counters = &total.counters;
-    // A lock that a struct expression takes is held to its end.
+    // A temporary in a struct expression lives to the end of the expression, and a lock with it.
     let retained_messages = shared.retained().len();
     let listeners = observer.listeners().open().iter().map(ToString::to_string).collect();
     Ok(Json(Overview {
-        problems: problems(&state, observer).await.into_iter().map(problem).collect(),
+        problems,
         version: env!("CARGO_PKG_VERSION"),
         alive: late_threads.is_empty(),
         late_threads,

@@ -35,8 +35,9 @@ impl OverviewDetail {
     }
 }
 
-/// Bytes that passed and are held. Has the mean size of a payload: a histogram would be one more count
-/// on the way of each message.
+// The mean size of a payload is enough: a histogram would be one more count on the way of each
+// message.
+/// Bytes that passed and are held.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OverviewSizes {
     received: Traffic,
@@ -72,6 +73,7 @@ impl Traffic {
 impl OverviewSizes {
     pub(super) fn of(observer: &Observer, total: &ShardSnapshot) -> OverviewSizes {
         let (statistics, shared) = (observer.statistics(), observer.shared());
+        // Not in the expression below, which would hold the lock to its end.
         let retained_bytes = shared.retained().bytes();
         OverviewSizes {
             received: Traffic::of(statistics.received_bytes(), &total.counters.publishes_received),
@@ -91,18 +93,12 @@ type Counts = BTreeMap<String, u64>;
 /// Counts by type of packet, QoS, cause of the drop, and kind of deadline.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OverviewKinds {
-    #[schema(value_type = BTreeMap<String, u64>)]
-    packets_received: Counts,
-    #[schema(value_type = BTreeMap<String, u64>)]
-    packets_sent: Counts,
-    #[schema(value_type = BTreeMap<String, u64>)]
-    publishes_received: Counts,
-    #[schema(value_type = BTreeMap<String, u64>)]
-    publishes_sent: Counts,
-    #[schema(value_type = BTreeMap<String, u64>)]
-    dropped: Counts,
-    #[schema(value_type = BTreeMap<String, u64>)]
-    deadlines: Counts,
+    packets_received: BTreeMap<String, u64>,
+    packets_sent: BTreeMap<String, u64>,
+    publishes_received: BTreeMap<String, u64>,
+    publishes_sent: BTreeMap<String, u64>,
+    dropped: BTreeMap<String, u64>,
+    deadlines: BTreeMap<String, u64>,
 }
 
 impl OverviewKinds {

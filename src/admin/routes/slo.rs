@@ -14,6 +14,7 @@ pub(super) struct Objectives {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = Objective)]
 struct ObjectiveRow {
     name: String,
     topic: String,

@@ -30,6 +30,7 @@ pub(super) struct SlowDeliveries {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = SlowDelivery)]
 struct SlowRow {
     /// The client id, or its first 128 characters with a mark and the length of the whole:
     /// `... (1024 bytes)`.

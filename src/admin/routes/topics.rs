@@ -119,6 +119,7 @@ pub(super) struct RetainedMessages {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = RetainedMessage)]
 struct RetainedRow {
     topic: String,
     #[schema(maximum = 2)]

@@ -79,6 +79,7 @@ struct DelayedWait {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = TracedMessage)]
 struct TracedRow {
     trace: u64,
     /// The receiver; the publisher of a message that reached nobody.

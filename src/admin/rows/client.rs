@@ -106,6 +106,7 @@ impl Client {
 
 /// The oldest unacknowledged message.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Stall)]
 pub(crate) struct StallRow {
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) packet_id: u16,
@@ -136,6 +137,7 @@ impl StallRow {
 
 /// A message in flight.
 #[derive(Serialize, ToSchema)]
+#[schema(as = InFlightMessage)]
 pub(crate) struct InFlightRow {
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) packet_id: u16,

@@ -33,6 +33,7 @@ pub(crate) struct StepRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) topic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 255)]
     pub(crate) reason_code: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,

@@ -1,4 +1,4 @@
-//! The mark of a delivery that an objective counts, or that waited in the queue.
+//! The mark of a delivery that an objective counts, that waited in the queue, or whose message is traced.
 
 use crate::mqtt::audit::AuditTag;
 use crate::time::Instant;
@@ -7,8 +7,8 @@ use crate::time::Instant;
 /// the padding of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryMark {
-    /// 1 more than the place of the objective's ring; 0 for a mark without a time, and
-    /// [`UNCOUNTED`] for a time without an objective.
+    /// 1 more than the place of the objective's ring; 0 for no mark, and [`UNCOUNTED`] for a mark
+    /// without an objective.
     pub(super) objective: u8,
     /// Milliseconds: 34 years.
     began: [u8; 5],
@@ -40,7 +40,7 @@ impl DeliveryMark {
         if self.is_none() && audit.is_some() { TRACED } else { self }
     }
 
-    /// True if the mark has neither an objective nor a time.
+    /// True if the delivery is not marked.
     #[inline]
     pub fn is_none(self) -> bool {
         self.objective == 0
@@ -52,7 +52,8 @@ impl DeliveryMark {
         !matches!(self.objective, 0 | UNCOUNTED)
     }
 
-    /// Returns the time at which the delivery began; [`Instant::ZERO`] without a time.
+    /// Returns the time at which the delivery began; [`Instant::ZERO`] without a mark. For a traced
+    /// message that no objective counts, it is later than any other time.
     #[inline]
     pub fn began(self) -> Instant {
         let [a, b, c, d, e] = self.began;

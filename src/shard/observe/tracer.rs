@@ -1,7 +1,7 @@
 //! Adds the steps of traces where they happen.
 //!
-//! While nothing is traced, a caller tests [`Tracer::is_on`] or the message's number, and nothing
-//! here is called. Only a PUBLISH that is refused or delayed costs a call then.
+//! While nothing is traced, a caller tests [`Tracer::is_on`], the message's number, the phase of the
+//! connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is refused or delayed costs a call then.
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::{AckKind, property};
@@ -101,14 +101,19 @@ impl StepRecorder<'_> {
     }
 
     /// Adds the CONNECT of a traced client, whose packets are noted from now on. The client is not
-    /// authenticated yet.
+    /// authenticated yet. Called again when the authenticator has decided: the step is added once,
+    /// and the trace may have ended meanwhile.
     #[cold]
     pub(crate) fn add_connect(&mut self, now: Instant, id: ConnectionId, client_id: &str) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let was_traced = connection.wire.is_traced();
         if !self.tracer.watches(client_id) {
+            connection.note_packets(NotedPackets::OfTracedMessages);
             return;
         }
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.note_packets(NotedPackets::All);
+        connection.note_packets(NotedPackets::All);
+        if was_traced {
+            return;
         }
         let packet = PacketNote { name: "CONNECT", ..PacketNote::default() };
         let step = TraceStep::new(now, StepKind::PacketIn, AuditTag::NONE, client_id).about(packet);

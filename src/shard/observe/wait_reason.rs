@@ -74,9 +74,7 @@ named_enum! {
         /// In 5.0 the connection may be closed, too.
         Drop = "drop",
     }
-}
 
-named_enum! {
     /// The kind of a [`WaitReason`], or of the wait of a delayed message.
     pub enum WaitKind {
         /// The client is not connected.

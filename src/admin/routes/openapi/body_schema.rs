@@ -46,14 +46,16 @@ impl BodySchema {
         (self.add_others)(&mut all);
         for (name, schema) in all {
             let schema = serde_json::to_value(schema).expect("a schema is JSON");
-            parts.entry(name).or_insert_with(|| strict(schema, self.side));
+            let schema = strict(schema, self.side);
+            debug_assert!(parts.get(&name).is_none_or(|other| *other == schema), "{name} has two schemas");
+            parts.insert(name, schema);
         }
     }
 }
 
 /// Returns a schema that admits what serde writes or reads, and nothing else. In an answer, a field
-/// that may be missing is never null; of a part of a row, any may be missing. An object has no other
-/// fields than those that it names. The size of a number in memory is left out.
+/// that may be missing is never null; a schema without required fields is left as it is. An object
+/// has no other fields than those that it names. The size of a number in memory is left out.
 fn strict(schema: Value, side: Side) -> Value {
     match schema {
         Value::Array(all) => all.into_iter().map(|one| strict(one, side)).collect(),
@@ -62,6 +64,8 @@ fn strict(schema: Value, side: Side) -> Value {
                 .into_iter()
                 .filter(|(keyword, _)| !matches!(keyword.as_str(), "format" | "propertyNames"))
                 .map(|(keyword, rule)| match keyword.as_str() {
+                    // Its keys are names of fields, and no keywords.
+                    "properties" => (keyword, each_strict(rule, side)),
                     "examples" => ("example".to_owned(), rule[0].clone()),
                     "oneOf" => ("anyOf".to_owned(), strict(rule, side)),
                     "description" if rule.is_string() => (keyword, one_line(&rule).into()),
@@ -84,6 +88,12 @@ fn strict(schema: Value, side: Side) -> Value {
         }
         other => other,
     }
+}
+
+/// Returns the strict schemas of the fields of an object.
+fn each_strict(fields: Value, side: Side) -> Value {
+    let Value::Object(fields) = fields else { return fields };
+    fields.into_iter().map(|(name, schema)| (name, strict(schema, side))).collect::<Map<_, _>>().into()
 }
 
 /// Removes null from what a schema admits.
