@@ -75,6 +75,10 @@
 #![warn(missing_docs, unreachable_pub)]
 #![warn(clippy::unwrap_used, reason = "a panic is fatal to the whole broker, so it must be argued for")]
 
+/// Parts of the test kit are compiled into the unit tests, too, and name the library.
+#[cfg(test)]
+extern crate self as homing;
+
 pub mod access;
 #[cfg(feature = "admin")]
 pub mod admin;

@@ -18,22 +18,24 @@
 //! | [`sqlite`] | the store in a file |
 //! | `wall` | the times in the store, and the time that passed while it was closed |
 //! | [`memory`] | a store in memory, for tests, and for simulations that crash and recover |
-//! | [`fault`] | a store whose calls fail when a test says so |
 //!
-//! `memory` and `fault` are compiled into the library, although only tests use them. A cargo
-//! feature for them would have to be named in each `cargo test` command, since cargo has no feature
-//! that is on for tests alone. The release binary does not contain them, because nothing in it
-//! reaches them.
+//! `memory` is compiled into the library, although only tests use it: it counts time as the files
+//! do, by what is private here. A cargo feature for it would have to be named in each `cargo test`
+//! command, since cargo has no feature that is on for tests alone. The release binary does not
+//! contain it, because nothing in it reaches it.
 
 pub mod coalesce;
 pub mod commit_queue;
-pub mod fault;
 pub mod memory;
 pub mod operation;
 pub mod sqlite;
 mod wall;
 pub mod writer;
 
+#[cfg(test)]
+#[path = "../../tests/support/faulty_store.rs"]
+#[expect(unreachable_pub, reason = "it is a part of the test kit")]
+mod faulty_store;
 #[cfg(test)]
 mod tests;
 

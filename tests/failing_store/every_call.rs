@@ -4,13 +4,13 @@
 //! The child runs the broker as the command does, on the store that the command uses, without
 //! syncs: it is the process that ends here, not the machine.
 
+use crate::support::faulty_store::{Call, Fault, Faults, Faulty};
 use crate::support::process::Process;
 use crate::support::{Connect, Message, RawClient, V5, V311};
 use crate::traffic::{self, MESSAGES, Promised};
 use homing::broker::{Broker, Signals};
 use homing::config::{Config, Durability};
 use homing::store::Store;
-use homing::store::fault::{Call, Fault, Faults, Faulty};
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use rustix::process::Signal;
 use std::net::{Ipv4Addr, SocketAddr};

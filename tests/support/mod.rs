@@ -6,7 +6,8 @@
 //! out of place) fails the test.
 //!
 //! `launch` starts a broker in this process, and `process` starts the real program. `shim` builds a
-//! library between the program and the system. `passwords` makes password files. `abuse`, `operated`
+//! library between the program and the system. `faulty_store` is a store whose calls fail when a test
+//! says so. `passwords` makes password files. `abuse`, `operated`
 //! and `work` are traffic that several binaries use. `bystander` and `pair` measure how long others
 //! wait meanwhile: the longest wait, and the share of messages that are late.
 
@@ -16,6 +17,7 @@ pub mod abuse;
 pub mod bystander;
 pub mod client;
 pub mod connect;
+pub mod faulty_store;
 pub mod launch;
 pub mod message;
 pub mod operated;

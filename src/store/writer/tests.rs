@@ -6,7 +6,7 @@ use crate::persistence::records::{
     BodyNumber, EntryNumber, Lsn, Participant, Record, Transaction, TransactionNumber,
 };
 use crate::store::Moment;
-use crate::store::fault::{Call, Fault, Faults, Faulty};
+use crate::store::faulty_store::{Call, Fault, Faults, Faulty};
 use crate::store::memory::Memory;
 use crate::store::tests::{body, entry, message, session};
 use crate::time::Instant;

@@ -4,12 +4,12 @@
 //! Calls are counted by kind, over the store and all its readers. A test runs once without a fault
 //! to learn which calls there are, and then once for each call.
 
-use super::{BodyCopy, Moment, Store, StoreError, StoreReader};
-use crate::persistence::records::{
-    BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed,
+use homing::persistence::records::{
+    BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed,
 };
-use crate::store::coalesce::CommitGroup;
-use crate::time::Instant;
+use homing::store::coalesce::CommitGroup;
+use homing::store::{Moment, Store, StoreError, StoreReader};
+use homing::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
