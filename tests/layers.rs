@@ -247,9 +247,9 @@ fn one_file_reads_the_clock() {
 #[test]
 fn shard_threads_have_no_timers() {
     // These run on other threads: the expiry actor's, the main thread, the handshake threads,
-    // those of the HTTP interface and of the HTTP service, and the load tester's. The main thread
-    // and that of the HTTP interface wait for files.
-    const OTHER_THREADS: [&str; 11] = [
+    // those of the HTTP interface and of the HTTP service, the load tester's and that of the check
+    // of health. The main thread and that of the HTTP interface wait for files.
+    const OTHER_THREADS: [&str; 12] = [
         "admin/",
         "expiry/actor.rs",
         "expiry/actor/",
@@ -260,6 +260,7 @@ fn shard_threads_have_no_timers() {
         "broker/handshake/",
         "broker/authenticator/http_service.rs",
         "file_thread.rs",
+        "health/",
         "load/",
     ];
     const TIMERS: [&str; 6] =

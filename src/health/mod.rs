@@ -1,8 +1,7 @@
 //! The check of `homing health`: connects to a running broker as a client and expects answers.
 //!
-//! The check blocks, and writes two fixed MQTT 3.1.1 packets. Fixed packets need neither the codec
-//! nor a runtime. A check that shares no code with the broker cannot share its mistakes; only the
-//! files of TLS are read by the same code.
+//! The packets are those of MQTT 3.1.1, read and written with [`MqttCodec`]. A listener may want
+//! them over TLS, in WebSocket frames, and behind the header of a proxy.
 //!
 //! - [`command`]: the arguments, and the listener that is checked.
 //! - [`proxy`]: the header before everything else, on a listener behind a proxy.
@@ -13,25 +12,38 @@ pub mod proxy;
 pub mod websocket;
 
 use crate::config::ListenerAddress;
+use crate::mqtt::codec::{CodecError, MqttCodec, OwnedPacket};
+use crate::mqtt::packet::{
+    Connect, ConnectProperties, ConnectReturnCode, Disconnect, Packet, ProtocolVersion, ReasonCode,
+};
 use crate::net::tls::client;
+use futures_util::{SinkExt, StreamExt};
 pub use proxy::ProxyStart;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime;
+use tokio_rustls::TlsConnector;
+use tokio_util::codec::{Decoder, Encoder, Framed};
+use websocket::WebSocketCodec;
 
-/// CONNECT, MQTT 3.1.1: Clean Session, Keep Alive 10 s, no client identifier (3.1.1 [MQTT-3.1.3-6]
-/// lets the server choose).
-const CONNECT: &[u8] = &[0x10, 12, 0, 4, b'M', b'Q', b'T', b'T', 4, 0x02, 0, 10, 0, 0];
-/// The return codes of a broker that works, and does not want this client: for its version of MQTT,
-/// its client identifier, and its want of credentials (twice).
-const NOT_WANTED: [u8; 4] = [1, 2, 4, 5];
-const PINGREQ: &[u8] = &[0xC0, 0];
-const PINGRESP: [u8; 2] = [0xD0, 0];
-const DISCONNECT: &[u8] = &[0xE0, 0];
+/// The Keep Alive of the check in seconds.
+const KEEP_ALIVE: u16 = 10;
+/// Bytes of the largest answer. CONNACK and PINGRESP of 3.1.1 have 4 and 2.
+const LARGEST_ANSWER: u32 = 64;
+/// The answers of a broker that works, and does not want this client: for its version of MQTT, its
+/// client identifier, and its want of credentials (twice).
+const NOT_WANTED: [ReasonCode; 4] = [
+    ReasonCode::UNSUPPORTED_PROTOCOL_VERSION,
+    ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+    ReasonCode::BAD_USER_NAME_OR_PASSWORD,
+    ReasonCode::NOT_AUTHORIZED,
+];
 
 /// The reason why a broker is not healthy.
 #[derive(Debug, thiserror::Error)]
@@ -56,13 +68,13 @@ pub enum Unhealthy {
     /// The broker refuses CONNECT with this return code.
     #[error("the connection was refused with return code {0}")]
     Refused(u8),
-    /// The answer is no MQTT packet that fits.
-    #[error("the answer to {to} is not MQTT: {answer:02x?}")]
-    NotMqtt {
+    /// The answer is no MQTT packet, or not the one that fits.
+    #[error("the answer to {to} is {answer}")]
+    Wrong {
         /// The packet that was answered.
         to: &'static str,
-        /// The first bytes of the answer.
-        answer: Vec<u8>,
+        /// The name of the packet, or why it is none.
+        answer: String,
     },
 }
 
@@ -87,19 +99,22 @@ impl HealthTarget {
 }
 
 /// A stream of bytes of any kind.
-trait HealthStream: Read + Write {}
+trait HealthStream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<S: Read + Write> HealthStream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin> HealthStream for S {}
 
 /// Connects, pings and disconnects. A refusal of this client counts as healthy, because a broker
 /// that refuses works: for want of credentials or a certificate, for its version of MQTT, or
-/// because it is none of the proxies that are believed. Each read and each write may take
-/// `timeout`.
+/// because it is none of the proxies that are believed. Each step may take `patience`.
 ///
 /// # Errors
 /// The step that failed, and why.
-pub fn check(target: &HealthTarget, timeout: Duration) -> Result<(), Unhealthy> {
-    match exchanges(target, timeout) {
+///
+/// # Panics
+/// If called from within an async runtime.
+pub fn check(target: &HealthTarget, patience: Duration) -> Result<(), Unhealthy> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    match runtime.map_err(Unhealthy::Connect)?.block_on(exchanges(target, patience)) {
         // TLS 1.3 refuses after the handshake of the client, TLS 1.2 in it.
         Err(Unhealthy::Tls(cause) | Unhealthy::WebSocket(cause) | Unhealthy::Silent { cause, .. })
             if client::asks_for_certificate(&cause) =>
@@ -110,94 +125,119 @@ pub fn check(target: &HealthTarget, timeout: Duration) -> Result<(), Unhealthy> 
     }
 }
 
-fn exchanges(target: &HealthTarget, timeout: Duration) -> Result<(), Unhealthy> {
-    let (mut socket, own) = socket(&target.address, timeout).map_err(Unhealthy::Connect)?;
+async fn exchanges(target: &HealthTarget, patience: Duration) -> Result<(), Unhealthy> {
+    let (mut stream, own) = within(patience, socket(&target.address)).await.map_err(Unhealthy::Connect)?;
     if let Some(proxy) = &target.proxy {
         if !proxy.is_believed_from(own) {
-            return closes(socket);
+            return closes(stream, patience).await;
         }
-        socket
-            .write_all(proxy.header)
-            .map_err(|cause| Unhealthy::Silent { to: "the PROXY header", cause })?;
+        let written = within(patience, stream.write_all(proxy.header)).await;
+        written.map_err(|cause| Unhealthy::Silent { to: "the PROXY header", cause })?;
     }
-    let mut stream = with_layers(target, socket, timeout)?;
-    match exchange::<4>(&mut stream, "CONNECT", CONNECT)? {
-        [0x20, 2, 0, 0] => {}
-        [0x20, 2, 0, code] if NOT_WANTED.contains(&code) => return Ok(()),
-        [0x20, 2, 0, code] => return Err(Unhealthy::Refused(code)),
-        answer => return Err(Unhealthy::NotMqtt { to: "CONNECT", answer: answer.to_vec() }),
+    if let Some((config, name)) = &target.tls {
+        let connected = TlsConnector::from(Arc::clone(config)).connect(name.clone(), stream);
+        stream = Box::new(within(patience, connected).await.map_err(Unhealthy::Tls)?);
     }
-    let answer = exchange::<2>(&mut stream, "PINGREQ", PINGREQ)?;
-    if answer != PINGRESP {
-        return Err(Unhealthy::NotMqtt { to: "PINGREQ", answer: answer.to_vec() });
+    let codec = MqttCodec::new(ProtocolVersion::V3_1_1, LARGEST_ANSWER);
+    match &target.websocket_path {
+        None => converse(Framed::new(stream, codec), patience).await,
+        Some(path) => {
+            let upgraded = within(patience, websocket::upgrade(&mut stream, path)).await;
+            upgraded.map_err(Unhealthy::WebSocket)?;
+            converse(Framed::new(stream, WebSocketCodec::new(codec)), patience).await
+        }
     }
+}
+
+/// Waits for a step, for as long as it may take.
+async fn within<T>(patience: Duration, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(patience, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Exchanges the packets of the check.
+async fn converse<C>(
+    mut packets: Framed<Box<dyn HealthStream>, C>,
+    patience: Duration,
+) -> Result<(), Unhealthy>
+where
+    C: Decoder<Item = OwnedPacket, Error = CodecError> + for<'a> Encoder<&'a Packet<'a>, Error = CodecError>,
+{
+    // 3.1.1 [MQTT-3.1.3-6] lets the server choose the client identifier.
+    let connect = Packet::Connect(Box::new(Connect {
+        version: ProtocolVersion::V3_1_1,
+        clean_start: true,
+        keep_alive: KEEP_ALIVE,
+        properties: ConnectProperties::default(),
+        client_id: "",
+        will: None,
+        user_name: None,
+        password: None,
+    }));
+    match ask(&mut packets, ("CONNECT", &connect), patience).await?.packet() {
+        Packet::Connack(answer) if answer.reason == ReasonCode::SUCCESS => {}
+        Packet::Connack(answer) if NOT_WANTED.contains(&answer.reason) => return Ok(()),
+        Packet::Connack(answer) => {
+            let code = ConnectReturnCode::from_reason(answer.reason);
+            return Err(Unhealthy::Refused(code.map_or(answer.reason.byte(), |code| code as u8)));
+        }
+        other => return Err(Unhealthy::Wrong { to: "CONNECT", answer: other.name().to_owned() }),
+    }
+    match ask(&mut packets, ("PINGREQ", &Packet::Pingreq), patience).await?.packet() {
+        Packet::Pingresp => {}
+        other => return Err(Unhealthy::Wrong { to: "PINGREQ", answer: other.name().to_owned() }),
+    }
+    let disconnect = Packet::Disconnect(Disconnect::new(ReasonCode::SUCCESS));
     // The broker has answered, so a failure to send DISCONNECT changes nothing.
-    drop(stream.write_all(DISCONNECT));
+    let _ = tokio::time::timeout(patience, packets.send(&disconnect)).await;
     Ok(())
+}
+
+/// Sends a packet, and returns the answer. The packet comes with its name.
+async fn ask<C>(
+    packets: &mut Framed<Box<dyn HealthStream>, C>,
+    (to, packet): (&'static str, &Packet<'_>),
+    patience: Duration,
+) -> Result<OwnedPacket, Unhealthy>
+where
+    C: Decoder<Item = OwnedPacket, Error = CodecError> + for<'a> Encoder<&'a Packet<'a>, Error = CodecError>,
+{
+    let exchange = async {
+        packets.send(packet).await?;
+        packets.next().await.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
+    };
+    match tokio::time::timeout(patience, exchange).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(CodecError::Io(cause))) => Err(Unhealthy::Silent { to, cause }),
+        Ok(Err(other)) => Err(Unhealthy::Wrong { to, answer: format!("not MQTT: {other}") }),
+        Err(_) => Err(Unhealthy::Silent { to, cause: io::ErrorKind::TimedOut.into() }),
+    }
 }
 
 /// Waits until the broker closes the connection of a peer that is no proxy. The system alone
 /// accepts a connection, and does not close it.
-fn closes(mut socket: Box<dyn HealthStream>) -> Result<(), Unhealthy> {
+async fn closes(mut socket: Box<dyn HealthStream>, patience: Duration) -> Result<(), Unhealthy> {
     const TO: &str = "a connection of no proxy";
-    let mut byte = [0];
-    match socket.read(&mut byte) {
-        Ok(0) => Ok(()),
-        Ok(_) => Err(Unhealthy::NotMqtt { to: TO, answer: byte.to_vec() }),
-        Err(cause) if cause.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+    match within(patience, socket.read_u8()).await {
+        Ok(byte) => Err(Unhealthy::Wrong { to: TO, answer: format!("the byte {byte:02x}") }),
+        Err(cause)
+            if matches!(cause.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) =>
+        {
+            Ok(())
+        }
         Err(cause) => Err(Unhealthy::Silent { to: TO, cause }),
     }
 }
 
-/// Returns a stream of MQTT bytes over a socket of the target.
-fn with_layers(
-    target: &HealthTarget,
-    mut stream: Box<dyn HealthStream>,
-    timeout: Duration,
-) -> Result<Box<dyn HealthStream>, Unhealthy> {
-    if let Some((config, name)) = &target.tls {
-        let config = Arc::clone(config);
-        stream = Box::new(client::connect(config, name.clone(), stream).map_err(Unhealthy::Tls)?);
-    }
-    if let Some(path) = &target.websocket_path {
-        stream = Box::new(websocket::upgrade(stream, path, timeout).map_err(Unhealthy::WebSocket)?);
-    }
-    Ok(stream)
-}
-
 /// Connects. Returns the socket, and its own address; `None` on a Unix socket.
-fn socket(
-    address: &ListenerAddress,
-    timeout: Duration,
-) -> io::Result<(Box<dyn HealthStream>, Option<IpAddr>)> {
+async fn socket(address: &ListenerAddress) -> io::Result<(Box<dyn HealthStream>, Option<IpAddr>)> {
     Ok(match address {
         ListenerAddress::Ip(address) => {
-            let socket = TcpStream::connect_timeout(&reachable(*address), timeout)?;
-            socket.set_read_timeout(Some(timeout))?;
-            socket.set_write_timeout(Some(timeout))?;
+            let socket = TcpStream::connect(reachable(*address)).await?;
             let own = socket.local_addr()?.ip();
             (Box::new(socket), Some(own))
         }
-        ListenerAddress::Unix(path) => {
-            let socket = UnixStream::connect(path)?;
-            socket.set_read_timeout(Some(timeout))?;
-            socket.set_write_timeout(Some(timeout))?;
-            (Box::new(socket), None)
-        }
+        ListenerAddress::Unix(path) => (Box::new(UnixStream::connect(path).await?), None),
     })
-}
-
-fn exchange<const N: usize>(
-    stream: &mut impl HealthStream,
-    to: &'static str,
-    packet: &[u8],
-) -> Result<[u8; N], Unhealthy> {
-    let mut answer = [0; N];
-    stream
-        .write_all(packet)
-        .and_then(|()| stream.read_exact(&mut answer))
-        .map_err(|cause| Unhealthy::Silent { to, cause })?;
-    Ok(answer)
 }
 
 /// Returns the address to connect to for a listener: loopback if the listener is on all interfaces.
@@ -213,6 +253,7 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     /// Starts a listener that answers the first packets of one client with `answers`, one each.
@@ -257,7 +298,11 @@ mod tests {
 
     #[test]
     fn what_is_not_mqtt_is_not_healthy() {
-        assert_eq!(outcome(&[b"HTTP"]), "the answer to CONNECT is not MQTT: [48, 54, 54, 50]");
+        let http =
+            "the answer to CONNECT is not MQTT: PUBACK with flags 0x8 in its first byte; they have to be 0x0";
+        assert_eq!(outcome(&[b"HTTP"]), http);
+        assert_eq!(outcome(&[&[0xD0, 0]]), "the answer to CONNECT is PINGRESP");
+        assert_eq!(outcome(&[&[0x20, 2, 0, 0], &[0x20, 2, 0, 0]]), "the answer to PINGREQ is CONNACK");
         assert!(outcome(&[&[0x20, 2, 0, 0]]).starts_with("no answer to PINGREQ"));
     }
 

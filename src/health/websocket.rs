@@ -1,9 +1,12 @@
 //! A WebSocket client (RFC 6455) that is just enough for the check: one small frame for each
 //! packet.
 
-use crate::clock;
-use std::io::{self, Read, Write};
-use std::time::Duration;
+use crate::mqtt::codec::{CodecError, MqttCodec, OwnedPacket};
+use crate::mqtt::packet::Packet;
+use bytes::{Buf, BytesMut};
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_util::codec::{Decoder, Encoder};
 
 /// The nonce and its answer of RFC 6455 section 1.3. The nonce only has to tell a WebSocket server
 /// from another one.
@@ -14,32 +17,24 @@ const RESPONSE_MAX: usize = 8 * 1024;
 /// A masking key protects proxies from bytes that an attacker chose. The packets of the check are
 /// fixed, so the key may be, too.
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
+/// Payloads of a frame with a header of two bytes are shorter.
+const SHORT: usize = 126;
 
-/// MQTT bytes over a WebSocket.
-pub struct WebSocket<S> {
-    stream: S,
-    /// Payload bytes of the current frame that are still to be read.
-    left: usize,
-}
-
-/// Asks for the WebSocket at `path`. The response may take `timeout`.
+/// Asks for the WebSocket at `path`.
 ///
 /// # Errors
 /// The stream fails, or the response is not the upgrade of a WebSocket.
-pub fn upgrade<S: Read + Write>(mut stream: S, path: &str, timeout: Duration) -> io::Result<WebSocket<S>> {
+pub async fn upgrade(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &str) -> io::Result<()> {
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
     );
-    stream.write_all(request.as_bytes())?;
-    let began = clock::nanos();
+    stream.write_all(request.as_bytes()).await?;
     let mut response = Vec::new();
     while !response.ends_with(b"\r\n\r\n") {
         // Byte by byte, so that no byte of the first frame is taken.
-        let mut byte = [0];
-        stream.read_exact(&mut byte)?;
-        response.push(byte[0]);
-        if response.len() > RESPONSE_MAX || clock::nanos().saturating_sub(began) > timeout.as_nanos() as u64 {
+        response.push(stream.read_u8().await?);
+        if response.len() > RESPONSE_MAX {
             return Err(io::Error::other("the response to the upgrade does not end"));
         }
         if !b"HTTP/1.1 ".starts_with(response.get(..9).unwrap_or(&response)) {
@@ -52,44 +47,105 @@ pub fn upgrade<S: Read + Write>(mut stream: S, path: &str, timeout: Duration) ->
         return Err(io::Error::other(format!("GET {path} was answered with {status}")));
     }
     match response.contains(ACCEPT) {
-        true => Ok(WebSocket { stream, left: 0 }),
+        true => Ok(()),
         false => Err(io::Error::other("the response has no Sec-WebSocket-Accept for the key")),
     }
 }
 
-impl<S: Read + Write> Read for WebSocket<S> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.left == 0 {
-            let mut header = [0; 2];
-            self.stream.read_exact(&mut header)?;
-            match header {
-                // A binary frame or a part of one, without a mask, shorter than 126 bytes.
-                [0x82 | 0x02 | 0x80 | 0x00, length @ ..126] => self.left = usize::from(length),
-                [0x88, _] => return Ok(0),
-                [first, second] => {
-                    let text = format!("unexpected WebSocket frame {first:02x} {second:02x}");
-                    return Err(io::Error::other(text));
-                }
-            }
-        }
-        let wanted = buffer.len().min(self.left);
-        let read = self.stream.read(&mut buffer[..wanted])?;
-        self.left -= read;
-        Ok(read)
+/// MQTT packets in the frames of a WebSocket.
+#[derive(Debug)]
+pub struct WebSocketCodec {
+    packets: MqttCodec,
+    /// The payload of the frames that have come, as far as it is not decoded.
+    payload: BytesMut,
+}
+
+impl WebSocketCodec {
+    /// Returns the codec of packets behind an upgrade.
+    pub fn new(packets: MqttCodec) -> WebSocketCodec {
+        WebSocketCodec { packets, payload: BytesMut::new() }
     }
 }
 
-impl<S: Read + Write> Write for WebSocket<S> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = &bytes[..bytes.len().min(125)];
-        let mut frame = vec![0x82, 0x80 | taken.len() as u8];
-        frame.extend_from_slice(&MASK);
-        frame.extend(taken.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
-        self.stream.write_all(&frame)?;
-        Ok(taken.len())
+impl Decoder for WebSocketCodec {
+    type Item = OwnedPacket;
+    type Error = CodecError;
+
+    fn decode(&mut self, frames: &mut BytesMut) -> Result<Option<OwnedPacket>, CodecError> {
+        loop {
+            if let Some(packet) = self.packets.decode(&mut self.payload)? {
+                return Ok(Some(packet));
+            }
+            match frames[..] {
+                // A binary frame or a part of one, without a mask.
+                [0x82 | 0x02 | 0x80 | 0x00, length, ..] if usize::from(length) < SHORT => {
+                    if frames.len() < 2 + usize::from(length) {
+                        return Ok(None);
+                    }
+                    frames.advance(2);
+                    self.payload.extend_from_slice(&frames.split_to(usize::from(length)));
+                }
+                [0x88, _, ..] => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                [first, second, ..] => {
+                    let text = format!("unexpected WebSocket frame {first:02x} {second:02x}");
+                    return Err(io::Error::other(text).into());
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Encoder<&Packet<'_>> for WebSocketCodec {
+    type Error = CodecError;
+
+    fn encode(&mut self, packet: &Packet<'_>, frames: &mut BytesMut) -> Result<(), CodecError> {
+        let mut payload = BytesMut::new();
+        self.packets.encode(packet, &mut payload)?;
+        for part in payload.chunks(SHORT - 1) {
+            frames.extend_from_slice(&[0x82, 0x80 | part.len() as u8]);
+            frames.extend_from_slice(&MASK);
+            frames.extend(part.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::packet::ProtocolVersion;
+
+    fn codec() -> WebSocketCodec {
+        WebSocketCodec::new(MqttCodec::new(ProtocolVersion::V3_1_1, 64))
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+    #[test]
+    fn packets_are_read_however_the_frames_and_the_reads_split_them() {
+        let (mut codec, mut frames, mut names) = (codec(), BytesMut::new(), Vec::new());
+        for &byte in b"\x02\x03\x20\x02\0\x80\x02\0\xD0\x82\x00\x82\x01\0" {
+            frames.extend_from_slice(&[byte]);
+            while let Some(packet) = codec.decode(&mut frames).expect("legal") {
+                names.push(packet.packet().name());
+            }
+        }
+        assert_eq!((names, frames.len()), (vec!["CONNACK", "PINGRESP"], 0));
+    }
+
+    #[test]
+    fn a_frame_of_another_kind_and_a_close_are_errors() {
+        for (frames, text) in
+            [(&b"\x81\x01a"[..], "unexpected WebSocket frame 81 01"), (b"\x88\0", "unexpected end")]
+        {
+            let error = codec().decode(&mut BytesMut::from(frames)).expect_err("no packet").to_string();
+            assert!(error.starts_with(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_packet_is_one_masked_frame() {
+        let mut frames = BytesMut::new();
+        codec().encode(&Packet::Pingreq, &mut frames).expect("it fits");
+        assert_eq!(frames[..], [&[0x82, 0x82][..], &MASK, &[0xC0 ^ MASK[0], MASK[1]]].concat());
     }
 }
