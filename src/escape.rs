@@ -10,6 +10,11 @@ pub fn is_harmful(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Returns a text whose harmful characters are escaped as Rust does it, such as `\u{1b}`.
+pub fn visible(text: &str) -> String {
+    text.chars().flat_map(|c| if is_harmful(c) { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
 /// Returns a text of JSON whose harmful characters are escaped, which JSON allows. Line feeds stay:
 /// they stand between the values.
 pub fn json(text: &str) -> Cow<'_, str> {
@@ -39,6 +44,11 @@ mod tests {
         let harmful = "\0\u{7}\u{1b}\u{7f}\u{85}\u{9b}\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
         assert!(harmful.chars().all(is_harmful));
         assert!(!"az \"\u{e9}\u{5d0}\u{200d}\u{1f600}".contains(is_harmful));
+    }
+
+    #[test]
+    fn a_visible_text_shows_what_is_harmful() {
+        assert_eq!(visible("a\u{1b}[31m\u{202e}b"), "a\\u{1b}[31m\\u{202e}b");
     }
 
     #[test]

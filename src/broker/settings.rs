@@ -244,6 +244,7 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
     let methods = match auth.methods.is_empty() {
         true if named.iter().all(|(is_named, _)| !is_named) => Vec::new(),
         true => std::iter::once(AuthMethod::Certificate).chain(asked).collect(),
+        // The configuration refuses other names.
         false => auth.methods.iter().filter_map(|name| AuthMethod::of_name(name)).collect(),
     };
     AuthPolicy { anonymous: auth.anonymous, methods }

@@ -1,4 +1,5 @@
-//! Keys that take one of a few words. What the session and the shard decide by is defined there.
+//! Keys that take one of a few words. The words that a session or a shard decides by are defined in
+//! those modules.
 
 use super::value::{self, Field};
 use crate::named_enum::{Named, named_enum};

@@ -23,6 +23,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -34,6 +35,8 @@ use websocket::WebSocketCodec;
 
 /// The Keep Alive of the check in seconds.
 const KEEP_ALIVE: u16 = 10;
+/// Time until a Unix socket is tried again whose listener has no room.
+const AGAIN: Duration = Duration::from_millis(10);
 /// Bytes of the largest answer. CONNACK and PINGRESP of 3.1.1 have 4 and 2.
 const LARGEST_ANSWER: u32 = 64;
 /// The answers of a broker that works, and does not want this client: for its version of MQTT, its
@@ -73,7 +76,7 @@ pub enum Unhealthy {
     Wrong {
         /// The packet that was answered.
         to: &'static str,
-        /// The name of the packet, or why it is none.
+        /// The name of the packet, why it is none, or the byte that came.
         answer: String,
     },
 }
@@ -135,8 +138,8 @@ async fn exchanges(target: &HealthTarget, patience: Duration) -> Result<(), Unhe
         written.map_err(|cause| Unhealthy::Silent { to: "the PROXY header", cause })?;
     }
     if let Some((config, name)) = &target.tls {
-        let connected = TlsConnector::from(Arc::clone(config)).connect(name.clone(), stream);
-        stream = Box::new(within(patience, connected).await.map_err(Unhealthy::Tls)?);
+        let handshake = TlsConnector::from(Arc::clone(config)).connect(name.clone(), stream);
+        stream = Box::new(within(patience, handshake).await.map_err(Unhealthy::Tls)?);
     }
     let codec = MqttCodec::new(ProtocolVersion::V3_1_1, LARGEST_ANSWER);
     match &target.websocket_path {
@@ -173,7 +176,12 @@ where
         user_name: None,
         password: None,
     }));
-    match ask(&mut packets, ("CONNECT", &connect), patience).await?.packet() {
+    match ask(&mut packets, &connect, patience).await?.packet() {
+        // 3.1.1 [MQTT-3.2.2-1]: a clean session was asked for.
+        Packet::Connack(answer) if answer.session_present => {
+            let answer = "CONNACK with Session Present".to_owned();
+            return Err(Unhealthy::Wrong { to: "CONNECT", answer });
+        }
         Packet::Connack(answer) if answer.reason == ReasonCode::SUCCESS => {}
         Packet::Connack(answer) if NOT_WANTED.contains(&answer.reason) => return Ok(()),
         Packet::Connack(answer) => {
@@ -182,7 +190,7 @@ where
         }
         other => return Err(Unhealthy::Wrong { to: "CONNECT", answer: other.name().to_owned() }),
     }
-    match ask(&mut packets, ("PINGREQ", &Packet::Pingreq), patience).await?.packet() {
+    match ask(&mut packets, &Packet::Pingreq, patience).await?.packet() {
         Packet::Pingresp => {}
         other => return Err(Unhealthy::Wrong { to: "PINGREQ", answer: other.name().to_owned() }),
     }
@@ -192,15 +200,16 @@ where
     Ok(())
 }
 
-/// Sends a packet, and returns the answer. The packet comes with its name.
+/// Sends a packet, and returns the answer.
 async fn ask<C>(
     packets: &mut Framed<Box<dyn HealthStream>, C>,
-    (to, packet): (&'static str, &Packet<'_>),
+    packet: &Packet<'_>,
     patience: Duration,
 ) -> Result<OwnedPacket, Unhealthy>
 where
     C: Decoder<Item = OwnedPacket, Error = CodecError> + for<'a> Encoder<&'a Packet<'a>, Error = CodecError>,
 {
+    let to = packet.name();
     let exchange = async {
         packets.send(packet).await?;
         packets.next().await.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
@@ -228,6 +237,16 @@ async fn closes(mut socket: Box<dyn HealthStream>, patience: Duration) -> Result
     }
 }
 
+/// Connects to a Unix socket. Unlike TCP, the system does not wait for room in the listener's queue.
+async fn unix_socket(path: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(AGAIN).await,
+            connected => return connected,
+        }
+    }
+}
+
 /// Connects. Returns the socket, and its own address; `None` on a Unix socket.
 async fn socket(address: &ListenerAddress) -> io::Result<(Box<dyn HealthStream>, Option<IpAddr>)> {
     Ok(match address {
@@ -236,7 +255,7 @@ async fn socket(address: &ListenerAddress) -> io::Result<(Box<dyn HealthStream>,
             let own = socket.local_addr()?.ip();
             (Box::new(socket), Some(own))
         }
-        ListenerAddress::Unix(path) => (Box::new(UnixStream::connect(path).await?), None),
+        ListenerAddress::Unix(path) => (Box::new(unix_socket(path).await?), None),
     })
 }
 
@@ -255,6 +274,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::sync::mpsc::RecvTimeoutError;
 
     /// Starts a listener that answers the first packets of one client with `answers`, one each.
     fn answering(answers: &'static [&'static [u8]]) -> SocketAddr {
@@ -304,6 +324,36 @@ mod tests {
         assert_eq!(outcome(&[&[0xD0, 0]]), "the answer to CONNECT is PINGRESP");
         assert_eq!(outcome(&[&[0x20, 2, 0, 0], &[0x20, 2, 0, 0]]), "the answer to PINGREQ is CONNACK");
         assert!(outcome(&[&[0x20, 2, 0, 0]]).starts_with("no answer to PINGREQ"));
+    }
+
+    #[test]
+    fn an_answer_that_ends_in_the_midst_is_no_answer() {
+        assert_eq!(outcome(&[b"\x20\x02"]), "no answer to CONNECT: unexpected end of file");
+        let present = "the answer to CONNECT is CONNACK with Session Present";
+        assert_eq!(outcome(&[&[0x20, 2, 1, 0]]), present);
+    }
+
+    #[test]
+    fn a_peer_that_sends_a_byte_now_and_then_keeps_the_check_no_longer_than_one_step() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut target = HealthTarget::plain(listener.local_addr().unwrap());
+        target.websocket_path = Some("/mqtt".to_owned());
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        let peer = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let header = b"HTTP/1.1 101 Switching Protocols\r\nX: ".iter().chain(std::iter::repeat(&b'x'));
+            for byte in header.take(4_000) {
+                if stream.write_all(&[*byte]).is_err()
+                    || end.recv_timeout(Duration::from_millis(20)) == Err(RecvTimeoutError::Disconnected)
+                {
+                    break;
+                }
+            }
+        });
+        let unhealthy = check(&target, Duration::from_millis(300)).unwrap_err().to_string();
+        assert_eq!(unhealthy, "no WebSocket: timed out");
+        drop(ended);
+        peer.join().unwrap();
     }
 
     #[test]

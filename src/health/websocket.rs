@@ -1,8 +1,10 @@
 //! A WebSocket client (RFC 6455) that is just enough for the check: one small frame for each
 //! packet.
 
+use crate::escape;
 use crate::mqtt::codec::{CodecError, MqttCodec, OwnedPacket};
 use crate::mqtt::packet::Packet;
+use crate::mqtt::topic::first_chars;
 use bytes::{Buf, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -17,8 +19,10 @@ const RESPONSE_MAX: usize = 8 * 1024;
 /// A masking key protects proxies from bytes that an attacker chose. The packets of the check are
 /// fixed, so the key may be, too.
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
-/// Payloads of a frame with a header of two bytes are shorter.
-const SHORT: usize = 126;
+/// Characters of the status that are shown.
+const STATUS: usize = 100;
+/// The longest payload whose length fits into the second byte of a frame.
+const LONGEST: usize = 125;
 
 /// Asks for the WebSocket at `path`.
 ///
@@ -30,6 +34,7 @@ pub async fn upgrade(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut response = Vec::new();
     while !response.ends_with(b"\r\n\r\n") {
         // Byte by byte, so that no byte of the first frame is taken.
@@ -43,6 +48,7 @@ pub async fn upgrade(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &
     }
     let response = String::from_utf8_lossy(&response);
     let status = response.lines().next().unwrap_or_default();
+    let status = escape::visible(first_chars(status, STATUS));
     if !status.starts_with("HTTP/1.1 101") {
         return Err(io::Error::other(format!("GET {path} was answered with {status}")));
     }
@@ -78,7 +84,7 @@ impl Decoder for WebSocketCodec {
             }
             match frames[..] {
                 // A binary frame or a part of one, without a mask.
-                [0x82 | 0x02 | 0x80 | 0x00, length, ..] if usize::from(length) < SHORT => {
+                [0x82 | 0x02 | 0x80 | 0x00, length, ..] if usize::from(length) <= LONGEST => {
                     if frames.len() < 2 + usize::from(length) {
                         return Ok(None);
                     }
@@ -94,6 +100,15 @@ impl Decoder for WebSocketCodec {
             }
         }
     }
+
+    fn decode_eof(&mut self, frames: &mut BytesMut) -> Result<Option<OwnedPacket>, CodecError> {
+        let is_whole =
+            |codec: &WebSocketCodec, frames: &BytesMut| frames.is_empty() && codec.payload.is_empty();
+        match self.decode(frames)? {
+            None if !is_whole(self, frames) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            packet => Ok(packet),
+        }
+    }
 }
 
 impl Encoder<&Packet<'_>> for WebSocketCodec {
@@ -102,7 +117,7 @@ impl Encoder<&Packet<'_>> for WebSocketCodec {
     fn encode(&mut self, packet: &Packet<'_>, frames: &mut BytesMut) -> Result<(), CodecError> {
         let mut payload = BytesMut::new();
         self.packets.encode(packet, &mut payload)?;
-        for part in payload.chunks(SHORT - 1) {
+        for part in payload.chunks(LONGEST) {
             frames.extend_from_slice(&[0x82, 0x80 | part.len() as u8]);
             frames.extend_from_slice(&MASK);
             frames.extend(part.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));

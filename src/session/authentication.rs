@@ -35,9 +35,7 @@ named_enum! {
         /// All.
         Always = "always",
     }
-}
 
-named_enum! {
     /// A way to prove a user name.
     pub enum AuthMethod {
         /// The client's certificate has the name. The handshake has verified it.

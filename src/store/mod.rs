@@ -19,8 +19,8 @@
 //! | `wall` | the times in the store, and the time that passed while it was closed |
 //! | [`memory`] | a store in memory, for tests, and for simulations that crash and recover |
 //!
-//! `memory` is compiled into the library, although only tests use it: it counts time as the files
-//! do, by what is private here. A cargo feature for it would have to be named in each `cargo test`
+//! `memory` is compiled into the library, although only tests use it: it needs `wall`, which is
+//! private to this module. A cargo feature for it would have to be named in each `cargo test`
 //! command, since cargo has no feature that is on for tests alone. The release binary does not
 //! contain it, because nothing in it reaches it.
 

@@ -1,6 +1,6 @@
 //! The texts that `homing ctl` prints.
 
-use crate::escape::{self, is_harmful};
+use crate::escape;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -83,9 +83,9 @@ pub(super) fn short(value: &Value) -> String {
     }
 }
 
-/// Returns a text of a client without control characters, which could write on the terminal.
+/// Returns a text of a client whose characters cannot act on the terminal.
 pub(super) fn safe(text: &str) -> String {
-    text.chars().flat_map(|c| if is_harmful(c) { c.escape_default().collect() } else { vec![c] }).collect()
+    escape::visible(text)
 }
 
 /// A column of a table: its name, its smallest width, and the side of its texts.

@@ -87,9 +87,6 @@ impl OverviewSizes {
     }
 }
 
-/// Counts by their names.
-type Counts = BTreeMap<String, u64>;
-
 /// Counts by type of packet, QoS, cause of the drop, and kind of deadline.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OverviewKinds {
@@ -117,19 +114,19 @@ impl OverviewKinds {
     }
 }
 
-fn named(counts: impl Iterator<Item = (impl Into<String>, u64)>) -> Counts {
+fn named(counts: impl Iterator<Item = (impl Into<String>, u64)>) -> BTreeMap<String, u64> {
     counts.map(|(name, count)| (name.into(), count)).collect()
 }
 
 /// Returns packets by the name of their type.
-fn packets(counts: &PacketCounts, publishes: &PublishCounts) -> Counts {
+fn packets(counts: &PacketCounts, publishes: &PublishCounts) -> BTreeMap<String, u64> {
     let name = |packet: PacketType| packet.name().to_ascii_lowercase();
     let others = PacketCounts::beside_publish().map(|packet| (name(packet), counts.of(packet)));
     named(others.chain([(name(PacketType::Publish), publishes.total())]))
 }
 
 /// Returns PUBLISH packets by QoS.
-fn publishes(counts: &PublishCounts) -> Counts {
+fn publishes(counts: &PublishCounts) -> BTreeMap<String, u64> {
     let all = [("0", QoS::AtMostOnce), ("1", QoS::AtLeastOnce), ("2", QoS::ExactlyOnce)];
     named(all.into_iter().map(|(name, qos)| (name, counts.of(qos))))
 }

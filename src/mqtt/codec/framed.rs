@@ -103,6 +103,13 @@ impl Decoder for MqttCodec {
             }
         }
     }
+
+    fn decode_eof(&mut self, src: &mut BytesMut) -> Result<Option<OwnedPacket>, CodecError> {
+        match self.decode(src)? {
+            None if !src.is_empty() => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            packet => Ok(packet),
+        }
+    }
 }
 
 impl Encoder<&Packet<'_>> for MqttCodec {

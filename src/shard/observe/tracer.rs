@@ -1,7 +1,8 @@
 //! Adds the steps of traces where they happen.
 //!
 //! While nothing is traced, a caller tests [`Tracer::is_on`], the message's number, the phase of the
-//! connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is refused or delayed costs a call then.
+//! connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is refused
+//! or delayed costs a call then.
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::{AckKind, property};
@@ -101,7 +102,8 @@ impl StepRecorder<'_> {
     }
 
     /// Adds the CONNECT of a traced client, whose packets are noted from now on. The client is not
-    /// authenticated yet. Called again when the authenticator has decided: the step is added once,
+    /// authenticated yet. Called each time that CONNECT is handled, such as when the authenticator has
+    /// decided: the step is added once,
     /// and the trace may have ended meanwhile.
     #[cold]
     pub(crate) fn add_connect(&mut self, now: Instant, id: ConnectionId, client_id: &str) {
