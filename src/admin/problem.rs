@@ -12,7 +12,8 @@ const PROBLEM_JSON: &str = "application/problem+json";
 
 /// An error, as RFC 9457 has it.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Problem {
+#[schema(as = Problem)]
+pub(super) struct ProblemAnswer {
     /// Names the kind of the error: `/api/problems/` and a word that never changes.
     #[serde(rename = "type")]
     kind: String,
@@ -32,8 +33,8 @@ pub(super) fn problem_answer(kind: ProblemKind, detail: &str) -> HttpResponse {
 }
 
 /// Returns an error with the fields that every one has.
-pub(super) fn problem_of(kind: ProblemKind, status: StatusCode, detail: &str) -> Problem {
-    Problem {
+pub(super) fn problem_of(kind: ProblemKind, status: StatusCode, detail: &str) -> ProblemAnswer {
+    ProblemAnswer {
         kind: format!("/api/problems/{}", kind.facts().slug),
         title: status.canonical_reason().unwrap_or_default(),
         status: status.as_u16(),
@@ -43,7 +44,7 @@ pub(super) fn problem_of(kind: ProblemKind, status: StatusCode, detail: &str) ->
 }
 
 /// Returns an error answer with this body, and the status that the body names.
-pub(super) fn respond(problem: &Problem) -> HttpResponse {
+pub(super) fn respond(problem: &ProblemAnswer) -> HttpResponse {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     HttpResponse::build(status).insert_header((CONTENT_TYPE, PROBLEM_JSON)).json(problem)
 }

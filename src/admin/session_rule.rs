@@ -81,16 +81,14 @@ named_enum! {
 
 /// The redelivery settings of a client.
 #[derive(Serialize, ToSchema)]
-#[schema(as = ClientRedelivery)]
-pub(crate) struct RuleRow {
-    settings: Vec<SettingRow>,
+pub(crate) struct ClientRedelivery {
+    settings: Vec<RedeliverySetting>,
     /// The numbers of the rules that hold for some topics of the client.
     topic_rules: Vec<usize>,
 }
 
 #[derive(Serialize, ToSchema)]
-#[schema(as = RedeliverySetting)]
-struct SettingRow {
+struct RedeliverySetting {
     /// The key in `[redelivery]` and in its rules.
     setting: &'static str,
     /// As the configuration has it.
@@ -102,17 +100,17 @@ struct SettingRow {
     rule: Option<usize>,
 }
 
-impl RuleRow {
-    pub(crate) fn of(rule: &SessionRule) -> RuleRow {
+impl ClientRedelivery {
+    pub(crate) fn of(rule: &SessionRule) -> ClientRedelivery {
         let row = |RuleFact { setting, value, source }| {
             let (source, rule) = match source {
                 SettingSource::Client => (SourceKind::Client, None),
                 SettingSource::Rule(number) => (SourceKind::Rule, Some(number)),
                 SettingSource::Section => (SourceKind::Section, None),
             };
-            SettingRow { setting, value, source, rule }
+            RedeliverySetting { setting, value, source, rule }
         };
-        RuleRow {
+        ClientRedelivery {
             settings: rule_facts(rule).into_iter().map(row).collect(),
             topic_rules: rule.by_topic.clone(),
         }
@@ -145,7 +143,7 @@ mod tests {
         ];
         let [attempts, exhausted] = last.clone();
         let settings = [row("interval", "5s", "rule", Some(2)), attempts, exhausted];
-        let rule_json = |rule: &SessionRule| serde_json::to_value(RuleRow::of(rule)).expect("JSON");
+        let rule_json = |rule: &SessionRule| serde_json::to_value(ClientRedelivery::of(rule)).expect("JSON");
         assert_eq!(rule_json(&rule), json!({ "settings": settings, "topic_rules": [3] }));
         rule.version = ProtocolVersion::V5;
         rule.wait = sourced(SettingSource::Client);

@@ -94,11 +94,12 @@ pub(super) struct Deadlines {
     overdue: u64,
     /// Deadlines of later rounds.
     later: u64,
-    buckets: Vec<Bucket>,
+    buckets: Vec<BucketRow>,
 }
 
 #[derive(Serialize, ToSchema)]
-struct Bucket {
+#[schema(as = Bucket)]
+struct BucketRow {
     /// Seconds.
     ends_in: f64,
     keys: u64,
@@ -168,7 +169,7 @@ impl Wheel {
         let buckets = buckets.map(|(end, keys)| {
             let keys = keys.map(u64::from);
             let ends_in = end.since(self.at).as_secs_f64();
-            Bucket { ends_in, keys: keys.iter().sum(), kinds: named(keys) }
+            BucketRow { ends_in, keys: keys.iter().sum(), kinds: named(keys) }
         });
         Deadlines {
             tick: self.count.interval().as_secs_f64(),

@@ -1,5 +1,6 @@
 //! A member of a shared subscription, its address, and its presence.
 
+use crate::named_enum::named_enum;
 use crate::routing::subscription_tree::{PackedOptions, SessionSlot, ShardId};
 
 /// The shard and slot of a member's session. A session is in a group once, whatever its generation.
@@ -38,11 +39,13 @@ impl Member {
     }
 }
 
-/// The presence of a session: it is online if it has a Network Connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// The session has a Network Connection.
-    Online,
-    /// The session has none.
-    Offline,
+named_enum! {
+    /// The presence of a session: it is online if it has a Network Connection. The names are those
+    /// that operators see.
+    pub enum Presence {
+        /// The session has a Network Connection.
+        Online = "connected",
+        /// The session has none.
+        Offline = "away",
+    }
 }

@@ -4,7 +4,7 @@ use super::entry::{ActionForm, login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, or_mistake, render, render_form};
 use super::timeline::TimelineDrawing;
-use super::views::{ClientView, LONG, MessageRow, bytes, count, long, sentence, shown, until, view_of};
+use super::views::{ClientView, LONG, MessageView, bytes, count, long, sentence, shown, until, view_of};
 use crate::admin::access::Scope;
 use crate::admin::commands::{ActionDone, carry_out, message_action, redeliver_by};
 use crate::admin::cookies::see;
@@ -62,8 +62,8 @@ struct ClientPage {
     /// The Client Identifier for the form of a trace; `None` if it is too long for one.
     traced_id: Option<String>,
     connected: bool,
-    in_flight: Vec<MessageRow>,
-    queue: Vec<MessageRow>,
+    in_flight: Vec<MessageView>,
+    queue: Vec<MessageView>,
     more: bool,
     filters: Vec<String>,
     drawing: TimelineDrawing,
@@ -163,8 +163,8 @@ async fn client_page(
     let row = &detail.row;
     let client = Client::of(state, target.shard(observer), row, socket.as_ref(), observer);
     let stall = socket.as_ref().and_then(|socket| socket.stall);
-    let rows = |page: &UnfinishedPage| -> Vec<MessageRow> {
-        page.rows.iter().map(|row| MessageRow::of(row, message_id(state, page.session, row))).collect()
+    let rows = |page: &UnfinishedPage| -> Vec<MessageView> {
+        page.rows.iter().map(|row| MessageView::of(row, message_id(state, page.session, row))).collect()
     };
     Ok(ClientPage {
         csrf: login.csrf.clone(),

@@ -38,7 +38,7 @@ pub(super) struct ClientView {
 }
 
 /// An unfinished message.
-pub(super) struct MessageRow {
+pub(super) struct MessageView {
     /// Its name, as `homing ctl` shows it; empty for none.
     pub(super) name: String,
     /// Its name, for the form; `None` if nothing can be done with it.
@@ -68,11 +68,11 @@ impl ClientView {
     }
 }
 
-impl MessageRow {
-    pub(super) fn of(row: &UnfinishedMessage, mid: Option<String>) -> MessageRow {
+impl MessageView {
+    pub(super) fn of(row: &UnfinishedMessage, mid: Option<String>) -> MessageView {
         let message = row.message.as_ref();
         let without = if row.packet_id.is_some() { "(PUBREL)" } else { "(in the store)" };
-        MessageRow {
+        MessageView {
             name: mid.clone().unwrap_or_default(),
             // Its receiver has the message of a PUBREL.
             mid: mid.filter(|_| message.is_some() || row.packet_id.is_none()),

@@ -6,9 +6,9 @@ use crate::admin::queries::sessions::{ListParameters, find, list_sessions};
 use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::request::limit_of;
-use crate::admin::rows::client::{Client, InFlightRow};
+use crate::admin::rows::client::{Client, InFlightMessage};
 use crate::admin::rows::message::MessageRow;
-use crate::admin::session_rule::RuleRow;
+use crate::admin::session_rule::ClientRedelivery;
 use crate::admin::state::State;
 use crate::admin::timeline::NumberedMoment;
 use crate::broker::events::moments::MomentKind;
@@ -81,10 +81,10 @@ pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: 
     let (detail, socket) = find(&state, observer, &target).await?;
     let row = Client::of(&state, target.shard(observer), &detail.row, socket.as_ref(), observer);
     Ok(Json(Client {
-        in_flight_messages: Some(detail.in_flight.iter().map(InFlightRow::of).collect()),
+        in_flight_messages: Some(detail.in_flight.iter().map(InFlightMessage::of).collect()),
         queue: Some(detail.queue.iter().map(MessageRow::of).collect()),
         subscriptions: Some(detail.filters.into_iter().map(String::from).collect()),
-        redelivery: Some(RuleRow::of(&detail.redelivery)),
+        redelivery: Some(ClientRedelivery::of(&detail.redelivery)),
         ..row
     }))
 }
@@ -93,12 +93,12 @@ pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ClientEvents {
     client_id: String,
-    events: Vec<MomentRow>,
+    events: Vec<EventRow>,
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = ClientEvent)]
-struct MomentRow {
+struct EventRow {
     unix_ms: u64,
     kind: MomentKind,
     text: String,
@@ -118,7 +118,7 @@ pub(crate) async fn events(
             find(&state, state.running()?, &target).await?.0.row.client_id
         }
     };
-    let moment = |NumberedMoment { moment, .. }: &NumberedMoment| MomentRow {
+    let moment = |NumberedMoment { moment, .. }: &NumberedMoment| EventRow {
         unix_ms: moment.unix_ms,
         kind: moment.kind,
         text: moment.text.to_string(),

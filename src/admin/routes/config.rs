@@ -38,10 +38,10 @@ pub(crate) struct ConfigParameters {
 }
 
 /// Returns the keys of the configuration with the values in force. No value is a secret.
-pub(crate) async fn values(asked: Query<ConfigParameters>, state: State) -> JsonAnswer<ConfigValues> {
+pub(crate) async fn values(asked: Query<ConfigParameters>, state: State) -> JsonAnswer<ConfigAnswer> {
     let mut keys = state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
     keys.retain(|key| asked.changed != Some(true) || key.is_changed());
-    Ok(Json(ConfigValues { keys }))
+    Ok(Json(ConfigAnswer { keys }))
 }
 
 /// Reads everything again. Answers 200 with the changes, or 422 with all mistakes; then nothing
@@ -62,7 +62,7 @@ pub(crate) async fn reload(
         }
     };
     Ok(match commands::reload(&state, &caller, mode, &note).await? {
-        ReloadEnd::Done(reloaded) => HttpResponse::Ok().json(ReloadReport::of(reloaded)),
+        ReloadEnd::Done(reloaded) => HttpResponse::Ok().json(ReloadAnswer::of(reloaded)),
         ReloadEnd::Refused(mistakes) => refused(&mistakes),
         ReloadEnd::UnderWay => HttpResponse::Accepted().json(UnderWay { detail: UNDER_WAY }),
     })
@@ -71,7 +71,7 @@ pub(crate) async fn reload(
 /// The keys of the configuration.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Config)]
-pub(super) struct ConfigValues {
+pub(super) struct ConfigAnswer {
     keys: Vec<KeyInForce>,
 }
 
@@ -84,22 +84,21 @@ pub(super) struct UnderWay {
 /// The changes of a reload.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Reloaded)]
-pub(super) struct ReloadReport {
+pub(super) struct ReloadAnswer {
     dry_run: bool,
     changes: Vec<KeyChange>,
     /// The listeners that differ. One with the effect `restart` stays as it is until then.
-    listeners: Vec<ListenerRow>,
+    listeners: Vec<ChangedListener>,
     /// Values of the file that a variable or a flag overrides.
     shadowed: Vec<Shadowed>,
     /// The files that the configuration names, as they were read again; none for a dry run.
-    files: Vec<FileRow>,
+    files: Vec<ReadFile>,
     disconnected: Disconnected,
 }
 
 /// A listener that differs.
 #[derive(Serialize, ToSchema)]
-#[schema(as = ChangedListener)]
-struct ListenerRow {
+struct ChangedListener {
     /// The name, or the address of a listener without one.
     listener: String,
     /// `added`, `removed` or `changed`.
@@ -111,8 +110,7 @@ struct ListenerRow {
 
 /// A file that was read again.
 #[derive(Serialize, ToSchema)]
-#[schema(as = ReadFile)]
-struct FileRow {
+struct ReadFile {
     kind: FileKind,
     /// The key that names the file.
     key: &'static str,
@@ -143,16 +141,16 @@ struct Disconnected {
     complete: bool,
 }
 
-impl ReloadReport {
-    fn of(reloaded: Reloaded) -> ReloadReport {
+impl ReloadAnswer {
+    fn of(reloaded: Reloaded) -> ReloadAnswer {
         let Reloaded { mode, changes, listeners, shadowed, files, disconnected, .. } = reloaded;
-        let listener = |ListenerChange { listener, what, effect }| ListenerRow {
+        let listener = |ListenerChange { listener, what, effect }| ChangedListener {
             listener,
             change: what.name(),
             keys: what.keys().to_vec(),
             effect,
         };
-        let file = |FileNews { kind, key, listener, path, is_changed, detail }| FileRow {
+        let file = |FileNews { kind, key, listener, path, is_changed, detail }| ReadFile {
             kind,
             key,
             listener,
@@ -160,7 +158,7 @@ impl ReloadReport {
             changed: is_changed,
             detail,
         };
-        ReloadReport {
+        ReloadAnswer {
             dry_run: mode == ReloadMode::Check,
             changes,
             listeners: listeners.into_iter().map(listener).collect(),

@@ -89,17 +89,18 @@ pub(crate) struct RepublishManyParameters {
 
 /// A page of dead letters.
 #[derive(Serialize, ToSchema)]
-pub(super) struct DeadLetters {
-    dead_letters: Vec<DeadLetter>,
+#[schema(as = DeadLetters)]
+pub(super) struct LettersAnswer {
+    dead_letters: Vec<LetterRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
 /// Lists dead letters, the newest first, without their payloads.
-pub(crate) async fn list(asked: Query<LetterParameters>, state: State) -> JsonAnswer<DeadLetters> {
+pub(crate) async fn list(asked: Query<LetterParameters>, state: State) -> JsonAnswer<LettersAnswer> {
     let listed = list_letters(&state, &asked).await?;
-    let dead_letters = listed.letters.iter().map(|letter| DeadLetter::of(letter)).collect();
-    Ok(Json(DeadLetters { dead_letters, next: listed.next }))
+    let dead_letters = listed.letters.iter().map(|letter| LetterRow::of(letter)).collect();
+    Ok(Json(LettersAnswer { dead_letters, next: listed.next }))
 }
 
 /// Returns one dead letter. The payload needs the scope of an operator, and is noted in the audit
@@ -109,11 +110,11 @@ pub(crate) async fn one(
     path: Path<String>,
     asked: Query<LetterParts>,
     state: State,
-) -> JsonAnswer<DeadLetter> {
+) -> JsonAnswer<LetterRow> {
     let permit = asked.payload.then(|| PayloadPermit::of(&state, &caller)).transpose()?;
     let (_, letter) = find_letter(&state, &path).await?;
     let payload = permit.map(|permit| permit.view(&path, letter.message.payload()));
-    Ok(Json(DeadLetter { payload, ..DeadLetter::of(&letter) }))
+    Ok(Json(LetterRow { payload, ..LetterRow::of(&letter) }))
 }
 
 /// Publishes the message of a dead letter again.
@@ -169,7 +170,8 @@ pub(crate) async fn delete_many(
 
 /// A stored dead letter.
 #[derive(Serialize, ToSchema)]
-pub(super) struct DeadLetter {
+#[schema(as = DeadLetter)]
+pub(super) struct LetterRow {
     /// Outlasts a restart of the broker with a data directory.
     id: String,
     dropped_unix_ms: u64,
@@ -194,11 +196,11 @@ pub(super) struct DeadLetter {
     payload: Option<PayloadView>,
 }
 
-impl DeadLetter {
+impl LetterRow {
     /// Returns a dead letter without its payload.
-    pub(super) fn of(letter: &StoredLetter) -> DeadLetter {
+    pub(super) fn of(letter: &StoredLetter) -> LetterRow {
         let StoredLetter { place, receiver, cause, code, attempts, sent_ms, message } = letter;
-        DeadLetter {
+        LetterRow {
             id: letter_name(*place),
             dropped_unix_ms: place.dropped_ms,
             cause: cause.to_string(),

@@ -19,7 +19,8 @@ named_enum! {
 
 /// The readiness of the broker.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Readiness {
+#[schema(as = Readiness)]
+pub(super) struct ReadinessAnswer {
     status: ReadinessStatus,
     checks: ReadinessChecks,
     /// Each reason why the broker is not ready, with the name of a thread that hangs.
@@ -39,7 +40,7 @@ pub(crate) async fn readyz(state: Data<AdminState>) -> HttpResponse {
         true => (StatusCode::OK, ReadinessStatus::Ok),
         false => (StatusCode::SERVICE_UNAVAILABLE, ReadinessStatus::Unavailable),
     };
-    let body = Readiness { status, checks: readiness.checks(), reasons: readiness.reasons() };
+    let body = ReadinessAnswer { status, checks: readiness.checks(), reasons: readiness.reasons() };
     let body = serde_json::to_string(&body).expect("the fields of a struct have names");
     HttpResponse::build(code).content_type("application/json").body(body + "\n")
 }

@@ -21,9 +21,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// The level to set.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = LogLevelOrder)]
 #[schema(example = json!({ "level": "debug", "for": "10m" }))]
-pub(super) struct LevelBody {
+pub(super) struct LogLevelOrder {
     /// A level, or directives such as `info,homing::broker=debug`.
     level: String,
     /// The time for which it holds, up to `24h`. Without it, the level holds until a reload.
@@ -53,7 +52,7 @@ pub(crate) async fn set(
     state: State,
 ) -> Result<HttpResponse, Failed> {
     let note = asked.into_inner().note()?;
-    let LevelBody { level, hold } = serde_json::from_slice(&body).map_err(|error| {
+    let LogLevelOrder { level, hold } = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"level\": \"debug\", \"for\": \"10m\"}}: {error}"))
     })?;
     let hold = hold.map(|text| time(&text)).transpose()?;

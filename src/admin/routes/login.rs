@@ -27,7 +27,8 @@ pub(super) struct PasswordLogin {
 
 /// A login that has begun.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Login {
+#[schema(as = Login)]
+pub(super) struct LoginAnswer {
     name: String,
     scope: Scope,
     /// The value of `X-CSRF-Token`.
@@ -36,7 +37,8 @@ pub(super) struct Login {
 
 /// A code that begins a login.
 #[derive(Serialize, ToSchema)]
-pub(super) struct LoginCode {
+#[schema(as = LoginCode)]
+pub(super) struct LoginCodeAnswer {
     code: String,
     /// Seconds.
     expires_in: u64,
@@ -63,7 +65,7 @@ pub(crate) async fn log_in(
     let cookie = login_attempt::begin(&request, &state, caller, "password")?;
     let login = login_of_cookie(&state, &cookie).ok_or(Failed::UnknownCredentials)?;
     let Caller { name, scope, .. } = login.caller;
-    let body = Login { name, scope, csrf: login.csrf };
+    let body = LoginAnswer { name, scope, csrf: login.csrf };
     Ok(HttpResponse::Ok().insert_header((SET_COOKIE, login_cookie(&state, &cookie))).json(body))
 }
 
@@ -77,11 +79,11 @@ pub(crate) async fn log_out(request: HttpRequest, state: State) -> HttpResponse 
 
 /// Returns a code that begins one login within a minute, with the scope of the caller, and the
 /// addresses of the pages.
-pub(crate) async fn code(caller: Asker, state: State) -> JsonAnswer<LoginCode> {
+pub(crate) async fn code(caller: Asker, state: State) -> JsonAnswer<LoginCodeAnswer> {
     let caller = caller.into_inner();
     let (arguments, result) = (String::new(), "done".to_owned());
     state.audit().note(&caller, &AuditedAction { action: "login_code", target: "", arguments, result });
     let code = state.logins().code_for(clock::now(), caller).ok_or(Failed::Busy)?;
     let urls = state.urls().map(|url| url + "/").collect();
-    Ok(Json(LoginCode { code, expires_in: 60, urls }))
+    Ok(Json(LoginCodeAnswer { code, expires_in: 60, urls }))
 }

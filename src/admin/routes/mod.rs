@@ -104,8 +104,8 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
                 "Says if clients can connect, if the threads that they need work, and if the \
             store has room and commits.",
             )
-            .gives(200, "They can.", body::<health::Readiness>())
-            .gives(503, "They cannot; the reasons say why.", body::<health::Readiness>()),
+            .gives(200, "They can.", body::<health::ReadinessAnswer>())
+            .gives(503, "They cannot; the reasons say why.", body::<health::ReadinessAnswer>()),
         get("/metrics", EVERYBODY, metrics::metrics)
             .says("All figures in Prometheus' text format. From this machine, no token is needed.")
             .gives(200, "Text format 0.0.4.", Text("text/plain"))
@@ -117,7 +117,7 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             .says("The keys of the configuration with the values in force."),
         post("/api/v1/config/reload", ADMIN, config::reload)
             .says("Reads the configuration and its files again: all of it, or nothing.")
-            .gives(200, "The changes.", body::<config::ReloadReport>())
+            .gives(200, "The changes.", body::<config::ReloadAnswer>())
             .gives(
                 202,
                 "The reload takes longer than a request may, and goes on.",
@@ -127,7 +127,7 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
         get("/api/v1/log/level", VIEWER, log_level::level).says("The level of the log."),
         put("/api/v1/log/level", ADMIN, log_level::set)
             .says("Sets the level of the log.")
-            .body::<log_level::LevelBody>(),
+            .body::<log_level::LogLevelOrder>(),
         post("/api/v1/login", EVERYBODY, login::log_in)
             .says(
                 "Begins a login of a browser, with the name and the password of a user of \
@@ -138,7 +138,7 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
                 "The cookie `homing_login_PORT` is set, with the port of the interface; with \
             HTTPS, its name begins with `__Host-`. It ends after 30 minutes without a \
             request, and after 8 hours.",
-                body::<login::Login>(),
+                body::<login::LoginAnswer>(),
             )
             .body::<login::PasswordLogin>()
             .refuses(&[401, 429, 503]),

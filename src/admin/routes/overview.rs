@@ -44,7 +44,7 @@ pub(super) struct Overview {
     /// Seconds. Null if nothing was dropped since the start.
     #[schema(required)]
     last_drop_ago: Option<u64>,
-    recent: RecentFigures,
+    recent: RecentRates,
     memory: MemoryUse,
     /// Null without a store.
     #[schema(required)]
@@ -92,7 +92,8 @@ struct RedeliveryTotals {
 
 /// The last seconds, and the last minute.
 #[derive(Serialize, ToSchema)]
-struct RecentFigures {
+#[schema(as = RecentFigures)]
+struct RecentRates {
     /// PUBLISH packets, the mean of four seconds. Null right after the start.
     #[schema(required, minimum = 0)]
     received_per_second: Option<f64>,
@@ -172,7 +173,7 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
         },
         dropped: counters.drops.total(),
         last_drop_ago: statistics.last_drop().map(|last| now.since(last).as_secs()),
-        recent: RecentFigures {
+        recent: RecentRates {
             received_per_second: recent.received.last().copied(),
             sent_per_second: recent.sent.last().copied(),
             ack_p99: recent.ack_p99.map(|p99| p99.as_secs_f64()),

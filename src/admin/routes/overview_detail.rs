@@ -40,8 +40,8 @@ impl OverviewDetail {
 /// Bytes that passed and are held.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OverviewSizes {
-    received: Traffic,
-    sent: Traffic,
+    received: DirectionBytes,
+    sent: DirectionBytes,
     queued_bytes: u64,
     retained_bytes: usize,
     delayed_bytes: usize,
@@ -53,7 +53,8 @@ pub(super) struct OverviewSizes {
 
 /// Bytes of one direction.
 #[derive(Serialize, ToSchema)]
-struct Traffic {
+#[schema(as = Traffic)]
+struct DirectionBytes {
     /// Of sockets.
     bytes: u64,
     /// Of PUBLISH packets.
@@ -63,10 +64,10 @@ struct Traffic {
     mean_payload_bytes: Option<u64>,
 }
 
-impl Traffic {
-    fn of(bytes: u64, publishes: &PublishCounts) -> Traffic {
+impl DirectionBytes {
+    fn of(bytes: u64, publishes: &PublishCounts) -> DirectionBytes {
         let mean_payload_bytes = publishes.bytes().checked_div(publishes.total());
-        Traffic { bytes, payload_bytes: publishes.bytes(), mean_payload_bytes }
+        DirectionBytes { bytes, payload_bytes: publishes.bytes(), mean_payload_bytes }
     }
 }
 
@@ -76,8 +77,8 @@ impl OverviewSizes {
         // Not in the expression below, which would hold the lock to its end.
         let retained_bytes = shared.retained().bytes();
         OverviewSizes {
-            received: Traffic::of(statistics.received_bytes(), &total.counters.publishes_received),
-            sent: Traffic::of(statistics.sent_bytes(), &total.counters.sent),
+            received: DirectionBytes::of(statistics.received_bytes(), &total.counters.publishes_received),
+            sent: DirectionBytes::of(statistics.sent_bytes(), &total.counters.sent),
             queued_bytes: total.session_totals.queued_bytes,
             retained_bytes,
             delayed_bytes: shared.totals.delayed_bytes.get(),

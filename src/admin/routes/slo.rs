@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 
 /// The delivery objectives.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Objectives {
+#[schema(as = Objectives)]
+pub(super) struct ObjectivesAnswer {
     objectives: Vec<ObjectiveRow>,
 }
 
@@ -37,10 +38,10 @@ struct ObjectiveRow {
 }
 
 /// Returns every objective, as of the shards' last reports.
-pub(crate) async fn slo(state: State) -> JsonAnswer<Objectives> {
+pub(crate) async fn slo(state: State) -> JsonAnswer<ObjectivesAnswer> {
     let total = state.running()?.statistics().total();
     let all = total.counters.objectives.counts();
-    Ok(Json(Objectives { objectives: all.map(|(objective, counts)| row(objective, counts)).collect() }))
+    Ok(Json(ObjectivesAnswer { objectives: all.map(|(objective, counts)| row(objective, counts)).collect() }))
 }
 
 fn row(objective: &Objective, counts: ObjectiveCounts) -> ObjectiveRow {

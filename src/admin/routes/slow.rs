@@ -24,7 +24,8 @@ pub(crate) struct SlowParameters {
 
 /// The slow deliveries, by receiver and topic.
 #[derive(Serialize, ToSchema)]
-pub(super) struct SlowDeliveries {
+#[schema(as = SlowDeliveries)]
+pub(super) struct SlowAnswer {
     #[schema(max_items = 1000)]
     deliveries: Vec<SlowRow>,
 }
@@ -48,7 +49,7 @@ struct SlowRow {
 }
 
 /// Lists the rows with a slow delivery in the last hour, the slowest first.
-pub(crate) async fn list(asked: Query<SlowParameters>, state: State) -> JsonAnswer<SlowDeliveries> {
+pub(crate) async fn list(asked: Query<SlowParameters>, state: State) -> JsonAnswer<SlowAnswer> {
     let SlowParameters { topic, receiver, limit } = asked.into_inner();
     let limit = limit_of(limit, 100, KEPT)?;
     let rows = slow_deliveries(&state, topic.as_deref(), receiver.as_deref(), limit).await?;
@@ -59,5 +60,5 @@ pub(crate) async fn list(asked: Query<SlowParameters>, state: State) -> JsonAnsw
         deliveries: row.deliveries,
         ago: clock::now().since(row.last).as_secs(),
     };
-    Ok(Json(SlowDeliveries { deliveries: rows.iter().map(row).collect() }))
+    Ok(Json(SlowAnswer { deliveries: rows.iter().map(row).collect() }))
 }

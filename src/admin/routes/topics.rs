@@ -1,7 +1,7 @@
 //! Topics: who is subscribed, what is retained, and what was dropped.
 
 use super::json_answer::{JsonAnswer, done};
-use super::whereabouts::{DroppedMessage, SharedGroup, Subscriber};
+use super::whereabouts::{DroppedMessage, GroupRow, SubscriberRow};
 use crate::admin::commands;
 use crate::admin::failed::Failed;
 use crate::admin::payloads::{self, PayloadPermit, PayloadView};
@@ -89,18 +89,20 @@ pub(crate) struct DeleteParameters {
 
 /// Who is subscribed.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Subscriptions {
-    subscriptions: Vec<Subscriber>,
+#[schema(as = Subscriptions)]
+pub(super) struct SubscriptionsAnswer {
+    subscriptions: Vec<SubscriberRow>,
     /// Not with `client`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    shared_groups: Option<Vec<SharedGroup>>,
+    shared_groups: Option<Vec<GroupRow>>,
     complete: bool,
 }
 
 /// A page of the shared groups.
 #[derive(Serialize, ToSchema)]
-pub(super) struct SharedGroups {
-    shared_groups: Vec<SharedGroup>,
+#[schema(as = SharedGroups)]
+pub(super) struct GroupsAnswer {
+    shared_groups: Vec<GroupRow>,
     /// The cursor of the next page; none on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -109,7 +111,7 @@ pub(super) struct SharedGroups {
 /// A page of the retained messages.
 #[derive(Serialize, ToSchema)]
 pub(super) struct RetainedMessages {
-    retained: Vec<RetainedRow>,
+    retained: Vec<RetainedMessageRow>,
     /// False if there are more.
     complete: bool,
     /// The cursor of the next page. It is missing at the end, and if a topic of more than 16 KiB
@@ -120,7 +122,7 @@ pub(super) struct RetainedMessages {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = RetainedMessage)]
-struct RetainedRow {
+struct RetainedMessageRow {
     topic: String,
     #[schema(maximum = 2)]
     qos: u8,
@@ -142,7 +144,7 @@ pub(super) struct DroppedMessages {
 pub(crate) async fn subscriptions(
     asked: Query<SubscriptionParameters>,
     state: State,
-) -> JsonAnswer<Subscriptions> {
+) -> JsonAnswer<SubscriptionsAnswer> {
     let observer = state.running()?;
     let found = match asked.into_inner() {
         SubscriptionParameters { matches: Some(topic), filter: None, client: None } => {
@@ -165,27 +167,27 @@ pub(crate) async fn subscriptions(
             return Err(Failed::Parameter(what.to_owned()));
         }
     };
-    Ok(Json(Subscriptions {
-        subscriptions: found.sessions().iter().map(Subscriber::of).collect(),
-        shared_groups: Some(found.groups.iter().map(SharedGroup::of).collect()),
+    Ok(Json(SubscriptionsAnswer {
+        subscriptions: found.sessions().iter().map(SubscriberRow::of).collect(),
+        shared_groups: Some(found.groups.iter().map(GroupRow::of).collect()),
         complete: !found.more,
     }))
 }
 
-async fn of_client(state: &AdminState, client: &str) -> JsonAnswer<Subscriptions> {
+async fn of_client(state: &AdminState, client: &str) -> JsonAnswer<SubscriptionsAnswer> {
     let (detail, _) = find(state, state.running()?, &ClientTarget::client(client)).await?;
     let complete = detail.filters.len() == detail.row.subscriptions;
-    let row = Subscriber::of_client(client, detail.row.presence(), detail.filters);
-    Ok(Json(Subscriptions { subscriptions: vec![row], shared_groups: None, complete }))
+    let row = SubscriberRow::of_client(client, detail.row.presence(), detail.filters);
+    Ok(Json(SubscriptionsAnswer { subscriptions: vec![row], shared_groups: None, complete }))
 }
 
 /// Lists the shared groups with their numbers of members, in pages.
-pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonAnswer<SharedGroups> {
+pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonAnswer<GroupsAnswer> {
     let limit = limit_of(asked.limit, 100, ROWS)?;
     let from = place_of(asked.cursor.as_deref())?;
     let found = shared_groups(&state, state.running()?, from, limit).await?;
-    let shared_groups = found.groups.iter().map(SharedGroup::of).collect();
-    Ok(Json(SharedGroups { shared_groups, next: found.next.map(cursor_to) }))
+    let shared_groups = found.groups.iter().map(GroupRow::of).collect();
+    Ok(Json(GroupsAnswer { shared_groups, next: found.next.map(cursor_to) }))
 }
 
 /// Lists retained messages. Payloads need the scope of an operator, and each is noted in the audit
@@ -199,7 +201,7 @@ pub(crate) async fn retained(
     let limit = payloads::limit_of(asked.limit, (100, RETAINED), permit.as_ref())?;
     let filter = asked.filter.as_deref().unwrap_or("#");
     let found = find_retained(&state, filter, asked.cursor.as_deref(), limit).await?;
-    let row = |message: &Message| RetainedRow {
+    let row = |message: &Message| RetainedMessageRow {
         topic: message.topic().to_owned(),
         qos: message.header().qos as u8,
         payload_bytes: message.payload().len(),

@@ -1,6 +1,6 @@
 //! /api/v1/messages/where: where a message is, and why it waits.
 
-use super::dead_letters::DeadLetter;
+use super::dead_letters::LetterRow;
 use super::json_answer::JsonAnswer;
 use super::messages::{UnfinishedRow, Wait};
 use crate::admin::queries::delayed::DelayedRow;
@@ -10,8 +10,8 @@ use crate::admin::rows::message::MessageRow;
 use crate::admin::state::{AdminState, State};
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
+use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
-use crate::shard::observe::query::Presence;
 use crate::shard::observe::receivers::MatchedSession;
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::observe::trace::StepKind;
@@ -45,16 +45,16 @@ pub(crate) async fn find_messages(asked: Query<WhereParameters>, state: State) -
 /// Where the messages are.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Whereabouts {
-    subscriptions: Vec<Subscriber>,
-    shared_groups: Vec<SharedGroup>,
+    subscriptions: Vec<SubscriberRow>,
+    shared_groups: Vec<GroupRow>,
     messages: Vec<UnfinishedRow>,
     in_store: Vec<InStore>,
     delayed: Vec<DelayedWait>,
     dropped: Vec<DroppedMessage>,
     /// The newest first, at most 256.
-    dead_letters: Vec<DeadLetter>,
+    dead_letters: Vec<LetterRow>,
     /// The last step of these messages for each client, in traces that run or ran.
-    traced: Vec<TracedRow>,
+    traced: Vec<FateRow>,
     #[schema(required)]
     retained: Option<RetainedHere>,
     #[schema(required)]
@@ -80,7 +80,7 @@ struct DelayedWait {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = TracedMessage)]
-struct TracedRow {
+struct FateRow {
     trace: u64,
     /// The receiver; the publisher of a message that reached nobody.
     client: String,
@@ -121,7 +121,7 @@ impl Whereabouts {
             let wait = Wait::until_due(reason, until(now, due));
             DelayedWait { wait, message: MessageRow::of(&row.message) }
         };
-        let traced = |TracedFate { trace, client_id, topic, kind, at }: &TracedFate| TracedRow {
+        let traced = |TracedFate { trace, client_id, topic, kind, at }: &TracedFate| FateRow {
             trace: *trace,
             client: client_id.to_string(),
             topic: topic.to_string(),
@@ -131,13 +131,13 @@ impl Whereabouts {
         let retained =
             |found: RetainedSummary| RetainedHere { payload_bytes: found.payload, qos: found.qos as u8 };
         Whereabouts {
-            subscriptions: found.receivers.sessions().iter().map(Subscriber::of).collect(),
-            shared_groups: found.receivers.groups.iter().map(SharedGroup::of).collect(),
+            subscriptions: found.receivers.sessions().iter().map(SubscriberRow::of).collect(),
+            shared_groups: found.receivers.groups.iter().map(GroupRow::of).collect(),
             messages: found.messages.iter().map(|row| UnfinishedRow::of_receiver(state, row)).collect(),
             in_store: found.in_store.iter().map(in_store).collect(),
             delayed: found.delayed.iter().map(delayed).collect(),
             dropped: found.dropped.iter().map(DroppedMessage::of).collect(),
-            dead_letters: found.letters.iter().map(|letter| DeadLetter::of(letter)).collect(),
+            dead_letters: found.letters.iter().map(|letter| LetterRow::of(letter)).collect(),
             traced: found.traced.iter().map(traced).collect(),
             retained: found.retained.map(retained),
             publisher: found.publisher.map(|(reason, text)| PublisherWait { reason, text }),
@@ -149,7 +149,8 @@ impl Whereabouts {
 
 /// A session that is subscribed to a topic.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Subscriber {
+#[schema(as = Subscriber)]
+pub(super) struct SubscriberRow {
     client_id: String,
     state: Presence,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,28 +159,29 @@ pub(super) struct Subscriber {
     filters: Vec<String>,
 }
 
-impl Subscriber {
-    pub(super) fn of(session: &MatchedSession) -> Subscriber {
-        let row = Subscriber::of_client(&session.client_id, session.presence(), session.filters.clone());
-        Subscriber { qos: Some(session.qos as u8), ..row }
+impl SubscriberRow {
+    pub(super) fn of(session: &MatchedSession) -> SubscriberRow {
+        let row = SubscriberRow::of_client(&session.client_id, session.presence(), session.filters.clone());
+        SubscriberRow { qos: Some(session.qos as u8), ..row }
     }
 
-    pub(super) fn of_client(client: &str, state: Presence, filters: Vec<Box<str>>) -> Subscriber {
+    pub(super) fn of_client(client: &str, state: Presence, filters: Vec<Box<str>>) -> SubscriberRow {
         let filters = filters.into_iter().map(String::from).collect();
-        Subscriber { client_id: client.to_owned(), state, qos: None, filters }
+        SubscriberRow { client_id: client.to_owned(), state, qos: None, filters }
     }
 }
 
 /// A shared group, and its number of members.
 #[derive(Serialize, ToSchema)]
-pub(super) struct SharedGroup {
+#[schema(as = SharedGroup)]
+pub(super) struct GroupRow {
     filter: String,
     members: usize,
 }
 
-impl SharedGroup {
-    pub(super) fn of((filter, members): &(Box<str>, usize)) -> SharedGroup {
-        SharedGroup { filter: filter.to_string(), members: *members }
+impl GroupRow {
+    pub(super) fn of((filter, members): &(Box<str>, usize)) -> GroupRow {
+        GroupRow { filter: filter.to_string(), members: *members }
     }
 }
 

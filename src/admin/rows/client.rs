@@ -4,15 +4,16 @@ use super::message::MessageRow;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::reference_of;
 use crate::admin::queries::waits::until;
-use crate::admin::session_rule::RuleRow;
+use crate::admin::session_rule::ClientRedelivery;
 use crate::admin::state::AdminState;
 use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
+use crate::routing::shared_group::Presence;
 use crate::session::outbound::stall::{Holder, Stall};
-use crate::shard::observe::query::{InFlightSummary, Presence, SessionSummary};
+use crate::shard::observe::query::{InFlightSummary, SessionSummary};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -49,7 +50,7 @@ pub(crate) struct Client {
     pub(crate) next_deadline_in: Option<f64>,
     /// In the answer for one client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) in_flight_messages: Option<Vec<InFlightRow>>,
+    pub(crate) in_flight_messages: Option<Vec<InFlightMessage>>,
     /// In the answer for one client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queue: Option<Vec<MessageRow>>,
@@ -58,7 +59,7 @@ pub(crate) struct Client {
     pub(crate) subscriptions: Option<Vec<String>>,
     /// In the answer for one client: the redelivery settings that hold for it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) redelivery: Option<RuleRow>,
+    pub(crate) redelivery: Option<ClientRedelivery>,
 }
 
 impl Client {
@@ -137,8 +138,7 @@ impl StallRow {
 
 /// A message in flight.
 #[derive(Serialize, ToSchema)]
-#[schema(as = InFlightMessage)]
-pub(crate) struct InFlightRow {
+pub(crate) struct InFlightMessage {
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) packet_id: u16,
     /// `PUBACK`, `PUBREC` or `PUBCOMP`.
@@ -153,9 +153,9 @@ pub(crate) struct InFlightRow {
     pub(crate) message: Option<MessageRow>,
 }
 
-impl InFlightRow {
-    pub(crate) fn of(row: &InFlightSummary) -> InFlightRow {
-        InFlightRow {
+impl InFlightMessage {
+    pub(crate) fn of(row: &InFlightSummary) -> InFlightMessage {
+        InFlightMessage {
             packet_id: row.packet_id.get(),
             waits_for: row.waits_for(),
             age: row.age.as_secs_f64(),

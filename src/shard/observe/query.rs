@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub use crate::shard::observe::message_summary::{BYTES, MessageSummary, ROWS};
 pub use crate::shard::observe::session_rows::{
-    InFlightSummary, Presence, SessionDetail, SessionFilter, SessionSummary,
+    InFlightSummary, SessionDetail, SessionFilter, SessionSummary,
 };
 
 /// Steps of one row of a delayed message.

@@ -1,11 +1,11 @@
 //! The receivers of a topic: sessions with the filters by which they get it, and shared groups.
 
 use crate::mqtt::packet::QoS;
+use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::{FilterSurvey, GroupId, SurveyPlace};
 use crate::shard::core::Core;
 use crate::shard::observe::budget::QuestionBudget;
 use crate::shard::observe::message_summary::{BYTES, ROWS};
-use crate::shard::observe::session_rows::Presence;
 use crate::shard::routes::Routes;
 use std::collections::HashMap;
 
@@ -29,9 +29,9 @@ pub struct MatchedSession {
 }
 
 impl MatchedSession {
-    /// Returns where the client is.
+    /// Returns the presence of the session.
     pub fn presence(&self) -> Presence {
-        if self.connected { Presence::Connected } else { Presence::Away }
+        if self.connected { Presence::Online } else { Presence::Offline }
     }
 
     /// Returns the bytes of its texts.

@@ -2,7 +2,7 @@
 
 use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
-use crate::named_enum::named_enum;
+use crate::routing::shared_group::Presence;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
 use crate::shard::arrival::ListenerNumber;
@@ -113,20 +113,10 @@ pub struct SessionSummary {
     pub due: Instant,
 }
 
-named_enum! {
-    /// Where the client of a session is.
-    pub enum Presence {
-        /// It has a connection.
-        Connected = "connected",
-        /// It has no connection.
-        Away = "away",
-    }
-}
-
 impl SessionSummary {
-    /// Returns where the client is.
+    /// Returns the presence of the session.
     pub fn presence(&self) -> Presence {
-        if self.connection.is_some() { Presence::Connected } else { Presence::Away }
+        if self.connection.is_some() { Presence::Online } else { Presence::Offline }
     }
 }
 

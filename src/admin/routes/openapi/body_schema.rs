@@ -9,7 +9,7 @@ use utoipa::openapi::schema::Schema;
 /// The schema of one type of bodies.
 #[derive(Clone, Copy)]
 pub(in crate::admin::routes) struct BodySchema {
-    side: Side,
+    side: BodySide,
     name: fn() -> Cow<'static, str>,
     schema: fn() -> RefOr<Schema>,
     /// Adds the schemas that it refers to.
@@ -18,7 +18,7 @@ pub(in crate::admin::routes) struct BodySchema {
 
 /// The side of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum BodySide {
     Request,
     /// serde writes a field that is `None` as null, or leaves it out.
     Answer,
@@ -27,12 +27,16 @@ enum Side {
 impl BodySchema {
     /// Returns the schema of an answer.
     pub(in crate::admin::routes) const fn of_answer<T: ToSchema>() -> BodySchema {
-        BodySchema { side: Side::Answer, name: T::name, schema: T::schema, add_others: T::schemas }
+        BodySchema::of::<T>(BodySide::Answer)
     }
 
     /// Returns the schema of the body of a request.
     pub(in crate::admin::routes) const fn of_request<T: ToSchema>() -> BodySchema {
-        BodySchema { side: Side::Request, name: T::name, schema: T::schema, add_others: T::schemas }
+        BodySchema::of::<T>(BodySide::Request)
+    }
+
+    const fn of<T: ToSchema>(side: BodySide) -> BodySchema {
+        BodySchema { side, name: T::name, schema: T::schema, add_others: T::schemas }
     }
 
     /// Returns the name of the schema among the parts of the document.
@@ -56,7 +60,7 @@ impl BodySchema {
 /// Returns a schema that admits what serde writes or reads, and nothing else. In an answer, a field
 /// that may be missing is never null; a schema without required fields is left as it is. An object
 /// has no other fields than those that it names. The size of a number in memory is left out.
-fn strict(schema: Value, side: Side) -> Value {
+fn strict(schema: Value, side: BodySide) -> Value {
     match schema {
         Value::Array(all) => all.into_iter().map(|one| strict(one, side)).collect(),
         Value::Object(rules) => {
@@ -72,18 +76,7 @@ fn strict(schema: Value, side: Side) -> Value {
                     _ => (keyword, strict(rule, side)),
                 })
                 .collect();
-            if rules.get("properties").is_some_and(Value::is_object) {
-                let required = rules.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
-                let fields = rules.get_mut("properties").and_then(Value::as_object_mut);
-                for (name, field) in fields.into_iter().flatten() {
-                    let is_missing =
-                        !required.is_empty() && !required.iter().any(|required| required == name);
-                    if side == Side::Answer && is_missing {
-                        forbid_null(field);
-                    }
-                }
-                rules.entry("additionalProperties").or_insert(false.into());
-            }
+            close(&mut rules, side);
             rules.into()
         }
         other => other,
@@ -91,9 +84,28 @@ fn strict(schema: Value, side: Side) -> Value {
 }
 
 /// Returns the strict schemas of the fields of an object.
-fn each_strict(fields: Value, side: Side) -> Value {
+fn each_strict(fields: Value, side: BodySide) -> Value {
     let Value::Object(fields) = fields else { return fields };
     fields.into_iter().map(|(name, schema)| (name, strict(schema, side))).collect::<Map<_, _>>().into()
+}
+
+/// Closes the schema of an object, if it is one of an object with fields: no others, and in an answer
+/// no null in a field that may be missing.
+fn close(rules: &mut Map<String, Value>, side: BodySide) {
+    if !rules.contains_key("properties") {
+        return;
+    }
+    rules.entry("additionalProperties").or_insert(false.into());
+    let required = rules.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    if side == BodySide::Request || required.is_empty() {
+        return;
+    }
+    let fields = rules.get_mut("properties").and_then(Value::as_object_mut);
+    for (name, field) in fields.into_iter().flatten() {
+        if !required.iter().any(|required| required == name) {
+            forbid_null(field);
+        }
+    }
 }
 
 /// Removes null from what a schema admits.

@@ -11,7 +11,7 @@ use crate::admin::access::Scope;
 use crate::admin::pages::docs;
 use crate::admin::pages::entry::PageReader;
 use crate::admin::pages::page::PageResult;
-use crate::admin::problem::Problem;
+use crate::admin::problem::ProblemAnswer;
 use crate::admin::request::NOTE;
 use crate::admin::routes::ROUTES;
 use crate::admin::routes::api_route::{Answer, ApiRoute, Content, Taken};
@@ -168,7 +168,7 @@ fn whole() -> Value {
         },
     });
     let mut schemas = Map::new();
-    BodySchema::of_answer::<Problem>().add_to(&mut schemas);
+    BodySchema::of_answer::<ProblemAnswer>().add_to(&mut schemas);
     for row in ROUTES.iter() {
         document["paths"][row.path][row.method.to_ascii_lowercase()] = operation(row);
         let answers = row.answers.iter().filter_map(|answer| match answer.content {
