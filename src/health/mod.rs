@@ -153,18 +153,30 @@ async fn exchanges(target: &HealthTarget, patience: Duration) -> Result<(), Unhe
 }
 
 /// Waits for a step, for as long as it may take.
-async fn within<T>(patience: Duration, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    tokio::time::timeout(patience, step).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+async fn within<T, E: From<io::Error>>(
+    patience: Duration,
+    step: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let late = || io::Error::from(io::ErrorKind::TimedOut);
+    tokio::time::timeout(patience, step).await.unwrap_or_else(|_| Err(late().into()))
+}
+
+/// A codec of packets, with or without frames around them.
+trait PacketCodec:
+    Decoder<Item = OwnedPacket, Error = CodecError> + for<'a> Encoder<&'a Packet<'a>, Error = CodecError>
+{
+}
+
+impl<C> PacketCodec for C where
+    C: Decoder<Item = OwnedPacket, Error = CodecError> + for<'a> Encoder<&'a Packet<'a>, Error = CodecError>
+{
 }
 
 /// Exchanges the packets of the check.
-async fn converse<C>(
+async fn converse<C: PacketCodec>(
     mut packets: Framed<Box<dyn HealthStream>, C>,
     patience: Duration,
-) -> Result<(), Unhealthy>
-where
-    C: Decoder<Item = OwnedPacket, Error = CodecError> + for<'a> Encoder<&'a Packet<'a>, Error = CodecError>,
-{
+) -> Result<(), Unhealthy> {
     // 3.1.1 [MQTT-3.1.3-6] lets the server choose the client identifier.
     let connect = Packet::Connect(Box::new(Connect {
         version: ProtocolVersion::V3_1_1,
@@ -196,30 +208,25 @@ where
     }
     let disconnect = Packet::Disconnect(Disconnect::new(ReasonCode::SUCCESS));
     // The broker has answered, so a failure to send DISCONNECT changes nothing.
-    let _ = tokio::time::timeout(patience, packets.send(&disconnect)).await;
+    let _ = within(patience, packets.send(&disconnect)).await;
     Ok(())
 }
 
 /// Sends a packet, and returns the answer.
-async fn ask<C>(
+async fn ask<C: PacketCodec>(
     packets: &mut Framed<Box<dyn HealthStream>, C>,
     packet: &Packet<'_>,
     patience: Duration,
-) -> Result<OwnedPacket, Unhealthy>
-where
-    C: Decoder<Item = OwnedPacket, Error = CodecError> + for<'a> Encoder<&'a Packet<'a>, Error = CodecError>,
-{
+) -> Result<OwnedPacket, Unhealthy> {
     let to = packet.name();
     let exchange = async {
         packets.send(packet).await?;
         packets.next().await.unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
     };
-    match tokio::time::timeout(patience, exchange).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(CodecError::Io(cause))) => Err(Unhealthy::Silent { to, cause }),
-        Ok(Err(other)) => Err(Unhealthy::Wrong { to, answer: format!("not MQTT: {other}") }),
-        Err(_) => Err(Unhealthy::Silent { to, cause: io::ErrorKind::TimedOut.into() }),
-    }
+    within(patience, exchange).await.map_err(|error| match error {
+        CodecError::Io(cause) => Unhealthy::Silent { to, cause },
+        other => Unhealthy::Wrong { to, answer: format!("not MQTT: {other}") },
+    })
 }
 
 /// Waits until the broker closes the connection of a peer that is no proxy. The system alone
@@ -237,7 +244,8 @@ async fn closes(mut socket: Box<dyn HealthStream>, patience: Duration) -> Result
     }
 }
 
-/// Connects to a Unix socket. Unlike TCP, the system does not wait for room in the listener's queue.
+/// Connects to a Unix socket. Unlike for TCP, the system does not wait for room in the queue of the
+/// listener.
 async fn unix_socket(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {

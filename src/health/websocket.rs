@@ -102,10 +102,9 @@ impl Decoder for WebSocketCodec {
     }
 
     fn decode_eof(&mut self, frames: &mut BytesMut) -> Result<Option<OwnedPacket>, CodecError> {
-        let is_whole =
-            |codec: &WebSocketCodec, frames: &BytesMut| frames.is_empty() && codec.payload.is_empty();
         match self.decode(frames)? {
-            None if !is_whole(self, frames) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            None if frames.is_empty() => self.packets.decode_eof(&mut self.payload),
+            None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             packet => Ok(packet),
         }
     }
