@@ -1,7 +1,7 @@
 //! The characters of a text that act on whoever reads it.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// Returns true for control characters, for line and paragraph separators, and for characters that
 /// change the direction of text: they write on a terminal, break a line, or show a name as another.
@@ -10,9 +10,20 @@ pub fn is_harmful(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns a text whose harmful characters are escaped as Rust does it, such as `\u{1b}`.
+/// Writes a character; a harmful one as Rust escapes it, such as `\u{1b}`.
+///
+/// # Errors
+/// The writer fails.
+pub fn put(out: &mut impl Write, c: char) -> fmt::Result {
+    if is_harmful(c) { write!(out, "{}", c.escape_default()) } else { out.write_char(c) }
+}
+
+/// Returns a text whose harmful characters are escaped as by [`put`].
 pub fn visible(text: &str) -> String {
-    text.chars().flat_map(|c| if is_harmful(c) { c.escape_default().collect() } else { vec![c] }).collect()
+    let mut out = String::with_capacity(text.len());
+    // Writing to a string cannot fail.
+    let _ = text.chars().try_for_each(|c| put(&mut out, c));
+    out
 }
 
 /// Returns a text of JSON whose harmful characters are escaped, which JSON allows. Line feeds stay:

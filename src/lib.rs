@@ -30,8 +30,8 @@
 //!
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
-//! `escape < named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) < shard <
-//! clock < scheduling < file_thread < pulse < config < log < service < auth < store < net <
+//! `escape < named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) <
+//! shard < clock < scheduling < file_thread < pulse < config < log < service < auth < store < net <
 //! expiry (actor) < broker < finding < admin < health < doctor < import < load < program < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on

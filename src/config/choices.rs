@@ -3,12 +3,8 @@
 
 use super::value::{self, Field};
 use crate::named_enum::{Named, named_enum};
-use crate::session::authentication::AuthMethod;
 use config::{Value, ValueKind};
 use std::fmt;
-
-/// The methods of authentication.
-pub(super) const AUTH_METHODS: &[&str] = AuthMethod::NAMES;
 
 /// Returns true if a list of methods has this one.
 pub(super) fn has(methods: &[String], method: &str) -> bool {

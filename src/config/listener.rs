@@ -2,12 +2,12 @@
 
 use super::Anonymous;
 use super::bounds::{LARGEST_PACKET, ONE_KIB};
-use super::choices::AUTH_METHODS;
 use super::rule::{ValueRule, ValueType};
 use super::size::ByteSize;
 use super::value::{self, Field};
 use crate::access::network::network;
 use crate::named_enum::Named;
+use crate::session::authentication::AuthMethod;
 use crate::session::client_id_rule::ClientIdRule;
 use crate::session::mount_point::MountPoint;
 use config::{Map, Value, ValueKind};
@@ -83,7 +83,7 @@ fields! {
         /// The group of a Unix socket, as a name in /etc/group or a number.
         group: String, ValueType::Checked(is_text, "a group, by its name or number").only();
         /// The methods of authentication; else `auth.methods`. An empty list is no method.
-        auth: Vec<String>, ValueType::SomeOf(AUTH_METHODS).only();
+        auth: Vec<String>, ValueType::SomeOf(AuthMethod::NAMES).only();
         /// The file with the users of this listener and the hashes of their passwords; else
         /// `auth.password_file`.
         password_file: String, ValueType::Path.only();

@@ -1,7 +1,7 @@
 //! One log line: as text with logfmt fields, as a JSON object, or for systemd's journal.
 //!
-//! No value can break a line or write on a terminal: control characters, line separators, and
-//! characters that change the direction of text are escaped. A value takes at most `LONGEST` characters.
+//! No value can break a line or write on a terminal: [`escape`] has the characters that are escaped.
+//! A value takes at most `LONGEST` characters.
 
 use crate::escape::{self, is_harmful};
 use serde_json::{Map, Value};
@@ -101,7 +101,7 @@ impl LineFields {
     }
 
     fn write_text(&self, out: &mut impl Write) -> fmt::Result {
-        self.message.chars().try_for_each(|c| put_escaped(out, c))?;
+        self.message.chars().try_for_each(|c| escape::put(out, c))?;
         write!(out, " event={}", self.code.as_deref().unwrap_or(FOREIGN))?;
         for (name, value) in &self.fields {
             write!(out, " {name}=")?;
@@ -162,11 +162,6 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// Writes a character of the message.
-fn put_escaped(out: &mut impl Write, c: char) -> fmt::Result {
-    if is_harmful(c) { write!(out, "{}", c.escape_default()) } else { out.write_char(c) }
-}
-
 /// Writes a value of logfmt: in quotes if it is empty or has a space, a quote or an equals sign.
 fn put_value(out: &mut impl Write, text: &str) -> fmt::Result {
     let needs_quotes = |c: char| c.is_whitespace() || is_harmful(c) || matches!(c, '"' | '=');
@@ -177,7 +172,7 @@ fn put_value(out: &mut impl Write, text: &str) -> fmt::Result {
     for c in text.chars() {
         match c {
             '"' | '\\' => write!(out, "\\{c}")?,
-            c => put_escaped(out, c)?,
+            c => escape::put(out, c)?,
         }
     }
     out.write_char('"')

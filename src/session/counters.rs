@@ -139,8 +139,8 @@ impl Counters {
         all
     }
 
-    /// True if the packet that is being handled led to drops or to acknowledgements of traced messages
-    /// that are not yet reported.
+    /// True if the packet that is being handled led to drops, or to acknowledgements of traced
+    /// messages, and the shard has not reported them yet.
     #[inline]
     pub fn are_unreported(&self) -> bool {
         self.drops.are_unreported() || !self.audited.is_empty()

@@ -3,9 +3,10 @@
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::request;
-use super::text::{TextColumn, items, left, right, safe, table};
+use super::text::{TextColumn, items, left, right, table};
 use crate::admin::payloads::MOST;
 use crate::admin::segment::segment;
+use crate::escape;
 use crate::mqtt::topic::first_chars;
 use crate::time::duration;
 use clap::Args;
@@ -111,7 +112,7 @@ pub(super) fn listing(
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => safe(text),
+        Value::String(text) => escape::visible(text),
         other => other.to_string(),
     }
 }
@@ -121,7 +122,7 @@ pub(super) fn text(value: &Value) -> String {
 pub(super) fn name(value: &Value, most: usize) -> String {
     let whole = value.as_str().unwrap_or_default();
     let first = first_chars(whole, most);
-    if first.len() == whole.len() { safe(first) } else { safe(first) + "..." }
+    if first.len() == whole.len() { escape::visible(first) } else { escape::visible(first) + "..." }
 }
 
 /// Returns a number of seconds as the text of a cell.
@@ -134,7 +135,7 @@ pub(super) fn seconds(value: &Value) -> String {
 pub(super) fn payload(row: &Value) -> String {
     let payload = &row["payload"];
     let shown = match (&payload["text"], &payload["base64"]) {
-        (Value::String(shown), _) => safe(shown),
+        (Value::String(shown), _) => escape::visible(shown),
         (_, Value::String(encoded)) => format!("base64 {encoded}"),
         _ => return String::new(),
     };

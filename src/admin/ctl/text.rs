@@ -64,7 +64,7 @@ fn put(out: &mut String, value: &Value, depth: usize) {
                 let _ = writeln!(out, "{indent}{key}:");
                 items.iter().try_for_each(|item| writeln!(out, "{indent}  - {}", short(item)))
             }
-            Value::String(text) => writeln!(out, "{indent}{key}: {}", safe(text)),
+            Value::String(text) => writeln!(out, "{indent}{key}: {}", escape::visible(text)),
             other => writeln!(out, "{indent}{key}: {other}"),
         };
     }
@@ -73,7 +73,7 @@ fn put(out: &mut String, value: &Value, depth: usize) {
 /// Returns a value on one line.
 pub(super) fn short(value: &Value) -> String {
     match value {
-        Value::String(text) => safe(text),
+        Value::String(text) => escape::visible(text),
         Value::Object(fields) => {
             let parts = fields.iter().filter(|(_, value)| !value.is_null());
             let parts: Vec<String> = parts.map(|(key, value)| format!("{key} {}", short(value))).collect();
@@ -81,11 +81,6 @@ pub(super) fn short(value: &Value) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// Returns a text of a client whose characters cannot act on the terminal.
-pub(super) fn safe(text: &str) -> String {
-    escape::visible(text)
 }
 
 /// A column of a table: its name, its smallest width, and the side of its texts.
@@ -148,7 +143,7 @@ mod tests {
     #[test]
     fn a_client_identifier_is_one_segment_of_a_url_and_writes_nothing_on_a_terminal() {
         assert_eq!(segment("a/b c?%é"), "a%2Fb%20c%3F%25%C3%A9");
-        assert_eq!(safe("a\u{1b}[31mb\n\u{202e}"), "a\\u{1b}[31mb\\n\\u{202e}");
+        assert_eq!(escape::visible("a\u{1b}[31mb\n\u{202e}"), "a\\u{1b}[31mb\\n\\u{202e}");
         assert_eq!(pretty(&json!("a\u{9b}b")), "\"a\\u009bb\"");
     }
 

@@ -4,7 +4,7 @@ use super::actions::NoteFlag;
 use super::endpoint::{BrokerEndpoint, EndpointArguments};
 use super::error::CtlError;
 use super::http::{done, noted, request, send};
-use super::text::{items, safe};
+use super::text::items;
 use crate::escape;
 use clap::Args;
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ fn as_json(step: &Value) -> String {
 
 /// Returns a step as one line for people.
 fn line(step: &Value) -> String {
-    let text = |key: &str| step[key].as_str().map(safe).unwrap_or_default();
+    let text = |key: &str| step[key].as_str().map(escape::visible).unwrap_or_default();
     let kind = text("step");
     let arrow = match kind.as_str() {
         "received" | "acknowledged" | "pubrec" | "packet_in" => "<-",
@@ -82,7 +82,7 @@ fn line(step: &Value) -> String {
         format!("{} {arrow} {}", time(step["unix_ms"].as_u64().unwrap_or_default()), text("client"));
     match (arrow, step["packet"].as_str()) {
         ("  ", _) => out += &format!(" {}", kind.replace('_', " ")),
-        (_, Some(packet)) => out += &format!(" {}", safe(packet)),
+        (_, Some(packet)) => out += &format!(" {}", escape::visible(packet)),
         _ => {}
     }
     for (key, name) in [("packet_id", "id"), ("qos", "qos")] {

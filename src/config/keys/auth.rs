@@ -2,12 +2,13 @@
 
 use super::paths::path_of;
 use crate::config::Anonymous;
-use crate::config::choices::{AUTH_METHODS, JwtFrom};
+use crate::config::choices::JwtFrom;
 use crate::config::rule::{ValueType, days, millis, seconds};
 use crate::config::service_url::{ServiceUrl, is_service_url};
 use crate::config::table::section;
 use crate::config::value;
 use crate::named_enum::Named;
+use crate::session::authentication::AuthMethod;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ section! {
         /// user who is not in the password file, a password that is no token, and a client that the
         /// service ignores, are left to the next method.
         methods: Vec<String> = Vec::new(),
-            ValueType::SomeOf(AUTH_METHODS).or("auto", "\"certificate\", with jwt_keys \"jwt\", with password_file \"scram\" and \"password\", and with http_url \"http\""),
+            ValueType::SomeOf(AuthMethod::NAMES).or("auto", "\"certificate\", with jwt_keys \"jwt\", with password_file \"scram\" and \"password\", and with http_url \"http\""),
             why: "A file that is named is meant to be used.";
         /// The file with the keys of JSON Web Tokens: a JWK Set, in JSON. The key fixes the
         /// algorithm: HS256 to HS512, RS256 to RS512, PS256 to PS512, ES256 to ES512 or EdDSA. A

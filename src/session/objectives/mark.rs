@@ -1,4 +1,5 @@
-//! The mark of a delivery that an objective counts, that waited in the queue, or whose message is traced.
+//! The mark of a delivery that an objective counts, that waited in the queue, or whose message is
+//! traced.
 
 use crate::mqtt::audit::AuditTag;
 use crate::time::Instant;
