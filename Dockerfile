@@ -10,6 +10,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
+COPY crates crates
 COPY src src
 COPY benches benches
 # Dependencies are kept in caches from one build to the next, in one for each architecture, because two may be built at the same time.
@@ -18,7 +19,7 @@ COPY benches benches
 ARG TARGETARCH
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=homing-$TARGETARCH,target=/build/target,sharing=locked \
-    touch src/main.rs src/lib.rs \
+    touch src/main.rs src/lib.rs crates/core/src/lib.rs \
     && cargo build --release --locked --bin homing \
     && cp target/release/homing /homing
 

@@ -26,24 +26,19 @@
 //! Acknowledgements, and packets that depend on a change, wait until it is committed
 //! ([`shard::durability`]). A session that ends with its connection records nothing.
 //!
-//! # Module order
+//! # Two packages
 //!
-//! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
-//!
-//! `escape < named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) <
-//! shard < clock < scheduling < file_thread < pulse < config < log < service < auth < store < net <
-//! expiry (actor) < broker < finding < admin < health < doctor < import < load < program < main`
-//!
-//! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
-//! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard
-//! runs in the same way under actix and in the simulation.
+//! The modules up to the shard are the package `homing-core` (`crates/core`), which knows no clock, no
+//! async and no socket. Time is an argument; [`clock`] is the only file that reads one. So a shard
+//! runs in the same way under actix and in the simulation. A module imports only from the modules
+//! before it: `docs/architecture.md` has the order, and `tests/layers.rs` checks it.
 //!
 //! # Actors
 //!
 //! - A `ConnectionActor` ([`broker::connection`]) owns the socket of one client. It gets the
 //!   readiness of the socket, and what its shard tells it.
 //! - A `ShardActor` ([`broker::shard_actor`]) owns the shard of one thread. It gets sockets that a
-//!   listener accepted (`Adopt`), the messages of one turn of another shard (`PeerBatch`), and the
+//!   listener accepted (`Adopt`), the messages of one turn of another shard (`PeerTurn`), and the
 //!   keys of a bucket that ended (`ExpiredDeadlines`).
 //! - The `ExpiryActor` ([`expiry::actor`]) owns the buckets of all deadlines. It gets the new
 //!   deadlines of one turn (`Register`), and the tick of its `Ticker`.
@@ -79,7 +74,6 @@
 #[cfg(test)]
 extern crate self as homing;
 
-pub mod access;
 #[cfg(feature = "admin")]
 pub mod admin;
 pub mod auth;
@@ -87,24 +81,19 @@ pub mod broker;
 pub mod clock;
 pub mod config;
 pub mod doctor;
-pub mod escape;
 pub mod expiry;
 pub mod file_thread;
 pub mod finding;
+pub mod framed;
 pub mod health;
 pub mod import;
 #[cfg(feature = "load")]
 pub mod load;
 pub mod log;
-pub mod mqtt;
-pub mod named_enum;
 pub mod net;
-pub mod persistence;
 pub mod pulse;
-pub mod routing;
 pub mod scheduling;
 pub mod service;
-pub mod session;
-pub mod shard;
 pub mod store;
-pub mod time;
+
+pub use homing_core::{access, escape, mqtt, named_enum, persistence, routing, session, shard, time};

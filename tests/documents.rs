@@ -21,7 +21,7 @@ const OTHERS: [&str; 8] = [
 ];
 
 /// Folders whose files a document names by their path from the root.
-const FOLDERS: [&str; 6] = ["src/", "tests/", "docs/", "benches/", "examples/", "config/"];
+const FOLDERS: [&str; 7] = ["crates/", "src/", "tests/", "docs/", "benches/", "examples/", "config/"];
 
 /// Returns the root of the repository.
 fn root() -> &'static Path {
@@ -119,7 +119,7 @@ fn every_file_that_a_document_names_exists() {
 
 #[test]
 fn every_function_that_a_document_names_exists() {
-    let sources = sources(&root().join("src"));
+    let sources = sources(&root().join("src")) + &sources(&root().join("crates"));
     let mut missing = Vec::new();
     for (path, text) in documents() {
         for span in code_spans(&prose(&text)) {

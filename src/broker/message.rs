@@ -11,7 +11,7 @@ use crate::broker::rate_limit::EventRates;
 use crate::broker::revocations::RevocationTally;
 use crate::expiry::actor::ExpiryActor;
 use crate::net::tls::config::TlsServer;
-use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
+use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
 use crate::shard::ShardSettings;
 use crate::shard::access::AclFiles;
 use crate::shard::arrival::ListenerNumber;
@@ -37,7 +37,7 @@ pub struct PeerAddresses {
     /// For sockets whose session lives in the shard.
     pub sockets: Recipient<Adopt>,
     /// For the batches of other shards.
-    pub batches: Recipient<PeerBatch>,
+    pub batches: Recipient<PeerTurn>,
 }
 
 /// Password files were replaced. Users that left the file of their listener, or have another hash,
@@ -151,7 +151,10 @@ impl Message for ConnectAuthenticator {
     type Result = ();
 }
 
-impl Message for Committed {
+/// The store has every batch of the shard up to this one.
+pub struct StoredUpTo(pub Lsn);
+
+impl Message for StoredUpTo {
     type Result = ();
 }
 
@@ -193,7 +196,10 @@ impl Message for StartTimers {
     type Result = ();
 }
 
-impl Message for PeerBatch {
+/// What one turn of another shard has for this one.
+pub struct PeerTurn(pub PeerBatch);
+
+impl Message for PeerTurn {
     type Result = ();
 }
 

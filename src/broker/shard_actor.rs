@@ -10,17 +10,15 @@ use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
 use crate::broker::message::{
     AclChanged, Adopt, BansChanged, ConnectAuthenticator, ConnectPeers, DelayedPage, Page, PasswordsChanged,
-    SettingsChanged, StartTimers, Stop, TlsChanged,
+    PeerTurn, SettingsChanged, StartTimers, Stop, StoredUpTo, TlsChanged,
 };
 use crate::broker::question::{AskShard, CommandMany, CommandMessage, CommandShard, TraceShard};
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
-use crate::persistence::records::Committed;
 use crate::pulse::Pulse;
 use crate::shard::SharedState;
 use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
-use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::administration::CommandOutcome;
 use crate::shard::features::bulk::Portion;
 use crate::time::Instant;
@@ -172,11 +170,11 @@ impl Handler<StartTimers> for ShardActor {
     }
 }
 
-impl Handler<Committed> for ShardActor {
+impl Handler<StoredUpTo> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, committed: Committed, _: &mut Context<ShardActor>) {
-        self.driver.committed(committed.lsn);
+    fn handle(&mut self, stored: StoredUpTo, _: &mut Context<ShardActor>) {
+        self.driver.committed(stored.0);
     }
 }
 
@@ -257,10 +255,10 @@ impl Handler<Page> for ShardActor {
     }
 }
 
-impl Handler<PeerBatch> for ShardActor {
+impl Handler<PeerTurn> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, peer_batch: PeerBatch, _: &mut Context<ShardActor>) {
+    fn handle(&mut self, PeerTurn(peer_batch): PeerTurn, _: &mut Context<ShardActor>) {
         self.driver.in_new_turn(|shard, now| shard.take_peer_batch(now, peer_batch));
     }
 }

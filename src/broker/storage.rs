@@ -1,7 +1,7 @@
 //! The store at the start: its contents are shared out among the shards, and its threads are
 //! started.
 
-use super::message::{DelayedPage, Page};
+use super::message::{DelayedPage, Page, StoredUpTo};
 use super::start_error::StartError;
 use crate::broker::shard_actor::ShardActor;
 use crate::mqtt::retained_message::RetainedMessage;
@@ -92,7 +92,7 @@ impl Opened {
         let on = move |notice| match notice {
             WriterNotice::Committed(committed) => {
                 if let Some(shard) = shards.get(usize::from(committed.shard)) {
-                    shard.do_send(committed);
+                    shard.do_send(StoredUpTo(committed.lsn));
                 }
             }
             WriterNotice::Page { shard, session, wanted, entries } => {

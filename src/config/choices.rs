@@ -3,8 +3,11 @@
 
 use super::value::{self, Field};
 use crate::named_enum::{Named, named_enum};
+use crate::session::authentication::Anonymous;
+use crate::session::outbound::queue::QueuePolicy;
+use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
+use crate::shard::access::{DeniedPublish, DeniedSubscribe};
 use config::{Value, ValueKind};
-use std::fmt;
 
 /// Returns true if a list of methods has this one.
 pub(super) fn has(methods: &[String], method: &str) -> bool {
@@ -61,13 +64,21 @@ named_enum! {
     }
 }
 
-/// A setting whose values have names is written as the name.
-impl<T: Named + fmt::Display> Field for T {
-    fn read(value: &Value) -> Option<T> {
-        T::of_name(value::text(value)?)
-    }
+macro_rules! named_fields {
+    ($($name:ident),* $(,)?) => {$(
+        impl Field for $name {
+            fn read(value: &Value) -> Option<$name> {
+                $name::of_name(value::text(value)?)
+            }
 
-    fn write(&self) -> ValueKind {
-        ValueKind::String(self.to_string())
-    }
+            fn write(&self) -> ValueKind {
+                ValueKind::String(self.name().to_owned())
+            }
+        }
+    )*};
+}
+
+// A setting whose values have names is written as the name.
+named_fields! {
+    Anonymous, DeniedPublish, DeniedSubscribe, Durability, JwtFrom, LogFormat, OnAckTimeout, OnExhausted, PayloadViews, QueuePolicy,
 }

@@ -12,7 +12,7 @@ pub mod proxy;
 pub mod websocket;
 
 use crate::config::ListenerAddress;
-use crate::mqtt::codec::{CodecError, MqttCodec, OwnedPacket};
+use crate::framed::{CodecError, MqttCodec, OwnedPacket};
 use crate::mqtt::packet::{
     Connect, ConnectProperties, ConnectReturnCode, Disconnect, Packet, ProtocolVersion, ReasonCode,
 };

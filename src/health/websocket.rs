@@ -2,7 +2,7 @@
 //! packet.
 
 use crate::escape;
-use crate::mqtt::codec::{CodecError, MqttCodec, OwnedPacket};
+use crate::framed::{CodecError, MqttCodec, OwnedPacket};
 use crate::mqtt::packet::Packet;
 use crate::mqtt::topic::first_chars;
 use bytes::{Buf, BytesMut};

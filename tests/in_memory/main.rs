@@ -40,7 +40,7 @@ mod auth_exchange;
 mod authentication;
 mod bans;
 mod bulk;
-#[path = "../../src/mqtt/codec/cases.rs"]
+#[path = "../../crates/core/src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
 mod cases;
 mod client;

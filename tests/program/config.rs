@@ -534,7 +534,7 @@ fn every_key_that_documents_scripts_and_messages_name_exists() {
         ["README.md", "CHANGELOG.md", "Dockerfile", "tests/image", "tests/clients/run", "benches/README.md"]
             .map(|name| root.join(name))
             .into();
-    let mut folders = vec![root.join("docs"), root.join("src")];
+    let mut folders = vec![root.join("docs"), root.join("src"), root.join("crates/core/src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();

@@ -316,6 +316,7 @@ mod tests {
     use super::*;
     use crate::auth::jwt::keys::TokenKeys;
     use crate::auth::jwt::token::TokenRules;
+    use crate::broker::authenticator::tests::request;
     use aws_lc_rs::hmac;
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -342,7 +343,7 @@ mod tests {
 
     fn is_guess(methods: &[AuthMethod], user: &str, password: &[u8]) -> bool {
         let waits = Arc::new(());
-        let mut request = AuthRequest::of_test(user, password, &waits);
+        let mut request = request(user, password, &waits);
         request.methods = methods.into();
         let secret = CacheSecret::new().unwrap();
         match checks().decide(&secret, &request, ChainPlace::START, &mut |_, _| ()) {
@@ -376,7 +377,7 @@ mod tests {
         let (waits, secret) = (Arc::new(()), CacheSecret::new().unwrap());
         for user in ["ann", "unknown"] {
             let hashes = |password: &[u8]| {
-                let mut request = AuthRequest::of_test(user, password, &waits);
+                let mut request = request(user, password, &waits);
                 request.methods = [AuthMethod::Password, AuthMethod::Jwt].into();
                 let mut costs = Vec::new();
                 checks().decide(&secret, &request, ChainPlace::START, &mut |cost, _| costs.push(cost));
@@ -392,7 +393,7 @@ mod tests {
     fn the_http_service_is_asked_at_its_place_in_the_chain() {
         let (waits, secret) = (Arc::new(()), CacheSecret::new().unwrap());
         let decide = |user: &str, methods: &[AuthMethod], place: ChainPlace| {
-            let mut request = AuthRequest::of_test(user, b"right", &waits);
+            let mut request = request(user, b"right", &waits);
             request.methods = methods.into();
             checks().decide(&secret, &request, place, &mut |_, _| ())
         };
@@ -410,7 +411,7 @@ mod tests {
     #[test]
     fn no_remembered_login_is_used_before_the_http_service_was_asked() {
         let (waits, secret) = (Arc::new(()), CacheSecret::new().unwrap());
-        let mut request = AuthRequest::of_test("ann", b"right", &waits);
+        let mut request = request("ann", b"right", &waits);
         let mut remembered = |methods: &[AuthMethod]| {
             request.methods = methods.into();
             checks().cached(&secret, &request).len()

@@ -6,10 +6,27 @@ use crate::auth::password::hash::{HashCost, HashKind, PasswordHash};
 use crate::auth::password::pbkdf2::Pbkdf2Hash;
 use crate::auth::password::scram::ScramHash;
 use crate::session::authentication::EnhancedMethod;
-use crate::shard::authentication::{ExchangeStart, ExchangeStep};
+use crate::shard::arrival::ListenerNumber;
+use crate::shard::authentication::{ExchangeStart, ExchangeStep, Secret};
+use crate::shard::slots::ConnectionId;
 use actix::{Actor, Context, Handler, System};
 use std::path::Path;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// Returns a request without a connection, which waits as long as `waits` lives.
+pub(super) fn request(user: &str, password: &[u8], waits: &Arc<()>) -> AuthRequest {
+    AuthRequest {
+        connection: ConnectionId::new(0, 0),
+        listener: ListenerNumber::default(),
+        methods: [AuthMethod::Password].into(),
+        client_id: "client".into(),
+        reach: Reach::Network,
+        user_name: Some(user.into()),
+        password: Some(Secret::copy_of(password)),
+        exchange: None,
+        waits: Arc::downgrade(waits),
+    }
+}
 
 fn file(lines: &[(&str, &str, u32)]) -> Arc<PasswordFile> {
     let line = |(user, password, iterations): &(&str, &str, u32)| {
@@ -57,7 +74,7 @@ fn an_address_with_too_many_failures_is_blocked_and_others_are_not() {
         let [far, other, here] = ["192.0.2.1", "192.0.2.2", "127.0.0.1"].map(|text| text.parse().ok());
         let mut login = async |address, password: &[u8]| {
             let waits = Arc::new(());
-            client.ask(clock::now(), AuthRequest::of_test("ann", password, &waits), address);
+            client.ask(clock::now(), request("ann", password, &waits), address);
             decisions.recv().await.unwrap()
         };
         for _ in 0..3 {
@@ -118,7 +135,7 @@ fn scram_refuses_the_empty_password_as_a_plain_login_does_and_counts_a_failure()
         let waits = Arc::new(());
         let mut login = async |user: &str, password: &[u8]| {
             let bare = format!("n={user},r=nonce");
-            let mut request = AuthRequest::of_test(user, b"", &waits);
+            let mut request = request(user, b"", &waits);
             request.methods = [AuthMethod::Scram].into();
             let data = format!("n,,{bare}").into_bytes().into();
             request.exchange = Some(ExchangeStart { method: EnhancedMethod::ScramSha256, data });
@@ -158,7 +175,7 @@ fn a_proxy_that_does_not_name_its_clients_is_never_blocked() {
         let (_authenticator, client) = guarded(Duration::ZERO, reply);
         let (waits, proxy) = (Arc::new(()), "192.0.2.1".parse().ok());
         let mut login = async |password: &[u8], reach| {
-            let mut request = AuthRequest::of_test("ann", password, &waits);
+            let mut request = request("ann", password, &waits);
             request.reach = reach;
             client.ask(clock::now(), request, proxy);
             decisions.recv().await.unwrap()
@@ -182,7 +199,7 @@ fn guesses_that_are_sent_at_once_are_not_all_tried() {
         let (_authenticator, client) = guarded(Duration::ZERO, reply);
         let (waits, far) = (Arc::new(()), "192.0.2.1".parse().ok());
         for _ in 0..100 {
-            client.ask(clock::now(), AuthRequest::of_test("ann", b"wrong", &waits), far);
+            client.ask(clock::now(), request("ann", b"wrong", &waits), far);
         }
         let mut tried = 0;
         for _ in 0..100 {
@@ -194,7 +211,7 @@ fn guesses_that_are_sent_at_once_are_not_all_tried() {
 
 /// Returns a login that the HTTP service decides, as the last method.
 fn http_job(waits: &Arc<()>, address: Option<IpAddr>, reply: Recipient<Decided>) -> HttpJob {
-    let mut request = AuthRequest::of_test("ann", b"guess", waits);
+    let mut request = request("ann", b"guess", waits);
     request.methods = [AuthMethod::Http].into();
     let (bytes, due) = (request.size(), clock::now() + Duration::from_secs(60));
     let job = AuthJob { request, bytes, due, peer: address, address, reply };
@@ -220,7 +237,7 @@ fn a_login_that_the_http_service_does_not_accept_counts_for_the_block_of_its_add
                 authenticator.inner.http_answered(job, answer.clone());
                 assert!(matches!(decisions.recv().await.unwrap(), AuthDecision::Deny(_)), "{answer:?}");
             }
-            client.ask(clock::now(), AuthRequest::of_test("ann", b"right", &waits), address);
+            client.ask(clock::now(), request("ann", b"right", &waits), address);
             let is_blocked = matches!(decisions.recv().await.unwrap(), AuthDecision::Blocked);
             assert_eq!(is_blocked, is_counted, "{answer:?}");
         }
@@ -240,7 +257,7 @@ fn a_login_that_the_http_service_ignores_and_the_next_method_denies_counts_once(
             authenticator.inner.http_answered(job, HttpAnswer::Ignore);
             assert!(matches!(decisions.recv().await.unwrap(), AuthDecision::Deny("wrong password")));
         }
-        client.ask(clock::now(), AuthRequest::of_test("ann", b"right", &waits), far);
+        client.ask(clock::now(), request("ann", b"right", &waits), far);
         let decision = decisions.recv().await.unwrap();
         assert!(matches!(decision, AuthDecision::Allow(_)), "two failures are no three: {decision:?}");
     });
@@ -255,7 +272,7 @@ fn logins_that_a_busy_machine_made_too_slow_enter_again_when_it_is_idle() {
         let cost = CheckCost::Hash(HashCost { kind: HashKind::Argon2, estimated_us: 40_000 });
         let mut queue = AuthQueue::default();
         let enters = |queue: &mut AuthQueue| {
-            let request = AuthRequest::of_test("ann", b"right", &waits);
+            let request = request("ann", b"right", &waits);
             let job = AuthJob { request, bytes: 8, due, peer: None, address: None, reply: reply.clone() };
             queue.push(Box::new(job), ChainPlace::START, &[cost], Duration::from_millis(250), 1).is_ok()
         };

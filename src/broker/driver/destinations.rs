@@ -6,7 +6,7 @@
 
 use crate::broker::authenticator::{AuthClient, AuthClientParts};
 use crate::broker::connection::Incoming;
-use crate::broker::message::{Adopt, ConnectPeers, PeerAddresses};
+use crate::broker::message::{Adopt, ConnectPeers, PeerAddresses, PeerTurn};
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::deadline::Registration;
@@ -103,7 +103,7 @@ impl Destinations {
     /// Sends a batch to a peer.
     pub(super) fn send_to_peer(&self, to: ShardId, batch: PeerBatch) {
         if let Some(peer) = self.peer(to) {
-            peer.batches.do_send(batch);
+            peer.batches.do_send(PeerTurn(batch));
         }
     }
 

@@ -5,9 +5,8 @@ use super::*;
 use crate::broker::connection::ConnectionDriver;
 use crate::broker::events::{EventListeners, EventLog};
 use crate::broker::fixture;
-use crate::broker::message::{Adopt, PeerAddresses};
+use crate::broker::message::{Adopt, PeerAddresses, PeerTurn};
 use crate::shard::arrival::{Arrival, ListenerNumber};
-use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::shard_of;
 use actix::{Actor, Context, Handler};
 use std::sync::Mutex;
@@ -34,10 +33,10 @@ impl Handler<Adopt> for Elsewhere {
     }
 }
 
-impl Handler<PeerBatch> for Elsewhere {
+impl Handler<PeerTurn> for Elsewhere {
     type Result = ();
 
-    fn handle(&mut self, _: PeerBatch, _: &mut Context<Elsewhere>) {}
+    fn handle(&mut self, _: PeerTurn, _: &mut Context<Elsewhere>) {}
 }
 
 /// Returns the driver of shard 0 of `shards`. Every socket of the test counts against its counters.

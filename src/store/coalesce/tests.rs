@@ -1,6 +1,6 @@
 //! What several batches come to in one commit.
 
-use crate::mqtt::message::Message;
+use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::PacketId;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
@@ -14,7 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 fn message(topic: &str) -> Message {
-    Message::sample(topic, QoS::AtLeastOnce, b"x")
+    let qos = QoS::AtLeastOnce;
+    let parts = Parts { qos, retain: false, expires: Instant::NEVER, topic, forwarded: &[], payload: b"x" };
+    Message::new(parts, &mut Vec::new())
 }
 
 fn body(number: u64) -> Record {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-#[path = "../../../src/mqtt/codec/cases.rs"]
+#[path = "../../../crates/core/src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "seeds are bytes; what is expected of them the tests say")]
 mod cases;
 

@@ -1,7 +1,7 @@
 //! Whole shards in virtual time: see `tests/in_memory/script.rs`.
 #![no_main]
 
-#[path = "../../../src/mqtt/codec/cases.rs"]
+#[path = "../../../crates/core/src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
 mod cases;
 #[path = "../../in_memory/driver.rs"]

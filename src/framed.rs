@@ -5,7 +5,7 @@
 //! a thread share, so that no packet is copied. A packet read here is copied once, and decoded
 //! again at each call of [`OwnedPacket::packet`].
 
-use super::{DecodeError, Decoded, EncodeError, decode, decode_connect, encode};
+use crate::mqtt::codec::{DecodeError, Decoded, EncodeError, decode, decode_connect, encode};
 use crate::mqtt::packet::{Packet, ProtocolVersion};
 use bytes::{Bytes, BytesMut};
 use std::io;

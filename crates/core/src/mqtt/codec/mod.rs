@@ -15,7 +15,6 @@ mod acknowledgement;
 mod connect;
 mod error;
 mod frame;
-mod framed;
 mod packet_type;
 mod primitive;
 pub mod property;
@@ -36,7 +35,6 @@ mod tests;
 
 pub use acknowledgement::{AckKind, put_acknowledgement};
 pub use error::{DecodeError, EncodeError};
-pub use framed::{CodecError, MqttCodec, OwnedPacket};
 pub use packet_type::PacketType;
 pub use publish::{LARGEST_PACKET, PublishHead};
 

@@ -38,7 +38,7 @@ pub struct AuthRequest {
     /// Method. Then the decision is a [`AuthDecision::Challenge`].
     pub exchange: Option<ExchangeStart>,
     /// Lives as long as the connection waits.
-    waits: Weak<()>,
+    pub waits: Weak<()>,
 }
 
 /// The beginning of an exchange of AUTH packets.
@@ -103,22 +103,6 @@ impl AuthRequest {
     /// Returns the password that the client sent; empty without one.
     pub fn password_bytes(&self) -> &[u8] {
         self.password.as_ref().map_or(&[], Secret::bytes)
-    }
-
-    /// Returns a request without a connection, which waits as long as `waits` lives.
-    #[cfg(test)]
-    pub(crate) fn of_test(user: &str, password: &[u8], waits: &Arc<()>) -> AuthRequest {
-        AuthRequest {
-            connection: ConnectionId::new(0, 0),
-            listener: ListenerNumber::default(),
-            methods: [AuthMethod::Password].into(),
-            client_id: "client".into(),
-            reach: Reach::Network,
-            user_name: Some(user.into()),
-            password: Some(Secret::copy_of(password)),
-            exchange: None,
-            waits: Arc::downgrade(waits),
-        }
     }
 
     /// Returns the bytes that the client sent.

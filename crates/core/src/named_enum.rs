@@ -3,7 +3,9 @@
 /// Defines an enum from a table of values and names, such as `Refuse = "refuse"`. A value may have
 /// a number of its own: `V5(5) = "5.0"`. The list of the values and the names come from the same
 /// table, so neither can miss a value.
-macro_rules! named_enum {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __named_enum {
     ($($(#[$meta:meta])* $visible:vis enum $name:ident {
         $($(#[$of:meta])* $value:ident $(($number:literal))? = $word:literal,)*
     })*) => {$(
@@ -43,7 +45,7 @@ macro_rules! named_enum {
     )*};
 }
 
-pub(crate) use named_enum;
+pub use __named_enum as named_enum;
 
 /// An enum whose values have names. The macro `named_enum!` implements it.
 pub trait Named: Sized {
