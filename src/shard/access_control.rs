@@ -7,7 +7,7 @@ use crate::mqtt::packet::ReasonCode;
 use crate::shard::Shard;
 use crate::shard::access::AclFiles;
 use crate::shard::arrival::ListenerNumber;
-use crate::shard::bans::{self, FoundBan};
+use crate::shard::bans::FoundBan;
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::{DisconnectCause, Revocation};
 use crate::shard::slots::ConnectionId;
@@ -97,12 +97,12 @@ impl<'a> AccessControl<'a> {
     /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds
     /// the connected clients that are banned now with [`Self::disconnect_if_banned`].
     pub fn replace_bans(&mut self, bans: Option<Arc<BanList>>) {
-        self.shard.core.bans = bans;
+        self.shard.bans.replace(bans);
     }
 
     /// Returns the bans; `None` if none are configured.
     pub fn bans(&self) -> Option<&Arc<BanList>> {
-        self.shard.core.bans.as_ref()
+        self.shard.bans.list()
     }
 
     /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
@@ -112,7 +112,7 @@ impl<'a> AccessControl<'a> {
         self.shard.core.turn.charge(1);
         let found = match origin {
             Some(ban) => FoundBan::Banned(ban),
-            None => bans::ban_of_session(now, id, &mut self.shard.core),
+            None => self.shard.bans.of_session(now, id, &mut self.shard.core),
         };
         match found {
             FoundBan::Banned(ban) => {

@@ -20,7 +20,6 @@ use crate::shard::admission::{Change, Entrant, HeldMemory};
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::auth_exchange;
 use crate::shard::authentication::{AuthDecision, Authentication};
-use crate::shard::bans;
 use crate::shard::client_table::hash;
 use crate::shard::connection::{Connection, Leaves, Pause, Phase};
 use crate::shard::core::Core;
@@ -87,7 +86,7 @@ impl<'a> ConnectRequest<'a> {
     fn connect(&self, shard: &mut Shard) -> Flow {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
         let assigned = if connect.client_id.is_empty() {
-            let Some(assigned) = self.assign_client_id(&mut shard.core) else {
+            let Some(assigned) = self.assign_client_id(shard) else {
                 let what = "the system has no random numbers";
                 let refusal = ConnectRefusal::unexplained(ReasonCode::SERVER_UNAVAILABLE, what);
                 return self.refuse("", None, &refusal, &mut shard.core);
@@ -123,7 +122,7 @@ impl<'a> ConnectRequest<'a> {
         }
         let Entered { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)
             .and_then(|()| shard.core.settings.check_version(listener, connect.version))
-            .and_then(|()| bans::check_client(now, id, client_id, &mut shard.core))
+            .and_then(|()| shard.bans.check_client(now, id, client_id, &mut shard.core))
             .and_then(|is_done| match is_done {
                 true => self.authenticate(&mut shard.core),
                 false => Ok(EntryVerdict::Later),
@@ -140,7 +139,9 @@ impl<'a> ConnectRequest<'a> {
             Err(refusal) => return self.refuse(client_id, None, &refusal, &mut shard.core),
         };
         let existing = self.find_client(client_id, shard);
-        let admitted = bans::check_user(now, client_id, user.as_deref(), &mut shard.core)
+        let admitted = shard
+            .bans
+            .check_user(now, client_id, user.as_deref(), &mut shard.core)
             .and_then(|()| self.check_client_id(listener, user.as_deref(), &shard.core))
             .and_then(|()| {
                 self.check_will(client_id, listener, (user.as_deref(), rules.as_ref()), &shard.core)
@@ -209,11 +210,11 @@ impl<'a> ConnectRequest<'a> {
     /// The refusal, if the client may not connect.
     fn authenticate(&self, core: &mut Core) -> Result<EntryVerdict, ConnectRefusal> {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let Core { connections, settings, effects, clients, .. } = &mut *core;
+        let Core { connections, settings, effects, figures, .. } = &mut *core;
         let now_revoked = connections.revocations();
         let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
         if let Some(ExchangeEnd { decision, proof, revocations }) = connection.take_exchange_end() {
-            clients.login(&decision);
+            figures.counts.login(&decision);
             let grant = decision.into_grant()?;
             if revocations != now_revoked {
                 let what = "the password file has changed meanwhile";
@@ -233,7 +234,7 @@ impl<'a> ConnectRequest<'a> {
                 return Ok(EntryVerdict::Challenged);
             }
             (Some(decision), _) => {
-                clients.login(&decision);
+                figures.counts.login(&decision);
                 return decision.into_grant().map(|grant| EntryVerdict::Enters(grant.into()));
             }
             (None, _) => {}
@@ -349,9 +350,10 @@ impl<'a> ConnectRequest<'a> {
     /// nobody can guess it: who knows the identifier of a client without a user can resume its
     /// session. Returns `None` if the system has no random numbers.
     // 3.1.1 [MQTT-3.1.3-6]; 5.0 [MQTT-3.1.3-6], [MQTT-3.2.2-16]
-    fn assign_client_id(&self, core: &mut Core) -> Option<String> {
+    fn assign_client_id(&self, shard: &mut Shard) -> Option<String> {
         loop {
-            let id = format!("homing-{:032x}", core.randomness.secret()?);
+            let id = format!("homing-{:032x}", shard.randomness.secret()?);
+            let core = &shard.core;
             if shard_of(&id, core.exchange.shards()) == core.here && core.sessions.find(&id).is_none() {
                 return Some(id);
             }
@@ -444,14 +446,14 @@ impl<'a> ConnectRequest<'a> {
         let will = take_at_return(&mut session_entry.session.will, now, session_entry.will_due);
         session_entry.will_due = Instant::NEVER;
         session_entry.ends = Instant::NEVER;
-        shard.core.clients.sessions_resumed += 1;
+        shard.core.figures.counts.sessions_resumed += 1;
         shard.publish_will(now, session, will);
         Some(session)
     }
 
     /// Adds an empty session without a connection. [`Self::establish`] sets its terms.
     fn begin_session(&self, client_id: &str, core: &mut Core) -> SessionId {
-        core.clients.sessions_created += 1;
+        core.figures.counts.sessions_created += 1;
         let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
         let mut entry = SessionEntry::new(session, Instant::NEVER, Instant::NEVER);
         core.turn.charge_globs(entry.find_objectives(&core.counters.objectives));
@@ -492,7 +494,7 @@ impl<'a> ConnectRequest<'a> {
             connack.properties.authentication_data = (!data.is_empty()).then_some(data);
         }
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
-        bans::count_connect(now, session_id, &mut shard.core);
+        shard.bans.count_connect(now, session_id, &mut shard.core);
         let host = shard.core.connections.get(id).and_then(|connection| connection.rare()?.host);
         self.join(session_id, negotiated, proof.as_ref().map(|proof| proof.method), &mut shard.core);
         if !shard.core.settings.rates.is_empty() {

@@ -5,17 +5,14 @@
 //! cannot publish. A message that follows from its work, such as a dead letter, waits in a list
 //! until an upper layer publishes it.
 
-use crate::access::bans::BanList;
 use crate::expiry::deadline::DeadlineKind;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::message::Message;
 use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::publisher_name::PublisherName;
-use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
+use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::topic::TopicFilter;
-use crate::persistence::records::stored_bytes;
-use crate::routing::retained;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
@@ -23,24 +20,15 @@ use crate::session::outbound::sender::PUMPED_AT_ONCE;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
 use crate::shard::admission::{Change, Want};
-use crate::shard::after_deliveries::AfterDeliveries;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::{Leaves, Pause};
 use crate::shard::connections::Connections;
-use crate::shard::drops::DropReports;
 use crate::shard::durability::gates::Durability;
 use crate::shard::effects::Effects;
 use crate::shard::exchange::Exchange;
 use crate::shard::features::dead_letters::{DeadLetter, DeadLetters};
-use crate::shard::features::stored_letters::StoredLetters;
-use crate::shard::flapping::{self, Flapping};
-use crate::shard::observe::client_counts::ClientCounts;
-use crate::shard::observe::gauges::Gauges;
-use crate::shard::observe::recent_drops::RecentDrops;
+use crate::shard::observe::gauges::ClientFigures;
 use crate::shard::observe::tracer::{StepRecorder, Tracer};
-use crate::shard::publication::Publication;
-use crate::shard::randomness::Randomness;
-use crate::shard::retained_order::RetainedOrder;
 use crate::shard::scratch::Scratch;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::sessions::Sessions;
@@ -54,76 +42,41 @@ use std::sync::Arc;
 /// The lowest layer of a shard.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub here: ShardId,
-    pub settings: ShardSettings,
-    pub shared: Arc<SharedState>,
-    pub connections: Connections,
-    pub sessions: Sessions,
-    pub access: AccessRules,
-    /// `None` if no ban is configured.
-    pub bans: Option<Arc<BanList>>,
-    /// `None` if clients may connect as often as they like.
-    pub flapping: Option<Flapping>,
-    pub exchange: Exchange,
-    pub durability: Durability,
-    pub drop_reports: DropReports,
-    pub recent_drops: RecentDrops,
-    pub dead_letters: DeadLetters,
-    pub letters: StoredLetters,
-    pub after_deliveries: AfterDeliveries,
-    pub counters: Counters,
-    pub clients: ClientCounts,
-    pub gauges: Gauges,
-    pub tracer: Tracer,
-    pub turn: Turn,
-    pub effects: Effects,
-    pub scratch: Scratch,
-    pub randomness: Randomness,
-    pub retained_order: RetainedOrder,
-}
-
-/// The result of retaining a message.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RetainedUpdate {
-    /// True if the store has to commit the change before the publisher is acknowledged.
-    pub waits: bool,
-    /// False if there was no room for the message.
-    pub kept: bool,
+    pub(super) here: ShardId,
+    pub(super) settings: ShardSettings,
+    pub(super) shared: Arc<SharedState>,
+    pub(super) connections: Connections,
+    pub(super) sessions: Sessions,
+    pub(super) access: AccessRules,
+    pub(super) exchange: Exchange,
+    pub(super) durability: Durability,
+    pub(super) dead_letters: DeadLetters,
+    pub(super) counters: Counters,
+    pub(super) figures: ClientFigures,
+    pub(super) tracer: Tracer,
+    pub(super) turn: Turn,
+    pub(super) effects: Effects,
+    pub(super) scratch: Scratch,
 }
 
 impl Core {
     /// Returns the core of the shard `here` of `shards`.
-    pub(crate) fn new(
-        here: ShardId,
-        shards: u8,
-        settings: ShardSettings,
-        shared: Arc<SharedState>,
-        randomness: Randomness,
-    ) -> Core {
+    pub(crate) fn new(here: ShardId, shards: u8, settings: ShardSettings, shared: Arc<SharedState>) -> Core {
         let sessions = Sessions::new(&settings);
         Core {
             here,
             access: AccessRules::new(&settings.access),
-            bans: None,
-            flapping: flapping::counted(settings.flapping),
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),
             sessions,
             exchange: Exchange::new(here, shards),
             durability: Durability::default(),
-            drop_reports: DropReports::default(),
-            recent_drops: RecentDrops::default(),
-            letters: StoredLetters::default(),
-            after_deliveries: AfterDeliveries::default(),
             counters: Counters::new(&settings.objectives),
-            clients: ClientCounts::default(),
-            gauges: Gauges::default(),
+            figures: ClientFigures::default(),
             tracer: Tracer::default(),
             turn: Turn::new(settings.steps_per_turn),
             effects: Effects::default(),
             scratch: Scratch::default(),
-            randomness,
-            retained_order: RetainedOrder::new(here),
             settings,
             shared,
         }
@@ -220,65 +173,6 @@ impl Core {
         };
         Some(Arc::clone(known.insert(owner)))
     }
-
-    /// Sets, replaces or erases the retained message of a topic.
-    ///
-    /// If there is no room for the message, the old retained message is erased all the same. A
-    /// subscriber is better served with no value than with a value that is known to be old.
-    ///
-    /// `source` is the client that published the message, from [`Self::retained_source`], and
-    /// `owner` the client for which it counts, from [`Self::owner_of`].
-    // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
-    // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
-    pub(crate) fn retain(
-        &mut self,
-        now: Instant,
-        publication: &mut Publication<'_>,
-        source: Option<Arc<RetainedSource>>,
-        owner: Option<Arc<Owner>>,
-    ) -> RetainedUpdate {
-        let topic = publication.parts.topic;
-        let stored = self.durability.is_on() && retained::is_kept(topic);
-        let refused = if publication.parts.payload.is_empty() {
-            self.shared.retained().remove(topic);
-            None
-        } else {
-            let message = publication.message(&mut self.scratch.bytes).clone();
-            let mut retained = self.shared.retained();
-            let bytes = message.size();
-            let want = if stored && self.shared.store_is_short() {
-                self.admits(Change::Retain { bytes, replaces: retained.size_of(topic) }).err()
-            } else {
-                None
-            };
-            match want {
-                Some(want) => {
-                    retained.remove(topic);
-                    Some(want.cause())
-                }
-                None => {
-                    let mark = self.retained_order.set();
-                    let set = retained.set_by(mark, RetainedMessage { message, source, owner }, now);
-                    publication.set_mark = mark;
-                    set.err().map(|_| DropReason::RetainedFull)
-                }
-            }
-        };
-        if let Some(cause) = refused {
-            self.counters.drops.count(cause);
-        }
-        if stored && let Some(write_buffer) = self.durability.write_buffer() {
-            // The change is recorded in the list of retained changes, whose order all shards share.
-            // The open batch of this shard must be committed after it, so it is sealed even if it
-            // is empty.
-            write_buffer.begin();
-            if refused.is_none() {
-                write_buffer.weigh(stored_bytes(topic.len() + publication.parts.payload.len()));
-            }
-            self.effects.retained = true;
-        }
-        RetainedUpdate { waits: stored, kept: refused.is_none() }
-    }
 }
 
 /// Drops.
@@ -318,13 +212,12 @@ impl Core {
             if drops.len() >= PUMPED_AT_ONCE && receiver == ReceiverState::Connected {
                 // Nothing may have been sent, and then no write and no acknowledgement leads to the
                 // messages behind these.
-                self.after_deliveries.to_send.push(id);
+                self.turn.after_deliveries.to_send.push(id);
             }
             for dropped in drops.drain(..) {
                 self.counters.drops.count_receiver(dropped.cause, receiver);
                 self.counters.objectives.dropped(dropped.mark);
-                self.drop_reports.note(client_id, dropped.cause);
-                self.recent_drops.note(client_id, &dropped);
+                self.figures.drops.note(client_id, &dropped);
                 self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
             }
         }
@@ -345,15 +238,14 @@ impl Core {
         if self.tracer.is_on() {
             self.recorder().add_drop(client_id, &dropped);
         }
-        self.drop_reports.note(client_id, dropped.cause);
-        self.recent_drops.note(client_id, &dropped);
+        self.figures.drops.note(client_id, &dropped);
         self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
     }
 
     /// Reports a dropped message whose client is not known any more.
     pub(crate) fn drop_of_unknown(&mut self, cause: DropReason) {
         self.counters.drops.count(cause);
-        self.drop_reports.note_unknown(cause);
+        self.figures.drops.note_unknown(cause);
     }
 
     /// Reports a message that no member of a shared group took. `share` is the full filter of the

@@ -109,7 +109,7 @@ impl Core {
                     // Held messages come before this message, and are admitted at the end of the
                     // turn. If they were admitted here, the answers to their publishers could begin
                     // another publication in the midst of this one.
-                    self.after_deliveries.to_admit.push(id);
+                    self.turn.after_deliveries.to_admit.push(id);
                 }
                 let (outcome, follow_up) = handover.queue_or_hold(now, publication, self.here);
                 let qos = handover.qos;
@@ -125,7 +125,7 @@ impl Core {
             FollowUp::RegisterSession => self.sessions.register(id, &mut self.effects),
             // The connection is closed at the end of the turn. Otherwise its will would be routed
             // in the midst of this publication.
-            FollowUp::Disconnect(id) => self.after_deliveries.overfull.push(id),
+            FollowUp::Disconnect(id) => self.turn.after_deliveries.overfull.push(id),
         }
         outcome
     }

@@ -3,9 +3,10 @@
 //! client loses messages.
 
 use crate::mqtt::keyed::Keyed;
-use crate::session::drops::{Counts, DropReason};
+use crate::session::drops::{Counts, DropReason, Dropped};
 use crate::shard::effects::Effects;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
+use crate::shard::observe::recent_drops::RecentDrops;
 use crate::time::Instant;
 use hashbrown::HashMap;
 use std::time::Duration;
@@ -20,9 +21,10 @@ const CLIENTS: usize = 1_000;
 /// MiB at most, which are not charged.
 const LONGEST_CLIENT_ID: usize = 256;
 
-/// The drops since the last report, by client.
+/// The drops since the last report, by client, and the last drops.
 #[derive(Debug, Default)]
 pub(crate) struct DropReports {
+    recent: RecentDrops,
     clients: HashMap<Box<str>, Since, Keyed>,
     /// The drops of clients beyond [`CLIENTS`], of long client identifiers, and of unknown clients.
     others: Since,
@@ -48,8 +50,13 @@ impl Since {
 }
 
 impl DropReports {
-    /// Counts a drop of a client. A shared group counts as a client, by its name.
-    pub(crate) fn note(&mut self, client_id: &str, cause: DropReason) {
+    /// Keeps and counts a drop of a client. A shared group counts as a client, by its name.
+    pub(crate) fn note(&mut self, client_id: &str, dropped: &Dropped) {
+        self.recent.note(client_id, dropped);
+        self.count(client_id, dropped.cause);
+    }
+
+    fn count(&mut self, client_id: &str, cause: DropReason) {
         let no_place = self.clients.len() >= CLIENTS || client_id.len() > LONGEST_CLIENT_ID;
         let since = match self.clients.get_mut(client_id) {
             Some(since) => since,
@@ -64,8 +71,14 @@ impl DropReports {
         self.others.counts.add(cause, 1);
     }
 
-    /// Notes an event for each client whose event is due.
+    /// Returns the last drops.
+    pub(crate) fn recent(&self) -> &RecentDrops {
+        &self.recent
+    }
+
+    /// Notes an event for each client whose event is due. Housekeeping calls it once a second.
     pub(crate) fn report(&mut self, now: Instant, effects: &mut Effects) {
+        self.recent.set_time(now);
         self.take_due(now, |client_id, counts| {
             effects.events.push(ClientEvent {
                 connection: None,
@@ -108,11 +121,11 @@ mod tests {
     #[test]
     fn a_client_is_reported_once_in_ten_seconds_with_all_drops_since() {
         let mut drop_reports = DropReports::default();
-        drop_reports.note("a", DropReason::Expired);
+        drop_reports.count("a", DropReason::Expired);
         assert_eq!(due(&mut drop_reports, 1_000), [(Some("a".into()), 1)]);
-        drop_reports.note("a", DropReason::Expired);
-        drop_reports.note("a", DropReason::QueueRefused);
-        drop_reports.note("b", DropReason::Expired);
+        drop_reports.count("a", DropReason::Expired);
+        drop_reports.count("a", DropReason::QueueRefused);
+        drop_reports.count("b", DropReason::Expired);
         assert_eq!(due(&mut drop_reports, 2_000), [(Some("b".into()), 1)]);
         assert_eq!(due(&mut drop_reports, 11_000), [(Some("a".into()), 2)]);
         assert_eq!(due(&mut drop_reports, 30_000), []);
@@ -123,9 +136,9 @@ mod tests {
     fn clients_beyond_the_bound_are_reported_together() {
         let mut drop_reports = DropReports::default();
         for n in 0..CLIENTS + 5 {
-            drop_reports.note(&n.to_string(), DropReason::Expired);
+            drop_reports.count(&n.to_string(), DropReason::Expired);
         }
-        drop_reports.note(&"long".repeat(LONGEST_CLIENT_ID), DropReason::Expired);
+        drop_reports.count(&"long".repeat(LONGEST_CLIENT_ID), DropReason::Expired);
         let due = due(&mut drop_reports, 0);
         assert_eq!((due.len(), due.first()), (CLIENTS + 1, Some(&(None, 6))));
     }

@@ -205,7 +205,7 @@ impl OwnPublication {
         let mut publication = Publication::of(&self.message, of.map(|id| publisher(here, id)));
         publication.atomic = self.atomic;
         publication.set_mark = self.set_mark;
-        shard.core.retained_order.note_routed(self.set_mark);
+        shard.routes.retained_order.note_routed(self.set_mark);
         if self.atomic {
             shard.core.durability.begin();
         }

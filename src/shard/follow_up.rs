@@ -145,7 +145,7 @@ impl Shard {
 
     /// Puts off to later turns what is to be sent behind messages that were dropped.
     pub(crate) fn send_later(&mut self) {
-        for id in std::mem::take(&mut self.core.after_deliveries.to_send) {
+        for id in std::mem::take(&mut self.core.turn.after_deliveries.to_send) {
             self.work.later(Job::Send(id));
         }
     }
@@ -169,7 +169,7 @@ impl Shard {
 
     /// Admits held messages of the receivers whose queues were full in this turn.
     pub(crate) fn admit_held_of_all(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.core.after_deliveries.to_admit) {
+        for id in std::mem::take(&mut self.core.turn.after_deliveries.to_admit) {
             hold::admit(now, id, self);
         }
     }
@@ -177,7 +177,7 @@ impl Shard {
     /// Disconnects the receivers whose queues are full, under the policy `disconnect`. Their
     /// sessions stay, so the messages in their queues are kept.
     pub(crate) fn disconnect_overfull(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.core.after_deliveries.overfull) {
+        for id in std::mem::take(&mut self.core.turn.after_deliveries.overfull) {
             self.disconnect(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::QueueFull);
         }
     }

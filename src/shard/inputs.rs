@@ -7,6 +7,7 @@ use super::access_control::AccessControl;
 use super::arrival::Arrival;
 use super::auth_exchange;
 use super::authentication::AuthDecision;
+use super::bans::Bans;
 use super::connection::{Connection, Pause};
 use super::connection_view::ConnectionView;
 use super::core::Core;
@@ -54,11 +55,13 @@ impl Shard {
         randomness: Randomness,
     ) -> Shard {
         Shard {
-            core: Core::new(here, shards, settings, shared, randomness),
+            bans: Bans::new(settings.flapping),
+            core: Core::new(here, shards, settings, shared),
             routes: Routes::new(here),
             fans: Fans::default(),
             work: Work::default(),
             delayed: Delayed::default(),
+            randomness,
         }
     }
 
@@ -71,7 +74,7 @@ impl Shard {
     /// Stores sessions from here on, and takes up what the store had. Call it before anything else.
     pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
         self.keep_in_store(share.next_number);
-        self.core.letters.recover(share.letters, &self.core.shared.totals);
+        self.core.dead_letters.stored.recover(share.letters, &self.core.shared.totals);
         let RecoveredShard { down, sessions, orphaned, in_flight, .. } = share;
         recover(now, down, sessions, orphaned, in_flight, &mut self.routes, &mut self.core);
         self.delayed.recover(now, share.read_until, share.delayed, share.delayed_in_all, &mut self.core);
@@ -86,7 +89,7 @@ impl Shard {
         if self.core.settings.rates_of(arrival.listener).are_unlimited() {
             arrival.host = None;
         }
-        let seed = self.core.randomness.spread();
+        let seed = self.randomness.spread();
         self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
     }
 
@@ -154,7 +157,7 @@ impl Shard {
     /// told it. The rules of the ACL file stay as they are.
     pub fn replace_settings(&mut self, settings: ShardSettings) {
         let are_new_rules = self.core.access.replace_settings(&settings.access);
-        if let Some(job) = reconfigure::replace_settings(settings, &mut self.core) {
+        if let Some(job) = reconfigure::replace_settings(settings, &mut self.bans, &mut self.core) {
             self.work.later(job);
         }
         if are_new_rules {
@@ -242,7 +245,7 @@ impl Shard {
 
     /// Publishes delayed messages whose time has come, in as many turns as that takes.
     pub fn publish_delayed(&mut self, now: Instant) {
-        let Shard { core, routes, fans, work, delayed } = self;
+        let Shard { core, routes, fans, work, delayed, .. } = self;
         if let Some(job) = delayed.expired(now, fans, routes, core) {
             work.later(job);
         }
@@ -256,26 +259,14 @@ impl Shard {
         self.delayed.look_ahead(now, &mut self.core);
         self.routes.ask_for_orphaned_queues(now, &mut self.core);
         letter_keeping::drop_oldest(&mut self.core);
-        let Core {
-            here,
-            shared,
-            counters,
-            effects,
-            drop_reports,
-            recent_drops,
-            gauges,
-            sessions,
-            connections,
-            ..
-        } = &mut self.core;
-        gauges.recount(sessions, connections);
+        let Core { here, shared, counters, effects, figures, sessions, connections, .. } = &mut self.core;
+        figures.recount(sessions, connections);
         if here.0 == 0 {
             let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
             effects.retained |= gone > 0;
             counters.drops.add(DropReason::Expired, gone);
         }
-        recent_drops.set_time(now);
-        drop_reports.report(now, effects);
+        figures.drops.report(now, effects);
         effects.registrations.push(Registration {
             kind: DeadlineKind::Housekeeping,
             slot: OWN_HOUSEKEEPING,
@@ -331,7 +322,7 @@ impl Shard {
     /// Returns true if the turn left something for the driver to do.
     pub fn has_work(&self) -> bool {
         !self.core.effects.is_empty()
-            || !self.core.after_deliveries.is_empty()
+            || !self.core.turn.after_deliveries.is_empty()
             || self.has_jobs()
             || !self.core.dead_letters.is_empty()
             || self.routes.orphaned_queues.is_nudged()

@@ -394,7 +394,7 @@ fn release_for_flush(now: Instant, shard: &mut Shard) {
     }
     shard.publish_dead_letters(now);
     shard.release_finished(now);
-    shard.core.retained_order.trim();
+    shard.routes.retained_order.trim();
     shard.core.effects.unflushed = 0;
 }
 

@@ -19,7 +19,6 @@ use crate::session::outbound::queue::Delivery;
 use crate::session::will::{Ending, WillTime};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
-use crate::shard::bans;
 use crate::shard::client_table::hash;
 use crate::shard::connection::Leaves;
 use crate::shard::core::Core;
@@ -91,7 +90,7 @@ impl Shard {
             self.core.write_disconnect(id, reason, text.as_deref());
         }
         if why.stall().is_some() {
-            bans::forgive_connect(id, &mut self.core);
+            self.bans.forgive_connect(id, &self.core);
         }
         let ending = if why == DisconnectCause::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
         self.core.note_disconnected(now, id, why);
@@ -181,7 +180,7 @@ impl Shard {
         // subscription tree later.
         if let Some(session_entry) = self.core.sessions.retire(id) {
             self.core.shared.totals.sessions.give_back(1);
-            self.core.clients.session_ended(cause);
+            self.core.figures.counts.session_ended(cause);
             let SessionEntry { session, ends, .. } = &*session_entry;
             if *ends <= now && session.expiry > 0 {
                 let unfinished = session.sender.in_flight() + session.sender.backlog.len();
@@ -268,7 +267,7 @@ impl Shard {
             write_buffer.begin();
         }
         if will.retain {
-            self.core.retain(now, &mut publication, source, owner);
+            self.routes.retain(now, &mut publication, source, owner, &mut self.core);
         }
         self.fans.route_own(now, &mut publication, Some(id), &mut self.routes, &mut self.core);
     }

@@ -15,7 +15,7 @@ impl Shard {
     /// Publishes a retained message of the broker's own, at QoS 0.
     pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload, true), None, self.core.here);
-        self.core.retain(now, &mut publication, None, None);
+        self.routes.retain(now, &mut publication, None, None, &mut self.core);
         self.fans.route_own(now, &mut publication, None, &mut self.routes, &mut self.core);
     }
 

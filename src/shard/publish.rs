@@ -156,7 +156,7 @@ impl<'a> ClientPublish<'a> {
         if publish.retain {
             let source = shard.core.retained_source(session);
             let owner = shard.core.owner_of(session);
-            let retaining = shard.core.retain(now, publication, source, owner);
+            let retaining = shard.routes.retain(now, publication, source, owner, &mut shard.core);
             waits |= retaining.waits;
             if publication.audit.is_some() && retaining.kept {
                 shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");

@@ -118,7 +118,7 @@ impl RetainedDelivery {
     /// The window and the outbox pace them.
     // 3.1.1 [MQTT-3.3.1-8]
     fn queue_retained(&mut self, now: Instant, shard: &mut Shard) {
-        let Shard { core, fans, .. } = shard;
+        let Shard { core, routes, fans, .. } = shard;
         let Some(request) = self.requests.get(self.next) else { return };
         let mut found = Vec::new();
         // A matching message costs up to four steps: one to find it, and three to store it. The rules
@@ -128,7 +128,7 @@ impl RetainedDelivery {
         let mut left = most;
         core.turn.charge((fans.own() / OWN_LOOKED_AT) as u32);
         let waiting = fans.own_set_marks();
-        let order = &core.retained_order;
+        let order = &routes.retained_order;
         let comes_live = |mark| {
             order.comes_live(mark, request.entered, &self.reading) || waiting.binary_search(&mark).is_ok()
         };

@@ -186,7 +186,7 @@ impl FilterChange {
         }
         let (retained, qos) = (&mut answer.retained, requested.options.qos);
         if sends_retained {
-            retained.add(filter.filter, qos, subscription_id, &mut shard.core.retained_order);
+            retained.add(filter.filter, qos, subscription_id, &mut shard.routes.retained_order);
         } else {
             // The packet may have named this filter before. The last options count.
             retained.update(filter.filter, qos, subscription_id);

@@ -13,6 +13,7 @@ use crate::mqtt::topic::{begins_with_dollar, escape_level};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::{DropReason, Dropped, Sent};
 use crate::session::session_redelivery::SessionRedelivery;
+use crate::shard::features::stored_letters::StoredLetters;
 use crate::shard::settings::is_reserved;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -115,19 +116,25 @@ impl WallClock {
     }
 }
 
-/// The dead letters of one shard that are not published yet.
+/// The dead letters of one shard: those that are not published yet, and those that are stored.
 #[derive(Debug)]
 pub(crate) struct DeadLetters {
     waiting: VecDeque<DeadLetter>,
     wall: WallClock,
     keep_publisher: bool,
+    pub(crate) stored: StoredLetters,
 }
 
 impl DeadLetters {
     /// Returns an empty collection. `keep_publisher` is true if some redelivery policy asks for
     /// dead letters.
     pub(crate) fn new(keep_publisher: bool) -> DeadLetters {
-        DeadLetters { waiting: VecDeque::new(), wall: WallClock::default(), keep_publisher }
+        DeadLetters {
+            waiting: VecDeque::new(),
+            wall: WallClock::default(),
+            keep_publisher,
+            stored: StoredLetters::default(),
+        }
     }
 
     /// Returns true if messages store their publisher, because a dead letter names the publisher.

@@ -441,7 +441,7 @@ fn publish_one(
     let mut publication = Publication::of(&message, None);
     publication.atomic = true;
     if message.header().retain {
-        core.retain(now, &mut publication, None, owner);
+        routes.retain(now, &mut publication, None, owner, core);
     }
     fans.route_own_now(now, &mut publication, routes, core);
 }

@@ -35,7 +35,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
         let Some(front) = session_entry.first_held() else { return };
         let size = front.delivery.size();
         if was_over {
-            return shard.core.after_deliveries.to_admit.push(id);
+            return shard.core.turn.after_deliveries.to_admit.push(id);
         }
         let limits = session_entry.session.queue_limits(policy);
         if !session_entry.session.sender.backlog.make_room(now, size, limits, &mut counters.drops) {

@@ -55,7 +55,7 @@ named_enum! {
 /// Carries out a command.
 pub(crate) fn carry_out(now: Instant, command: &MessageCommand, shard: &mut Shard) -> CarriedOut {
     let outcome = match command {
-        MessageCommand::DeleteRetained(topic) => delete_retained(now, topic, &mut shard.core),
+        MessageCommand::DeleteRetained(topic) => delete_retained(now, topic, shard),
         MessageCommand::DeleteDelayed(place) => {
             found(shard.delayed.delete(now, *place, &mut shard.core).then_some(()))
         }
@@ -72,16 +72,17 @@ fn found<T>(removed: Option<T>) -> CommandOutcome {
     if removed.is_some() { CommandOutcome::Done } else { CommandOutcome::NoSuchMessage }
 }
 
-fn delete_retained(now: Instant, topic: &str, core: &mut Core) -> CommandOutcome {
+fn delete_retained(now: Instant, topic: &str, shard: &mut Shard) -> CommandOutcome {
     if is_reserved(topic) {
         return CommandOutcome::Reserved;
     }
-    if core.shared.retained().find(topic, now).is_none() {
+    if shard.core.shared.retained().find(topic, now).is_none() {
         return CommandOutcome::NoSuchMessage;
     }
     let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
     let parts = Parts { qos, retain: true, expires, topic, forwarded: &[], payload: &[] };
-    core.retain(now, &mut Publication::new(parts, None, core.here), None, None);
+    let mut publication = Publication::new(parts, None, shard.core.here);
+    shard.routes.retain(now, &mut publication, None, None, &mut shard.core);
     CommandOutcome::Done
 }
 
@@ -94,7 +95,9 @@ pub(super) fn republish(
     to: RepublishTo,
     shard: &mut Shard,
 ) -> CommandOutcome {
-    let Some(letter) = shard.core.letters.find(place).cloned() else { return CommandOutcome::NoSuchMessage };
+    let Some(letter) = shard.core.dead_letters.stored.find(place).cloned() else {
+        return CommandOutcome::NoSuchMessage;
+    };
     let message = &letter.message;
     let change = Change::Publish { qos: message.header().qos, bytes: message.size(), frees: 0 };
     if shard.core.admits(change).is_err() {

@@ -50,7 +50,7 @@ impl LetterPage {
         core: &Core,
     ) -> LetterPage {
         let (mut page, mut bytes) = (LetterPage::default(), 0);
-        for letter in core.letters.newest_before(place) {
+        for letter in core.dead_letters.stored.newest_before(place) {
             if filter.admits(letter, budget) {
                 bytes += letter.message.topic().len() + letter.receiver.len();
                 page.letters.push(Arc::clone(letter));

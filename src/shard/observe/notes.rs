@@ -13,7 +13,7 @@ use std::time::Duration;
 impl Core {
     /// Notes an event.
     pub(crate) fn note(&mut self, event: ClientEvent) {
-        self.clients.count(&event.occurrence);
+        self.figures.counts.count(&event.occurrence);
         self.effects.events.push(event);
     }
 
@@ -44,7 +44,7 @@ impl Core {
     pub(crate) fn note_of(&mut self, id: SessionId, occurrence: Occurrence, packet: Option<Stall>) {
         let late = packet.map(|stall| stall.late);
         if let Some(stall) = packet {
-            self.gauges.note_stall(id, stall.number);
+            self.figures.note_stall(id, stall.number);
         }
         self.note_late(id, occurrence, packet, late);
     }
@@ -77,7 +77,7 @@ impl Core {
     pub(crate) fn note_disconnected(&mut self, now: Instant, id: ConnectionId, cause: DisconnectCause) {
         let Some(connection) = self.connections.get(id) else { return };
         if let (Some(session), Some(stall)) = (connection.session, cause.stall()) {
-            self.gauges.note_stall(session, stall.number);
+            self.figures.note_stall(session, stall.number);
         }
         let entry = connection.session.and_then(|session| self.sessions.get(session));
         let is_heard = self.settings.last_disconnects > 0 || self.settings.event_topics;

@@ -209,8 +209,8 @@ pub(crate) fn answer(
         }
         Query::Dropped { wanted, most } => {
             let most = (*most).min(ROWS);
-            budget.spend(core.recent_drops.len());
-            QueryAnswer::Dropped(core.recent_drops.find(
+            budget.spend(core.figures.drops.recent().len());
+            QueryAnswer::Dropped(core.figures.drops.recent().find(
                 wanted.topic.as_ref(),
                 wanted.receiver.as_deref(),
                 most,
@@ -224,7 +224,7 @@ pub(crate) fn answer(
         Query::Letters { before, most, filter } => {
             QueryAnswer::Letters(LetterPage::before(*before, *most, filter, budget, core))
         }
-        Query::Letter(place) => QueryAnswer::Letter(core.letters.find(*place).cloned()),
+        Query::Letter(place) => QueryAnswer::Letter(core.dead_letters.stored.find(*place).cloned()),
         Query::Sessions { from, most, filter } => {
             let (rows, next) = session_rows::sessions(now, (*from, (*most).min(ROWS)), filter, budget, core);
             QueryAnswer::Sessions(rows, next)

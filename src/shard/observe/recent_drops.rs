@@ -35,7 +35,7 @@ pub(crate) struct RecentDrops {
 }
 
 impl RecentDrops {
-    /// Sets the time of the drops that follow. Housekeeping calls it once a second.
+    /// Sets the time of the drops that follow.
     pub(crate) fn set_time(&mut self, now: Instant) {
         self.now = now;
     }

@@ -99,7 +99,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
     };
     add("routing", routes.router.recount())?;
     add("delayed messages", delayed.recount())?;
-    add("stored dead letters", core.letters.recount())?;
+    add("stored dead letters", core.dead_letters.stored.recount())?;
     if core.here.0 == 0 {
         // All shards share these topics, so only the first shard counts them.
         add("last disconnects", core.shared.totals.last_disconnects().recount())?;
@@ -108,7 +108,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
         add("exchange with a peer", peer)?;
     }
     add("orphaned_queues", routes.orphaned_queues.recount())?;
-    add("order of retained messages", core.retained_order.recount())?;
+    add("order of retained messages", routes.retained_order.recount())?;
     add("gates of the store", core.durability.recount())?;
     for (_, session_entry) in core.sessions.iter() {
         let session = &session_entry.session;
