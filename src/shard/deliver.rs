@@ -22,7 +22,6 @@ use crate::shard::settings::ShardSettings;
 use crate::shard::slots::ConnectionId;
 use crate::shard::turn::glob_steps;
 use crate::time::Instant;
-use std::sync::Arc;
 
 /// Bytes in an outbox from which on its receiver gets no more QoS 0 while the memory budget is
 /// exceeded. Admission checks the memory for one copy of a message, but each of many outboxes may
@@ -31,43 +30,15 @@ use std::sync::Arc;
 const SLOW: usize = 16 * 1024;
 
 impl Core {
-    /// Delivers a publication to a session. Returns the outcome for this receiver. A session that
-    /// has ended gets nothing, although the subscription tree may still have its filters.
+    /// Decides what happens to a message for one session, and does it: sends it now, queues it,
+    /// holds it or drops it. Reports the drops that this caused. Returns the outcome for this
+    /// receiver. A session that has ended gets nothing, although the subscription tree may still
+    /// have its filters.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
         target: &Target<'_>,
         publication: &mut Publication<'_>,
-    ) -> Outcome {
-        self.deliver_shared(now, target, publication, None)
-    }
-
-    /// Delivers as [`Self::deliver`] does. `share` is the shared subscription that the message goes
-    /// by, if any. Reports the drops that the delivery caused.
-    pub(crate) fn deliver_shared(
-        &mut self,
-        now: Instant,
-        target: &Target<'_>,
-        publication: &mut Publication<'_>,
-        share: Option<&Arc<Box<str>>>,
-    ) -> Outcome {
-        let outcome = self.hand_over(now, target, publication, share);
-        if self.counters.drops.are_unreported()
-            && let Some((id, _)) = self.sessions.at(target.session.0)
-        {
-            self.report_drops(id);
-        }
-        outcome
-    }
-
-    /// Decides what happens to the message for one session, and does it: sends it now, queues it,
-    /// holds it or drops it.
-    fn hand_over(
-        &mut self,
-        now: Instant,
-        target: &Target<'_>,
-        publication: &mut Publication<'_>,
-        share: Option<&Arc<Box<str>>>,
     ) -> Outcome {
         // The open batch has the record of the message's origin, and gets the records of its
         // receivers. So nothing of the message may leave before that batch is committed.
@@ -79,7 +50,7 @@ impl Core {
         let Some((id, session_entry)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
         if access.are_on() && !session_entry.may_read(access, publication.parts.topic, turn) {
             // A shared message goes to another member.
-            return if share.is_some() { Outcome::Refused } else { Outcome::Unmatched };
+            return if target.share.is_some() { Outcome::Refused } else { Outcome::Unmatched };
         }
         let connection = session_entry.connection.and_then(|id| Some((id, connections.get_mut(id)?)));
         let mut handover = Handover {
@@ -90,7 +61,6 @@ impl Core {
             qos: publication.parts.qos.min(target.qos),
             // 3.1.1 [MQTT-3.3.1-9]; 5.0 [MQTT-3.3.1-12], [MQTT-3.3.1-13]
             retain: publication.parts.retain && target.retain_as_published,
-            share,
             atomic,
             settings,
             counters,
@@ -98,7 +68,7 @@ impl Core {
         };
         let (outcome, follow_up) = match handover.eligibility(&self.shared.budget, effects.unflushed) {
             Eligibility::Absent => return Outcome::Unmatched,
-            Eligibility::OutboxFull => return handover.refuse(DropReason::OutboxFull, publication),
+            Eligibility::OutboxFull => (handover.refuse(DropReason::OutboxFull, publication), FollowUp::None),
             Eligibility::SendNow => {
                 let out = Out { pool, frames, dirty: &mut effects.dirty, unflushed: &mut effects.unflushed };
                 handover.send_now(now, publication, out)
@@ -127,6 +97,7 @@ impl Core {
             // in the midst of this publication.
             FollowUp::Disconnect(id) => self.turn.after_deliveries.overfull.push(id),
         }
+        self.report_drops(id);
         outcome
     }
 }
@@ -167,8 +138,6 @@ struct Handover<'s, 't> {
     /// The lower of publish and granted QoS.
     qos: QoS,
     retain: bool,
-    /// The shared subscription that the message goes by, if any.
-    share: Option<&'t Arc<Box<str>>>,
     /// The batch that must be committed before any packet of the message leaves, if there is one.
     atomic: Option<Lsn>,
     settings: &'s ShardSettings,
@@ -228,9 +197,7 @@ impl Handover<'_, '_> {
         publication: &mut Publication<'_>,
         out: Out<'_>,
     ) -> (Outcome, FollowUp) {
-        let Handover {
-            session_entry, target, qos, retain, share, atomic, settings, counters, scratch, ..
-        } = self;
+        let Handover { session_entry, target, qos, retain, atomic, settings, counters, scratch, .. } = self;
         let Some((id, connection)) = &mut self.connection else {
             return (Outcome::Unmatched, FollowUp::None);
         };
@@ -242,7 +209,7 @@ impl Handover<'_, '_> {
         let packet_id = (*qos != QoS::AtMostOnce).then(|| {
             let message = publication.message(scratch).clone();
             let ids = SubscriptionIds::from_several(target.ids);
-            let share = share.cloned();
+            let share = target.share.cloned();
             let mark = begin(now, publication, session_entry, counters, ReceiverState::Connected);
             let delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
             let row = session_entry.session.row().cloned();
@@ -293,8 +260,8 @@ impl Handover<'_, '_> {
         publication: &mut Publication<'_>,
         here: ShardId,
     ) -> (Outcome, FollowUp) {
-        let Handover { session_entry, target, qos, retain, share, .. } = self;
-        let (message, share) = (publication.message(self.scratch).clone(), share.cloned());
+        let Handover { session_entry, target, qos, retain, .. } = self;
+        let (message, share) = (publication.message(self.scratch).clone(), target.share.cloned());
         let ids = SubscriptionIds::from_several(target.ids);
         let mut mark = DeliveryMark::NONE;
         if *qos != QoS::AtMostOnce {
@@ -350,13 +317,13 @@ impl Handover<'_, '_> {
         let is_acknowledged = *qos != QoS::AtMostOnce;
         // A message must not pass a held message, which may be an earlier one of the same
         // publisher. Wills and dead letters have no order with other messages, so they may pass.
-        let has_order = publication.gate.is_some() || self.share.is_some();
+        let has_order = publication.gate.is_some() || self.target.share.is_some();
         let passes = is_acknowledged && has_order && session_entry.holds();
         let head = session_entry.head();
         let mark = delivery.mark;
         let drops = &mut self.counters.drops;
         if passes || session_entry.session.sender.backlog.push(now, delivery, head, limits, drops).is_err() {
-            match self.share {
+            match self.target.share {
                 Some(_) => self.counters.objectives.passed_on(mark),
                 None => self.counters.objectives.dropped(mark),
             }
@@ -381,7 +348,7 @@ impl Handover<'_, '_> {
     /// dropped yet, because another member may take it.
     #[cold]
     fn refuse(&mut self, cause: DropReason, publication: &mut Publication<'_>) -> Outcome {
-        if self.share.is_none() {
+        if self.target.share.is_none() {
             drop_message(self.session_entry, cause, publication, self.scratch, self.counters);
         }
         Outcome::Refused

@@ -175,7 +175,8 @@ fn target<'a>(
     if member.subscription_id != 0 {
         ids.push(member.subscription_id);
     }
-    Ok(Target { session: member.session, qos: member.options.qos(), retain_as_published: false, ids })
+    let (session, qos) = (member.session, member.options.qos());
+    Ok(Target { session, qos, retain_as_published: false, ids, share: None })
 }
 
 /// Returns the session as a member of a shared group whose filter matches. Looks at [`MEMBERS`]

@@ -14,7 +14,7 @@ use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::publication::Publication;
 use crate::shard::publication::Target;
 use crate::shard::routes::Routes;
-use crate::shard::share::offer::{DENIED, SharedDelivery, send_share};
+use crate::shard::share::offer::{DENIED, SharedDelivery, chosen, send_share};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -69,17 +69,10 @@ impl Routes {
         let mut here = self.holders(group, publication.parts.topic, core);
         here.sort_by_key(|m| core.sessions.at(m.session.0).map_or(usize::MAX, |(_, r)| r.held_messages()));
         for member in here {
-            let qos = publication.parts.qos.min(member.options.qos());
-            let ids = [member.subscription_id];
-            let target = Target {
-                session: member.session,
-                qos,
-                retain_as_published: member.options.retain_as_published(),
-                ids: if member.subscription_id == 0 { &[] } else { &ids },
-            };
+            let chosen = chosen(&member, publication);
             let before = publication.held;
             let gate_before = publication.gate.replace(gate);
-            let outcome = core.deliver_shared(now, &target, publication, Some(share));
+            let outcome = core.deliver(now, &Target::member(&chosen, share), publication);
             publication.gate = gate_before;
             if outcome == Outcome::Taken {
                 return Some(SharedDelivery::Settled(outcome));

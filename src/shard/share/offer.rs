@@ -303,14 +303,7 @@ pub(super) fn offer_chosen(
         publication.readers = Readers::In(core.here);
         return Outcome::Refused;
     }
-    let ids = [chosen.subscription_id];
-    let target = Target {
-        session: chosen.session,
-        qos: chosen.qos,
-        retain_as_published: chosen.retain,
-        ids: if chosen.subscription_id == 0 { &[] } else { &ids },
-    };
-    let outcome = core.deliver_shared(now, &target, publication, Some(share));
+    let outcome = core.deliver(now, &Target::member(chosen, share), publication);
     if outcome == Outcome::Refused {
         publication.readers = Readers::In(core.here);
     }
