@@ -26,7 +26,6 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
-use crate::shard::connection::Connection;
 use crate::shard::core::Core;
 use crate::shard::session_entry::Unreadable;
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -196,14 +195,10 @@ impl Shard {
     /// Sends the queue of a session if it was withheld until the end of its check. Held messages
     /// take the places of the messages that were dropped.
     fn after_check(&mut self, now: Instant, id: SessionId) {
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut self.core;
-        if let Some(session_entry) = sessions.get_mut(id)
-            && let Some(Connection { wire, .. }) =
-                session_entry.connection.and_then(|id| connections.get_mut(id))
-            && std::mem::take(&mut wire.withholds_queue)
+        if let Some(mut client) = self.core.client_of(id)
+            && std::mem::take(&mut client.connection.wire.withholds_queue)
         {
-            wire.outbox.lend(&mut scratch.pool);
-            session_entry.session.sender.pump(now, wire, &settings.session.send, counters);
+            client.pump(now);
         }
         self.after_session_change(now, id);
     }

@@ -68,17 +68,13 @@ impl Bans {
 
     /// Looks for the ban of the session of a connection.
     pub(crate) fn of_session(&self, now: Instant, id: ConnectionId, core: &mut Core) -> FoundBan {
-        let Some(bans) = &self.list else { return FoundBan::Free };
-        let Core { connections, sessions, turn, dead_letters, .. } = core;
-        let Some(connection) = connections.get_mut(id) else { return FoundBan::Free };
-        let Some(session_entry) = connection.session.and_then(|session| sessions.get(session)) else {
-            return FoundBan::Free;
-        };
-        let unix_ms = dead_letters.wall().at(now);
-        if session_entry.user().is_some_and(|user| bans.has_user(unix_ms, user.user())) {
+        let unix_ms = core.dead_letters.wall().at(now);
+        // Without a session there is nobody whom a ban could concern.
+        let (Some(bans), Some(client)) = (&self.list, core.client(id)) else { return FoundBan::Free };
+        if client.entry.user().is_some_and(|user| bans.has_user(unix_ms, user.user())) {
             return FoundBan::Banned(Ban::User);
         }
-        ban_of_client(unix_ms, &session_entry.session.client_id, (bans, connection), turn)
+        ban_of_client(unix_ms, &client.entry.session.client_id, (bans, client.connection), client.turn)
     }
 
     /// Checks address, certificate and client identifier of a CONNECT. Returns false if the turn has no
@@ -93,9 +89,9 @@ impl Bans {
         client_id: &str,
         core: &mut Core,
     ) -> Result<bool, ConnectRefusal> {
-        let Some(bans) = &self.list else { return Ok(true) };
         let Core { connections, turn, dead_letters, .. } = &mut *core;
-        let Some(connection) = connections.get_mut(id) else { return Ok(true) };
+        // Without bans there is nothing to check.
+        let (Some(bans), Some(connection)) = (&self.list, connections.get_mut(id)) else { return Ok(true) };
         let found = match connection.rare().and_then(|rare| rare.ban) {
             Some(origin) => FoundBan::Banned(origin),
             None => ban_of_client(dead_letters.wall().at(now), client_id, (bans, connection), turn),

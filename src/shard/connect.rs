@@ -108,15 +108,15 @@ impl<'a> ConnectRequest<'a> {
             shard.read_behind_fan(now, id);
             return Flow::Wait;
         }
-        let Some(listener) = shard.core.connections.get(id).map(|c| c.listener) else { return Flow::Closed };
-        let settings = &shard.core.settings;
+        let Core { connections, settings, .. } = &mut shard.core;
+        // The packets before this one may have ended the connection.
+        let Some(Connection { wire, listener, .. }) = connections.get_mut(id) else { return Flow::Closed };
+        let listener = *listener;
         let in_flight = settings.session.send.in_flight;
         let policy = settings.connect_policy(listener);
         let negotiated = connect::negotiate(connect, policy, in_flight);
-        let mount_point = settings.mount_point(listener).cloned();
-        let Some(Connection { wire, .. }) = shard.core.connections.get_mut(id) else { return Flow::Closed };
         wire.set_limits(&negotiated.limits);
-        wire.set_mount_point(mount_point);
+        wire.set_mount_point(settings.mount_point(listener).cloned());
         if wire.is_traced() || shard.core.tracer.is_on() {
             shard.core.recorder().add_connect(now, id, client_id);
         }
@@ -506,9 +506,13 @@ impl<'a> ConnectRequest<'a> {
         }
         // 3.1.1 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other
         // packet.
-        let fits = shard.core.connections.get_mut(id).is_some_and(|c| c.wire.put_connack(connack));
-        shard.core.counters.packets_sent.add(PacketType::Connack, u64::from(fits));
-        let (publishes, releases) = if fits { self.resume(session_id, &mut shard.core) } else { (0, 0) };
+        let fits = shard.core.write(id, |wire, counters| {
+            let fits = wire.put_connack(connack);
+            counters.packets_sent.add(PacketType::Connack, u64::from(fits));
+            fits
+        });
+        let fits = fits == Some(true);
+        let (publishes, releases) = if fits { self.resume(&mut shard.core) } else { (0, 0) };
         shard.core.connections.count_established();
         shard.core.connections.register_read_idle(id, &mut shard.core.effects);
         shard.after_session_change(now, session_id);
@@ -540,9 +544,12 @@ impl<'a> ConnectRequest<'a> {
         core: &mut Core,
     ) {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let Core { connections, sessions, scratch, settings, .. } = &mut *core;
-        let Some(connection) = connections.get_mut(id) else { return };
-        let Some(session_entry) = sessions.get_mut(session_id) else { return };
+        let Core { connections, sessions, settings, .. } = &mut *core;
+        // Both are there: CONNECT has just been accepted, and its session found or begun.
+        let (Some(connection), Some(session_entry)) = (connections.get_mut(id), sessions.get_mut(session_id))
+        else {
+            return;
+        };
         connection.enter(Phase::Untraced);
         connection.method = method;
         connection.packet_size = negotiated.bounds.packet_size;
@@ -551,7 +558,6 @@ impl<'a> ConnectRequest<'a> {
         connection.session = Some(session_id);
         connection.keep_alive.start(negotiated.keep_alive_secs, now);
         let wire = &mut connection.wire;
-        wire.outbox.lend(&mut scratch.pool);
         session_entry.connection = Some(id);
         session_entry.session.receiver.begin_connection(AnnouncedLimits {
             receive_maximum: settings.session.receive_maximum,
@@ -563,20 +569,22 @@ impl<'a> ConnectRequest<'a> {
     /// Sends the PUBREL packets again, then the PUBLISH packets that were in flight, then as much
     /// of the queue as window and outbox take. Returns the numbers of PUBLISH and PUBREL packets
     /// that were sent again.
-    fn resume(&self, session_id: SessionId, core: &mut Core) -> (u64, u64) {
+    fn resume(&self, core: &mut Core) -> (u64, u64) {
         let ConnectRequest { now, connection: id, .. } = *self;
-        let Core { connections, sessions, settings, counters, turn, .. } = &mut *core;
-        let Some(Connection { wire, .. }) = connections.get_mut(id) else { return (0, 0) };
-        let Some(session_entry) = sessions.get_mut(session_id) else { return (0, 0) };
-        let RedeliveryCounts { returned_publishes, returned_releases, .. } = counters.redelivered;
-        session_entry.session.sender.resume(now, wire, counters);
-        session_entry.session.sender.pump(now, wire, &settings.session.send, counters);
-        turn.charge(std::mem::take(&mut counters.steps));
-        let redelivered = &counters.redelivered;
-        (
+        // The caller has joined the connection and the session.
+        let Some(mut client) = core.client(id) else { return (0, 0) };
+        let RedeliveryCounts { returned_publishes, returned_releases, .. } = client.counters.redelivered;
+        let before = client.begin_write();
+        client.entry.session.sender.resume(now, &mut client.connection.wire, client.counters);
+        client.end_write(before);
+        client.pump(now);
+        let redelivered = &client.counters.redelivered;
+        let sent_again = (
             redelivered.returned_publishes - returned_publishes,
             redelivered.returned_releases - returned_releases,
-        )
+        );
+        core.charge_senders();
+        sent_again
     }
 
     /// Refuses a CONNECT whose exchange of AUTH packets has failed.
@@ -601,14 +609,12 @@ impl<'a> ConnectRequest<'a> {
         core: &mut Core,
     ) -> Flow {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let Core { connections, scratch, counters, .. } = &mut *core;
-        let exchange = connections.get(id).and_then(Connection::exchange);
+        let exchange = core.connections.get(id).and_then(Connection::exchange);
         let proven = exchange.map(|exchange| exchange.user().to_owned());
-        if let Some(Connection { wire, .. }) = connections.get_mut(id) {
-            wire.outbox.lend(&mut scratch.pool);
+        core.write(id, |wire, counters| {
             let is_written = wire.put_refusal(refusal);
             counters.packets_sent.add(PacketType::Connack, u64::from(is_written));
-        }
+        });
         core.begin_closing(now, id, Leaves::Broker);
         core.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
         let user = user.filter(|user| user.is_verified()).map(Identity::user);

@@ -7,6 +7,7 @@
 
 use crate::access::bans::Ban;
 use crate::access::meter::{RateMeter, TrafficMeter, TrafficRates};
+use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::owner::Owner;
@@ -15,6 +16,7 @@ use crate::mqtt::publisher_name::PublisherName;
 use crate::session::authentication::EnhancedMethod;
 use crate::session::keep_alive::KeepAlive;
 use crate::session::outbound::sender::Sender;
+use crate::session::outbox::Pool;
 use crate::session::packet_notes::NotedPackets;
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::wire::Wire;
@@ -22,6 +24,7 @@ use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
 use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::bans::BanSearch;
 use crate::shard::debts::Debtor;
+use crate::shard::effects::Effects;
 use crate::shard::pending_exchange::{ExchangeEnd, PendingExchange};
 use crate::shard::read_ahead::Search;
 use crate::shard::shared_state::Pot;
@@ -360,6 +363,26 @@ impl Connection {
         self.rare = None;
     }
 
+    /// Begins to write packets: the outbox gets a buffer, if it has none. Returns the value for
+    /// [`Self::end_write`].
+    #[inline]
+    pub(crate) fn begin_write(&mut self, pool: &mut Pool) -> usize {
+        self.wire.outbox.lend(pool);
+        self.wire.outbox.len()
+    }
+
+    /// Ends what began with [`Self::begin_write`]: counts the bytes that were written, and lets the
+    /// turn flush them. Returns their number.
+    #[inline]
+    pub(crate) fn end_write(&mut self, before: usize, id: ConnectionId, effects: &mut Effects) -> usize {
+        let written = self.wire.outbox.len().saturating_sub(before);
+        if written > 0 {
+            effects.unflushed += written;
+            self.mark_dirty(id, &mut effects.dirty);
+        }
+        written
+    }
+
     /// Adds the connection to the dirty list, if it is not there already.
     pub fn mark_dirty(&mut self, id: ConnectionId, list: &mut Vec<ConnectionId>) {
         if !self.dirty {
@@ -368,12 +391,73 @@ impl Connection {
         }
     }
 
+    /// Registers a deadline, unless the registered deadline of this kind is early enough.
+    pub(crate) fn register(
+        &mut self,
+        kind: DeadlineKind,
+        id: ConnectionId,
+        deadline: Instant,
+        interval: Duration,
+        effects: &mut Effects,
+    ) {
+        let registered = match kind {
+            DeadlineKind::ReadIdle => &mut self.read_idle,
+            DeadlineKind::WriteIdle => &mut self.write_idle,
+            _ => &mut self.retransmit,
+        };
+        if registered.needs(deadline, interval) {
+            let (slot, generation) = (id.slot, id.generation);
+            effects.registrations.push(Registration { kind, slot, generation, deadline });
+        }
+    }
+
+    /// Registers the due time of the first unacknowledged packet of `sender`. Nearly every call
+    /// ends at the first test, because the registered deadline is early enough.
+    #[inline]
+    pub(crate) fn register_retransmit(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        sender: &Sender,
+        interval: Duration,
+        effects: &mut Effects,
+    ) {
+        if !self.deadline_covers_newest(sender, interval) {
+            self.register_first_due(now, id, sender, interval, effects);
+        }
+    }
+
+    /// If a deadline is registered, only the packets sent since then can be due before it. Their
+    /// due time is [`Sender::newest_due`], which costs no search. If nothing is registered, the
+    /// whole window is searched, because backoff may put older packets behind newer ones.
+    #[inline(never)]
+    fn register_first_due(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        sender: &Sender,
+        interval: Duration,
+        effects: &mut Effects,
+    ) {
+        let by_topic = sender.redelivery().differ_by_topic();
+        if self.wire.ack_wait().is_zero() && !by_topic {
+            return;
+        }
+        // If the redelivery policy depends on the topic, the newest packet may be due after another
+        // packet of the same turn. Then the window is always searched.
+        let known = self.retransmit.is_registered() && !by_topic;
+        let deadline = if known { sender.newest_due() } else { sender.earliest_due() };
+        // A tick resends a limited number of packets, so some may be overdue here. They wait for
+        // the next tick, because an immediate deadline would resend all of them at once.
+        self.register(DeadlineKind::Retransmit, id, deadline.max(now), interval, effects);
+    }
+
     /// Returns true if the registered `Retransmit` deadline is early enough for the newest packets
     /// of `sender`. Then nothing has to be registered after a send. Nearly always true. Always
     /// false if the redelivery policy depends on the topic, because another new packet may then be
     /// due before the newest one.
     #[inline]
-    pub fn deadline_covers_newest(&self, sender: &Sender, interval: Duration) -> bool {
+    fn deadline_covers_newest(&self, sender: &Sender, interval: Duration) -> bool {
         !sender.redelivery().differ_by_topic() && self.retransmit.covers(sender.newest_due(), interval)
     }
 

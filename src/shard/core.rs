@@ -5,7 +5,6 @@
 //! cannot publish. A message that follows from its work, such as a dead letter, waits in a list
 //! until an upper layer publishes it.
 
-use crate::expiry::deadline::DeadlineKind;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::message::Message;
 use crate::mqtt::owner::Owner;
@@ -272,12 +271,6 @@ impl Core {
         self.turn.charge(std::mem::take(&mut self.counters.steps));
     }
 
-    /// Marks a connection as dirty if it has something to write, or is closing. The turn flushes
-    /// it.
-    pub(crate) fn touch(&mut self, id: ConnectionId) {
-        self.connections.touch(id, &mut self.effects);
-    }
-
     /// Ends one cause of a pause. Reading continues after the last one.
     pub(crate) fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause) {
         self.connections.unpause(now, id, cause, &mut self.effects);
@@ -300,33 +293,6 @@ impl Core {
     /// Begins to close a connection. `leaves` is the side that ends it.
     pub(crate) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
         self.connections.begin_closing(now, id, leaves, &mut self.effects);
-    }
-
-    /// Registers the due time of the first unacknowledged packet of a connection.
-    ///
-    /// Nearly every call ends at the first test, because the registered deadline is early enough.
-    /// If a deadline is registered, only the packets sent since then can be due before it. Their
-    /// due time is [`Sender::newest_due`](crate::session::outbound::sender::Sender::newest_due),
-    /// which costs no search. If nothing is registered, the whole window is searched, because
-    /// backoff may put older packets behind newer ones.
-    pub(crate) fn register_retransmit(&mut self, now: Instant, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let Some(session) = connection.session.and_then(|s| self.sessions.get(s)) else { return };
-        let sender = &session.session.sender;
-        if connection.deadline_covers_newest(sender, self.settings.expiry_interval) {
-            return;
-        }
-        let by_topic = sender.redelivery().differ_by_topic();
-        if connection.wire.ack_wait().is_zero() && !by_topic {
-            return;
-        }
-        // If the redelivery policy depends on the topic, the newest packet may be due after another
-        // packet of the same turn. Then the window is always searched.
-        let known = connection.retransmit.is_registered() && !by_topic;
-        let deadline = if known { sender.newest_due() } else { sender.earliest_due() };
-        // A tick resends a limited number of packets, so some may be overdue here. They wait for
-        // the next tick, because an immediate deadline would resend all of them at once.
-        self.connections.register(DeadlineKind::Retransmit, id, deadline.max(now), &mut self.effects);
     }
 
     /// Releases the bytes in an outbox that waited for a commit which is done. If the first bytes

@@ -15,6 +15,7 @@ use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, Unsendable};
 use crate::shard::connection::{Connection, Pause};
 use crate::shard::core::Core;
 use crate::shard::durability::session_records::record_delivery;
+use crate::shard::effects::Effects;
 use crate::shard::publication::{Framed, Publication, Target};
 use crate::shard::scratch::Scratch;
 use crate::shard::session_entry::{HELD, HeldMessage, SessionEntry};
@@ -70,8 +71,8 @@ impl Core {
             Eligibility::Absent => return Outcome::Unmatched,
             Eligibility::OutboxFull => (handover.refuse(DropReason::OutboxFull, publication), FollowUp::None),
             Eligibility::SendNow => {
-                let out = Out { pool, frames, dirty: &mut effects.dirty, unflushed: &mut effects.unflushed };
-                handover.send_now(now, publication, out)
+                let out = Out { pool, frames, effects };
+                (handover.send_now(now, publication, out), FollowUp::None)
             }
             Eligibility::Queue => {
                 if handover.session_entry.holds() {
@@ -91,7 +92,6 @@ impl Core {
         };
         match follow_up {
             FollowUp::None => {}
-            FollowUp::RegisterRetransmit(id) => self.register_retransmit(now, id),
             FollowUp::RegisterSession => self.sessions.register(id, &mut self.effects),
             // The connection is closed at the end of the turn. Otherwise its will would be routed
             // in the midst of this publication.
@@ -121,8 +121,6 @@ enum Eligibility {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FollowUp {
     None,
-    /// The packet may be due before the deadline that is registered for the connection.
-    RegisterRetransmit(ConnectionId),
     /// A message is held, so the end of its hold needs a deadline.
     RegisterSession,
     /// The queue is full, and the policy is to disconnect.
@@ -149,8 +147,7 @@ struct Handover<'s, 't> {
 struct Out<'s> {
     pool: &'s mut Pool,
     frames: &'s mut [Frame; FrameKind::COUNT],
-    dirty: &'s mut Vec<ConnectionId>,
-    unflushed: &'s mut usize,
+    effects: &'s mut Effects,
 }
 
 impl Handover<'_, '_> {
@@ -191,18 +188,10 @@ impl Handover<'_, '_> {
     /// Appends the PUBLISH to the outbox. Above QoS 0 the message takes a place in the in-flight
     /// window first.
     #[inline]
-    fn send_now(
-        &mut self,
-        now: Instant,
-        publication: &mut Publication<'_>,
-        out: Out<'_>,
-    ) -> (Outcome, FollowUp) {
+    fn send_now(&mut self, now: Instant, publication: &mut Publication<'_>, out: Out<'_>) -> Outcome {
         let Handover { session_entry, target, qos, retain, atomic, settings, counters, scratch, .. } = self;
-        let Some((id, connection)) = &mut self.connection else {
-            return (Outcome::Unmatched, FollowUp::None);
-        };
-        connection.wire.outbox.lend(out.pool);
-        let before = connection.wire.outbox.len();
+        let Some((id, connection)) = &mut self.connection else { return Outcome::Unmatched };
+        let before = connection.begin_write(out.pool);
         if let Some(lsn) = *atomic {
             connection.wire.outbox.hold_until_commit(lsn);
         }
@@ -234,21 +223,16 @@ impl Handover<'_, '_> {
                 counters.objectives.dropped(unsent.mark);
             }
             drop_message(session_entry, unsendable.drop_reason(), publication, scratch, counters);
-            return (Outcome::Taken, FollowUp::None);
+            return Outcome::Taken;
         }
         counters.sent.count(*qos, publication.parts.payload.len());
-        *out.unflushed += connection.wire.outbox.len() - before;
-        connection.mark_dirty(*id, out.dirty);
-        if packet_id.is_none() {
-            return (Outcome::Taken, FollowUp::None);
+        connection.end_write(before, *id, out.effects);
+        if packet_id.is_some() {
+            let sender = &mut session_entry.session.sender;
+            sender.written(connection.wire.outbox.end_offset());
+            connection.register_retransmit(now, *id, sender, settings.expiry_interval, out.effects);
         }
-        let sender = &mut session_entry.session.sender;
-        sender.written(connection.wire.outbox.end_offset());
-        if connection.deadline_covers_newest(sender, settings.expiry_interval) {
-            (Outcome::Taken, FollowUp::None)
-        } else {
-            (Outcome::Taken, FollowUp::RegisterRetransmit(*id))
-        }
+        Outcome::Taken
     }
 
     /// Puts the message into the queue. If the queue has no room, the queue policy decides: the

@@ -3,7 +3,6 @@
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::Shard;
 use crate::shard::connection::Pause;
-use crate::shard::core::Core;
 use crate::shard::features::hold;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
@@ -14,17 +13,16 @@ use crate::time::Instant;
 impl Shard {
     /// Does the steps that follow after messages of a session were sent, dropped or read back. The
     /// order matters. Drops are reported first, because the list of drops belongs to the last
-    /// session. Then held messages take the places that became free. Only then are the bytes to
-    /// write, the earliest deadline and the next page known.
+    /// session. Then held messages take the places that became free. Only then is the next page
+    /// known.
     ///
     /// Each step costs a look-up of the session or its connection. A step without a change does
     /// nothing.
     pub(crate) fn after_session_change(&mut self, now: Instant, session: SessionId) {
         self.core.report_drops(session);
         hold::admit(now, session, self);
-        if let Some(id) = self.core.sessions.get(session).and_then(|entry| entry.connection) {
-            self.core.touch(id);
-            self.core.register_retransmit(now, id);
+        if let Some(mut client) = self.core.client_of(session) {
+            client.flush_later();
         }
         self.core.fetch(session);
         self.core.charge_senders();
@@ -32,25 +30,12 @@ impl Shard {
 
     /// Does the steps of [`Self::after_session_change`] after a packet that the session handled
     /// alone. Such a packet is nearly always an acknowledgement. This is the hot path, so it leaves
-    /// out each step that is not needed. The caller has marked the connection as dirty and reported
-    /// drops. `appended` is the number of bytes that the packet added to the outbox. `holds` is
-    /// true if messages wait for room.
+    /// out each step that is not needed. The caller has reported drops. `holds` is true if messages
+    /// wait for room.
     #[inline]
-    pub(crate) fn after_acknowledgement(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        session: SessionId,
-        appended: usize,
-        holds: bool,
-    ) {
+    pub(crate) fn after_acknowledgement(&mut self, now: Instant, session: SessionId, holds: bool) {
         if holds {
             hold::admit(now, session, self);
-        }
-        // A new packet may be due before all others. An acknowledgement without a new packet only
-        // ends deadlines, and a deadline that ends needs no registration.
-        if holds || appended > 0 {
-            self.core.register_retransmit(now, id);
         }
         if self.core.durability.is_on() {
             self.core.fetch(session);
@@ -64,24 +49,19 @@ impl Shard {
     /// queue, and held messages. Requests go first: a queue that takes all room at once would keep
     /// the client from publishing. The queue follows at the next write.
     pub(crate) fn outbox_has_room(&mut self, now: Instant, id: ConnectionId) {
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut self.core;
-        let Some(connection) = connections.get_mut(id) else { return };
-        let Some(session) = connection.session else { return };
-        let Some(session_entry) = sessions.get_mut(session) else { return };
-        let waits = session_entry.session.sender.has_waiting() || session_entry.holds();
-        let paused = connection.pauses.has(Pause::Outbox);
-        if !waits && !paused {
-            return;
-        }
-        let policy = &settings.session.send;
-        if connection.wire.outbox.len() >= policy.outbox {
+        // A connection without a session has written its CONNACK or an AUTH.
+        let Some(mut client) = self.core.client(id) else { return };
+        let waits = client.entry.session.sender.has_waiting() || client.entry.holds();
+        let paused = client.connection.pauses.has(Pause::Outbox);
+        let is_full = client.connection.wire.outbox.len() >= client.settings.session.send.outbox;
+        if !waits && !paused || is_full {
             return;
         }
         if paused {
             return self.core.unpause(now, id, Pause::Outbox);
         }
-        connection.wire.outbox.lend(&mut scratch.pool);
-        session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
+        client.pump(now);
+        let session = client.session_id;
         self.after_session_change(now, session);
     }
 
@@ -158,11 +138,7 @@ impl Shard {
         if !self.core.dead_letters.is_empty() {
             return Some(Job::Send(id));
         }
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut self.core;
-        let session_entry = sessions.get_mut(id)?;
-        let connection = session_entry.connection.and_then(|id| connections.get_mut(id))?;
-        connection.wire.outbox.lend(&mut scratch.pool);
-        session_entry.session.sender.pump(now, &mut connection.wire, &settings.session.send, counters);
+        self.core.client_of(id)?.pump(now);
         self.after_session_change(now, id);
         None
     }

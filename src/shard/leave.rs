@@ -48,10 +48,8 @@ impl Shard {
     /// DISCONNECT ended the connection. If the broker ends the connection, the rest of the outbox
     /// is still written.
     fn note_unwritten(&mut self, id: ConnectionId) {
-        let Some(connection) = self.core.connections.get(id) else { return };
-        let written = connection.wire.outbox.written();
-        if let Some(session_entry) = connection.session.and_then(|s| self.core.sessions.get_mut(s)) {
-            session_entry.session.sender.end_connection(written);
+        if let Some(client) = self.core.client(id) {
+            client.entry.session.sender.end_connection(client.connection.wire.outbox.written());
         }
     }
 
@@ -101,16 +99,11 @@ impl Shard {
 
     /// Handles a DISCONNECT, and closes the connection. The reason 0x00 discards the will. With any
     /// other reason, the will is published or delayed.
-    pub(crate) fn client_leaves(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        session: SessionId,
-        disconnect: &Disconnect<'_>,
-    ) {
-        let Core { sessions, settings, .. } = &mut self.core;
-        let Some(session_entry) = sessions.get_mut(session) else { return };
-        let ending = session_entry.session.client_disconnects(disconnect, &settings.session.connect);
+    pub(crate) fn client_leaves(&mut self, now: Instant, id: ConnectionId, disconnect: &Disconnect<'_>) {
+        // The drops of the packets before this one may have ended the connection.
+        let Some(client) = self.core.client(id) else { return };
+        let connect = &client.settings.session.connect;
+        let ending = client.entry.session.client_disconnects(disconnect, connect);
         self.core.note_disconnected(now, id, DisconnectCause::Client(disconnect.reason));
         self.detach_session(now, id, ending);
         self.core.begin_closing(now, id, Leaves::Client);
@@ -122,6 +115,7 @@ impl Shard {
     /// ended.
     pub(crate) fn detach_session(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
         rates::end(now, id, &self.core);
+        // A connection has no session before CONNECT, and a client that closes has left already.
         let Some(session_id) = self.core.connections.detach_session(id) else { return };
         let waits = self.fans.own_waits(Some(session_id), &self.core);
         let Some(session_entry) = self.core.sessions.get_mut(session_id) else { return };
@@ -165,15 +159,17 @@ impl Shard {
     /// Ends a session: frees its client identifier, records its end, and publishes its will. Its
     /// remains are handed on in portions (see [`crate::shard::ended_session`]). `cause` is counted.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, cause: SessionEnd) {
+        // The session has ended already.
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
         let will = self.admitted_will(id, will);
         let (source, owner) = self.source_of_will(id, will.as_deref());
-        let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
-        let stored = session_entry.session.row().is_some();
-        if let Some(row) = session_entry.session.row() {
+        let stored = self.core.sessions.is_stored(id);
+        if let Some(session) = self.core.sessions.get(id).map(|entry| &entry.session)
+            && let Some(row) = session.row()
+        {
             row.write_buffer.record(records::Record::SessionEnded(row.key));
-            self.core.durability.session_ended(hash(&session_entry.session.client_id));
+            self.core.durability.session_ended(hash(&session.client_id));
         }
         let publisher = self.core.publisher_name(id);
         // From here on no message reaches the session, not even its own will. Its filters leave the

@@ -23,7 +23,7 @@
 //! | | `auth_exchange`, `features/hold` |
 //! | middle: `Routes` | `routes`, `features/orphaned_queues/settling` |
 //! | shared groups: `Routes` | `share` |
-//! | lowest: `Core` | `core`, `deliver`, `observe/notes` |
+//! | lowest: `Core` | `core`, `client`, `deliver`, `observe/notes` |
 //! | owners | see below |
 //!
 //! | owner | owns |
@@ -73,6 +73,7 @@ pub mod arrival;
 mod auth_exchange;
 pub mod authentication;
 mod bans;
+mod client;
 mod client_table;
 mod commits;
 mod connect;

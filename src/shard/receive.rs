@@ -234,9 +234,10 @@ impl Shard {
     /// 50 instructions, because the packet would have to lie in memory.
     #[cold]
     pub(super) fn trace_next(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) {
-        let Some(connection) = self.core.connections.get(id) else { return };
-        let (version, limit) = (connection.wire.version, connection.packet_size);
-        if let Ok(Decoded::Packet { packet, .. }) = codec::decode(rest, version, limit) {
+        if let Some(connection) = self.core.connections.get(id)
+            && let Ok(Decoded::Packet { packet, .. }) =
+                codec::decode(rest, connection.wire.version, connection.packet_size)
+        {
             self.core.recorder().add_packet(now, id, &packet);
         }
     }
@@ -294,38 +295,37 @@ impl Shard {
 
     /// Handles any packet of a session but PUBLISH.
     pub(super) fn dispatch(&mut self, now: Instant, id: ConnectionId, packet: Packet<'_>) -> Flow {
-        let Core { connections, sessions, settings, counters, scratch, effects, turn, .. } = &mut self.core;
-        let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
-        let Some(session_id) = connection.session else { return Flow::Closed };
-        let Some(session_entry) = sessions.get_mut(session_id) else { return Flow::Closed };
-        connection.wire.outbox.lend(&mut scratch.pool);
-        let before = connection.wire.outbox.len();
-        let action =
-            session_entry.session.handle(now, packet, &mut connection.wire, &settings.session, counters);
-        let appended = connection.wire.outbox.len().saturating_sub(before);
-        if appended > 0 {
-            effects.unflushed += appended;
-            turn.charge_bytes(appended);
-            turn.charge(std::mem::take(&mut counters.steps));
-            connection.mark_dirty(id, &mut effects.dirty);
+        // The packets before this one may have ended the connection.
+        let Some(mut client) = self.core.client(id) else { return Flow::Closed };
+        let session_id = client.session_id;
+        let before = client.begin_write();
+        let (wire, policy) = (&mut client.connection.wire, &client.settings.session);
+        let action = client.entry.session.handle(now, packet, wire, policy, client.counters);
+        let written = client.end_write(before);
+        let holds = client.entry.holds();
+        if written > 0 {
+            // A new packet may be due before all others. An acknowledgement without a new packet
+            // only ends deadlines, and a deadline that ends needs no registration.
+            client.register_retransmit(now);
+            self.core.turn.charge_bytes(written);
+            self.core.charge_senders();
         }
-        let holds = session_entry.holds();
-        if counters.are_unreported() {
+        if self.core.counters.are_unreported() {
             self.core.report(now, session_id);
         }
         let change = FilterChange { now, connection: id, session: session_id };
         match action {
             Action::None => {
-                self.after_acknowledgement(now, id, session_id, appended, holds);
+                self.after_acknowledgement(now, session_id, holds);
                 Flow::Continue
             }
             Action::Subscribe(subscribe) => change.subscribe(&subscribe, self),
             Action::Unsubscribe(unsubscribe) => change.unsubscribe(&unsubscribe, self),
             Action::Disconnect(disconnect) => {
-                self.client_leaves(now, id, session_id, &disconnect);
+                self.client_leaves(now, id, &disconnect);
                 Flow::Closed
             }
-            Action::Authenticate(auth) => auth_exchange::take_auth(now, id, session_id, &auth, self),
+            Action::Authenticate(auth) => auth_exchange::take_auth(now, id, &auth, self),
             Action::Fail(violation) => {
                 self.fail(now, id, violation);
                 Flow::Closed

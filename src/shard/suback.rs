@@ -52,16 +52,14 @@ impl Answer {
         if shard.core.sessions.is_stored(session) && !held {
             shard.core.hold_until_commit(id);
         }
-        let Core { connections, scratch, effects, counters, .. } = &mut shard.core;
-        let connection = connections.get_mut(id).filter(|c| c.session == Some(session))?;
+        let connection = shard.core.connections.get_mut(id).filter(|c| c.session == Some(session))?;
         if held {
             connection.wire.outbox.hold();
         }
-        connection.wire.outbox.lend(&mut scratch.pool);
-        effects.unflushed += reasons.len();
-        let is_written = connection.wire.put(&kind.packet(packet_id, reasons)).is_ok();
-        counters.packets_sent.add(kind.packet_type(), u64::from(is_written));
-        shard.core.touch(id);
+        shard.core.write(id, |wire, counters| {
+            let is_written = wire.put(&kind.packet(packet_id, reasons)).is_ok();
+            counters.packets_sent.add(kind.packet_type(), u64::from(is_written));
+        });
         let _charge = Charge::new(retained.memory());
         let RetainedRequests { requests, reading, .. } = retained;
         let reading = reading.filter(|_| !requests.is_empty())?;
@@ -108,7 +106,7 @@ impl RetainedDelivery {
             if let Some(connection) = shard.core.connections.get_mut(self.connection) {
                 connection.wire.outbox.release(lsn);
             }
-            shard.core.touch(self.connection);
+            shard.core.connections.touch(self.connection, &mut shard.core.effects);
         }
         None
     }
@@ -192,16 +190,10 @@ impl RetainedDelivery {
 
     /// Sends as many queued messages as the window and the outbox take.
     fn send_retained(&self, now: Instant, shard: &mut Shard) {
-        let Core { connections, sessions, settings, counters, scratch, effects, turn, .. } = &mut shard.core;
-        let Some(session_entry) = sessions.get_mut(self.session) else { return };
-        let at = session_entry.connection.and_then(|id| connections.get_mut(id));
-        let Some(connection) = at else { return };
-        connection.wire.outbox.lend(&mut scratch.pool);
-        let before = connection.wire.outbox.len();
-        session_entry.session.sender.pump(now, &mut connection.wire, &settings.session.send, counters);
-        let appended = connection.wire.outbox.len().saturating_sub(before);
-        effects.unflushed += appended;
-        turn.charge((appended / SENT_BYTES) as u32);
+        // If the client is away, it gets the messages when it returns.
+        let Some(mut client) = shard.core.client_of(self.session) else { return };
+        let written = client.pump(now);
+        shard.core.turn.charge((written / SENT_BYTES) as u32);
         shard.after_session_change(now, self.session);
     }
 }

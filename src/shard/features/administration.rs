@@ -224,19 +224,18 @@ fn drop_message(
     {
         return why;
     }
-    let Core { connections, sessions, settings, counters, scratch, .. } = &mut shard.core;
+    let Core { connections, sessions, counters, .. } = &mut shard.core;
     let Some(entry) = sessions.get_mut(id) else { return CommandOutcome::NoSuchClient };
-    let connection = entry.connection.and_then(|id| connections.get_mut(id));
+    let connection = entry.connection.and_then(|id| connections.get(id));
     // 5.0 [MQTT-3.3.4-9]: the client may still count the message against its Receive Maximum.
-    let is_v5 = connection.as_ref().is_some_and(|connection| connection.wire.version.is_v5());
+    let is_v5 = connection.is_some_and(|connection| connection.wire.version.is_v5());
     let quota = if is_v5 { Quota::Forfeited } else { Quota::Free };
     let sender = &mut entry.session.sender;
     if let Err(why) = sender.drop_message(message.name, quota, cause, &mut counters.drops) {
         return no_message(why);
     }
-    if let Some(connection) = connection {
-        connection.wire.outbox.lend(&mut scratch.pool);
-        sender.pump(now, &mut connection.wire, &settings.session.send, counters);
+    if let Some(mut client) = shard.core.client_of(id) {
+        client.pump(now);
     }
     shard.after_session_change(now, id);
     CommandOutcome::Done

@@ -29,15 +29,14 @@ use std::sync::Arc;
 pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
     let mut was_over = false;
     loop {
-        let Core { connections, sessions, access, settings, counters, turn, .. } = &mut shard.core;
-        let policy = &settings.session.send;
-        let Some(session_entry) = sessions.get_mut(id) else { return };
-        let Some(front) = session_entry.first_held() else { return };
-        let size = front.delivery.size();
+        let Core { sessions, access, settings, counters, turn, .. } = &mut shard.core;
+        // The session has ended, or holds nothing more.
+        let Some(session_entry) = sessions.get_mut(id).filter(|entry| entry.holds()) else { return };
+        let size = session_entry.first_held().map_or(0, |front| front.delivery.size());
         if was_over {
             return shard.core.turn.after_deliveries.to_admit.push(id);
         }
-        let limits = session_entry.session.queue_limits(policy);
+        let limits = session_entry.session.queue_limits(&settings.session.send);
         if !session_entry.session.sender.backlog.make_room(now, size, limits, &mut counters.drops) {
             return shard.core.report_drops(id);
         }
@@ -50,11 +49,8 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
         let head = session_entry.head();
         let sender = &mut session_entry.session.sender;
         let taken = sender.backlog.push(now, delivery, head, limits, &mut counters.drops).is_ok();
-        if let Some((connection_id, connection)) =
-            session_entry.connection.and_then(|c| Some((c, connections.get_mut(c)?)))
-        {
-            session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
-            shard.core.touch(connection_id);
+        if let Some(mut client) = shard.core.client_of(id) {
+            client.pump(now);
         }
         shard.core.report_drops(id);
         shard.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });

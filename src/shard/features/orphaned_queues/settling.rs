@@ -173,13 +173,15 @@ impl Routes {
             if at > 0 && core.turn.is_over() {
                 return;
             }
-            let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.front() else { return };
-            let blocked = self.blocked(now, message, share, orphaned_queue.peers, core);
+            // Nothing is left in memory.
+            let Some(front) = orphaned_queue.kept.pop_front() else { return };
+            let blocked = self.blocked(now, &front.message, &front.share, orphaned_queue.peers, core);
             if blocked.is_some() {
+                orphaned_queue.kept.push_front(front);
                 orphaned_queue.blocked = blocked;
                 return;
             }
-            let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.pop_front() else { return };
+            let OrphanedMessage { message, share } = front;
             core.turn.charge(1);
             self.offer_orphaned(now, message, &share, false, &mut orphaned_queue.peers, core);
         }
