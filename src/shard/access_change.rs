@@ -63,7 +63,7 @@ impl Shard {
             if let Some(connection) = connection.and_then(|id| self.core.connections.get_mut(id)) {
                 connection.wire.withholds_queue = true;
             }
-            self.work.later(Job::QueueCheck(id));
+            self.work.later([Job::QueueCheck(id)]);
         }
     }
 

@@ -61,7 +61,7 @@ impl<'a> AccessControl<'a> {
     /// Begins the walk over the sessions after a change of the rules.
     pub(super) fn rules_changed(&mut self) {
         self.shard.routes.orphaned_queues.rules_changed();
-        self.shard.work.later(Job::RulesChanged { from: 0 });
+        self.shard.work.later([Job::RulesChanged { from: 0 }]);
     }
 
     /// Disconnects the clients of users that `is_revoked` at the listener of the client, with 0x87.

@@ -78,10 +78,9 @@ impl Shard {
         core.durability.committed(lsn, &mut core.effects);
         core.exchange.committed(lsn);
         // A job that is left from an earlier commit goes on with this one.
-        if !core.durability.set_opening(true)
-            && let Some(job) = self.go_on_with_commit(now)
-        {
-            self.work.later(job);
+        if !core.durability.set_opening(true) {
+            let left = self.go_on_with_commit(now);
+            self.work.later(left);
         }
     }
 

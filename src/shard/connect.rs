@@ -21,7 +21,7 @@ use crate::shard::arrival::ListenerNumber;
 use crate::shard::auth_exchange;
 use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::client_table::hash;
-use crate::shard::connection::{Connection, Leaves, Pause, Phase};
+use crate::shard::connection::{Connection, Leaves, Phase};
 use crate::shard::core::Core;
 use crate::shard::entry::{Entered, EntryVerdict};
 use crate::shard::features::redelivery_request::take_connect_requests;
@@ -33,7 +33,6 @@ use crate::shard::pending_exchange::{EnhancedProof, ExchangeEnd};
 use crate::shard::rates;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
-use crate::shard::work::Job;
 use crate::time::Instant;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -131,9 +130,7 @@ impl<'a> ConnectRequest<'a> {
             Ok(EntryVerdict::Challenged) => return Flow::Challenged,
             Ok(EntryVerdict::Pending) => return Flow::Wait,
             Ok(EntryVerdict::Later) => {
-                if shard.core.connections.pause(id, Pause::Turn, now) {
-                    shard.work.later(Job::Read(id));
-                }
+                shard.read_later(now, id);
                 return Flow::Wait;
             }
             Err(refusal) => return self.refuse(client_id, None, &refusal, &mut shard.core),

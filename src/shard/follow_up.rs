@@ -74,11 +74,23 @@ impl Shard {
 
     /// If `left` is a job, queues the job, and pauses the connection until the job is complete.
     pub(crate) fn pause_for(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) {
-        let Some(job) = left else { return };
-        if let Some(connection) = self.core.connections.get_mut(id) {
-            connection.pause(Pause::Work, now);
+        if left.is_some() {
+            self.core.connections.pause(id, Pause::Work, now);
         }
-        self.work.later(job);
+        self.work.later(left);
+    }
+
+    /// Pauses a connection whose next packet waits for the steps of a later turn.
+    pub(crate) fn read_later(&mut self, now: Instant, id: ConnectionId) {
+        if self.core.connections.pause(id, Pause::Turn, now) {
+            self.work.later([Job::Read(id, Pause::Turn)]);
+        }
+    }
+
+    /// Continues to read the clients that waited for the end of a large publication.
+    pub(crate) fn read_waiting(&mut self) {
+        let waiting = self.fans.take_waiting();
+        self.work.later(waiting.map(|id| Job::Read(id, Pause::Work)));
     }
 
     /// Resumes reading of a connection if `left` is `None`. Returns `left`.
@@ -125,9 +137,7 @@ impl Shard {
 
     /// Puts off to later turns what is to be sent behind messages that were dropped.
     pub(crate) fn send_later(&mut self) {
-        for id in std::mem::take(&mut self.core.turn.after_deliveries.to_send) {
-            self.work.later(Job::Send(id));
-        }
+        self.work.later(self.core.turn.after_deliveries.to_send.drain(..).map(Job::Send));
     }
 
     /// Sends the next messages of a queue. Returns the job that is left. More jobs follow while all

@@ -157,9 +157,7 @@ impl Shard {
     /// told it. The rules of the ACL file stay as they are.
     pub fn replace_settings(&mut self, settings: ShardSettings) {
         let are_new_rules = self.core.access.replace_settings(&settings.access);
-        if let Some(job) = reconfigure::replace_settings(settings, &mut self.bans, &mut self.core) {
-            self.work.later(job);
-        }
+        self.work.later(reconfigure::replace_settings(settings, &mut self.bans, &mut self.core));
         if are_new_rules {
             self.access_control().rules_changed();
         }
@@ -246,9 +244,7 @@ impl Shard {
     /// Publishes delayed messages whose time has come, in as many turns as that takes.
     pub fn publish_delayed(&mut self, now: Instant) {
         let Shard { core, routes, fans, work, delayed, .. } = self;
-        if let Some(job) = delayed.expired(now, fans, routes, core) {
-            work.later(job);
-        }
+        work.later(delayed.expired(now, fans, routes, core));
     }
 
     /// Drops what is expired or above a bound, asks for orphaned queues, reads delayed messages

@@ -27,7 +27,7 @@ use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
 use crate::shard::authentication::AuthRequest;
-use crate::shard::connection::{Leaves, Pause, Phase};
+use crate::shard::connection::{Leaves, Phase};
 use crate::shard::core::Core;
 use crate::shard::durability::gates::SealTime;
 use crate::shard::effects::{DelayedRequest, PageRequest};
@@ -37,7 +37,6 @@ use crate::shard::observe::client_events::ClientEvent;
 use crate::shard::observe::trace::TraceSteps;
 use crate::shard::reconfigure;
 use crate::shard::slots::ConnectionId;
-use crate::shard::subscribe::FilterChange;
 use crate::shard::work::Job;
 use crate::shard::{ReadProgress, Shard};
 use crate::time::Instant;
@@ -375,9 +374,8 @@ impl Shard {
             }
             let Some(job) = self.work.pop() else { break };
             self.core.turn.begin_portion();
-            if let Some(left) = go_on(now, job, self) {
-                self.work.later(left);
-            }
+            let left = go_on(now, job, self);
+            self.work.later(left);
         }
         self.core.turn.end_portions();
     }
@@ -431,14 +429,9 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
 /// Runs one portion of a job. Returns what is left of the job, or `None` if it is complete.
 fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
     match job {
-        Job::Read(id) => {
+        Job::Read(id, cause) => {
             shard.core.turn.charge(1);
-            shard.core.unpause(now, id, Pause::Turn);
-            None
-        }
-        Job::ReadBehindFan(id) => {
-            shard.core.turn.charge(1);
-            shard.core.unpause(now, id, Pause::Work);
+            shard.core.unpause(now, id, cause);
             None
         }
         Job::Delayed => shard.delayed.publish_due(now, &mut shard.fans, &mut shard.routes, &mut shard.core),
@@ -447,11 +440,11 @@ fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
         Job::RulesChanged { from } => shard.walk_after_change(now, from),
         Job::QueueCheck(session) => shard.go_on_with_check(now, session),
         Job::SettingsChanged { from } => reconfigure::walk_after_reload(from, &mut shard.core),
-        Job::End(ended) => shard.go_on_with_end(now, ended),
+        Job::End(ended) => ended.go_on(now, shard),
         Job::Send(session) => shard.go_on_sending(now, session),
         Job::Request(request) => {
             let connection = request.connection;
-            let left = FilterChange::go_on(now, request, shard);
+            let left = request.go_on(now, shard);
             shard.end_pause(now, connection, left)
         }
         Job::Retained(retained) => {

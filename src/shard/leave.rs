@@ -2,20 +2,15 @@
 
 use crate::mqtt::message::Parts;
 use crate::mqtt::owner::Owner;
-use crate::mqtt::packet::QoS;
 use crate::mqtt::packet::{Disconnect, ReasonCode};
 use crate::mqtt::publisher_name::PublisherName;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::will::Will;
 use crate::persistence::records;
-use crate::persistence::rows::Parked;
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::SessionSlot;
 use crate::session::Violation;
 use crate::session::drops::DropReason;
-use crate::session::drops::Dropped;
-use crate::session::outbound::in_flight_packet::Unacked;
-use crate::session::outbound::queue::Delivery;
 use crate::session::will::{Ending, WillTime};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
@@ -23,7 +18,6 @@ use crate::shard::client_table::hash;
 use crate::shard::connection::Leaves;
 use crate::shard::core::Core;
 use crate::shard::ended_session::EndedSession;
-use crate::shard::features::hold;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence, Revocation};
 use crate::shard::publication::Publication;
@@ -31,7 +25,6 @@ use crate::shard::publication::expires;
 use crate::shard::rates;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
-use crate::shard::work::Job;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -190,7 +183,7 @@ impl Shard {
             }
             let of = WillOf { session: id, publisher, stored, source, owner };
             self.publish_will_of(now, of, will);
-            self.hand_on(now, EndedSession::new(id, *session_entry));
+            EndedSession::new(id, *session_entry).hand_on(now, self);
         }
     }
 
@@ -281,129 +274,4 @@ struct WillOf {
     source: Option<Arc<RetainedSource>>,
     /// The client for which a retained message counts.
     owner: Option<Arc<Owner>>,
-}
-
-/// The remains of ended sessions.
-impl Shard {
-    /// Hands on the remains of an ended session until this turn is over. A job in later turns does
-    /// the rest.
-    pub(crate) fn hand_on(&mut self, now: Instant, mut ended: EndedSession) {
-        if !self.hand_on_portion(now, &mut ended) {
-            self.work.later(Job::End(Box::new(ended)));
-        }
-    }
-
-    /// Continues [`Self::hand_on`] in a later turn. Returns the job that is left.
-    pub(crate) fn go_on_with_end(&mut self, now: Instant, mut ended: Box<EndedSession>) -> Option<Job> {
-        // The dead letters of the last portion are published before the next portion adds more.
-        let is_done = self.core.dead_letters.is_empty() && self.hand_on_portion(now, &mut ended);
-        (!is_done).then_some(Job::End(ended))
-    }
-
-    /// Hands on as many items as this turn has steps for, and at least one. Returns true if no item
-    /// is left.
-    fn hand_on_portion(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
-        while self.hand_on_one(now, ended) {
-            if self.core.turn.is_over() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Hands on the next item. The order is: filters, held messages, deliveries in flight,
-    /// releases, the queue, and unread deliveries. Returns false if none is left, or if an orphaned
-    /// queue got all that was left.
-    fn hand_on_one(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
-        if let Some(filter) = ended.filters.next() {
-            self.core.turn.charge_filter(&filter);
-            self.routes.leave_filter(ended.id, &filter, &mut self.core);
-            return true;
-        }
-        if !ended.is_out {
-            ended.is_out = true;
-            self.fans.session_ended(ended.id.slot);
-            self.core.sessions.release(ended.id.slot);
-        }
-        // A stored delivery ends with two records: of the entry and of the message.
-        let steps = if ended.stored { 2 } else { 1 };
-        if let Some(held) = ended.held.pop_front() {
-            self.core.turn.charge(steps);
-            hold::refuse(now, held, ended, self);
-        } else if let Some(unfinished) = ended.sender.pop_unfinished() {
-            self.core.turn.charge(steps);
-            self.hand_on_unfinished(now, unfinished, ended);
-        } else if ended.sender.pop_release() {
-            self.core.turn.charge(1);
-        } else if let Some(queued) = ended.sender.backlog.pop() {
-            self.core.turn.charge(steps);
-            self.hand_on_queued(now, queued, ended);
-        } else {
-            return self.hand_on_unread(now, ended);
-        }
-        true
-    }
-
-    /// Hands on a delivery that was in flight. A shared QoS 1 message goes to another member or
-    /// waits in an orphaned queue. Any other message is dropped.
-    fn hand_on_unfinished(&mut self, now: Instant, unfinished: Unacked, ended: &EndedSession) {
-        let Delivery { message, qos, mark, share, stored, .. } = &unfinished.delivery;
-        match share {
-            // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
-            Some(share) if *qos == QoS::AtLeastOnce => {
-                self.core.counters.objectives.passed_on(*mark);
-                self.routes.share_again_or_keep(
-                    now,
-                    message.clone(),
-                    share,
-                    stored.is_some(),
-                    &mut self.core,
-                );
-            }
-            _ => self.drop_with_end(ended, unfinished.into_drop(DropReason::SessionEnded, None)),
-        }
-    }
-
-    /// Hands on a delivery from the queue. A shared message goes to another member or waits in an
-    /// orphaned queue. Any other message is dropped.
-    fn hand_on_queued(&mut self, now: Instant, queued: Delivery, ended: &mut EndedSession) {
-        let Some(share) = &queued.share else {
-            return self.drop_with_end(ended, queued.to_drop(DropReason::SessionEnded));
-        };
-        self.core.counters.objectives.passed_on(queued.mark);
-        let (routes, core) = (&mut self.routes, &mut self.core);
-        match queued.stored {
-            None => routes.share_again_or_keep(now, queued.message, share, false, core),
-            // The stored entry stays as it is, because no member of the group has room now. It
-            // becomes part of an orphaned queue.
-            Some(entry) if routes.must_wait(now, &queued.message, share, core).is_some() => {
-                ended.parked.extend(entry.park());
-            }
-            Some(_ends) => {
-                routes.share_again(now, queued.message, share, true, None, core);
-            }
-        }
-    }
-
-    /// Hands on deliveries that are only in the store. A message must be read if it may go to
-    /// another member or may become a dead letter. If no message has to be read, drops one delivery
-    /// and returns true, or returns false if none is left. Otherwise moves all of them to an
-    /// orphaned queue and returns false.
-    fn hand_on_unread(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
-        let reads = ended.sender.backlog.has_shared_unread() || ended.redelivery.keep_what_waits();
-        if !reads && let Some(_ends) = ended.sender.backlog.pop_unread() {
-            self.core.turn.charge(2);
-            self.drop_with_end(ended, Dropped::new(DropReason::SessionEnded, None));
-            return true;
-        }
-        let (parked, unread) = (std::mem::take(&mut ended.parked), ended.sender.backlog.take_unread());
-        self.core.turn.charge_bytes((parked.len() + unread.len()) * size_of::<Parked>());
-        self.routes.leave_unread(now, ended, parked, unread, &mut self.core);
-        false
-    }
-
-    /// Reports a message that is dropped because its session ended.
-    pub(crate) fn drop_with_end(&mut self, ended: &EndedSession, lost: Dropped) {
-        self.core.drop_with_session(&ended.client_id, &ended.redelivery, lost, ended.stored);
-    }
 }

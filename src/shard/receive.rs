@@ -22,7 +22,6 @@ use crate::shard::rates;
 use crate::shard::read_ahead;
 use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
-use crate::shard::work::Job;
 use crate::time::Instant;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -174,9 +173,7 @@ impl Shard {
                 return (ReadProgress::Paused, taken);
             }
             if self.core.turn.is_over() {
-                if self.core.connections.pause(id, Pause::Turn, now) {
-                    self.work.later(Job::Read(id));
-                }
+                self.read_later(now, id);
                 return (ReadProgress::Paused, taken);
             }
             if self.core.effects.is_much_unflushed() {

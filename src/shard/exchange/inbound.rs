@@ -201,9 +201,7 @@ fn take_ticket(
     for id in shard.core.exchange.freed_by(from) {
         shard.core.unpause(now, id, Pause::Peer);
     }
-    if let Some(job) = shard.delayed.peers_have_room(&shard.core.exchange) {
-        shard.work.later(job);
-    }
+    shard.work.later(shard.delayed.peers_have_room(&shard.core.exchange));
 }
 
 /// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for the

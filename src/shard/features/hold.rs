@@ -100,7 +100,7 @@ pub(crate) fn refuse(now: Instant, held: HeldMessage, ended: &EndedSession, shar
     if let Some(share) = &delivery.share {
         return pass_on(now, &delivery, share, gate, shard);
     }
-    shard.drop_with_end(ended, delivery.to_drop(DropReason::SessionEnded));
+    ended.report_drop(delivery.to_drop(DropReason::SessionEnded), &mut shard.core);
     shard.answer_when_committed(now, gate, Outcome::Refused);
 }
 
