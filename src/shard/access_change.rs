@@ -161,6 +161,7 @@ impl Shard {
 
     fn check_slot(&mut self, now: Instant, slot: u32) -> Check {
         let Core { sessions, access, .. } = &mut self.core;
+        // The slot is free.
         let Some((id, session_entry)) = sessions.at_mut(slot) else { return Check::Complete };
         if !session_entry.is_unchecked(access) {
             // A page of its queue was checked before this walk came.

@@ -115,6 +115,7 @@ impl Bans {
         user: Option<&Identity>,
         core: &mut Core,
     ) -> Result<(), ConnectRefusal> {
+        // Only a user can be banned, or connect too often.
         let Some(user) = user else { return Ok(()) };
         if let Some(bans) = &self.list
             && bans.has_user(core.dead_letters.wall().at(now), user.user())

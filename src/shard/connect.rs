@@ -209,6 +209,7 @@ impl<'a> ConnectRequest<'a> {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
         let Core { connections, settings, effects, figures, .. } = &mut *core;
         let now_revoked = connections.revocations();
+        // A connection that has ended needs no verdict.
         let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
         if let Some(ExchangeEnd { decision, proof, revocations }) = connection.take_exchange_end() {
             figures.counts.login(&decision);

@@ -154,6 +154,7 @@ impl MeteredTraffic {
     /// false, and charges nothing, if the acknowledgements alone are above the rate. The next look
     /// is then at the time from which one may be handled.
     pub(crate) fn charge_ahead(&mut self, now: Instant, rates: TrafficRates, bytes: usize) -> bool {
+        // Only a rate in bytes bounds acknowledgements.
         let Some(rate) = rates.bytes else { return true };
         let due = self.ahead.due(rate);
         if due > now {
@@ -584,11 +585,14 @@ impl Connection {
     /// Keeps the decision of the authenticator until CONNECT is handled. Returns false if the
     /// connection does not wait for one.
     pub(crate) fn decide(&mut self, decision: AuthDecision, revocations: u32) -> bool {
-        let Phase::Authenticating = self.phase else { return false };
-        let Some(authentication) = self.rare_mut().authentication.as_mut() else { return false };
-        authentication.decide(decision, revocations);
-        self.enter(Phase::AwaitingConnect);
-        true
+        if self.phase == Phase::Authenticating
+            && let Some(authentication) = &mut self.rare_mut().authentication
+        {
+            authentication.decide(decision, revocations);
+            self.enter(Phase::AwaitingConnect);
+            return true;
+        }
+        false
     }
 
     /// Removes and returns the decision of the authenticator. Returns `None` if it was not asked,

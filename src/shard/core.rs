@@ -163,6 +163,7 @@ impl Core {
         let listener = session.came_by.number().map(ListenerNumber);
         let listener = listener.map_or("", |listener| settings.listener_name(listener));
         let connection = session_entry.connection.and_then(|id| connections.get_mut(id));
+        // A client that is away keeps no shared value.
         let Some(connection) = connection else { return Some(Owner::new(&session.client_id, listener)) };
         let known = &mut connection.rare_mut().owner;
         // A reload may give the listener another name.
@@ -299,16 +300,11 @@ impl Core {
     /// wait for a later commit, the connection waits with them.
     pub(crate) fn release_committed(&mut self, now: Instant, id: ConnectionId) {
         let Core { connections, durability, effects, .. } = self;
+        // Without a store nothing waits for a commit.
         let Some(write_buffer) = durability.write_buffer() else { return };
         if !connections.release_committed(now, id, write_buffer.last_committed(), effects) {
             durability.hold(id);
         }
-    }
-
-    /// Returns when the first unacknowledged packet of a connection is due, or [`Instant::NEVER`].
-    pub(crate) fn earliest_due(&self, id: ConnectionId) -> Instant {
-        let session = self.connections.get(id).and_then(|c| c.session).and_then(|s| self.sessions.get(s));
-        session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due())
     }
 
     /// Records the session, if there is a store and the session outlives its connection.
@@ -334,6 +330,7 @@ impl Core {
         if !self.shared.is_store_full() {
             return self.hold_until_commit(id);
         }
+        // A session that is not stored waits for nothing.
         let Some(row) = self.sessions.get(session).and_then(|r| r.session.row()) else { return };
         let (settled, committed) = (row.settled.get(), row.write_buffer.last_committed());
         if settled > committed

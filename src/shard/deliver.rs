@@ -48,6 +48,7 @@ impl Core {
             connections, sessions, access, settings, counters, scratch: buffers, effects, turn, ..
         } = self;
         let Scratch { pool, frames, bytes: scratch, .. } = buffers;
+        // The session has ended. Its filters leave the subscription tree later.
         let Some((id, session_entry)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
         if access.are_on() && !session_entry.may_read(access, publication.parts.topic, turn) {
             // A shared message goes to another member.
@@ -190,6 +191,7 @@ impl Handover<'_, '_> {
     #[inline]
     fn send_now(&mut self, now: Instant, publication: &mut Publication<'_>, out: Out<'_>) -> Outcome {
         let Handover { session_entry, target, qos, retain, atomic, settings, counters, scratch, .. } = self;
+        // Only a connected receiver is sent a message at once.
         let Some((id, connection)) = &mut self.connection else { return Outcome::Unmatched };
         let before = connection.begin_write(out.pool);
         if let Some(lsn) = *atomic {

@@ -119,6 +119,7 @@ impl Shard {
 
     /// Handles an expired deadline of a session: will, held messages, and session expiry.
     pub(crate) fn session_deadline_expired(&mut self, now: Instant, id: SessionId) {
+        // The session has ended since.
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         session_entry.registered.fired();
         if session_entry.will_due <= now {

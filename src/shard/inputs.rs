@@ -211,7 +211,9 @@ impl Shard {
             return None;
         }
         let id = Id::new(slot, generation);
-        let unacknowledged = self.core.earliest_due(id);
+        let client = self.core.client(id);
+        let unacknowledged =
+            client.map_or(Instant::NEVER, |client| client.entry.session.sender.earliest_due());
         let due = self.core.connections.expired(kind, id, unacknowledged)?;
         if kind == DeadlineKind::ReadIdle
             && self.core.connections.end_rate_pause(now, id, &mut self.core.effects)

@@ -200,8 +200,8 @@ impl Shard {
 
     /// Writes one connection's outbox as far as its socket takes bytes.
     pub fn flush_connection(&mut self, now: Instant, id: ConnectionId, io: &mut impl Io) {
-        let Some(outbox) = self.outbox(id) else { return };
-        let Some(written) = io.write(id, outbox) else { return };
+        // The connection has ended, or its socket is gone.
+        let Some(written) = self.outbox(id).and_then(|outbox| io.write(id, outbox)) else { return };
         match self.flushed(now, id, written) {
             Flushed::Drained | Flushed::HeldUntilCommit | Flushed::Gone => {}
             Flushed::Blocked => io.await_writable(id),

@@ -111,6 +111,7 @@ impl Shard {
         // A connection has no session before CONNECT, and a client that closes has left already.
         let Some(session_id) = self.core.connections.detach_session(id) else { return };
         let waits = self.fans.own_waits(Some(session_id), &self.core);
+        // A session is detached from its connection before it ends, so it is there.
         let Some(session_entry) = self.core.sessions.get_mut(session_id) else { return };
         session_entry.leave_connection();
         let when = session_entry.session.end_connection(ending);
@@ -228,6 +229,7 @@ impl Shard {
     /// and counted.
     fn publish_will_of(&mut self, now: Instant, of: WillOf, will: Option<Arc<Will>>) {
         let WillOf { session: id, publisher, stored, source, owner } = of;
+        // The client had no will, or the will was not admitted.
         let Some(will) = will else { return };
         let frees =
             if will.retain && will.payload.is_empty() { self.core.shared.frees(&will.topic) } else { 0 };

@@ -130,6 +130,7 @@ pub(super) fn check_client(
 pub(super) fn is_of_another(id: ConnectionId, session: SessionId, core: &mut Core) -> bool {
     let Core { connections, sessions, settings, turn, .. } = core;
     let mount_point = connections.get(id).and_then(|connection| connection.wire.mount_point());
+    // A session that has ended is not resumed either.
     let Some(session_entry) = sessions.get(session) else { return false };
     let came_by = session_entry.session.came_by.number().map(ListenerNumber);
     let mount_point = mount_point.map(|mount_point| &**mount_point);
@@ -139,6 +140,7 @@ pub(super) fn is_of_another(id: ConnectionId, session: SessionId, core: &mut Cor
     if came_by.is_some_and(|listener| settings.differs_in_mount_point(listener, mount_point)) {
         return true;
     }
+    // Without a mount point every subscription is inside.
     let Some(mount_point) = mount_point else { return false };
     let subscriptions = &session_entry.session.subscriptions;
     turn.charge(u32::try_from(subscriptions.len() / FILTERS_PER_STEP).unwrap_or(u32::MAX));

@@ -175,6 +175,7 @@ impl Shard {
         if !search.may_pass(packet_type) {
             return Decision::Wait;
         }
+        // The packets before this one may have ended the connection.
         let Some(connection) = core.connections.get_mut(id) else { return Decision::Wait };
         let outbox = connection.wire.outbox.len();
         if !has_room(packet_type.first_byte(), outbox, &core.settings.session.send) {

@@ -59,6 +59,7 @@ impl Shard {
     /// Bytes that cannot be handled now are kept, unless the socket moves to another shard.
     /// [`Self::take_in`] also flushes where this asks for it.
     pub fn receive(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> ReadProgress {
+        // The driver may read a socket whose connection has just ended.
         let Some(connection) = self.core.connections.get_mut(id) else { return ReadProgress::Closed };
         if connection.is_closing() {
             return ReadProgress::Closed;
@@ -246,6 +247,7 @@ impl Shard {
     /// Returns the reason to stop reading. The packet then counts as not handled.
     #[inline(never)]
     fn take_early(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) -> Result<usize, ReadProgress> {
+        // The packets before this one may have ended the connection.
         let Some(connection) = self.core.connections.get(id) else { return Err(ReadProgress::Closed) };
         match connection.phase() {
             Phase::AwaitingConnect => {}

@@ -48,6 +48,7 @@ pub(crate) fn walk_after_reload(from: u32, core: &mut Core) -> Option<Job> {
 
 fn renew_redelivery(slot: u32, core: &mut Core) {
     let Core { sessions, connections, access, .. } = core;
+    // The slot is free.
     let Some((id, entry)) = sessions.at(slot) else { return };
     let (client_id, user) = (entry.session.client_id.clone(), entry.user().cloned());
     let name = access.name_in_redelivery_rules(user.as_deref());

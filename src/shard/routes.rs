@@ -7,25 +7,18 @@ use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::stored_bytes;
 use crate::routing::retained;
-use crate::routing::shared_group::Member;
-use crate::routing::shared_group::MemberAddress;
-use crate::routing::shared_group::Presence;
-use crate::routing::subscription_tree::Interest;
-use crate::routing::subscription_tree::PackedOptions;
-use crate::routing::subscription_tree::ShardId;
-use crate::routing::subscription_tree::Subscribed;
-use crate::routing::subscription_tree::Unsubscribed;
-use crate::routing::subscription_tree::{Matches, SessionSlot, ShardSet, Subscriber};
+use crate::routing::shared_group::{Member, MemberAddress, Presence};
+use crate::routing::subscription_tree::{
+    Interest, Matches, PackedOptions, SessionSlot, ShardId, ShardSet, Subscribed, Subscriber, Unsubscribed,
+};
 use crate::session::drops::DropReason;
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Gate, Item};
 use crate::shard::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::features::orphaned_queues::OrphanedQueues;
-use crate::shard::publication::Publication;
-use crate::shard::publication::Routed;
-use crate::shard::publication::Target;
 use crate::shard::publication::merge;
+use crate::shard::publication::{Publication, Routed, Target};
 use crate::shard::retained_order::RetainedOrder;
 use crate::shard::router::Router;
 use crate::shard::slots::SessionId;
@@ -224,6 +217,7 @@ impl Routes {
     /// Removes one subscription of a session, shared or not, and tells the peers that have to know.
     /// `full` is the filter as in SUBSCRIBE. Returns false if there was no such subscription.
     pub(crate) fn leave_filter(&mut self, id: SessionId, full: &str, core: &mut Core) -> bool {
+        // A filter that is not valid has no subscription.
         let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return false };
         match filter.share_name {
             Some(group) => {

@@ -466,6 +466,7 @@ impl SessionEntry {
 
     /// Returns what the store keeps, beside the owner, for the rules about topics.
     fn stored_access(&self) -> StoredAccess {
+        // A session without a user has nothing of its own.
         let Some(rare) = &self.rare else { return StoredAccess::default() };
         let claimed = rare.user.as_ref().filter(|user| !user.is_verified());
         StoredAccess {
@@ -479,6 +480,7 @@ impl SessionEntry {
     /// Records all fields of the session, if it is stored.
     pub(crate) fn record(&self) {
         let session = &self.session;
+        // The session is not stored.
         let Some(row) = session.row() else { return };
         let (retry_interval, ack_timeout) = session.requested_times();
         row.record(Box::new(StoredSession {

@@ -117,6 +117,7 @@ impl RetainedDelivery {
     // 3.1.1 [MQTT-3.3.1-8]
     fn queue_retained(&mut self, now: Instant, shard: &mut Shard) {
         let Shard { core, routes, fans, .. } = shard;
+        // All requests are complete.
         let Some(request) = self.requests.get(self.next) else { return };
         let mut found = Vec::new();
         // A matching message costs up to four steps: one to find it, and three to store it. The rules
@@ -159,6 +160,7 @@ impl RetainedDelivery {
         let all = core.shared.retained().len();
         drop_beyond_room(self.session, request.qos, &mut found, core);
         let Core { sessions, access, settings, counters, turn, .. } = &mut *core;
+        // The session has ended since SUBACK.
         let Some(session_entry) = sessions.get_mut(self.session) else { return };
         if access.are_on() {
             found.retain(|message| session_entry.may_read(access, message.topic(), turn));

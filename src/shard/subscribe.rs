@@ -187,6 +187,7 @@ impl FilterChange {
         let FilterChange { session, .. } = *self;
         let filter = &*inside(mount_point, filter);
         shard.core.turn.charge_filter(filter);
+        // The session has ended, and gets no answer.
         let Some(session_entry) = shard.core.sessions.get_mut(session) else { return };
         let reason = session_entry.session.subscriptions.unsubscribe(filter);
         if reason == ReasonCode::SUCCESS {

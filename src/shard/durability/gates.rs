@@ -339,8 +339,9 @@ impl Durability {
             // client that reads but never acknowledges would bring page after page into memory.
             return;
         }
-        let Some(wanted) = sender.backlog.next_page() else { return };
-        self.read_back(PageRequest { session: id, wanted }, effects);
+        if let Some(wanted) = sender.backlog.next_page() {
+            self.read_back(PageRequest { session: id, wanted }, effects);
+        }
     }
 
     /// Requests a page when everything recorded so far is committed.

@@ -59,6 +59,7 @@ pub(crate) fn recover(
     routes: &mut Routes,
     core: &mut Core,
 ) {
+    // Without a store there is nothing to recover.
     let Some(write_buffer) = core.durability.write_buffer().cloned() else { return };
     let bodies = Bodies::default();
     let mut recovery = SessionRecovery { now, down, write_buffer: &write_buffer, bodies, in_flight };
@@ -163,6 +164,7 @@ fn restore_subscription(
     routes: &mut Routes,
     core: &mut Core,
 ) {
+    // The filter was checked when the client subscribed.
     let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return };
     if let Some(session_entry) = core.sessions.get_mut(id) {
         session_entry.session.subscriptions.insert(full);

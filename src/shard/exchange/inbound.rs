@@ -184,6 +184,7 @@ fn take_ticket(
     held: &[(u32, u32)],
     shard: &mut Shard,
 ) {
+    // Each shard knows all its peers.
     let Some(peer) = shard.core.exchange.peer(from) else { return };
     let waiters = peer.settle(number);
     shard.core.turn.charge(waiters.len() as u32);

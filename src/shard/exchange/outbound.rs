@@ -367,6 +367,7 @@ impl Peer {
     /// their peer batches, but the search does not need that order.
     pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
         let at = self.outstanding.binary_search_by_key(&number, |o| o.number);
+        // A ticket comes once, for a batch that is outstanding.
         let Some(front) = at.ok().and_then(|at| self.outstanding.remove(at)) else { return Vec::new() };
         self.load -= front.publications as usize;
         self.load_bytes -= front.bytes;

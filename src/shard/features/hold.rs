@@ -40,6 +40,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
         if !session_entry.session.sender.backlog.make_room(now, size, limits, &mut counters.drops) {
             return shard.core.report_drops(id);
         }
+        // It is the one whose size is known.
         let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
         if access.are_on() && !session_entry.may_read(access, delivery.message.topic(), turn) {
             end_unreadable(now, id, delivery, gate, shard);

@@ -2,17 +2,13 @@
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
-use crate::routing::shared_group::Member;
-use crate::routing::shared_group::Presence;
-use crate::routing::subscription_tree::GroupId;
-use crate::routing::subscription_tree::ShardSet;
+use crate::routing::shared_group::{Member, Presence};
+use crate::routing::subscription_tree::{GroupId, ShardSet};
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
-use crate::shard::exchange::outbound::Readers;
-use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
-use crate::shard::publication::Publication;
-use crate::shard::publication::Target;
+use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
+use crate::shard::publication::{Publication, Target};
 use crate::shard::routes::Routes;
 use crate::shard::share::offer::{DENIED, SharedDelivery, chosen, send_share};
 use crate::time::Instant;

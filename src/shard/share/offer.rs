@@ -155,6 +155,7 @@ impl Routes {
         core: &mut Core,
     ) -> Outcome {
         let (presence, here) = (presence_in(round), core.here);
+        // The last member has left the group.
         let Some(members) = self.router.group_mut(group) else { return Outcome::Unmatched };
         let (own, turn) = members.of_shard(presence, here);
         let mut regardless = if round == Round::Ready { 0 } else { OFFERED_REGARDLESS };

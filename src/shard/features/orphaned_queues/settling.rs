@@ -93,6 +93,7 @@ impl Routes {
     /// [`COMPARED`] queues waits for this room, the queues are looked at when the turn ends.
     pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId, core: &mut Core) {
         let Core { sessions, access, settings, turn, .. } = core;
+        // The session has ended.
         let Some(session_entry) = sessions.get_mut(id) else { return };
         let policy = &settings.session.send;
         let mut blocked =
@@ -133,6 +134,7 @@ impl Routes {
             if *is_reading || *members_are_unknown || core.durability.is_stopping() || *underway > 0 {
                 return;
             }
+            // All queues are settled.
             let Some(mut orphaned_queue) = waiting.pop_front() else { return };
             if let Some(blocked) = &orphaned_queue.blocked
                 && blocked.expires > now
