@@ -31,10 +31,11 @@
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
 //! `escape < named_enum < time < mqtt < access < persistence < session < routing < expiry (queue) <
-//! shard < clock < scheduling < file_thread < pulse < config < log < service < auth < store < net <
-//! expiry (actor) < broker < finding < admin < health < doctor < import < load < program < main`
+//! shard < operators < clock < scheduling < file_thread < pulse < config < log < service < auth <
+//! store < net < expiry (actor) < broker < finding < admin < health < doctor < import < load <
+//! program < main`
 //!
-//! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
+//! The modules up to `operators` are pure: no clock, no async, no randomness, no log, and no panic on
 //! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard
 //! runs in the same way under actix and in the simulation.
 //!
@@ -99,6 +100,7 @@ pub mod log;
 pub mod mqtt;
 pub mod named_enum;
 pub mod net;
+pub mod operators;
 pub mod persistence;
 pub mod pulse;
 pub mod routing;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 31] = [
+const ORDER: [(&str, bool); 32] = [
     ("escape", true),
     ("named_enum", true),
     ("time", true),
@@ -22,6 +22,7 @@ const ORDER: [(&str, bool); 31] = [
     ("routing", true),
     ("expiry", true),
     ("shard", true),
+    ("operators", true),
     ("clock", false),
     ("scheduling", false),
     ("file_thread", false),

@@ -1,8 +1,8 @@
 //! The redelivery settings of a session in the words of the configuration.
 
 use crate::named_enum::named_enum;
+use crate::operators::redelivery::{SessionRule, SettingSource, SourcedSetting};
 use crate::session::ack_wait::format;
-use crate::shard::observe::redelivery::{SessionRule, SettingSource, SourcedSetting};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,10 +1,10 @@
 //! Questions and commands of operators to one shard, and the answers with what the sockets say.
 
+use crate::operators::administration::{CommandOutcome, OperatorCommand};
+use crate::operators::bulk::{BulkCommand, Portion};
+use crate::operators::message_commands::MessageCommand;
+use crate::operators::query::{Query, QueryAnswer};
 use crate::session::outbound::stall::Stall;
-use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
-use crate::shard::features::bulk::{BulkCommand, Portion};
-use crate::shard::features::message_commands::MessageCommand;
-use crate::shard::observe::query::{Query, QueryAnswer};
 use crate::shard::observe::trace::{TraceStep, TraceSteps, TraceWatch};
 use crate::shard::slots::SessionId;
 use actix::Message;

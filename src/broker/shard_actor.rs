@@ -16,13 +16,13 @@ use crate::broker::question::{AskShard, CommandMany, CommandMessage, CommandShar
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
+use crate::operators::administration::CommandOutcome;
+use crate::operators::bulk::Portion;
 use crate::persistence::records::Committed;
 use crate::pulse::Pulse;
 use crate::shard::SharedState;
 use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
 use crate::shard::exchange::outbound::PeerBatch;
-use crate::shard::features::administration::CommandOutcome;
-use crate::shard::features::bulk::Portion;
 use crate::time::Instant;
 use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, ResponseFuture};
 use std::rc::Rc;

@@ -17,15 +17,9 @@ use super::effects::{DelayedRequest, Effects};
 use super::exchange::outbound::PeerBatch;
 use super::exchange::underway::Underway;
 use super::fans::Fans;
-use super::features::administration::{self, CarriedOut, OperatorCommand};
-use super::features::bulk::{self, BulkCommand, Portion};
 use super::features::delayed::Delayed;
 use super::features::letter_keeping;
-use super::features::message_commands::{self, MessageCommand};
-use super::observe::budget::QuestionBudget;
 use super::observe::client_events::DisconnectCause;
-use super::observe::longest_wait::LongestWait;
-use super::observe::query::{self, Query, QueryAnswer, SessionName};
 use super::observe::snapshot::ShardSnapshot;
 use super::observe::trace::TraceWatch;
 use super::observe::usage::{self, ResourceUsage};
@@ -37,7 +31,7 @@ use super::work::Work;
 use super::{OWN_HOUSEKEEPING, Pot, Shard, ShardSettings, SharedState};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
-use crate::persistence::records::{Lsn, StoredDelayed};
+use crate::persistence::records::StoredDelayed;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::SocketView;
@@ -160,22 +154,6 @@ impl Shard {
         if are_new_rules {
             self.access_control().rules_changed();
         }
-    }
-
-    /// Carries out a command of an operator. `view` is the state of the client's socket; the
-    /// default if there is none.
-    pub fn carry_out(&mut self, now: Instant, command: &OperatorCommand, view: SocketView) -> CarriedOut {
-        administration::carry_out(now, command, view, self)
-    }
-
-    /// Carries out a portion of a command of an operator about many things; `None` if there is no
-    /// such session. Returns it with the batch that must be committed before the answer.
-    pub fn carry_out_portion(
-        &mut self,
-        now: Instant,
-        command: &BulkCommand,
-    ) -> (Option<Portion>, Option<Lsn>) {
-        bulk::carry_out(now, command, self)
     }
 
     /// Sets what the traces of operators follow; `None` for nothing.
@@ -349,16 +327,6 @@ impl Shard {
         !self.work.is_empty() || self.fans.any()
     }
 
-    /// Carries out a command of an operator about a message that no session has.
-    pub fn carry_out_on_message(&mut self, now: Instant, command: &MessageCommand) -> CarriedOut {
-        message_commands::carry_out(now, command, self)
-    }
-
-    /// Returns the connection of a client; `None` while the client is away.
-    pub fn connection_of(&self, client: &SessionName) -> Option<ConnectionId> {
-        self.core.sessions.get(client.find(&self.core)?)?.connection
-    }
-
     /// Returns a look at one connection.
     #[inline]
     pub fn connection(&self, id: ConnectionId) -> ConnectionView<'_> {
@@ -392,22 +360,6 @@ impl Shard {
     /// Returns the state that this shard shares with the others.
     pub fn shared(&self) -> Arc<SharedState> {
         Arc::clone(&self.core.shared)
-    }
-
-    /// Answers a question of an operator. Changes nothing.
-    pub fn answer(&self, now: Instant, query: &Query) -> QueryAnswer {
-        self.answer_within(now, query, &mut QuestionBudget::default())
-    }
-
-    /// Answers a question, and spends its steps.
-    pub fn answer_within(&self, now: Instant, query: &Query, budget: &mut QuestionBudget) -> QueryAnswer {
-        query::answer(now, query, budget, (&self.core, &self.routes), &self.delayed)
-    }
-
-    /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first,
-    /// at most `most`. Costs a walk over every session: never for a turn's work.
-    pub fn waiting(&self, now: Instant, most: usize) -> Vec<LongestWait> {
-        LongestWait::find(now, most, &self.core.sessions, &self.core.connections)
     }
 
     /// Returns the largest number of steps of a turn since the last call, and the number of packets

@@ -19,6 +19,7 @@
 //! | a packet | `connect`, `publish`, `mounted`, `subscribe`, `suback` |
 //! | a portion | `fan_out`, [`deadlines`] |
 //! | one batch of a peer | [`exchange`] |
+//! | the doors for operators | `view`, `control` |
 //! | what follows: `Shard` | `follow_up`, `commits`, `leave`, `access_change`, `own_messages` |
 //! | | `auth_exchange`, `features/hold` |
 //! | middle: `Routes` | `routes`, `features/orphaned_queues/settling` |
@@ -81,6 +82,7 @@ mod connect;
 pub mod connection;
 pub mod connection_view;
 mod connections;
+pub(crate) mod control;
 mod core;
 pub mod deadlines;
 pub mod debts;
@@ -129,6 +131,7 @@ mod subscribe;
 mod subscribe_request;
 pub mod totals;
 pub mod turn;
+pub(crate) mod view;
 mod work;
 
 pub use connect::shard_of;

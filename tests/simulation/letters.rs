@@ -21,13 +21,13 @@ use crate::republishing::Names;
 use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
+use homing::operators::letters::LetterFilter;
+use homing::operators::message_commands::RepublishTo;
+use homing::operators::query::{Query, QueryAnswer, SessionName};
 use homing::persistence::letter::{LetterNumber, StoredLetter};
 use homing::persistence::records::{Committed, Lsn};
 use homing::session::drops::DropReason;
 use homing::session::outbound::one_message::MessageName;
-use homing::shard::features::message_commands::RepublishTo;
-use homing::shard::observe::letters::LetterFilter;
-use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
 use homing::shard::{LetterLimits, shard_of};
 use homing::store::coalesce::CommitGroup;
 use homing::store::operation::Operation;
@@ -288,7 +288,7 @@ impl World {
         let (mut letters, mut before) = (Vec::new(), None);
         loop {
             let query = Query::Letters { before, most: 5, filter: LetterFilter::default() };
-            let QueryAnswer::Letters(page) = self.nodes[shard].core.answer(self.instant(), &query) else {
+            let QueryAnswer::Letters(page) = query.answer(self.instant(), &self.nodes[shard].core) else {
                 return letters;
             };
             letters.extend(page.letters);

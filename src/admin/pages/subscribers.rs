@@ -2,7 +2,7 @@
 
 use super::views::{LONG, link_of, shown};
 use crate::admin::segment::segment;
-use crate::shard::observe::receivers::{MatchedReceivers, MatchedSession};
+use crate::operators::receivers::{MatchedReceivers, MatchedSession};
 
 /// The receivers of a topic.
 pub(super) struct SubscriberList {

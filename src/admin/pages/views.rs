@@ -8,8 +8,8 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::escape::is_harmful;
 use crate::mqtt::topic::first_chars;
+use crate::operators::unfinished::UnfinishedMessage;
 use crate::session::outbound::stall::Stall;
-use crate::shard::observe::unfinished::UnfinishedMessage;
 use std::time::Duration;
 
 pub(super) use crate::time::duration::{long, seconds};

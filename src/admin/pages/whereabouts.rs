@@ -12,7 +12,7 @@ use crate::admin::request::read_query;
 use crate::admin::state::State;
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
-use crate::shard::observe::wanted::Wanted;
+use crate::operators::wanted::Wanted;
 use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;

@@ -4,7 +4,7 @@ use crate::admin::failed::Failed;
 use crate::admin::state::{AdminState, Turn};
 use crate::broker::observer::Observer;
 use crate::broker::question::ShardAnswer;
-use crate::shard::observe::query::Query;
+use crate::operators::query::Query;
 use std::time::Duration;
 
 /// Time for which a caller waits for a search that is under way. A request has 10 s.

@@ -8,9 +8,9 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::topic::TopicFilter;
-use crate::shard::observe::by_filter::SharedGroups;
-use crate::shard::observe::query::{Query, QueryAnswer};
-use crate::shard::observe::receivers::MatchedReceivers;
+use crate::operators::by_filter::SharedGroups;
+use crate::operators::query::{Query, QueryAnswer};
+use crate::operators::receivers::MatchedReceivers;
 
 /// Returns the sessions of all shards that have exactly this filter. That of a shared subscription
 /// begins with `$share/`; its sessions are the members of the group.

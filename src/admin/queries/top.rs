@@ -8,7 +8,7 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::named_enum::named_enum;
-use crate::shard::observe::query::{Query, QueryAnswer, ROWS, SessionFilter, SessionSummary};
+use crate::operators::query::{Query, QueryAnswer, ROWS, SessionFilter, SessionSummary};
 use std::cmp::Reverse;
 use std::time::Duration;
 

@@ -10,8 +10,8 @@ use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters
 use crate::admin::request::{Asker, NoteParameters, note_of};
 use crate::admin::state::State;
 use crate::mqtt::packet::ReasonCode;
+use crate::operators::message_commands::{MessageCommand, RepublishTo};
 use crate::persistence::letter::StoredLetter;
-use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
 use serde::{Deserialize, Serialize};

@@ -17,7 +17,7 @@ use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
 use crate::mqtt::topic::has_wildcard;
-use crate::shard::observe::query::ROWS;
+use crate::operators::query::ROWS;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
 use serde::{Deserialize, Serialize};

@@ -11,9 +11,9 @@ use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
+use crate::operators::query::{InFlightSummary, SessionSummary};
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::stall::{Holder, Stall};
-use crate::shard::observe::query::{InFlightSummary, SessionSummary};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -2,7 +2,7 @@
 
 use crate::admin::queries::waits::until;
 use crate::clock;
-use crate::shard::observe::query::MessageSummary;
+use crate::operators::query::MessageSummary;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -3,9 +3,9 @@
 use super::Traces;
 use super::book::Trace;
 use crate::mqtt::audit::AuditTag;
+use crate::operators::wanted::Wanted;
 use crate::session::packet_notes::TEXT;
 use crate::shard::observe::trace::{StepKind, TraceStep};
-use crate::shard::observe::wanted::Wanted;
 use crate::time::Instant;
 use std::collections::HashMap;
 
@@ -127,9 +127,9 @@ fn client_of<'a>(step: &'a TraceStep, publisher: &'a str) -> Option<&'a str> {
 mod tests {
     use super::*;
     use crate::admin::traces::book::TraceOrder;
+    use crate::operators::wanted::WantedTopic;
     use crate::session::packet_notes::PacketNote;
     use crate::shard::observe::trace::TracedPayloads;
-    use crate::shard::observe::wanted::WantedTopic;
     use std::borrow::Cow;
     use std::time::Duration;
 

@@ -5,10 +5,11 @@ use super::commits::AwaitedCommit;
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::question::{ShardAnswer, SocketFacts, TraceShard};
 use crate::clock;
-use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
-use crate::shard::features::bulk::{BulkCommand, Portion};
-use crate::shard::features::message_commands::MessageCommand;
-use crate::shard::observe::query::{Query, QueryAnswer, SessionSummary};
+use crate::operators::administration::{CommandOutcome, OperatorCommand};
+use crate::operators::bulk::{BulkCommand, Portion};
+use crate::operators::longest_wait::LongestWait;
+use crate::operators::message_commands::MessageCommand;
+use crate::operators::query::{Query, QueryAnswer, SessionSummary};
 
 impl ShardDriver {
     /// Sets what the shard traces, and where its steps go.
@@ -23,7 +24,7 @@ impl ShardDriver {
     pub fn inspect(&self) -> ShardInspection {
         let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
         let mut waiting = Vec::new();
-        for mut found in shard.waiting(now, SESSIONS) {
+        for mut found in LongestWait::find(now, SESSIONS, &shard) {
             let handle = found.connection.and_then(|(id, _)| handles.find(id));
             let stall = handle
                 .and_then(|handle| shard.connection(handle.id).diagnose(now, handle.transport().view()));
@@ -38,7 +39,7 @@ impl ShardDriver {
     /// answer that has something unacknowledged.
     pub fn answer(&self, query: &Query) -> ShardAnswer {
         let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
-        let mut answer = shard.answer(now, query);
+        let mut answer = query.answer(now, &shard);
         match &mut answer {
             QueryAnswer::Unfinished(Some(page)) => {
                 if let Some(handle) = page.connection.and_then(|id| handles.find(id)) {
@@ -73,25 +74,25 @@ impl ShardDriver {
     pub fn carry_out(&self, command: &OperatorCommand) -> (CommandOutcome, AwaitedCommit) {
         let view = {
             let handles = self.handles.borrow();
-            let connection = self.look(|shard| shard.connection_of(&command.client));
+            let connection = self.look(|shard| command.client.connection(shard));
             let handle = connection.and_then(|id| handles.find(id));
             handle.map(|handle| handle.transport().view()).unwrap_or_default()
         };
-        let done = self.in_new_turn(|shard, now| shard.carry_out(now, command, view));
+        let done = self.in_new_turn(|shard, now| command.carry_out(now, view, shard));
         (done.outcome, self.commits.wait_for(done.commit))
     }
 
     /// Carries out a command of an operator about a message that no session has. The caller answers
     /// once the returned commit has happened.
     pub fn carry_out_on_message(&self, command: &MessageCommand) -> (CommandOutcome, AwaitedCommit) {
-        let done = self.in_new_turn(|shard, now| shard.carry_out_on_message(now, command));
+        let done = self.in_new_turn(|shard, now| command.carry_out(now, shard));
         (done.outcome, self.commits.wait_for(done.commit))
     }
 
     /// Carries out a portion of a command of an operator about many things; `None` if there is no
     /// such session. The caller answers once the returned commit has happened.
     pub fn carry_out_portion(&self, command: &BulkCommand) -> (Option<Portion>, AwaitedCommit) {
-        let (portion, commit) = self.in_new_turn(|shard, now| shard.carry_out_portion(now, command));
+        let (portion, commit) = self.in_new_turn(|shard, now| command.carry_out(now, shard));
         (portion, self.commits.wait_for(commit))
     }
 }

@@ -5,22 +5,9 @@
 //! | `client_events` | the events of clients: connected, disconnected, stalled and the like |
 //! | `notes` | notes an event where it happens |
 //! | `last_disconnect` | the topics of last-disconnect records |
-//! | [`query`] | answers the questions of operators about sessions |
 //! | [`trace`] | what an operator follows, and the steps of messages and of clients' packets |
 //! | `tracer` | adds the steps of traces where they happen |
-//! | [`session_rows`] | sessions in such an answer |
-//! | `message_summary` | a message in such an answer |
-//! | [`unfinished`] | the unfinished messages of one session, page by page |
-//! | [`budget`] | the work that one question may do |
-//! | [`wanted`] | the messages that an operator looks for |
-//! | [`whereabouts`] | the messages that wait, in windows and queues |
-//! | [`receivers`] | the receivers of a topic |
-//! | [`by_filter`] | the sessions with a filter, and the shared groups |
 //! | [`recent_drops`] | the last dropped messages |
-//! | [`redelivery`] | the redelivery settings of one session, with their sources |
-//! | [`letters`] | the stored dead letters, page by page |
-//! | [`wait_reason`] | why a message waits, and when the wait ends |
-//! | `longest_wait` | the clients that have waited longest for an acknowledgement |
 //! | `client_counts` | counts connects, disconnects, logins and sessions |
 //! | `session_totals` | sums over all sessions, by a walk in stretches |
 //! | `stalled` | the sessions with an overdue acknowledgement |
@@ -28,28 +15,15 @@
 //! | `snapshot` | the figures that metrics and `$SYS` show |
 //! | `usage` | counts the resources that a shard holds |
 
-pub mod budget;
-pub mod by_filter;
 pub mod client_counts;
 pub mod client_events;
 pub(crate) mod gauges;
 pub mod last_disconnect;
-pub mod letters;
-pub mod longest_wait;
-mod message_summary;
 mod notes;
-pub mod query;
-pub mod receivers;
 pub mod recent_drops;
-pub mod redelivery;
-pub mod session_rows;
 pub mod session_totals;
 pub mod snapshot;
 pub(crate) mod stalled;
 pub mod trace;
 pub(crate) mod tracer;
-pub mod unfinished;
 pub mod usage;
-pub mod wait_reason;
-pub mod wanted;
-pub mod whereabouts;

@@ -1,10 +1,8 @@
 //! Questions of operators about stored dead letters.
 
 use crate::mqtt::topic;
+use crate::operators::budget::{Question, QuestionBudget, Rows};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
-use crate::shard::core::Core;
-use crate::shard::observe::budget::QuestionBudget;
-use crate::shard::observe::message_summary::{BYTES, ROWS};
 use std::sync::Arc;
 
 /// The dead letters that an operator wants to see. The default admits all.
@@ -39,27 +37,23 @@ pub struct LetterPage {
     pub next: Option<LetterPlace>,
 }
 
-impl LetterPage {
-    /// Returns the letters before a place that the filter admits, at most `most` and [`ROWS`], and
-    /// fewer if their texts are long or the budget is spent.
-    pub(super) fn before(
-        place: Option<LetterPlace>,
-        most: usize,
-        filter: &LetterFilter,
-        budget: &mut QuestionBudget,
-        core: &Core,
-    ) -> LetterPage {
-        let (mut page, mut bytes) = (LetterPage::default(), 0);
-        for letter in core.letters.newest_before(place) {
-            if filter.admits(letter, budget) {
-                bytes += letter.message.topic().len() + letter.receiver.len();
-                page.letters.push(Arc::clone(letter));
-            }
-            if page.letters.len() >= most.clamp(1, ROWS) || bytes >= BYTES || budget.is_spent() {
-                page.next = Some(letter.place);
-                break;
-            }
+/// Returns the letters before a place that the filter admits, at most `most` and
+/// [`ROWS`](crate::operators::budget::ROWS), and fewer if their texts are long or the budget is spent.
+pub(super) fn letters(
+    question: &mut Question<'_>,
+    before: Option<LetterPlace>,
+    most: usize,
+    filter: &LetterFilter,
+) -> LetterPage {
+    let (mut letters, mut next) = (Rows::new(most), None);
+    for letter in question.shard.letters().newest_before(before) {
+        if filter.admits(letter, question.budget) {
+            letters.push(Arc::clone(letter), letter.message.topic().len() + letter.receiver.len());
         }
-        page
+        if letters.is_full(question.budget) {
+            next = Some(letter.place);
+            break;
+        }
     }
+    LetterPage { letters: letters.rows, next }
 }

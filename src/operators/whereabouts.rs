@@ -4,16 +4,13 @@
 //! Each question looks at a bounded part of one shard. The caller asks for the next part until it
 //! has all, or its time is over.
 
+use crate::operators::budget::{Question, ROWS};
+use crate::operators::unfinished::{PageBuilder, PagePayloads, UnfinishedMessage, UnfinishedPart};
+use crate::operators::wait_reason::{WaitReason, Waiting};
+use crate::operators::wanted::Wanted;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::core::Core;
-use crate::shard::observe::budget::QuestionBudget;
-use crate::shard::observe::message_summary::ROWS;
-use crate::shard::observe::unfinished::{PageBuilder, PagePayloads, UnfinishedMessage, UnfinishedPart};
-use crate::shard::observe::wait_reason::WaitReason;
-use crate::shard::observe::wanted::Wanted;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
-use crate::time::Instant;
 
 /// A message that waits for its receiver.
 #[derive(Clone, Debug)]
@@ -62,18 +59,12 @@ pub struct FoundMessages {
 }
 
 /// Looks for waiting messages from a place on.
-pub(super) fn messages(
-    now: Instant,
-    wanted: &Wanted,
-    from: SearchPlace,
-    budget: &mut QuestionBudget,
-    core: &Core,
-) -> FoundMessages {
+pub(super) fn messages(question: &mut Question<'_>, wanted: &Wanted, from: SearchPlace) -> FoundMessages {
     let mut found = FoundMessages::default();
     let (mut at, end) = match &wanted.receiver {
-        None => (from, core.sessions.end_of_slots()),
+        None => (from, question.shard.end_of_slots()),
         // A receiver is in one slot.
-        Some(receiver) => match core.sessions.find(receiver) {
+        Some(receiver) => match question.shard.find(receiver) {
             Some(id) if from == SearchPlace::default() => {
                 (SearchPlace { slot: id.slot, within: None }, id.slot + 1)
             }
@@ -81,14 +72,13 @@ pub(super) fn messages(
         },
     };
     while at.slot < end {
-        if budget.is_spent() || found.messages.len() >= ROWS || found.in_store.len() >= ROWS {
+        if question.budget.is_spent() || found.messages.len() >= ROWS || found.in_store.len() >= ROWS {
             found.next = Some(at);
             break;
         }
-        budget.spend(1);
-        let session = core.sessions.at(at.slot);
-        let stopped =
-            session.and_then(|session| messages_of(now, wanted, session, at, budget, core, &mut found));
+        question.budget.spend(1);
+        let session = question.shard.session_at(at.slot);
+        let stopped = session.and_then(|session| messages_of(question, wanted, session, at, &mut found));
         if stopped.is_some() {
             found.next = stopped;
             break;
@@ -100,13 +90,11 @@ pub(super) fn messages(
 
 /// Adds the wanted messages of one session. Returns the place at which the question ended; `None`
 /// if it has looked at all of them.
-fn messages_of(
-    now: Instant,
+fn messages_of<'q>(
+    question: &mut Question<'q>,
     wanted: &Wanted,
-    (id, entry): (SessionId, &SessionEntry),
+    (id, entry): (SessionId, &'q SessionEntry),
     at: SearchPlace,
-    budget: &mut QuestionBudget,
-    core: &Core,
     found: &mut FoundMessages,
 ) -> Option<SearchPlace> {
     // Another session may have the slot by now.
@@ -116,10 +104,10 @@ fn messages_of(
     parts.extend((begin == UnfinishedPart::InFlight).then_some((UnfinishedPart::Queue, 0)));
     for (part, from) in parts {
         let room = ROWS.saturating_sub(found.messages.len()).max(1);
-        let mut page = PageBuilder::new(now, (entry, core), (from, room), PagePayloads::Hidden, budget);
+        let mut page = PageBuilder::new(question, entry, (from, room), PagePayloads::Hidden);
         page.look_for(wanted, part);
         let (rows, next) = page.finish();
-        let connection = entry.connection.and_then(|id| core.connections.get(id));
+        let connection = question.shard.connection_of(entry);
         let written = connection.map_or(0, |connection| connection.wire.outbox.written());
         found.messages.extend(rows.into_iter().map(|message| FoundMessage {
             session: id,
@@ -134,7 +122,7 @@ fn messages_of(
     }
     let parked = entry.session.sender.backlog.parked();
     if parked > 0 {
-        let reason = WaitReason::of_parked(now, entry, core);
+        let reason = Waiting::new(question.now, entry, question.shard).parked();
         found.in_store.push((entry.session.client_id.clone(), parked, reason));
     }
     None

@@ -3,25 +3,18 @@
 //! A command that changes something stored is carried out once its records are committed. The
 //! driver answers then, so that a crash leaves no answer without its change.
 
-use crate::mqtt::packet::{QoS, ReasonCode};
+use crate::mqtt::packet::QoS;
 use crate::named_enum::named_enum;
+use crate::operators::query::SessionName;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::Subscriber;
 use crate::session::drops::DropReason;
 use crate::session::outbound::one_message::{MessageName, MessagePlace, NoMessage};
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::SocketView;
-use crate::session::outbound::window::Quota;
 use crate::shard::Shard;
-use crate::shard::admission::Change;
-use crate::shard::core::Core;
-use crate::shard::deadlines::OverdueAcknowledgement;
-use crate::shard::fans::MatchExtent;
+use crate::shard::control::{MatchExtent, ShardControl};
 use crate::shard::features::dead_letters::{PROPERTIES, dead_letter_topic};
-use crate::shard::features::letter_keeping;
-use crate::shard::observe::client_counts::SessionEnd;
-use crate::shard::observe::client_events::DisconnectCause;
-use crate::shard::observe::query::SessionName;
 use crate::shard::settings::is_reserved;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -115,78 +108,61 @@ pub struct CarriedOut {
     pub commit: Option<Lsn>,
 }
 
-/// Carries out a command. `view` is the state of the client's socket; the default if there is none.
-pub(crate) fn carry_out(
-    now: Instant,
-    command: &OperatorCommand,
-    view: SocketView,
-    shard: &mut Shard,
-) -> CarriedOut {
-    let outcome = match command.client.find(&shard.core) {
-        Some(id) => act(now, id, command.action, view, shard),
-        None => CommandOutcome::NoSuchClient,
-    };
-    let is_change =
-        matches!(outcome, CommandOutcome::Done | CommandOutcome::Resent(_) | CommandOutcome::Disconnected);
-    if !is_change {
-        return CarriedOut { outcome, commit: None };
+impl OperatorCommand {
+    /// Carries out the command. `view` is the state of the client's socket; the default if there is
+    /// none.
+    pub fn carry_out(&self, now: Instant, view: SocketView, shard: &mut Shard) -> CarriedOut {
+        let mut shard = shard.control(now);
+        let found = self.client.find(shard.view()).map(|(id, entry)| (id, entry.connection));
+        let outcome = match found {
+            Some((id, connection)) => act(id, connection, self.action, view, &mut shard),
+            None => CommandOutcome::NoSuchClient,
+        };
+        let is_change = matches!(
+            outcome,
+            CommandOutcome::Done | CommandOutcome::Resent(_) | CommandOutcome::Disconnected
+        );
+        CarriedOut { outcome, commit: is_change.then(|| shard.commit()).flatten() }
     }
-    // A dead letter is published with the open batch.
-    shard.core.has_dead_letters();
-    CarriedOut { outcome, commit: shard.core.durability.pending() }
 }
 
 fn act(
-    now: Instant,
     id: SessionId,
+    connection: Option<ConnectionId>,
     action: OperatorAction,
     view: SocketView,
-    shard: &mut Shard,
+    shard: &mut ShardControl<'_>,
 ) -> CommandOutcome {
-    let connection = shard.core.sessions.get(id).and_then(|entry| entry.connection);
     match (action, connection) {
-        (OperatorAction::Skip(message), _) => drop_message(now, id, message, DropReason::Skipped, shard),
-        (OperatorAction::Park(message), _) => drop_message(now, id, message, DropReason::Parked, shard),
+        (OperatorAction::Skip(message), _) => drop_message(id, message, DropReason::Skipped, shard),
+        (OperatorAction::Park(message), _) => drop_message(id, message, DropReason::Parked, shard),
         (OperatorAction::EndSession, connection) => {
             if let Some(connection) = connection {
-                disconnect(now, connection, shard);
+                shard.disconnect(connection);
             }
             // A session that ends with its connection is gone already.
-            if shard.core.sessions.get(id).is_some() {
-                shard.end_session(now, id, SessionEnd::Operator);
+            if shard.view().session(id).is_some() {
+                shard.end_session(id);
             }
             CommandOutcome::Done
         }
         (_, None) => CommandOutcome::NotConnected,
         (OperatorAction::Disconnect, Some(connection)) => {
-            disconnect(now, connection, shard);
+            shard.disconnect(connection);
             CommandOutcome::Done
         }
-        (OperatorAction::Redeliver(by), Some(connection)) => redeliver(now, id, connection, by, view, shard),
+        (OperatorAction::Redeliver(by), Some(connection)) => redeliver(id, connection, by, view, shard),
     }
-}
-
-/// Closes a connection. Messages that are sent again for it, when the client returns, had no
-/// attempt more.
-pub(super) fn disconnect(now: Instant, connection: ConnectionId, shard: &mut Shard) {
-    let Core { connections, sessions, .. } = &mut shard.core;
-    let session = connections.get(connection).and_then(|connection| connection.session);
-    if let Some(entry) = session.and_then(|id| sessions.get_mut(id)) {
-        entry.session.sender.ask_at_return();
-    }
-    let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
-    shard.disconnect(now, connection, reason, DisconnectCause::Operator);
 }
 
 fn redeliver(
-    now: Instant,
     id: SessionId,
     connection: ConnectionId,
     by: RedeliverBy,
     view: SocketView,
-    shard: &mut Shard,
+    shard: &mut ShardControl<'_>,
 ) -> CommandOutcome {
-    let Some(entry) = shard.core.sessions.get_mut(id) else { return CommandOutcome::NoSuchClient };
+    let Some(entry) = shard.view().session(id) else { return CommandOutcome::NoSuchClient };
     let is_v5 = entry.session.version.is_v5();
     let resends = match by {
         RedeliverBy::Auto => !is_v5,
@@ -195,51 +171,31 @@ fn redeliver(
         RedeliverBy::Disconnect => false,
     };
     if resends {
-        entry.session.sender.hasten(now);
-        let before = shard.core.counters.redelivered.total();
-        OverdueAcknowledgement { now, connection, view }.handle(shard);
-        let packets = shard.core.counters.redelivered.total() - before;
-        return CommandOutcome::Resent(u32::try_from(packets).unwrap_or(u32::MAX));
+        return CommandOutcome::Resent(shard.resend(id, connection, view));
     }
     if entry.session.outlives() == Outlives::No {
         return CommandOutcome::EndsWithConnection;
     }
-    disconnect(now, connection, shard);
+    shard.disconnect(connection);
     CommandOutcome::Disconnected
 }
 
 /// Drops a message of a session for this reason.
 fn drop_message(
-    now: Instant,
     id: SessionId,
     message: MessageOf,
     cause: DropReason,
-    shard: &mut Shard,
+    shard: &mut ShardControl<'_>,
 ) -> CommandOutcome {
     if message.session.is_some_and(|session| session != id) {
         return CommandOutcome::NoSuchMessage;
     }
     if cause == DropReason::Parked
-        && let Err(why) = can_park(now, id, message.name, shard)
+        && let Err(why) = can_park(id, message.name, shard)
     {
         return why;
     }
-    let Core { connections, sessions, settings, counters, scratch, .. } = &mut shard.core;
-    let Some(entry) = sessions.get_mut(id) else { return CommandOutcome::NoSuchClient };
-    let connection = entry.connection.and_then(|id| connections.get_mut(id));
-    // 5.0 [MQTT-3.3.4-9]: the client may still count the message against its Receive Maximum.
-    let is_v5 = connection.as_ref().is_some_and(|connection| connection.wire.version.is_v5());
-    let quota = if is_v5 { Quota::Forfeited } else { Quota::Free };
-    let sender = &mut entry.session.sender;
-    if let Err(why) = sender.drop_message(message.name, quota, cause, &mut counters.drops) {
-        return no_message(why);
-    }
-    if let Some(connection) = connection {
-        connection.wire.outbox.lend(&mut scratch.pool);
-        sender.pump(now, &mut connection.wire, &settings.session.send, counters);
-    }
-    shard.after_session_change(now, id);
-    CommandOutcome::Done
+    shard.drop_message(id, message.name, cause).map_or_else(no_message, |()| CommandOutcome::Done)
 }
 
 fn no_message(why: NoMessage) -> CommandOutcome {
@@ -250,8 +206,9 @@ fn no_message(why: NoMessage) -> CommandOutcome {
 }
 
 /// Checks that a message can become a dead letter, before anything is dropped.
-fn can_park(now: Instant, id: SessionId, name: MessageName, shard: &mut Shard) -> Result<(), CommandOutcome> {
-    let entry = shard.core.sessions.get(id).ok_or(CommandOutcome::NoSuchClient)?;
+fn can_park(id: SessionId, name: MessageName, shard: &mut ShardControl<'_>) -> Result<(), CommandOutcome> {
+    let view = shard.view();
+    let entry = view.session(id).ok_or(CommandOutcome::NoSuchClient)?;
     let delivery = match entry.session.sender.place_of(name).map_err(no_message)? {
         MessagePlace::InFlight(_, delivery) | MessagePlace::Queued(_, delivery) => delivery,
         MessagePlace::Parked(_) => {
@@ -268,24 +225,24 @@ fn can_park(now: Instant, id: SessionId, name: MessageName, shard: &mut Shard) -
         return Err(CommandOutcome::CannotPark("the topic of the dead letter would be too long"));
     }
     let size = message.size() + topic.len() + PROPERTIES;
-    let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: message.size(), frees: 0 };
-    shard.core.admits(change).map_err(|_| CommandOutcome::NoRoom)?;
-    if letter_keeping::is_kept(client_id, message, &shard.core) {
+    if !shard.has_room_for(QoS::AtLeastOnce, message.size()) {
+        return Err(CommandOutcome::NoRoom);
+    }
+    if view.keeps_letter(client_id, message) {
         return Ok(());
     }
-    has_subscriber(now, &topic, size, shard)
+    has_subscriber(&topic, size, shard)
 }
 
 /// Checks that somebody may get a dead letter that would not be stored. Subscribers of other shards
 /// and members of shared groups are not asked.
-fn has_subscriber(now: Instant, topic: &str, size: usize, shard: &mut Shard) -> Result<(), CommandOutcome> {
-    let mut receivers = shard.routes.router.take_matches();
-    let extent = shard.routes.match_at_once(topic, &mut receivers, &mut shard.core);
+fn has_subscriber(topic: &str, size: usize, shard: &mut ShardControl<'_>) -> Result<(), CommandOutcome> {
+    let (extent, receivers) = shard.match_topic(topic);
     let (is_unmatched, all) = (receivers.is_empty(), &receivers.subscribers);
     let is_taken = !receivers.peers.is_empty()
         || !receivers.groups.is_empty()
-        || all.iter().any(|subscriber| may_take(now, subscriber, (topic, size), &mut shard.core));
-    shard.routes.router.give_back_matches(receivers);
+        || all.iter().any(|subscriber| may_take(subscriber, (topic, size), shard));
+    shard.give_back(receivers);
     let why = if extent == MatchExtent::InPart {
         "too many filters match its dead letter, so it is not known at once if anybody would get it; raise limits.dead_letters and limits.dead_letter_bytes"
     } else if is_unmatched {
@@ -299,13 +256,14 @@ fn has_subscriber(now: Instant, topic: &str, size: usize, shard: &mut Shard) -> 
 }
 
 /// Returns false if a subscriber of this shard does not take a message of this topic and size now.
-fn may_take(now: Instant, subscriber: &Subscriber, (topic, size): (&str, usize), core: &mut Core) -> bool {
-    if !core.may_read(subscriber.session, topic) {
+fn may_take(subscriber: &Subscriber, (topic, size): (&str, usize), shard: &mut ShardControl<'_>) -> bool {
+    if !shard.may_read(subscriber.session, topic) {
         return false;
     }
-    let Some((_, entry)) = core.sessions.at(subscriber.session.0) else { return false };
+    let view = shard.view();
+    let Some((_, entry)) = view.session_at(subscriber.session.0) else { return false };
     if subscriber.options.qos() == QoS::AtMostOnce {
         return entry.connection.is_some();
     }
-    entry.may_take(now, size, &core.settings.session.send)
+    entry.may_take(shard.now, size, view.send_policy())
 }

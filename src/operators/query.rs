@@ -5,31 +5,31 @@
 //! between which the shard does its work. An answer that is not complete has the place at which
 //! the next question goes on.
 
+use crate::operators::budget::{Question, QuestionBudget, Rows};
+use crate::operators::by_filter::{self, SharedGroups};
+use crate::operators::dropped;
+use crate::operators::letters::{self, LetterFilter, LetterPage};
+use crate::operators::receivers::{self, MatchedReceivers};
+use crate::operators::session_rows;
+use crate::operators::unfinished::{self, PagePayloads, UnfinishedPage, UnfinishedPart};
+use crate::operators::wanted::{Wanted, WantedTopic};
+use crate::operators::whereabouts::{self, FoundMessages, SearchPlace};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::routing::subscription_tree::SurveyPlace;
 use crate::session::slow_deliveries::SlowDelivery;
-use crate::shard::core::Core;
-use crate::shard::features::delayed::{Delayed, DelayedPlace};
-use crate::shard::observe::budget::QuestionBudget;
-use crate::shard::observe::by_filter::{self, SharedGroups};
-use crate::shard::observe::letters::{LetterFilter, LetterPage};
-use crate::shard::observe::receivers::{self, MatchedReceivers};
+use crate::shard::Shard;
+use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::observe::recent_drops::RecentDrop;
-use crate::shard::observe::session_rows;
-use crate::shard::observe::unfinished::{self, PagePayloads, UnfinishedPage, UnfinishedPart};
-use crate::shard::observe::wanted::{Wanted, WantedTopic};
-use crate::shard::observe::whereabouts::{self, FoundMessages, SearchPlace};
-use crate::shard::routes::Routes;
 use crate::shard::session_entry::SessionEntry;
-use crate::shard::slots::SessionId;
+use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::view::ShardView;
 use crate::time::Instant;
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub use crate::shard::observe::message_summary::{BYTES, MessageSummary, ROWS};
-pub use crate::shard::observe::session_rows::{
-    InFlightSummary, SessionDetail, SessionFilter, SessionSummary,
-};
+pub use crate::operators::budget::{BYTES, ROWS};
+pub use crate::operators::message_summary::MessageSummary;
+pub use crate::operators::session_rows::{InFlightSummary, SessionDetail, SessionFilter, SessionSummary};
 
 /// Steps of one row of a delayed message.
 const ROW: usize = 8;
@@ -139,11 +139,17 @@ pub enum SessionName {
 
 impl SessionName {
     /// Returns the session; `None` if the shard does not have it.
-    pub(crate) fn find(&self, core: &Core) -> Option<SessionId> {
-        match self {
-            SessionName::Client(client_id) => core.sessions.find(client_id),
-            SessionName::At(id) => core.sessions.get(*id).map(|_| *id),
-        }
+    pub(super) fn find<'a>(&self, shard: ShardView<'a>) -> Option<(SessionId, &'a SessionEntry)> {
+        let id = match self {
+            SessionName::Client(client_id) => shard.find(client_id)?,
+            SessionName::At(id) => *id,
+        };
+        Some((id, shard.session(id)?))
+    }
+
+    /// Returns the connection of the session; `None` while the client is away.
+    pub fn connection(&self, shard: &Shard) -> Option<ConnectionId> {
+        self.find(shard.view())?.1.connection
     }
 }
 
@@ -183,91 +189,80 @@ pub struct DelayedPart {
     pub reached: Option<DelayedPlace>,
 }
 
-/// Answers a question.
-pub(crate) fn answer(
-    now: Instant,
-    query: &Query,
-    budget: &mut QuestionBudget,
-    (core, routes): (&Core, &Routes),
-    delayed: &Delayed,
-) -> QueryAnswer {
-    match query {
-        Query::Receivers { topic, from } => {
-            QueryAnswer::Receivers(Box::new(receivers::receivers(topic, from, budget, (core, routes))))
-        }
-        Query::Subscribers { filter } => {
-            QueryAnswer::Receivers(Box::new(by_filter::subscribers(filter, budget, (core, routes))))
-        }
-        Query::SharedGroups { from, most } => {
-            QueryAnswer::SharedGroups(by_filter::shared_groups(*from, *most, budget, routes))
-        }
-        Query::Messages { wanted, from } => {
-            QueryAnswer::Messages(Box::new(whereabouts::messages(now, wanted, *from, budget, core)))
-        }
-        Query::Delayed { topic, from, most } => {
-            QueryAnswer::Delayed(delayed_part(topic.as_ref(), *from, *most, budget, delayed))
-        }
-        Query::Dropped { wanted, most } => {
-            let most = (*most).min(ROWS);
-            budget.spend(core.recent_drops.len());
-            QueryAnswer::Dropped(core.recent_drops.find(
-                wanted.topic.as_ref(),
-                wanted.receiver.as_deref(),
-                most,
-            ))
-        }
-        Query::SlowDeliveries { topic, receiver, most } => {
-            let slow = &core.counters.slow;
-            budget.spend(slow.len());
-            QueryAnswer::SlowDeliveries(slow.find(now, topic.as_deref(), receiver.as_deref(), *most))
-        }
-        Query::Letters { before, most, filter } => {
-            QueryAnswer::Letters(LetterPage::before(*before, *most, filter, budget, core))
-        }
-        Query::Letter(place) => QueryAnswer::Letter(core.letters.find(*place).cloned()),
-        Query::Sessions { from, most, filter } => {
-            let (rows, next) = session_rows::sessions(now, (*from, (*most).min(ROWS)), filter, budget, core);
-            QueryAnswer::Sessions(rows, next)
-        }
-        Query::Session { client } => {
-            let found = found(client, core);
-            QueryAnswer::Session(
-                found.map(|(id, entry)| Box::new(session_rows::detail(now, id, entry, core))),
-            )
-        }
-        Query::Unfinished { client, part, payloads, from, most } => {
-            let (part, place) = ((*part, *payloads), (*from, *most));
-            let page = |found| Box::new(unfinished::page(now, part, place, budget, found, core));
-            QueryAnswer::Unfinished(found(client, core).map(page))
+impl Query {
+    /// Answers the question. Changes nothing.
+    pub fn answer(&self, now: Instant, shard: &Shard) -> QueryAnswer {
+        self.answer_within(now, shard, &mut QuestionBudget::default())
+    }
+
+    /// Answers the question, and spends its steps.
+    pub fn answer_within(&self, now: Instant, shard: &Shard, budget: &mut QuestionBudget) -> QueryAnswer {
+        let question = &mut Question { now, shard: shard.view(), budget };
+        match self {
+            Query::Receivers { topic, from } => {
+                QueryAnswer::Receivers(Box::new(receivers::receivers(question, topic, from)))
+            }
+            Query::Subscribers { filter } => {
+                QueryAnswer::Receivers(Box::new(by_filter::subscribers(question, filter)))
+            }
+            Query::SharedGroups { from, most } => {
+                QueryAnswer::SharedGroups(by_filter::shared_groups(question, *from, *most))
+            }
+            Query::Messages { wanted, from } => {
+                QueryAnswer::Messages(Box::new(whereabouts::messages(question, wanted, *from)))
+            }
+            Query::Delayed { topic, from, most } => {
+                QueryAnswer::Delayed(delayed(question, topic.as_ref(), *from, *most))
+            }
+            Query::Dropped { wanted, most } => {
+                QueryAnswer::Dropped(dropped::dropped(question, wanted, *most))
+            }
+            Query::SlowDeliveries { topic, receiver, most } => {
+                let slow = question.shard.slow_deliveries();
+                question.budget.spend(slow.len());
+                QueryAnswer::SlowDeliveries(slow.find(now, topic.as_deref(), receiver.as_deref(), *most))
+            }
+            Query::Letters { before, most, filter } => {
+                QueryAnswer::Letters(letters::letters(question, *before, *most, filter))
+            }
+            Query::Letter(place) => QueryAnswer::Letter(question.shard.letters().find(*place).cloned()),
+            Query::Sessions { from, most, filter } => {
+                let (rows, next) = session_rows::sessions(question, *from, *most, filter);
+                QueryAnswer::Sessions(rows, next)
+            }
+            Query::Session { client } => {
+                let found = client.find(question.shard);
+                QueryAnswer::Session(found.map(|found| Box::new(session_rows::detail(question, found))))
+            }
+            Query::Unfinished { client, part, payloads, from, most } => {
+                let (part, place) = ((*part, *payloads), (*from, *most));
+                let found = client.find(question.shard);
+                let page = |found| Box::new(unfinished::page(question, part, place, found));
+                QueryAnswer::Unfinished(found.map(page))
+            }
         }
     }
 }
 
-fn found<'a>(name: &SessionName, core: &'a Core) -> Option<(SessionId, &'a SessionEntry)> {
-    let id = name.find(core)?;
-    Some((id, core.sessions.get(id)?))
-}
-
-fn delayed_part(
+fn delayed(
+    question: &mut Question<'_>,
     topic: Option<&WantedTopic>,
     from: Bound<DelayedPlace>,
     most: usize,
-    budget: &mut QuestionBudget,
-    delayed: &Delayed,
 ) -> DelayedPart {
-    let (mut part, mut bytes) = (DelayedPart::default(), 0);
-    for (place, message) in delayed.view_from(from) {
+    let (mut messages, mut reached, budget) = (Rows::new(most), None, &mut *question.budget);
+    for (place, message) in question.shard.delayed().view_from(from) {
         budget.spend(1);
+        let bytes = message.topic().len();
         if topic.is_none_or(|topic| topic.is_within(message.topic(), budget)) {
             budget.spend(ROW);
-            budget.spend_bytes(message.topic().len());
-            bytes += message.topic().len();
-            part.messages.push((place, MessageSummary::of_message(message)));
+            budget.spend_bytes(bytes);
+            messages.push((place, MessageSummary::of_message(message)), bytes);
         }
-        if part.messages.len() >= most.clamp(1, ROWS) || bytes >= BYTES || budget.is_spent() {
-            part.reached = Some(place);
+        if messages.is_full(budget) {
+            reached = Some(place);
             break;
         }
     }
-    part
+    DelayedPart { messages: messages.rows, reached }
 }

@@ -4,10 +4,11 @@
 
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::outbound::stall::Stall;
-use crate::shard::connections::Connections;
+use crate::shard::Shard;
 use crate::shard::observe::client_events::{Addressed, addressed};
-use crate::shard::sessions::Sessions;
-use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::session_entry::SessionEntry;
+use crate::shard::slots::ConnectionId;
+use crate::shard::view::ShardView;
 use crate::time::Instant;
 
 /// A session with an unacknowledged packet.
@@ -31,18 +32,16 @@ pub struct LongestWait {
 }
 
 impl LongestWait {
-    /// Returns the sessions with the oldest unacknowledged packets, the oldest first, at most
-    /// `most`. Costs a visit of every session.
-    pub(crate) fn find(
-        now: Instant,
-        most: usize,
-        sessions: &Sessions,
-        connections: &Connections,
-    ) -> Vec<LongestWait> {
-        let mut oldest: Vec<(SessionId, Stall)> = Vec::new();
-        for (id, session_entry) in sessions.iter() {
-            if let Some(stall) = session_entry.session.sender.oldest_unacknowledged(now) {
-                oldest.push((id, stall));
+    /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first,
+    /// at most `most`. Costs a visit of every session: never for a turn's work.
+    pub fn find(now: Instant, most: usize, shard: &Shard) -> Vec<LongestWait> {
+        let view = shard.view();
+        let mut oldest: Vec<(Stall, &SessionEntry)> = Vec::new();
+        for slot in 0..view.end_of_slots() {
+            if let Some((_, entry)) = view.session_at(slot)
+                && let Some(stall) = entry.session.sender.oldest_unacknowledged(now)
+            {
+                oldest.push((stall, entry));
                 // The list is cut now and then, so that it stays short even if every session is
                 // stalled.
                 if oldest.len() >= 2 * most.max(1) {
@@ -51,34 +50,25 @@ impl LongestWait {
             }
         }
         keep_oldest(&mut oldest, most);
-        oldest
-            .into_iter()
-            .filter_map(|(id, stall)| LongestWait::of(id, stall, sessions, connections))
-            .collect()
+        oldest.into_iter().map(|(stall, entry)| LongestWait::of(stall, entry, view)).collect()
     }
 
-    fn of(
-        id: SessionId,
-        stall: Stall,
-        sessions: &Sessions,
-        connections: &Connections,
-    ) -> Option<LongestWait> {
-        let session_entry = sessions.get(id)?;
-        let sender = &session_entry.session.sender;
-        let connection = session_entry.connection.and_then(|id| Some((id, connections.get(id)?.version())));
-        Some(LongestWait {
-            client_id: session_entry.session.client_id.clone(),
+    fn of(stall: Stall, entry: &SessionEntry, shard: ShardView<'_>) -> LongestWait {
+        let sender = &entry.session.sender;
+        let connection = entry.connection.and_then(|id| Some((id, shard.connection(id)?.version())));
+        LongestWait {
+            client_id: entry.session.client_id.clone(),
             connection,
             stall,
             message: sender.unacknowledged(stall.number).map(addressed),
             due: if connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
             in_flight: sender.in_flight(),
             queued: sender.backlog.len(),
-        })
+        }
     }
 }
 
-fn keep_oldest(oldest: &mut Vec<(SessionId, Stall)>, most: usize) {
-    oldest.sort_by_key(|(_, stall)| std::cmp::Reverse(stall.age));
+fn keep_oldest(oldest: &mut Vec<(Stall, &SessionEntry)>, most: usize) {
+    oldest.sort_by_key(|(stall, _)| std::cmp::Reverse(stall.age));
     oldest.truncate(most);
 }

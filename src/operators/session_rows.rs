@@ -2,17 +2,17 @@
 
 use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::operators::budget::{BYTES, Question, ROWS, Rows};
+use crate::operators::message_summary::MessageSummary;
+use crate::operators::redelivery::SessionRule;
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::Pause;
-use crate::shard::core::Core;
-use crate::shard::observe::budget::QuestionBudget;
-use crate::shard::observe::message_summary::{BYTES, MessageSummary, ROWS};
-use crate::shard::observe::redelivery::SessionRule;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::view::ShardView;
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -51,14 +51,15 @@ pub struct SessionFilter {
 
 impl SessionFilter {
     /// Returns true if a session is wanted.
-    fn admits(&self, now: Instant, entry: &SessionEntry, core: &Core) -> bool {
+    fn admits(&self, now: Instant, entry: &SessionEntry, shard: ShardView<'_>) -> bool {
         let (session, sender) = (&entry.session, &entry.session.sender);
         self.connected.is_none_or(|connected| connected == entry.connection.is_some())
             && session.client_id.starts_with(&*self.prefix)
             && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
             && self.version.is_none_or(|version| version == session.version)
             && self.listener.as_ref().is_none_or(|numbers| {
-                listener_of(entry, core).is_some_and(|listener| numbers.contains(&listener))
+                let connection = shard.connection_of(entry);
+                connection.is_some_and(|connection| numbers.contains(&connection.listener))
             })
             && sender.backlog.len() >= self.min_queued
             && sender.backlog.bytes() >= self.min_queued_bytes
@@ -66,11 +67,6 @@ impl SessionFilter {
             && (self.min_unacked_age.is_zero()
                 || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))
     }
-}
-
-/// Returns the listener of the connection of a session; `None` without a connection.
-fn listener_of(entry: &SessionEntry, core: &Core) -> Option<ListenerNumber> {
-    core.connections.get(entry.connection?).map(|connection| connection.listener)
 }
 
 /// A session in a list.
@@ -166,35 +162,35 @@ impl InFlightSummary {
 /// Returns the sessions in the slots from `from` on that a filter admits, at most `most`, and the
 /// slot with which the next question begins; `None` at the end.
 pub(super) fn sessions(
-    now: Instant,
-    (from, most): (u32, usize),
+    question: &mut Question<'_>,
+    from: u32,
+    most: usize,
     filter: &SessionFilter,
-    budget: &mut QuestionBudget,
-    core: &Core,
 ) -> (Vec<SessionSummary>, Option<u32>) {
-    let (mut rows, mut bytes) = (Vec::new(), 0);
-    for slot in from..core.sessions.end_of_slots() {
-        if rows.len() >= most.max(1) || bytes >= BYTES || budget.is_spent() {
-            return (rows, Some(slot));
+    let (now, shard, budget) = (question.now, question.shard, &mut *question.budget);
+    let mut rows = Rows::new(most);
+    for slot in from..shard.end_of_slots() {
+        if rows.is_full(budget) {
+            return (rows.rows, Some(slot));
         }
         budget.spend(1);
-        let Some((id, entry)) = core.sessions.at(slot) else { continue };
+        let Some((id, entry)) = shard.session_at(slot) else { continue };
         // The age of the oldest message and the earliest deadline each cost a pass over the window.
         let window = entry.session.sender.in_flight() / WINDOW;
         budget.spend(if filter.min_unacked_age.is_zero() { 0 } else { window });
-        if filter.admits(now, entry, core) {
-            let row = row(now, id, entry, core);
-            bytes += row.client_id.len();
+        if filter.admits(now, entry, shard) {
+            let row = row(now, (id, entry), shard);
             budget.spend(ROW + window + if row.oldest.is_some() { SOCKET } else { 0 });
-            rows.push(row);
+            let bytes = row.client_id.len();
+            rows.push(row, bytes);
         }
     }
-    (rows, None)
+    (rows.rows, None)
 }
 
-fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> SessionSummary {
+fn row(now: Instant, (id, entry): (SessionId, &SessionEntry), shard: ShardView<'_>) -> SessionSummary {
     let (session, sender) = (&entry.session, &entry.session.sender);
-    let connection = entry.connection.and_then(|id| core.connections.get(id));
+    let connection = shard.connection_of(entry);
     SessionSummary {
         id,
         client_id: session.client_id.clone(),
@@ -216,9 +212,9 @@ fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Sessio
     }
 }
 
-/// Returns a session with its first messages and filters.
-pub(super) fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> SessionDetail {
-    let sender = &entry.session.sender;
+/// Returns a session with its first messages and filters. Not divided, because it is one session.
+pub(super) fn detail(question: &Question<'_>, (id, entry): (SessionId, &SessionEntry)) -> SessionDetail {
+    let (now, shard, sender) = (question.now, question.shard, &entry.session.sender);
     let in_flight = |view: InFlightView<'_>| InFlightSummary {
         packet_id: view.transmission.packet_id(),
         message: view.delivery.map(MessageSummary::of),
@@ -230,26 +226,24 @@ pub(super) fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &C
     let queued = sender.backlog.view_from(0).map(|(.., delivery)| MessageSummary::of(delivery));
     let topic = |message: &MessageSummary| message.topic.len();
     SessionDetail {
-        row: row(now, id, entry, core),
+        row: row(now, (id, entry), shard),
         in_flight: first(sender.view_in_flight().map(in_flight), |row| row.message.as_ref().map_or(0, topic)),
         queue: first(queued, topic),
         filters: first(entry.session.subscriptions.iter(), |filter| filter.len())
             .into_iter()
             .map(Box::from)
             .collect(),
-        redelivery: SessionRule::of(entry, core),
+        redelivery: SessionRule::of(entry, shard),
     }
 }
 
 /// Returns the first [`ROWS`], and fewer if their texts have [`BYTES`].
 fn first<T>(all: impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
-    let (mut rows, mut bytes) = (Vec::new(), 0);
-    for row in all.take(ROWS) {
-        bytes += bytes_of(&row);
-        rows.push(row);
-        if bytes >= BYTES {
-            break;
-        }
-    }
-    rows
+    let mut bytes = 0;
+    let has_room = |row: &T| {
+        let before = bytes;
+        bytes += bytes_of(row);
+        before < BYTES
+    };
+    all.take(ROWS).take_while(has_room).collect()
 }
