@@ -13,7 +13,7 @@ use super::request::permit;
 use super::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
-use crate::operators::bulk::{BulkCommand, Portion};
+use crate::operators::bulk_commands::{BulkCommand, Portion};
 use crate::operators::message_commands::RepublishTo;
 use crate::operators::query::{Query, QueryAnswer, ROWS};
 use crate::persistence::letter::LetterPlace;
@@ -284,7 +284,7 @@ async fn in_portions<T: Copy>(
 }
 
 async fn portion(observer: &Observer, shard: usize, command: BulkCommand) -> Result<Option<Portion>, Failed> {
-    observer.portion(shard, command).await.map_err(|_| Failed::Unconfirmed)
+    observer.command(shard, command).await.map_err(|_| Failed::Unconfirmed)
 }
 
 /// Waits a moment if a shard could do nothing.

@@ -1,8 +1,6 @@
 //! Questions and commands of operators to one shard, and the answers with what the sockets say.
 
-use crate::operators::administration::{CommandOutcome, OperatorCommand};
-use crate::operators::bulk::{BulkCommand, Portion};
-use crate::operators::message_commands::MessageCommand;
+use crate::operators::command::Command;
 use crate::operators::query::{Query, QueryAnswer};
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::trace::{TraceStep, TraceSteps, TraceWatch};
@@ -23,28 +21,10 @@ impl Message for AskShard {
 /// Carries out a command of an operator in a shard. The answer is `None` if the broker ended before
 /// the store had committed the change.
 #[derive(Clone, Debug)]
-pub struct CommandShard(pub OperatorCommand);
+pub struct CommandShard<C>(pub C);
 
-impl Message for CommandShard {
-    type Result = Option<CommandOutcome>;
-}
-
-/// Carries out a command of an operator about a message that no session has. The answer is that of
-/// [`CommandShard`].
-#[derive(Clone, Debug)]
-pub struct CommandMessage(pub MessageCommand);
-
-impl Message for CommandMessage {
-    type Result = Option<CommandOutcome>;
-}
-
-/// Carries out a portion of a command about many things. The outer answer is `None` if the broker
-/// ended before the store had committed the change, and the inner one if there is no such session.
-#[derive(Clone, Debug)]
-pub struct CommandMany(pub BulkCommand);
-
-impl Message for CommandMany {
-    type Result = Option<Option<Portion>>;
+impl<C: Command<Outcome: 'static>> Message for CommandShard<C> {
+    type Result = Option<C::Outcome>;
 }
 
 /// The answer of a shard.

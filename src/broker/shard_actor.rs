@@ -12,12 +12,11 @@ use crate::broker::message::{
     AclChanged, Adopt, BansChanged, ConnectAuthenticator, ConnectPeers, DelayedPage, Page, PasswordsChanged,
     SettingsChanged, StartTimers, Stop, TlsChanged,
 };
-use crate::broker::question::{AskShard, CommandMany, CommandMessage, CommandShard, TraceShard};
+use crate::broker::question::{AskShard, CommandShard, TraceShard};
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
-use crate::operators::administration::CommandOutcome;
-use crate::operators::bulk::Portion;
+use crate::operators::command::Command;
 use crate::persistence::records::Committed;
 use crate::pulse::Pulse;
 use crate::shard::SharedState;
@@ -289,33 +288,13 @@ impl Handler<AskShard> for ShardActor {
     }
 }
 
-impl Handler<CommandShard> for ShardActor {
-    type Result = ResponseFuture<Option<CommandOutcome>>;
+impl<C: Command<Outcome: 'static>> Handler<CommandShard<C>> for ShardActor {
+    type Result = ResponseFuture<Option<C::Outcome>>;
 
     /// Answers once the change is committed.
-    fn handle(&mut self, command: CommandShard, _: &mut Context<ShardActor>) -> Self::Result {
+    fn handle(&mut self, command: CommandShard<C>, _: &mut Context<ShardActor>) -> Self::Result {
         let (outcome, committed) = self.driver.carry_out(&command.0);
         Box::pin(async move { committed.wait().await.then_some(outcome) })
-    }
-}
-
-impl Handler<CommandMessage> for ShardActor {
-    type Result = ResponseFuture<Option<CommandOutcome>>;
-
-    /// Answers once the change is committed.
-    fn handle(&mut self, command: CommandMessage, _: &mut Context<ShardActor>) -> Self::Result {
-        let (outcome, committed) = self.driver.carry_out_on_message(&command.0);
-        Box::pin(async move { committed.wait().await.then_some(outcome) })
-    }
-}
-
-impl Handler<CommandMany> for ShardActor {
-    type Result = ResponseFuture<Option<Option<Portion>>>;
-
-    /// Answers once the change is committed.
-    fn handle(&mut self, command: CommandMany, _: &mut Context<ShardActor>) -> Self::Result {
-        let (portion, committed) = self.driver.carry_out_portion(&command.0);
-        Box::pin(async move { committed.wait().await.then_some(portion) })
     }
 }
 

@@ -6,10 +6,11 @@ use crate::mqtt::packet::QoS;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::topic::{self, TopicFilter};
 use crate::named_enum::named_enum;
-use crate::operators::administration::{CarriedOut, CommandOutcome};
+use crate::operators::command::{CarriedOut, Command, CommandOutcome};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::routing::shared_group::{Member, Presence, SharedGroup};
 use crate::routing::subscription_tree::{ShardId, Subscriber};
+use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
 use crate::shard::control::{MatchExtent, OwnProgress, ShardControl, Target, merge};
 use crate::shard::features::delayed::DelayedPlace;
@@ -47,9 +48,10 @@ named_enum! {
     }
 }
 
-impl MessageCommand {
-    /// Carries out the command.
-    pub fn carry_out(&self, now: Instant, shard: &mut Shard) -> CarriedOut {
+impl Command for MessageCommand {
+    type Outcome = CommandOutcome;
+
+    fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<CommandOutcome> {
         let mut shard = shard.control(now);
         let outcome = match self {
             MessageCommand::DeleteRetained(topic) if is_reserved(topic) => CommandOutcome::Reserved,
@@ -58,8 +60,7 @@ impl MessageCommand {
             MessageCommand::DeleteLetter(place) => found(shard.remove_letter(*place)),
             MessageCommand::Republish(place, to) => republish(*place, *to, &mut shard),
         };
-        let is_done = outcome == CommandOutcome::Done;
-        CarriedOut { outcome, commit: is_done.then(|| shard.commit()).flatten() }
+        CarriedOut::new(outcome, &mut shard)
     }
 }
 

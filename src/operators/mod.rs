@@ -21,14 +21,16 @@
 //! | `dropped` | the last dropped messages |
 //! | [`letters`] | the stored dead letters, page by page |
 //! | [`longest_wait`] | the clients that have waited longest for an acknowledgement |
-//! | [`administration`] | commands about one client |
-//! | [`bulk`] | commands about many connections, dead letters or messages |
+//! | [`command`] | a command to one shard, and its result |
+//! | [`client_commands`] | commands about one client |
 //! | [`message_commands`] | commands about messages that no session has |
+//! | [`bulk_commands`] | commands about many connections, dead letters or messages |
 
-pub mod administration;
 pub mod budget;
-pub mod bulk;
+pub mod bulk_commands;
 pub mod by_filter;
+pub mod client_commands;
+pub mod command;
 mod dropped;
 pub mod letters;
 pub mod longest_wait;

@@ -83,7 +83,7 @@ impl ShardControl<'_> {
 
     /// Returns true if a publication takes more than one turn, and is not complete.
     pub(crate) fn is_fanning(&self) -> bool {
-        self.shard.is_fanning()
+        self.shard.fans.is_fanning()
     }
 
     /// Returns true if memory and disk have room for a message of this size.

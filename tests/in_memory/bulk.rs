@@ -3,11 +3,13 @@
 use crate::client::{self, connect, enter, publish, subscribe};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{Connect, ConnectProperties, QoS};
-use homing::operators::bulk::{BulkCommand, Portion};
+use homing::operators::bulk_commands::{BulkCommand, Portion};
+use homing::operators::command::Command;
 use homing::operators::letters::LetterFilter;
 use homing::operators::query::{Query, QueryAnswer, SessionName};
 use homing::persistence::records::Record;
 use homing::session::drops::DropReason;
+use homing::session::outbound::stall::SocketView;
 use homing::shard::{LetterLimits, ShardSettings};
 
 fn subscriber(driver: &mut MemoryDriver, name: &str) -> LinkId {
@@ -31,7 +33,7 @@ fn with_queue(settings: &ShardSettings, messages: u16) -> MemoryDriver {
 
 fn portion(driver: &mut MemoryDriver, command: &BulkCommand) -> Option<Portion> {
     driver.shards[0].begin_turn();
-    let (portion, _) = command.carry_out(driver.now, &mut driver.shards[0]);
+    let portion = command.carry_out(driver.now, SocketView::default(), &mut driver.shards[0]).outcome;
     driver.settle();
     portion
 }

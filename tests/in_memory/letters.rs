@@ -6,7 +6,8 @@ use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS,
 };
-use homing::operators::administration::{CommandOutcome, MessageOf, OperatorAction, OperatorCommand};
+use homing::operators::client_commands::{MessageOf, OperatorAction, OperatorCommand};
+use homing::operators::command::{Command, CommandOutcome};
 use homing::operators::letters::LetterFilter;
 use homing::operators::message_commands::{MessageCommand, RepublishTo};
 use homing::operators::query::{Query, QueryAnswer, SessionName};
@@ -73,7 +74,7 @@ fn letters(driver: &MemoryDriver) -> Vec<Arc<StoredLetter>> {
 
 fn republish(driver: &mut MemoryDriver, to: RepublishTo) -> CommandOutcome {
     let command = MessageCommand::Republish(letters(driver)[0].place, to);
-    let done = command.carry_out(driver.now, &mut driver.shards[0]);
+    let done = command.carry_out(driver.now, SocketView::default(), &mut driver.shards[0]);
     assert_eq!(done.commit.is_some(), done.outcome == CommandOutcome::Done, "{done:?}");
     driver.settle();
     done.outcome

@@ -3,7 +3,8 @@
 use crate::client::{self, connect_3_1_1, packet, publish, string};
 use crate::driver::{self, MemoryDriver};
 use homing::mqtt::packet::QoS;
-use homing::operators::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
+use homing::operators::client_commands::{OperatorAction, OperatorCommand, RedeliverBy};
+use homing::operators::command::{Command, CommandOutcome};
 use homing::operators::query::{Query, QueryAnswer, SessionName};
 use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
 use homing::operators::wait_reason::{AtDeadline, WaitReason};

@@ -13,9 +13,8 @@ use crate::letters::LetterStream;
 use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
-use homing::operators::administration::{
-    CommandOutcome, MessageOf, OperatorAction, OperatorCommand, RedeliverBy,
-};
+use homing::operators::client_commands::{MessageOf, OperatorAction, OperatorCommand, RedeliverBy};
+use homing::operators::command::{Command, CommandOutcome};
 use homing::operators::query::{Query, QueryAnswer, SessionName};
 use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
 use homing::session::outbound::one_message::MessageName;

@@ -19,7 +19,7 @@ use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
 use crate::admin::session_rule::{RuleFact, rule_facts, topic_rules};
 use crate::admin::state::State;
-use crate::operators::administration::OperatorAction;
+use crate::operators::client_commands::OperatorAction;
 use crate::operators::query::SessionName;
 use crate::operators::unfinished::{PagePayloads, UnfinishedPage, UnfinishedPart};
 use actix_web::{HttpRequest, ResponseError, web};

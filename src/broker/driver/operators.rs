@@ -5,10 +5,8 @@ use super::commits::AwaitedCommit;
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::question::{ShardAnswer, SocketFacts, TraceShard};
 use crate::clock;
-use crate::operators::administration::{CommandOutcome, OperatorCommand};
-use crate::operators::bulk::{BulkCommand, Portion};
+use crate::operators::command::Command;
 use crate::operators::longest_wait::LongestWait;
-use crate::operators::message_commands::MessageCommand;
 use crate::operators::query::{Query, QueryAnswer, SessionSummary};
 
 impl ShardDriver {
@@ -71,28 +69,14 @@ impl ShardDriver {
 
     /// Carries out a command of an operator. The caller answers once the returned commit has
     /// happened.
-    pub fn carry_out(&self, command: &OperatorCommand) -> (CommandOutcome, AwaitedCommit) {
+    pub fn carry_out<C: Command>(&self, command: &C) -> (C::Outcome, AwaitedCommit) {
         let view = {
             let handles = self.handles.borrow();
-            let connection = self.look(|shard| command.client.connection(shard));
+            let connection = self.look(|shard| command.client()?.connection(shard));
             let handle = connection.and_then(|id| handles.find(id));
             handle.map(|handle| handle.transport().view()).unwrap_or_default()
         };
         let done = self.in_new_turn(|shard, now| command.carry_out(now, view, shard));
         (done.outcome, self.commits.wait_for(done.commit))
-    }
-
-    /// Carries out a command of an operator about a message that no session has. The caller answers
-    /// once the returned commit has happened.
-    pub fn carry_out_on_message(&self, command: &MessageCommand) -> (CommandOutcome, AwaitedCommit) {
-        let done = self.in_new_turn(|shard, now| command.carry_out(now, shard));
-        (done.outcome, self.commits.wait_for(done.commit))
-    }
-
-    /// Carries out a portion of a command of an operator about many things; `None` if there is no
-    /// such session. The caller answers once the returned commit has happened.
-    pub fn carry_out_portion(&self, command: &BulkCommand) -> (Option<Portion>, AwaitedCommit) {
-        let (portion, commit) = self.in_new_turn(|shard, now| command.carry_out(now, shard));
-        (portion, self.commits.wait_for(commit))
     }
 }

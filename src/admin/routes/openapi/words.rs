@@ -15,7 +15,7 @@ use crate::config::ReloadEffect;
 use crate::finding::Severity;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::Named;
-use crate::operators::administration::RedeliverBy;
+use crate::operators::client_commands::RedeliverBy;
 use crate::operators::message_commands::RepublishTo;
 use crate::operators::wait_reason::{AtDeadline, WaitKind};
 use crate::routing::shared_group::Presence;

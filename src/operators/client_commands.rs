@@ -1,12 +1,9 @@
 //! Commands of operators about one client and its messages.
-//!
-//! A command that changes something stored is carried out once its records are committed. The
-//! driver answers then, so that a crash leaves no answer without its change.
 
 use crate::mqtt::packet::QoS;
 use crate::named_enum::named_enum;
+use crate::operators::command::{CarriedOut, Command, CommandOutcome};
 use crate::operators::query::SessionName;
-use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::Subscriber;
 use crate::session::drops::DropReason;
 use crate::session::outbound::one_message::{MessageName, MessagePlace, NoMessage};
@@ -67,62 +64,21 @@ pub struct MessageOf {
     pub name: MessageName,
 }
 
-/// The result of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandOutcome {
-    /// It is done.
-    Done,
-    /// This number of packets was sent again.
-    Resent(u32),
-    /// The connection is closed, so that the messages are sent again when the client returns.
-    Disconnected,
-    /// The shard has no session of this client.
-    NoSuchClient,
-    /// The client is away, so there is no connection to close.
-    NotConnected,
-    /// A 5.0 client is sent nothing again on its connection.
-    // 5.0 [MQTT-4.4.0-1]
-    ResendForbidden,
-    /// The session ends with its connection, so a disconnect would drop the messages.
-    EndsWithConnection,
-    /// The message is finished, or has another place.
-    NoSuchMessage,
-    /// PUBREC came: the receiver has the message.
-    AlreadyReceived,
-    /// The message cannot become a dead letter, for this reason.
-    CannotPark(&'static str),
-    /// The message is not published again, for this reason. It is still a dead letter.
-    CannotRepublish(&'static str),
-    /// Memory or disk has no room for a dead letter.
-    NoRoom,
-    /// The topic is reserved for the broker.
-    Reserved,
-}
+impl Command for OperatorCommand {
+    type Outcome = CommandOutcome;
 
-/// The result of a command, and the commit that makes it safe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CarriedOut {
-    /// The result.
-    pub outcome: CommandOutcome,
-    /// The batch that must be committed before the answer; `None` if nothing waits.
-    pub commit: Option<Lsn>,
-}
+    fn client(&self) -> Option<&SessionName> {
+        Some(&self.client)
+    }
 
-impl OperatorCommand {
-    /// Carries out the command. `view` is the state of the client's socket; the default if there is
-    /// none.
-    pub fn carry_out(&self, now: Instant, view: SocketView, shard: &mut Shard) -> CarriedOut {
+    fn carry_out(&self, now: Instant, view: SocketView, shard: &mut Shard) -> CarriedOut<CommandOutcome> {
         let mut shard = shard.control(now);
         let found = self.client.find(shard.view()).map(|(id, entry)| (id, entry.connection));
         let outcome = match found {
             Some((id, connection)) => act(id, connection, self.action, view, &mut shard),
             None => CommandOutcome::NoSuchClient,
         };
-        let is_change = matches!(
-            outcome,
-            CommandOutcome::Done | CommandOutcome::Resent(_) | CommandOutcome::Disconnected
-        );
-        CarriedOut { outcome, commit: is_change.then(|| shard.commit()).flatten() }
+        CarriedOut::new(outcome, &mut shard)
     }
 }
 

@@ -4,11 +4,11 @@
 //! have their turn between two portions, and the work of a turn is bounded whatever an operator asks
 //! for.
 
-use crate::operators::administration::CommandOutcome;
+use crate::operators::command::{CarriedOut, Command, CommandOutcome};
 use crate::operators::message_commands::{RepublishTo, found, republish};
 use crate::operators::query::SessionName;
 use crate::persistence::letter::LetterPlace;
-use crate::persistence::records::Lsn;
+use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
 use crate::shard::control::ShardControl;
 use crate::shard::slots::ConnectionId;
@@ -70,11 +70,13 @@ impl Portion {
     }
 }
 
-impl BulkCommand {
-    /// Does a portion of the command; `None` if the shard has no such session. Returns it with the
-    /// batch that must be committed before the answer. Does nothing while dead letters wait to be
-    /// published, so that a fast operator makes no heap of them.
-    pub fn carry_out(&self, now: Instant, shard: &mut Shard) -> (Option<Portion>, Option<Lsn>) {
+impl Command for BulkCommand {
+    /// The portion; `None` if the shard has no such session.
+    type Outcome = Option<Portion>;
+
+    /// Does a portion of the command. Does nothing while dead letters wait to be published, so that
+    /// a fast operator makes no heap of them.
+    fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<Option<Portion>> {
         let mut shard = shard.control(now);
         let shard = &mut shard;
         let portion = match self {
@@ -91,7 +93,7 @@ impl BulkCommand {
             }
             BulkCommand::Purge(session, most) => purge(session, *most, shard),
         };
-        (portion, shard.commit())
+        CarriedOut { outcome: portion, commit: shard.commit() }
     }
 }
 
