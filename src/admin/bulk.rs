@@ -15,7 +15,7 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::operators::bulk_commands::{BulkCommand, Portion};
 use crate::operators::message_commands::RepublishTo;
-use crate::operators::query::{Query, QueryAnswer, ROWS};
+use crate::operators::query::{Part, Query, QueryAnswer, ROWS};
 use crate::persistence::letter::LetterPlace;
 use crate::time::Instant;
 use serde::Serialize;
@@ -132,7 +132,8 @@ pub(super) async fn disconnect(
             let mut from = Some(0);
             while let Some(slot) = from.filter(|_| !done.is_cut) {
                 let query = Query::Sessions { from: slot, most: ROWS, filter: filter.clone() };
-                let QueryAnswer::Sessions(rows, next) = ask(&state, observer, shard, query).await?.answer
+                let QueryAnswer::Sessions(Part { rows, next }) =
+                    ask(&state, observer, shard, query).await?.answer
                 else {
                     return Err(Failed::Busy);
                 };

@@ -71,10 +71,26 @@ pub(super) struct Question<'a> {
     pub budget: &'a mut QuestionBudget,
 }
 
-/// The rows of an answer, or of a part of it.
+/// A part of the rows that a question asks for.
+#[derive(Clone, Debug)]
+pub struct Part<T, P> {
+    /// The rows.
+    pub rows: Vec<T>,
+    /// The place with which the next question goes on; `None` at the end.
+    pub next: Option<P>,
+}
+
+impl<T, P> Part<T, P> {
+    /// Returns no rows. The first question begins at `next`.
+    pub fn empty(next: Option<P>) -> Part<T, P> {
+        Part { rows: Vec::new(), next }
+    }
+}
+
+/// The rows of an answer so far, with their bounds.
 #[derive(Debug)]
 pub(super) struct Rows<T> {
-    pub rows: Vec<T>,
+    rows: Vec<T>,
     most: usize,
     /// Bytes of the texts of the rows.
     bytes: usize,
@@ -91,6 +107,11 @@ impl<T> Rows<T> {
     pub(super) fn push(&mut self, row: T, bytes: usize) {
         self.rows.push(row);
         self.bytes += bytes;
+    }
+
+    /// Returns the rows as the part of an answer that goes on at `next`.
+    pub(super) fn part<P>(self, next: Option<P>) -> Part<T, P> {
+        Part { rows: self.rows, next }
     }
 
     /// Returns the number of rows that have room, beside the bytes of their texts.

@@ -1,7 +1,7 @@
 //! The subscriptions by filter: the sessions that have a filter, and the shared groups.
 
 use crate::mqtt::packet::QoS;
-use crate::operators::budget::{Question, ROWS, Rows};
+use crate::operators::budget::{Part, Question, ROWS, Rows};
 use crate::operators::receivers::{MatchedReceivers, MatchedSession};
 
 /// Members of a group that one question looks at most. Those of other shards count, too.
@@ -13,18 +13,13 @@ const MEMBERS_OF_STEP: usize = 8;
 /// Steps of one row.
 const ROW: usize = 8;
 
-/// A part of the shared groups. Every shard knows all of them.
-#[derive(Clone, Debug, Default)]
-pub struct SharedGroups {
-    /// The full filters, each with its number of members in all shards.
-    pub groups: Vec<(Box<str>, usize)>,
-    /// The place at which the next part begins; `None` at the end.
-    pub next: Option<u32>,
-}
-
-/// Returns the groups in the places from `from` on, at most `most` and [`ROWS`], and fewer with
-/// long filters.
-pub(super) fn shared_groups(question: &mut Question<'_>, from: u32, most: usize) -> SharedGroups {
+/// Returns the full filters of the groups in the places from `from` on, each with its number of
+/// members in all shards; at most `most` and [`ROWS`], and fewer with long filters.
+pub(super) fn shared_groups(
+    question: &mut Question<'_>,
+    from: u32,
+    most: usize,
+) -> Part<(Box<str>, usize), u32> {
     let (router, budget) = (question.shard.router(), &mut *question.budget);
     let (mut groups, mut next) = (Rows::new(most), None);
     for place in from..router.tree().end_of_groups() {
@@ -43,7 +38,7 @@ pub(super) fn shared_groups(question: &mut Question<'_>, from: u32, most: usize)
             groups.push((filter.into(), members), filter.len());
         }
     }
-    SharedGroups { groups: groups.rows, next }
+    groups.part(next)
 }
 
 /// Returns the sessions of this shard with exactly this filter, until the answer is full:

@@ -1,7 +1,7 @@
 //! Questions of operators about stored dead letters.
 
 use crate::mqtt::topic;
-use crate::operators::budget::{Question, QuestionBudget, Rows};
+use crate::operators::budget::{Part, Question, QuestionBudget, Rows};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use std::sync::Arc;
 
@@ -28,23 +28,14 @@ impl LetterFilter {
     }
 }
 
-/// A part of the dead letters of one shard, the newest first.
-#[derive(Clone, Debug, Default)]
-pub struct LetterPage {
-    /// The letters.
-    pub letters: Vec<Arc<StoredLetter>>,
-    /// The place before which the next question looks; `None` at the end.
-    pub next: Option<LetterPlace>,
-}
-
-/// Returns the letters before a place that the filter admits, at most `most` and
+/// Returns the letters before a place, the newest first, that the filter admits, at most `most` and
 /// [`ROWS`](crate::operators::budget::ROWS), and fewer if their texts are long or the budget is spent.
 pub(super) fn letters(
     question: &mut Question<'_>,
     before: Option<LetterPlace>,
     most: usize,
     filter: &LetterFilter,
-) -> LetterPage {
+) -> Part<Arc<StoredLetter>, LetterPlace> {
     let (mut letters, mut next) = (Rows::new(most), None);
     for letter in question.shard.letters().newest_before(before) {
         if filter.admits(letter, question.budget) {
@@ -55,5 +46,5 @@ pub(super) fn letters(
             break;
         }
     }
-    LetterPage { letters: letters.rows, next }
+    letters.part(next)
 }

@@ -6,9 +6,9 @@
 //! the next question goes on.
 
 use crate::operators::budget::{Question, QuestionBudget, Rows};
-use crate::operators::by_filter::{self, SharedGroups};
+use crate::operators::by_filter;
 use crate::operators::dropped;
-use crate::operators::letters::{self, LetterFilter, LetterPage};
+use crate::operators::letters::{self, LetterFilter};
 use crate::operators::receivers::{self, MatchedReceivers};
 use crate::operators::session_rows;
 use crate::operators::unfinished::{self, PagePayloads, UnfinishedPage, UnfinishedPart};
@@ -16,6 +16,7 @@ use crate::operators::wanted::{Wanted, WantedTopic};
 use crate::operators::whereabouts::{self, FoundMessages, SearchPlace};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::routing::subscription_tree::SurveyPlace;
+use crate::session::outbound::stall::SocketView;
 use crate::session::slow_deliveries::SlowDelivery;
 use crate::shard::Shard;
 use crate::shard::features::delayed::DelayedPlace;
@@ -27,7 +28,7 @@ use crate::time::Instant;
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub use crate::operators::budget::{BYTES, ROWS};
+pub use crate::operators::budget::{BYTES, Part, ROWS};
 pub use crate::operators::message_summary::MessageSummary;
 pub use crate::operators::session_rows::{InFlightSummary, SessionDetail, SessionFilter, SessionSummary};
 
@@ -153,40 +154,55 @@ impl SessionName {
     }
 }
 
-/// An answer, in the order of [`Query`].
+/// An answer, in the order of [`Query`]. A part that is not complete has the place at which the next
+/// question goes on.
 #[derive(Clone, Debug)]
 pub enum QueryAnswer {
-    /// Sessions, and the slot with which the next question begins; `None` at the end.
-    Sessions(Vec<SessionSummary>, Option<u32>),
+    /// Sessions, and the slot with which the next question begins.
+    Sessions(Part<SessionSummary, u32>),
     /// The session; `None` if the shard has none of this client.
     Session(Option<Box<SessionDetail>>),
     /// The page; `None` if the shard has no session of this client.
     Unfinished(Option<Box<UnfinishedPage>>),
     /// The receivers of a topic, or the sessions with a filter.
     Receivers(Box<MatchedReceivers>),
-    /// The shared groups.
-    SharedGroups(SharedGroups),
+    /// The full filters of shared groups, each with its number of members in all shards.
+    SharedGroups(Part<(Box<str>, usize), u32>),
     /// The messages.
     Messages(Box<FoundMessages>),
-    /// The delayed messages.
-    Delayed(DelayedPart),
+    /// The delayed messages, each with its place, and the last place that was looked at: the next part
+    /// begins behind it.
+    Delayed(Part<(DelayedPlace, MessageSummary), DelayedPlace>),
     /// The dropped messages.
     Dropped(Vec<RecentDrop>),
     /// The slow deliveries.
     SlowDeliveries(Vec<SlowDelivery>),
-    /// The letters.
-    Letters(LetterPage),
+    /// The letters, and the place before which the next question looks.
+    Letters(Part<Arc<StoredLetter>, LetterPlace>),
     /// The letter; `None` if the shard does not have it.
     Letter(Option<Arc<StoredLetter>>),
 }
 
-/// A part of the delayed messages in memory.
-#[derive(Clone, Debug, Default)]
-pub struct DelayedPart {
-    /// The messages, each with its place.
-    pub messages: Vec<(DelayedPlace, MessageSummary)>,
-    /// The last place that was looked at, behind which the next part begins; `None` at the end.
-    pub reached: Option<DelayedPlace>,
+impl QueryAnswer {
+    /// Finds the holders of the sent packets in the answer. `socket` looks at what was written to a
+    /// connection.
+    pub fn diagnose(&mut self, socket: impl Fn(ConnectionId) -> Option<SocketView>) {
+        match self {
+            QueryAnswer::Unfinished(Some(page)) => {
+                if let Some(view) = page.connection.and_then(socket) {
+                    page.rows.iter_mut().for_each(|row| row.wait.diagnose(view));
+                }
+            }
+            QueryAnswer::Messages(found) => {
+                for found in &mut found.messages {
+                    if let Some(view) = found.connection.and_then(&socket) {
+                        found.message.wait.diagnose(view);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Query {
@@ -227,8 +243,7 @@ impl Query {
             }
             Query::Letter(place) => QueryAnswer::Letter(question.shard.letters().find(*place).cloned()),
             Query::Sessions { from, most, filter } => {
-                let (rows, next) = session_rows::sessions(question, *from, *most, filter);
-                QueryAnswer::Sessions(rows, next)
+                QueryAnswer::Sessions(session_rows::sessions(question, *from, *most, filter))
             }
             Query::Session { client } => {
                 let found = client.find(question.shard);
@@ -249,7 +264,7 @@ fn delayed(
     topic: Option<&WantedTopic>,
     from: Bound<DelayedPlace>,
     most: usize,
-) -> DelayedPart {
+) -> Part<(DelayedPlace, MessageSummary), DelayedPlace> {
     let (mut messages, mut reached, budget) = (Rows::new(most), None, &mut *question.budget);
     for (place, message) in question.shard.delayed().view_from(from) {
         budget.spend(1);
@@ -264,5 +279,5 @@ fn delayed(
             break;
         }
     }
-    DelayedPart { messages: messages.rows, reached }
+    messages.part(reached)
 }

@@ -2,7 +2,7 @@
 
 use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
-use crate::operators::budget::{BYTES, Question, ROWS, Rows};
+use crate::operators::budget::{BYTES, Part, Question, ROWS, Rows};
 use crate::operators::message_summary::MessageSummary;
 use crate::operators::redelivery::SessionRule;
 use crate::routing::shared_group::Presence;
@@ -166,12 +166,12 @@ pub(super) fn sessions(
     from: u32,
     most: usize,
     filter: &SessionFilter,
-) -> (Vec<SessionSummary>, Option<u32>) {
+) -> Part<SessionSummary, u32> {
     let (now, shard, budget) = (question.now, question.shard, &mut *question.budget);
     let mut rows = Rows::new(most);
     for slot in from..shard.end_of_slots() {
         if rows.is_full(budget) {
-            return (rows.rows, Some(slot));
+            return rows.part(Some(slot));
         }
         budget.spend(1);
         let Some((id, entry)) = shard.session_at(slot) else { continue };
@@ -185,10 +185,15 @@ pub(super) fn sessions(
             rows.push(row, bytes);
         }
     }
-    (rows.rows, None)
+    rows.part(None)
 }
 
-fn row(now: Instant, (id, entry): (SessionId, &SessionEntry), shard: ShardView<'_>) -> SessionSummary {
+/// Returns the row of a session.
+pub(super) fn row(
+    now: Instant,
+    (id, entry): (SessionId, &SessionEntry),
+    shard: ShardView<'_>,
+) -> SessionSummary {
     let (session, sender) = (&entry.session, &entry.session.sender);
     let connection = shard.connection_of(entry);
     SessionSummary {

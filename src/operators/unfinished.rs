@@ -5,7 +5,7 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
-use crate::operators::budget::{Question, Rows};
+use crate::operators::budget::{Part, Question, Rows};
 use crate::operators::message_summary::MessageSummary;
 use crate::operators::wait_reason::{WaitReason, Waiting};
 use crate::operators::wanted::Wanted;
@@ -13,7 +13,6 @@ use crate::persistence::records::EntryNumber;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::one_message::MessageName;
 use crate::session::outbound::queue::Delivery;
-use crate::session::outbound::stall::SocketView;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -49,19 +48,6 @@ pub struct UnfinishedPage {
     pub rows: Vec<UnfinishedMessage>,
     /// The place at which the next page begins; `None` at the end.
     pub next: Option<u64>,
-    /// The bytes that the socket took since the connection began.
-    written: u64,
-}
-
-impl UnfinishedPage {
-    /// Finds the holder of each sent packet. `view` is the socket's view of the bytes that were
-    /// written to it.
-    pub fn diagnose(&mut self, view: SocketView) {
-        let peer_has = view.peer_has(self.written);
-        for sent in self.rows.iter_mut().filter_map(|row| row.wait.sent_mut()) {
-            sent.diagnose(peer_has, view);
-        }
-    }
 }
 
 /// An unfinished message.
@@ -153,8 +139,8 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
     }
 
     /// Returns the rows, and the place at which the next page begins.
-    pub(super) fn finish(self) -> (Vec<UnfinishedMessage>, Option<u64>) {
-        (self.rows.rows, self.next)
+    pub(super) fn finish(self) -> Part<UnfinishedMessage, u64> {
+        self.rows.part(self.next)
     }
 
     fn all(&mut self, part: UnfinishedPart) {
@@ -304,15 +290,8 @@ pub(super) fn page<'q>(
 ) -> UnfinishedPage {
     let mut page = PageBuilder::new(question, entry, (from, most), payloads);
     page.all(part);
-    let (rows, next) = page.finish();
-    let connection = question.shard.connection_of(entry);
-    UnfinishedPage {
-        session: id,
-        connection: entry.connection,
-        rows,
-        next,
-        written: connection.map_or(0, |connection| connection.wire.outbox.written()),
-    }
+    let Part { rows, next } = page.finish();
+    UnfinishedPage { session: id, connection: entry.connection, rows, next }
 }
 
 /// Returns the row of a message in flight.

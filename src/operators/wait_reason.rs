@@ -49,16 +49,11 @@ pub struct SentPacket {
     pub due: Instant,
     /// The action at `due`.
     pub then: AtDeadline,
-    /// The holder of the packet. [`StallCause::Application`] until [`Self::diagnose`] is called.
+    /// The holder of the packet. [`StallCause::Application`] until [`WaitReason::diagnose`] is called.
     pub cause: StallCause,
     end_offset: u64,
-}
-
-impl SentPacket {
-    /// Finds the holder of the packet. The peer's kernel has the stream up to `peer_has`.
-    pub fn diagnose(&mut self, peer_has: u64, view: SocketView) {
-        self.cause = StallCause::of(self.end_offset, peer_has, view);
-    }
+    /// The bytes that the socket took since the connection began.
+    written: u64,
 }
 
 named_enum! {
@@ -126,11 +121,11 @@ impl WaitReason {
         self.kind().name()
     }
 
-    /// Returns the sent packet, to diagnose it.
-    pub fn sent_mut(&mut self) -> Option<&mut SentPacket> {
-        match self {
-            WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) => Some(sent),
-            _ => None,
+    /// Finds the holder of a sent packet. `view` is the socket's view of the bytes that were written
+    /// to it.
+    pub(super) fn diagnose(&mut self, view: SocketView) {
+        if let WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) = self {
+            sent.cause = StallCause::of(sent.end_offset, view.peer_has(sent.written), view);
         }
     }
 }
@@ -197,7 +192,8 @@ impl<'a> Waiting<'a> {
         } else {
             AtDeadline::Resend
         };
-        SentPacket { due, then, cause: StallCause::Application, end_offset }
+        let written = connection.wire.outbox.written();
+        SentPacket { due, then, cause: StallCause::Application, end_offset, written }
     }
 
     /// Returns why a queued message waits. `ahead` is the number of messages before it in the

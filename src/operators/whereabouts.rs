@@ -4,11 +4,10 @@
 //! Each question looks at a bounded part of one shard. The caller asks for the next part until it
 //! has all, or its time is over.
 
-use crate::operators::budget::{Question, ROWS};
+use crate::operators::budget::{Part, Question, ROWS};
 use crate::operators::unfinished::{PageBuilder, PagePayloads, UnfinishedMessage, UnfinishedPart};
 use crate::operators::wait_reason::{WaitReason, Waiting};
 use crate::operators::wanted::Wanted;
-use crate::session::outbound::stall::SocketView;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 
@@ -23,18 +22,6 @@ pub struct FoundMessage {
     pub receiver: Box<str>,
     /// The message.
     pub message: UnfinishedMessage,
-    /// The bytes that the socket took since the connection began.
-    written: u64,
-}
-
-impl FoundMessage {
-    /// Finds the holder of a sent packet. `view` is the socket's view of the bytes that were
-    /// written to it.
-    pub fn diagnose(&mut self, view: SocketView) {
-        if let Some(sent) = self.message.wait.sent_mut() {
-            sent.diagnose(view.peer_has(self.written), view);
-        }
-    }
 }
 
 /// The place at which a part of the messages begins. The default is the beginning.
@@ -106,15 +93,12 @@ fn messages_of<'q>(
         let room = ROWS.saturating_sub(found.messages.len()).max(1);
         let mut page = PageBuilder::new(question, entry, (from, room), PagePayloads::Hidden);
         page.look_for(wanted, part);
-        let (rows, next) = page.finish();
-        let connection = question.shard.connection_of(entry);
-        let written = connection.map_or(0, |connection| connection.wire.outbox.written());
+        let Part { rows, next } = page.finish();
         found.messages.extend(rows.into_iter().map(|message| FoundMessage {
             session: id,
             connection: entry.connection,
             receiver: entry.session.client_id.clone(),
             message,
-            written,
         }));
         if let Some(place) = next {
             return Some(SearchPlace { slot: at.slot, within: Some((id, part, place)) });

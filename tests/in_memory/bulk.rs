@@ -77,10 +77,10 @@ fn purged_messages_become_dead_letters_where_a_rule_says_so() {
     assert_eq!(purge(&mut driver, 36).done, 36);
     let query = Query::Letters { before: None, most: 256, filter: LetterFilter::default() };
     let QueryAnswer::Letters(page) = query.answer(driver.now, &driver.shards[0]) else { panic!("no page") };
-    assert_eq!(page.letters.len(), 100);
-    assert!(page.letters.iter().all(|letter| &*letter.cause == "skipped"));
+    assert_eq!(page.rows.len(), 100);
+    assert!(page.rows.iter().all(|letter| &*letter.cause == "skipped"));
     // They are deleted in portions, too.
-    let places: Vec<_> = page.letters.iter().map(|letter| letter.place).collect();
+    let places: Vec<_> = page.rows.iter().map(|letter| letter.place).collect();
     let done = portion(&mut driver, &BulkCommand::DeleteLetters(places.into())).expect("a portion");
     assert_eq!((done.done, done.looked_at), (100, 100));
 }

@@ -69,7 +69,7 @@ fn park_first(driver: &mut MemoryDriver, name: &str, part: UnfinishedPart) -> Co
 fn letters(driver: &MemoryDriver) -> Vec<Arc<StoredLetter>> {
     let query = Query::Letters { before: None, most: 100, filter: LetterFilter::default() };
     let QueryAnswer::Letters(page) = query.answer(driver.now, &driver.shards[0]) else { panic!("no page") };
-    page.letters
+    page.rows
 }
 
 fn republish(driver: &mut MemoryDriver, to: RepublishTo) -> CommandOutcome {

@@ -5,7 +5,7 @@ use crate::client::{V5, client, connect, encoded, enter, publication, publish, s
 use crate::driver::{self, MemoryDriver};
 use homing::mqtt::packet::{ConnectProperties, Packet, PacketId, Publish, QoS};
 use homing::operators::budget::{QuestionBudget, STEPS};
-use homing::operators::query::{Query, QueryAnswer, SessionFilter, SessionName};
+use homing::operators::query::{Part, Query, QueryAnswer, SessionFilter, SessionName};
 use homing::operators::receivers::MatchedReceivers;
 use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
 use homing::operators::wanted::{Wanted, WantedTopic};
@@ -183,8 +183,8 @@ fn the_delayed_messages_of_a_topic_are_looked_for_in_portions() {
         while let Some(place) = from {
             let query = Query::Delayed { topic: Some(wanted(topic)), from: place, most: 256 };
             let (QueryAnswer::Delayed(part), _) = answer(&driver, &query) else { panic!("no part") };
-            topics.extend(part.messages.into_iter().map(|(_, message)| message.topic));
-            (from, portions) = (part.reached.map(Bound::Excluded), portions + 1);
+            topics.extend(part.rows.into_iter().map(|(_, message)| message.topic));
+            (from, portions) = (part.next.map(Bound::Excluded), portions + 1);
         }
         (topics, portions)
     };
@@ -213,7 +213,9 @@ fn a_listing_of_sessions_counts_what_a_row_costs() {
     let (mut rows, mut from, mut questions) = (0, Some(0), 0);
     while let Some(slot) = from {
         let query = Query::Sessions { from: slot, most: 256, filter: SessionFilter::default() };
-        let (QueryAnswer::Sessions(found, next), _) = answer(&driver, &query) else { panic!("no rows") };
+        let (QueryAnswer::Sessions(Part { rows: found, next }), _) = answer(&driver, &query) else {
+            panic!("no rows")
+        };
         (rows, from, questions) = (rows + found.len(), next, questions + 1);
     }
     assert_eq!(rows, 601);

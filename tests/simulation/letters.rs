@@ -291,7 +291,7 @@ impl World {
             let QueryAnswer::Letters(page) = query.answer(self.instant(), &self.nodes[shard].core) else {
                 return letters;
             };
-            letters.extend(page.letters);
+            letters.extend(page.rows);
             before = page.next;
             if before.is_none() {
                 return letters;

@@ -36,7 +36,7 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let found = shared_groups(&state, state.running()?, from, GROUPS).await?;
     Ok(render(&GroupsPage {
         frame: PageFrame::of(&request, &state, &login, "/topics").await,
-        groups: found.groups.iter().map(GroupRow::of).collect(),
+        groups: found.rows.iter().map(GroupRow::of).collect(),
         next: found.next.map(cursor_to),
     }))
 }

@@ -13,7 +13,9 @@ use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::named_enum;
-use crate::operators::query::{BYTES, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary};
+use crate::operators::query::{
+    BYTES, Part, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary,
+};
 use crate::session::outbound::stall::Holder;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::slots::SessionId;
@@ -187,7 +189,7 @@ pub(crate) async fn list_sessions(
     {
         let query = Query::Sessions { from: cursor.slot, most: limit - rows.len(), filter: filter.clone() };
         let answer = ask(state, observer, usize::from(cursor.shard), query).await?;
-        let QueryAnswer::Sessions(found, next) = &answer.answer else { break };
+        let QueryAnswer::Sessions(Part { rows: found, next }) = &answer.answer else { break };
         bytes += found.iter().map(|row| row.client_id.len()).sum::<usize>();
         let shard = usize::from(cursor.shard);
         let listed = |row: &SessionSummary| {

@@ -186,7 +186,7 @@ pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonA
     let limit = limit_of(asked.limit, 100, ROWS)?;
     let from = place_of(asked.cursor.as_deref())?;
     let found = shared_groups(&state, state.running()?, from, limit).await?;
-    let shared_groups = found.groups.iter().map(GroupRow::of).collect();
+    let shared_groups = found.rows.iter().map(GroupRow::of).collect();
     Ok(Json(GroupsAnswer { shared_groups, next: found.next.map(cursor_to) }))
 }
 

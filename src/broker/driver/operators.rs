@@ -23,7 +23,7 @@ impl ShardDriver {
         let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
         let mut waiting = Vec::new();
         for mut found in LongestWait::find(now, SESSIONS, &shard) {
-            let handle = found.connection.and_then(|(id, _)| handles.find(id));
+            let handle = found.session.connection.and_then(|id| handles.find(id));
             let stall = handle
                 .and_then(|handle| shard.connection(handle.id).diagnose(now, handle.transport().view()));
             let diagnosis = if stall.is_some() { Diagnosis::Done } else { Diagnosis::NoSocket };
@@ -38,21 +38,7 @@ impl ShardDriver {
     pub fn answer(&self, query: &Query) -> ShardAnswer {
         let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
         let mut answer = query.answer(now, &shard);
-        match &mut answer {
-            QueryAnswer::Unfinished(Some(page)) => {
-                if let Some(handle) = page.connection.and_then(|id| handles.find(id)) {
-                    page.diagnose(handle.transport().view());
-                }
-            }
-            QueryAnswer::Messages(found) => {
-                for message in &mut found.messages {
-                    if let Some(handle) = message.connection.and_then(|id| handles.find(id)) {
-                        message.diagnose(handle.transport().view());
-                    }
-                }
-            }
-            _ => {}
-        }
+        answer.diagnose(|id| Some(handles.find(id)?.transport().view()));
         let facts = |row: &SessionSummary| {
             let handle = handles.find(row.connection?)?;
             let stall =
@@ -60,7 +46,7 @@ impl ShardDriver {
             Some(SocketFacts { session: row.id, address: handle.peer.to_string(), stall })
         };
         let sockets = match &answer {
-            QueryAnswer::Sessions(rows, _) => rows.iter().filter_map(facts).collect(),
+            QueryAnswer::Sessions(part) => part.rows.iter().filter_map(facts).collect(),
             QueryAnswer::Session(detail) => detail.iter().filter_map(|detail| facts(&detail.row)).collect(),
             _ => Vec::new(),
         };
