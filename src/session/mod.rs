@@ -338,7 +338,7 @@ impl Session {
         policy: &SessionPolicy,
         counters: &mut Counters,
     ) -> Action<'a> {
-        if !self.sender.complete(id)
+        if !self.sender.window.get_mut().is_some_and(|window| window.complete(id))
             && let Some(awaited) = self.sender.contradicts(AckKind::Pubcomp, id)
         {
             return contradiction(AckKind::Pubcomp, awaited, id, counters);

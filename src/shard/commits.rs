@@ -128,7 +128,9 @@ impl Shard {
         for _ in 0..self.core.durability.waiting_to_fetch() {
             let Some(id) = self.core.durability.next_to_fetch() else { return };
             let Some(session_entry) = self.core.sessions.get_mut(id) else { continue };
-            session_entry.session.sender.backlog.page_waited_for();
+            if let Some(queue) = session_entry.session.sender.queue.get_mut() {
+                queue.page_waited_for();
+            }
             self.core.fetch(id);
             if self.core.durability.is_reading() && self.core.shared.budget.is_nearly_exceeded() {
                 return;
@@ -142,7 +144,9 @@ impl Shard {
         let Some(session_entry) = sessions.get_mut(request.session) else {
             return self.routes.take_page_of_orphaned_queue(now, request, read, &mut self.core);
         };
-        session_entry.session.sender.backlog.take_page(&request.wanted, read, &mut counters.drops);
+        if let Some(queue) = session_entry.session.sender.queue.get_mut() {
+            queue.take_page(&request.wanted, read, &mut counters.drops);
+        }
         self.core.report_drops(request.session);
         // The rules and the user of the session may have changed since the messages were stored.
         let Core { sessions, access, .. } = &mut self.core;

@@ -374,7 +374,7 @@ impl Connection {
     /// due before the newest one.
     #[inline]
     pub fn deadline_covers_newest(&self, sender: &Sender, interval: Duration) -> bool {
-        !sender.redelivery().differ_by_topic() && self.retransmit.covers(sender.newest_due(), interval)
+        !sender.redelivery().differ_by_topic() && self.retransmit.covers(sender.window.newest_due(), interval)
     }
 
     /// Returns the time at which a silent client is disconnected. A client that stops in the midst

@@ -431,7 +431,7 @@ impl Core {
         // If the redelivery policy depends on the topic, the newest packet may be due after another
         // packet of the same turn. Then the window is always searched.
         let known = connection.retransmit.is_registered() && !by_topic;
-        let deadline = if known { sender.newest_due() } else { sender.earliest_due() };
+        let deadline = if known { sender.window.newest_due() } else { sender.window.earliest_due() };
         // A tick resends a limited number of packets, so some may be overdue here. They wait for
         // the next tick, because an immediate deadline would resend all of them at once.
         self.connections.register(DeadlineKind::Retransmit, id, deadline.max(now), &mut self.effects);
@@ -450,7 +450,7 @@ impl Core {
     /// Returns when the first unacknowledged packet of a connection is due, or [`Instant::NEVER`].
     pub(crate) fn earliest_due(&self, id: ConnectionId) -> Instant {
         let session = self.connections.get(id).and_then(|c| c.session).and_then(|s| self.sessions.get(s));
-        session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due())
+        session.map_or(Instant::NEVER, |r| r.session.sender.window.earliest_due())
     }
 
     /// Records the session, if there is a store and the session outlives its connection.

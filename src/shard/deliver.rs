@@ -197,9 +197,9 @@ impl Handover<'_, '_> {
             Some((_, connection)) if self.qos == QoS::AtMostOnce => {
                 let waiting = connection.wire.outbox.len();
                 let is_owed = || waiting >= policy.outbox || sender.has_waiting();
-                if sender.backlog.has_at_most_once() {
+                if sender.queue.has_at_most_once() {
                     let limits = self.session_entry.session.queue_limits(policy);
-                    if sender.backlog.is_half_full(limits) {
+                    if sender.queue.is_half_full(limits) {
                         Eligibility::OutboxFull
                     } else {
                         Eligibility::Queue
@@ -355,7 +355,8 @@ impl Handover<'_, '_> {
         let head = session_entry.head();
         let mark = delivery.mark;
         let drops = &mut self.counters.drops;
-        if passes || session_entry.session.sender.backlog.push(now, delivery, head, limits, drops).is_err() {
+        let queue = &mut session_entry.session.sender.queue;
+        if passes || queue.or_create().push(now, delivery, head, limits, drops).is_err() {
             match self.share {
                 Some(_) => self.counters.objectives.passed_on(mark),
                 None => self.counters.objectives.dropped(mark),

@@ -15,7 +15,8 @@ use crate::session::Violation;
 use crate::session::drops::DropReason;
 use crate::session::drops::Dropped;
 use crate::session::outbound::in_flight_packet::Unacked;
-use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::queue::{Delivery, Queue};
+use crate::session::outbound::window::InFlight;
 use crate::session::will::{Ending, WillTime};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
@@ -51,8 +52,9 @@ impl Shard {
     fn note_unwritten(&mut self, id: ConnectionId) {
         let Some(connection) = self.core.connections.get(id) else { return };
         let written = connection.wire.outbox.written();
-        if let Some(session_entry) = connection.session.and_then(|s| self.core.sessions.get_mut(s)) {
-            session_entry.session.sender.end_connection(written);
+        let session_entry = connection.session.and_then(|s| self.core.sessions.get_mut(s));
+        if let Some(window) = session_entry.and_then(|entry| entry.session.sender.window.get_mut()) {
+            window.end_connection(written);
         }
     }
 
@@ -184,7 +186,7 @@ impl Shard {
             self.core.clients.session_ended(cause);
             let SessionEntry { session, ends, .. } = &*session_entry;
             if *ends <= now && session.expiry > 0 {
-                let unfinished = session.sender.in_flight() + session.sender.backlog.len();
+                let unfinished = session.sender.window.len() + session.sender.queue.len();
                 self.core.note(ClientEvent {
                     connection: None,
                     client_id: Some(session.client_id.clone()),
@@ -335,12 +337,12 @@ impl Shard {
         if let Some(held) = ended.held.pop_front() {
             self.core.turn.charge(steps);
             hold::refuse(now, held, ended, self);
-        } else if let Some(unfinished) = ended.sender.pop_unfinished() {
+        } else if let Some(unfinished) = ended.sender.window.get_mut().and_then(InFlight::pop_publish) {
             self.core.turn.charge(steps);
             self.hand_on_unfinished(now, unfinished, ended);
-        } else if ended.sender.pop_release() {
+        } else if ended.sender.window.get_mut().is_some_and(InFlight::pop_release) {
             self.core.turn.charge(1);
-        } else if let Some(queued) = ended.sender.backlog.pop() {
+        } else if let Some(queued) = ended.sender.queue.get_mut().and_then(Queue::pop) {
             self.core.turn.charge(steps);
             self.hand_on_queued(now, queued, ended);
         } else {
@@ -395,13 +397,14 @@ impl Shard {
     /// and returns true, or returns false if none is left. Otherwise moves all of them to an
     /// orphaned queue and returns false.
     fn hand_on_unread(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
-        let reads = ended.sender.backlog.has_shared_unread() || ended.redelivery.keep_what_waits();
-        if !reads && let Some(_ends) = ended.sender.backlog.pop_unread() {
+        let reads = ended.sender.queue.has_shared_unread() || ended.redelivery.keep_what_waits();
+        if !reads && let Some(_ends) = ended.sender.queue.get_mut().and_then(Queue::pop_unread) {
             self.core.turn.charge(2);
             self.drop_with_end(ended, Dropped::new(DropReason::SessionEnded, None));
             return true;
         }
-        let (parked, unread) = (std::mem::take(&mut ended.parked), ended.sender.backlog.take_unread());
+        let parked = std::mem::take(&mut ended.parked);
+        let unread = ended.sender.queue.get_mut().map(Queue::take_unread).unwrap_or_default();
         self.core.turn.charge_bytes((parked.len() + unread.len()) * size_of::<Parked>());
         self.routes.leave_unread(now, ended, parked, unread, &mut self.core);
         false

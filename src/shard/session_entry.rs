@@ -138,7 +138,7 @@ impl SessionEntry {
         let size = delivery.size();
         limits.policy == QueuePolicy::Hold
             && size <= limits.bytes
-            && (self.holds() || !self.session.sender.backlog.make_room(now, size, limits, drops))
+            && (self.holds() || !self.session.sender.make_room(now, size, limits, drops))
     }
 
     /// Sets the mount point of the client.
@@ -264,7 +264,7 @@ impl SessionEntry {
     /// with held messages, or with messages that are only in the store, stays guarded: they may
     /// have come by filters that it has no more.
     pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> u32 {
-        if self.holds() || self.session.sender.backlog.has_unread() {
+        if self.holds() || self.session.sender.queue.has_unread() {
             return 0;
         }
         let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
@@ -295,16 +295,16 @@ impl SessionEntry {
         let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
         let names = access.names(rules, user.as_deref(), &self.session.client_id);
         let from = access.place_of_check(rules)?;
-        let sender = &mut self.session.sender;
+        let (sender, is_away) = (&mut self.session.sender, self.connection.is_none());
         let mut is_denied = |message: &Message| !turn.decide(access.may_read(rules, names, message.topic()));
-        let in_flight = if self.connection.is_none() || !sender.has_sent() {
-            sender.take_unfinished_where(from.in_flight, most, &mut is_denied)
-        } else {
-            Portion::default()
-        };
+        let window = sender.window.get_mut().filter(|window| is_away || !window.has_sent());
+        let in_flight = window
+            .map_or_else(Portion::default, |window| window.take_where(from.in_flight, most, &mut is_denied));
         let queued = match in_flight.next {
             Some(_) => Portion { next: Some(from.queued), ..Portion::default() },
-            None => sender.backlog.take_where(from.queued, most - in_flight.looked_at, is_denied),
+            None => sender.queue.get_mut().map_or_else(Portion::default, |queue| {
+                queue.take_where(from.queued, most - in_flight.looked_at, is_denied)
+            }),
         };
         if let Some(next) = queued.next {
             access.check_from(CheckPlace { in_flight: in_flight.next.unwrap_or(u64::MAX), queued: next });
@@ -410,7 +410,7 @@ impl SessionEntry {
 
     /// Returns true if the number of queued messages is below its limit. Ignores their bytes.
     pub(crate) fn has_place(&self, policy: &SendPolicy) -> bool {
-        self.session.sender.backlog.len() < self.session.queue_limits(policy).messages
+        self.session.sender.queue.len() < self.session.queue_limits(policy).messages
     }
 
     /// Returns true if the queue takes a message of `size` bytes, after expired messages were
@@ -423,14 +423,14 @@ impl SessionEntry {
         drops: &mut Drops,
     ) -> bool {
         let limits = self.session.queue_limits(policy);
-        !self.holds() && self.session.sender.backlog.make_room(now, size, limits, drops)
+        !self.holds() && self.session.sender.make_room(now, size, limits, drops)
     }
 
     /// Returns true if the queue takes a message of `size` bytes that an ended session left. Held
     /// messages come before such a message, so the result is false if there are any.
     pub(crate) fn has_room_for_orphaned(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
         let limits = self.session.queue_limits(policy);
-        !self.holds() && self.session.sender.backlog.may_have_room(now, size, limits)
+        !self.holds() && self.session.sender.queue.may_have_room(now, size, limits)
     }
 
     /// Estimates if the session gets a new message above QoS 0 of `size` bytes, without a change.

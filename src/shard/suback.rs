@@ -171,7 +171,7 @@ impl RetainedDelivery {
         // A client may subscribe again and again without acknowledging anything. This bound lets it
         // queue each retained message only once.
         let most = session_entry.session.queue_limits(&settings.session.send).messages + all;
-        let room = most.saturating_sub(session_entry.session.sender.backlog.len());
+        let room = most.saturating_sub(session_entry.session.sender.queue.len());
         let beyond = found.split_off(room.min(found.len()));
         for message in beyond {
             counters.drops.lose(Dropped::unsent(DropReason::QueueRefused, message));
@@ -185,7 +185,7 @@ impl RetainedDelivery {
                 delivery.stored = record_delivery(session_entry.session.row(), &mut None, &delivery, None);
             }
             let head = session_entry.head();
-            session_entry.session.sender.backlog.append_retained(delivery, head);
+            session_entry.session.sender.queue.or_create().append(delivery, head);
         }
         core.report_drops(self.session);
     }

@@ -127,9 +127,10 @@ fn purge(now: Instant, session: &SessionName, most: usize, shard: &mut Shard) ->
     let id = session.find(&shard.core)?;
     let mut portion = Portion::default();
     while portion.done < most && !shard.core.turn.is_over() && shard.core.dead_letters.is_empty() {
-        let backlog = &mut shard.core.sessions.get_mut(id)?.session.sender.backlog;
+        let queue = shard.core.sessions.get_mut(id)?.session.sender.queue.get_mut();
         let chunk = DROPPED.min(most - portion.done);
-        let dropped = backlog.drop_oldest(chunk, DropReason::Skipped, &mut shard.core.counters.drops);
+        let drops = &mut shard.core.counters.drops;
+        let dropped = queue.map_or(0, |queue| queue.drop_oldest(chunk, DropReason::Skipped, drops));
         shard.core.report_drops(id);
         portion.done += dropped;
         shard.core.turn.charge(DROP * dropped as u32);
@@ -137,7 +138,7 @@ fn purge(now: Instant, session: &SessionName, most: usize, shard: &mut Shard) ->
             break;
         }
     }
-    portion.queued = shard.core.sessions.get(id)?.session.sender.backlog.len();
+    portion.queued = shard.core.sessions.get(id)?.session.sender.queue.len();
     if portion.done > 0 {
         shard.after_session_change(now, id);
         shard.routes.has_room_for_orphaned_queues(now, id, &mut shard.core);

@@ -38,7 +38,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
             return shard.core.after_deliveries.to_admit.push(id);
         }
         let limits = session_entry.session.queue_limits(policy);
-        if !session_entry.session.sender.backlog.make_room(now, size, limits, &mut counters.drops) {
+        if !session_entry.session.sender.make_room(now, size, limits, &mut counters.drops) {
             return shard.core.report_drops(id);
         }
         let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
@@ -49,7 +49,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
         }
         let head = session_entry.head();
         let sender = &mut session_entry.session.sender;
-        let taken = sender.backlog.push(now, delivery, head, limits, &mut counters.drops).is_ok();
+        let taken = sender.queue.or_create().push(now, delivery, head, limits, &mut counters.drops).is_ok();
         if let Some((connection_id, connection)) =
             session_entry.connection.and_then(|c| Some((c, connections.get_mut(c)?)))
         {

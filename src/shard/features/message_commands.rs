@@ -214,7 +214,7 @@ fn make_room(
         if entry.connection.is_none() {
             return Err("the receiver is away, and would get the message at QoS 0");
         }
-        if !entry.session.sender.backlog.has_at_most_once() {
+        if !entry.session.sender.queue.has_at_most_once() {
             // The message goes into the outbox.
             return Ok(());
         }

@@ -345,9 +345,9 @@ impl EventDetail {
     pub(crate) fn new(entry: &SessionEntry, packet: Option<Stall>, late: Option<Duration>) -> EventDetail {
         let sender = &entry.session.sender;
         let packet = packet.map(|stall| {
-            let message = sender.unacknowledged(stall.number).map(addressed);
+            let message = sender.window.delivery(stall.number).map(addressed);
             // A PUBREL is never dropped.
-            let released = message.is_none() && sender.is_unfinished(stall.number);
+            let released = message.is_none() && sender.window.contains(stall.number);
             OverduePacket { stall, message, released }
         });
         EventDetail {
@@ -355,8 +355,8 @@ impl EventDetail {
             oldest_unacknowledged: None,
             late,
             silent: None,
-            in_flight: sender.in_flight(),
-            queued: sender.backlog.len(),
+            in_flight: sender.window.len(),
+            queued: sender.queue.len(),
         }
     }
 }

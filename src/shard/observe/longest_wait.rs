@@ -70,10 +70,10 @@ impl LongestWait {
             client_id: session_entry.session.client_id.clone(),
             connection,
             stall,
-            message: sender.unacknowledged(stall.number).map(addressed),
-            due: if connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
-            in_flight: sender.in_flight(),
-            queued: sender.backlog.len(),
+            message: sender.window.delivery(stall.number).map(addressed),
+            due: if connection.is_some() { sender.window.earliest_due() } else { Instant::NEVER },
+            in_flight: sender.window.len(),
+            queued: sender.queue.len(),
         })
     }
 }

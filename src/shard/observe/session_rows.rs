@@ -60,9 +60,9 @@ impl SessionFilter {
             && self.listener.as_ref().is_none_or(|numbers| {
                 listener_of(entry, core).is_some_and(|listener| numbers.contains(&listener))
             })
-            && sender.backlog.len() >= self.min_queued
-            && sender.backlog.bytes() >= self.min_queued_bytes
-            && sender.in_flight() >= self.min_in_flight
+            && sender.queue.len() >= self.min_queued
+            && sender.queue.bytes() >= self.min_queued_bytes
+            && sender.window.len() >= self.min_in_flight
             && (self.min_unacked_age.is_zero()
                 || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))
     }
@@ -180,7 +180,7 @@ pub(super) fn sessions(
         budget.spend(1);
         let Some((id, entry)) = core.sessions.at(slot) else { continue };
         // The age of the oldest message and the earliest deadline each cost a pass over the window.
-        let window = entry.session.sender.in_flight() / WINDOW;
+        let window = entry.session.sender.window.len() / WINDOW;
         budget.spend(if filter.min_unacked_age.is_zero() { 0 } else { window });
         if filter.admits(now, entry, core) {
             let row = row(now, id, entry, core);
@@ -204,15 +204,15 @@ fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Sessio
         listener: connection.map_or(ListenerNumber(0), |connection| connection.listener),
         ends: entry.ends,
         expiry: session.expiry,
-        in_flight: sender.in_flight(),
-        queued: sender.backlog.len(),
-        queued_bytes: sender.backlog.bytes(),
+        in_flight: sender.window.len(),
+        queued: sender.queue.len(),
+        queued_bytes: sender.queue.bytes(),
         held: entry.held_messages(),
         unanswered: session.receiver.unanswered(),
         waits_for_peer: connection.is_some_and(|connection| connection.pauses.has(Pause::Peer)),
         subscriptions: session.subscriptions.len(),
         oldest: sender.oldest_unacknowledged(now),
-        due: if entry.connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
+        due: if entry.connection.is_some() { sender.window.earliest_due() } else { Instant::NEVER },
     }
 }
 
@@ -227,11 +227,11 @@ pub(super) fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &C
         due: view.transmission.due,
         sent_here: view.sent_here,
     };
-    let queued = sender.backlog.view_from(0).map(|(.., delivery)| MessageSummary::of(delivery));
+    let queued = sender.queue.view_from(0).map(|(.., delivery)| MessageSummary::of(delivery));
     let topic = |message: &MessageSummary| message.topic.len();
     SessionDetail {
         row: row(now, id, entry, core),
-        in_flight: first(sender.view_in_flight().map(in_flight), |row| row.message.as_ref().map_or(0, topic)),
+        in_flight: first(sender.window.view().map(in_flight), |row| row.message.as_ref().map_or(0, topic)),
         queue: first(queued, topic),
         filters: first(entry.session.subscriptions.iter(), |filter| filter.len())
             .into_iter()

@@ -219,7 +219,7 @@ impl<'a> PageBuilder<'a> {
     fn publishes(&mut self, wanted: Option<&Wanted>) {
         let Some(begin) = self.begin(PUBLISHES) else { return };
         let sender = &self.entry.session.sender;
-        for (older, view) in sender.view_publishes_from(begin) {
+        for (older, view) in sender.window.view_publishes_from(begin) {
             let Some(delivery) = view.delivery else { continue };
             if !self.goes_on(place(PUBLISHES, view.transmission.number())) {
                 return;
@@ -237,7 +237,7 @@ impl<'a> PageBuilder<'a> {
         let Some(begin) = self.begin(RELEASED) else { return };
         let sender = &self.entry.session.sender;
         let room = (self.most + 1).saturating_sub(self.rows.len());
-        let mut views: Vec<_> = sender.view_releases().collect();
+        let mut views: Vec<_> = sender.window.view_releases().collect();
         self.budget.spend(views.len() / RELEASES);
         views.retain(|view| view.transmission.number() >= begin);
         let number = |view: &InFlightView<'_>| view.transmission.number();
@@ -257,7 +257,7 @@ impl<'a> PageBuilder<'a> {
 
     fn queued(&mut self, wanted: Option<&Wanted>) {
         let Some(begin) = self.begin(QUEUED) else { return };
-        for (ahead, number, delivery) in self.entry.session.sender.backlog.view_from(begin) {
+        for (ahead, number, delivery) in self.entry.session.sender.queue.view_from(begin) {
             if !self.goes_on(place(QUEUED, number)) {
                 return;
             }
@@ -270,7 +270,7 @@ impl<'a> PageBuilder<'a> {
 
     fn parked(&mut self) {
         let Some(begin) = self.begin(PARKED) else { return };
-        for parked in self.entry.session.sender.backlog.view_parked_from(EntryNumber(begin)) {
+        for parked in self.entry.session.sender.queue.view_parked_from(EntryNumber(begin)) {
             if !self.goes_on(place(PARKED, parked.number().0)) {
                 return;
             }

@@ -77,9 +77,9 @@ impl ResourceUsage {
             orphaned_queues: routes.orphaned_queues.unsettled(),
             put_off: fans.len(),
             partial_bytes: core.connections.all_partial_bytes(),
-            longest_queue: sender().map(|s| s.backlog.len()).max().unwrap_or(0),
-            largest_queue: sender().map(|s| s.backlog.bytes()).max().unwrap_or(0),
-            widest_window: sender().map(|s| s.in_flight()).max().unwrap_or(0),
+            longest_queue: sender().map(|s| s.queue.len()).max().unwrap_or(0),
+            largest_queue: sender().map(|s| s.queue.bytes()).max().unwrap_or(0),
+            widest_window: sender().map(|s| s.window.len()).max().unwrap_or(0),
             fullest_outbox: core.connections.iter().map(|(_, c)| c.wire.outbox.len()).max().unwrap_or(0),
         }
     }

@@ -132,7 +132,7 @@ fn messages_of(
             return Some(SearchPlace { slot: at.slot, within: Some((id, part, place)) });
         }
     }
-    let parked = entry.session.sender.backlog.parked();
+    let parked = entry.session.sender.queue.parked();
     if parked > 0 {
         let reason = WaitReason::of_parked(now, entry, core);
         found.in_store.push((entry.session.client_id.clone(), parked, reason));
