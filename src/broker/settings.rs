@@ -11,14 +11,11 @@ use crate::net::tls::settings::ClientCertificates;
 use crate::routing::retained::RetainedLimits;
 use crate::routing::shares::ShareRules;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
-use crate::session::drops::{DropReason, DropReasons};
-use crate::session::objectives::Objective;
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::outbound::retry::{AckPolicy, RetryPolicy};
 use crate::session::policy::SendPolicy;
 use crate::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use crate::session::redelivery_policy::RedeliveryPolicy;
-use crate::session::redelivery_rule::Rule;
 use crate::shard::ShardSettings;
 use crate::shard::access::{AccessSettings, AclFiles, RetainSourceCheck};
 use crate::shard::arrival::ListenerNumber;
@@ -80,7 +77,7 @@ pub(super) fn settings(config: &Config, places: &ListenerPlaces) -> ShardSetting
         } else {
             config.sys.last_disconnects as usize
         },
-        objectives: config.slo.iter().filter_map(objective).collect(),
+        objectives: config.slo.as_slice().into(),
         event_topics: config.sys.events,
     }
 }
@@ -276,7 +273,7 @@ fn send_policy(config: &Config) -> SendPolicy {
         queue: queue(limits.queue_messages, limits.queue_bytes),
         stored_queue: queue(store.queue_messages, store.queue_bytes),
         redelivery: redelivery_policy(redelivery),
-        rules: redelivery.rules.iter().map(rule).collect(),
+        rules: redelivery.rules.clone(),
         outbox: limits.outbox.as_usize(),
         in_flight: limits.in_flight,
     }
@@ -300,48 +297,9 @@ fn redelivery_policy(redelivery: &Redelivery) -> RedeliveryPolicy {
     };
     RedeliveryPolicy {
         negative_ack: redelivery.negative_ack,
-        dead_letters: causes(&redelivery.dead_letters),
+        dead_letters: redelivery.dead_letters,
         ..RedeliveryPolicy::new(retry, ack)
     }
-}
-
-/// Returns an objective. One that passed the checks of the configuration has all fields.
-fn objective(slo: &config::Slo) -> Option<Objective> {
-    Some(Objective {
-        name: slo.name.as_deref()?.into(),
-        topic: slo.topic.as_deref()?.into(),
-        client_id: slo.client_id.clone().map(|glob| glob.0),
-        within: slo.within?,
-        target: slo.target?,
-    })
-}
-
-fn rule(rule: &config::RedeliveryRule) -> Rule {
-    Rule {
-        client_id: rule.client_id.clone().map(|glob| glob.0),
-        user_name: rule.user_name.clone().map(|glob| glob.0),
-        topic: rule.topic.as_deref().map(Into::into),
-        client_may_override: rule.client_may_override,
-        interval: rule.interval,
-        backoff: rule.backoff,
-        min_interval: rule.min_requested,
-        max_interval: rule.max_backoff,
-        jitter: rule.jitter,
-        attempts: rule.attempts,
-        on_exhausted: rule.on_exhausted,
-        resends_per_tick: rule.resends_per_tick.map(|n| n as usize),
-        ack_timeout: rule.ack_timeout,
-        max_ack_timeout: rule.max_ack_timeout,
-        on_ack_timeout: rule.on_ack_timeout,
-        negative_ack: rule.negative_ack,
-        dead_letters: rule.dead_letters.as_deref().map(causes),
-    }
-}
-
-/// Returns the drop reasons of these names. Other names are skipped, since the configuration
-/// refuses them.
-fn causes(names: &[String]) -> DropReasons {
-    DropReason::ALL.into_iter().filter(|cause| names.iter().any(|name| name == cause.name())).collect()
 }
 
 fn seconds(duration: Duration) -> u32 {

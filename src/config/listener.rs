@@ -26,6 +26,10 @@ pub(super) const LEAST_BYTES: u64 = 1 << 10;
 /// The largest rate of bytes.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
+/// The name of a listener or an objective.
+pub(super) const NAME: ValueType =
+    ValueType::Checked(is_name, "a name of 1 to 64 letters, digits, \"-\", \"_\" and \".\"");
+
 /// Makes the struct of a table from its fields. Each field may be left out.
 macro_rules! fields {
     ($(#[$about:meta])* $Table:ident {$($(#[$doc:meta])* $field:ident: $type:ty, $rule:expr;)*}) => {
@@ -68,14 +72,12 @@ macro_rules! fields {
     };
 }
 
-pub(super) use fields;
-
 fields! {
     /// One listener. A field that is `None` was left out: the broker-wide key holds, or the
     /// default.
     Listener {
         /// The name in the log and in `$SYS`; the number of the listener if left out.
-        name: String, ValueType::Checked(is_name, "a name of 1 to 64 letters, digits, \"-\", \"_\" and \".\"").only();
+        name: String, NAME.only();
         /// The address. Every listener that passed the checks has one.
         address: ListenerAddress, ValueType::Checked(is_address, "IP:PORT, such as \"0.0.0.0:8883\" or \"[::]:8883\" (port 0: a free one), or unix:/path of a socket").only();
         /// The permissions of a Unix socket, in octal; else those that the umask leaves.
@@ -250,7 +252,7 @@ impl Listener {
     }
 }
 
-pub(super) fn is_name(value: &Value) -> bool {
+fn is_name(value: &Value) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     value::text(value).is_some_and(|text| (1..=64).contains(&text.len()) && text.chars().all(is_plain))
 }

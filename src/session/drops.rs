@@ -144,6 +144,11 @@ impl DropReasons {
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    /// Iterates over the reasons in the set, in the order of [`DropReason::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = DropReason> {
+        DropReason::ALL.into_iter().filter(move |cause| self.has(*cause))
+    }
 }
 
 impl FromIterator<DropReason> for DropReasons {

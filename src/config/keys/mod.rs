@@ -30,8 +30,8 @@ mod sys;
 
 use super::choices::has;
 use super::listener::Listener;
-use super::slo::Slo;
 use super::table::{Key, Section, SectionFields, configuration};
+use crate::session::objectives::Objective;
 use config::{Value, ValueKind};
 
 pub use acl::Acl;
@@ -63,7 +63,7 @@ configuration! {
     log: Log,
     admin: Admin,
     listeners: Vec<Listener>,
-    slo: Vec<Slo>,
+    slo: Vec<Objective>,
 }
 
 impl Config {

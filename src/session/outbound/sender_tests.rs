@@ -14,7 +14,7 @@ use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Outl
 use crate::session::outbound::sender::*;
 use crate::session::outbound::stall::SocketView;
 use crate::session::redelivery_policy::RedeliveryPolicy;
-use crate::session::redelivery_rule::Rule;
+use crate::session::redelivery_rule::RedeliveryRule;
 use crate::session::wire::ClientLimits;
 use std::time::Duration;
 
@@ -378,10 +378,10 @@ fn a_dropped_message_holds_its_quota_until_the_connection_ends() {
 // 3.1.1 [MQTT-4.6.0-1]
 #[test]
 fn a_topic_with_a_shorter_interval_waits_for_its_elders() {
-    let rule = |topic: &str, ms| Rule {
+    let rule = |topic: &str, ms| RedeliveryRule {
         topic: Some(topic.into()),
         interval: Some(Duration::from_millis(ms)),
-        ..Rule::default()
+        ..RedeliveryRule::default()
     };
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     let rules = vec![Arc::new(rule("slow", 4_000)), Arc::new(rule("off", 0))];
