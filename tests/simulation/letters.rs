@@ -22,7 +22,7 @@ use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
 use homing::persistence::letter::{LetterNumber, StoredLetter};
-use homing::persistence::records::{Committed, Lsn};
+use homing::persistence::records::{Committed, Lsn, Record};
 use homing::session::drops::DropReason;
 use homing::session::outbound::one_message::MessageName;
 use homing::shard::features::message_commands::RepublishTo;
@@ -30,7 +30,6 @@ use homing::shard::observe::letters::LetterFilter;
 use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
 use homing::shard::{LetterLimits, shard_of};
 use homing::store::coalesce::CommitGroup;
-use homing::store::operation::Operation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -462,5 +461,5 @@ impl World {
 
 /// Whether a transaction begins or ends a dead letter.
 pub fn concerns_letters(group: &CommitGroup) -> bool {
-    group.operations().any(|o| matches!(o, Operation::Letter(_) | Operation::LetterDone(_)))
+    group.operations().any(|o| matches!(o.record, Record::Letter(_) | Record::LetterDone(_)))
 }
