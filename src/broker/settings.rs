@@ -1,13 +1,11 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
-use super::handshake::entrance::client_certificates;
 use super::listener_places::{ListenerPlace, ListenerPlaces};
 use super::statistics::BrokerLimits;
 use crate::access::meter::{MeteredRate, TrafficRates};
 use crate::config::{self, ByteSize, Config, Listener, Redelivery};
-use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::Named;
-use crate::net::tls::settings::ClientCertificates;
+use crate::net::tls::settings::{CertificateUser, ClientCertificates};
 use crate::routing::retained::RetainedLimits;
 use crate::routing::shares::ShareRules;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
@@ -178,16 +176,13 @@ fn listener_terms(config: &Config, listener: &Listener) -> ListenerTerms {
     ListenerTerms {
         auth: auth_policy(&config.auth_of(listener)),
         connect: connect_policy(config, packet_size, keep_alive_maximum),
-        versions: listener.versions.as_deref().map_or(ProtocolVersions::ALL, versions),
+        versions: match &listener.versions {
+            Some(versions) => versions.iter().copied().collect(),
+            None => ProtocolVersions::ALL,
+        },
         client_id: listener.client_id.as_ref().and_then(|rule| rule.parse().ok()),
         mount_point: listener.mount_point.as_ref().and_then(|text| text.parse().ok()).map(Arc::new),
     }
-}
-
-/// Returns the versions of these names. The configuration refuses other names.
-fn versions(names: &[String]) -> ProtocolVersions {
-    let is_named = |version: &ProtocolVersion| names.contains(&version.to_string());
-    ProtocolVersion::ALL.into_iter().filter(is_named).collect()
 }
 
 /// Returns true if some listener verifies the names of clients.
@@ -202,7 +197,8 @@ fn verifies_names(config: &Config, places: &ListenerPlaces) -> bool {
 /// user.
 pub(super) fn certificates_have_names(listener: &Listener) -> bool {
     let names = listener.tls.as_ref().is_some_and(|tls| {
-        client_certificates(tls) != ClientCertificates::Off && tls.certificate_user.as_deref() != Some("none")
+        tls.client_certificates.unwrap_or_default() != ClientCertificates::Off
+            && tls.certificate_user != Some(CertificateUser::None)
     });
     names || listener.proxy_tls == Some(true)
 }
@@ -323,16 +319,14 @@ mod tests {
             change(&mut config);
             access_settings(&config, &places(&config)).protects_others
         };
-        let with_certificates = |demand: &str| {
-            let tls = config::ListenerTls {
-                client_certificates: Some(demand.to_owned()),
-                ..config::ListenerTls::default()
-            };
+        let with_certificates = |demand| {
+            let tls =
+                config::ListenerTls { client_certificates: Some(demand), ..config::ListenerTls::default() };
             config::Listener { tls: Some(tls), ..config::Listener::default() }
         };
         assert!(!protects(&|_| ()));
-        assert!(!protects(&|config| config.listeners = vec![with_certificates("off")]));
-        assert!(protects(&|config| config.listeners = vec![with_certificates("optional")]));
+        assert!(!protects(&|config| config.listeners = vec![with_certificates(ClientCertificates::Off)]));
+        assert!(protects(&|config| config.listeners = vec![with_certificates(ClientCertificates::Optional)]));
         assert!(protects(&|config| config.auth.password_file = "passwd".to_owned()));
         let claims = |change: &dyn Fn(&mut Config)| {
             let mut config = Config::default();
@@ -348,7 +342,7 @@ mod tests {
         // A guest must not have the rules of a certificate's name, by this or by another listener.
         assert!(!claims(&|config| {
             config.auth.anonymous = config::Anonymous::Always;
-            config.listeners = vec![with_certificates("optional")];
+            config.listeners = vec![with_certificates(ClientCertificates::Optional)];
         }));
         assert!(!claims(&|config| {
             config.auth.anonymous = config::Anonymous::Always;

@@ -46,6 +46,30 @@ named_enum! {
         Commit = "commit",
     }
 
+    /// The protocol of a listener.
+    #[derive(Default)]
+    pub enum ListenerProtocol {
+        /// MQTT on the plain socket, or behind TLS.
+        #[default]
+        Mqtt = "mqtt",
+        /// MQTT in a WebSocket.
+        WebSocket = "websocket",
+    }
+
+    /// The versions of the PROXY protocol header that a listener takes.
+    #[derive(Default)]
+    pub enum ProxyProtocol {
+        /// No header.
+        #[default]
+        Off = "off",
+        /// Version 1, a line of text.
+        V1 = "v1",
+        /// Version 2, binary.
+        V2 = "v2",
+        /// Both versions.
+        Any = "any",
+    }
+
     /// The format of log lines.
     #[derive(Default)]
     pub enum LogFormat {

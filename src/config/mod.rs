@@ -32,6 +32,7 @@ mod slo;
 mod sources;
 mod table;
 mod table_list;
+mod tls_choices;
 mod value;
 
 pub use crate::session::authentication::Anonymous;
@@ -40,7 +41,7 @@ pub use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 pub use crate::session::redelivery_rule::RedeliveryRule;
 pub use crate::shard::access::{DeniedPublish, DeniedSubscribe};
 pub use crate::time::duration;
-pub use choices::{Durability, JwtFrom, LogFormat, PayloadViews};
+pub use choices::{Durability, JwtFrom, ListenerProtocol, LogFormat, PayloadViews, ProxyProtocol};
 pub use in_force::{KeyInForce, KeySources};
 pub use keys::{
     Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
@@ -57,3 +58,4 @@ pub use service_url::ServiceUrl;
 pub use size::{ByteSize, InvalidSize};
 pub use sources::{DEFAULT_FILES, Loaded, Shadowed, Sources};
 pub use table::ReloadEffect;
+pub use tls_choices::{CertificateUser, ClientCertificates, CrlCheck, Group, MinimumVersion};
