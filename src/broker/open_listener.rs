@@ -1,12 +1,10 @@
 //! What is known of a listener of a running broker.
 
 use super::handshake::entrance::{client_certificates, proxy_rules};
-use super::listener_places::ListenerPlaces;
 use super::settings::{auth_policy, certificates_have_names};
 use crate::config::{Config, Listener, ListenerAddress};
 use crate::net::tls::settings::ClientCertificates;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
-use crate::shard::arrival::ListenerNumber;
 use arc_swap::ArcSwap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -142,45 +140,20 @@ impl OpenListener {
     }
 }
 
-/// The listeners of a running broker, for its operators. A reload replaces them.
+/// The listeners that accept connections, for operators, in the order of the configuration. A reload
+/// replaces them.
 #[derive(Debug, Default)]
-pub struct ListenerDirectory(ArcSwap<ListedListeners>);
-
-#[derive(Clone, Debug, Default)]
-struct ListedListeners {
-    /// Every listener that the broker has or had.
-    by_number: Vec<OpenListener>,
-    /// The listeners that accept connections, in the order of the configuration.
-    open: Vec<ListenerNumber>,
-}
+pub struct ListenerDirectory(ArcSwap<Vec<OpenListener>>);
 
 impl ListenerDirectory {
-    /// Returns the listeners that accept connections, in the order of the configuration.
+    /// Returns the listeners.
     pub fn open(&self) -> Vec<OpenListener> {
-        let listed = self.0.load();
-        let open = listed.open.iter().filter_map(|number| listed.by_number.get(usize::from(number.0)));
-        open.cloned().collect()
+        Vec::clone(&self.0.load())
     }
 
-    /// Returns every number that the listener with this label has or had.
-    pub fn numbers_of(&self, label: &str) -> Vec<ListenerNumber> {
-        let listed = self.0.load();
-        let numbered = (0..=u16::MAX).map(ListenerNumber).zip(&listed.by_number);
-        let of_label = numbered.filter(|(_, listener)| listener.label() == label);
-        of_label.map(|(number, _)| number).collect()
-    }
-
-    /// Returns the listener that has or had a number.
-    pub fn get(&self, number: ListenerNumber) -> Option<OpenListener> {
-        self.0.load().by_number.get(usize::from(number.0)).cloned()
-    }
-
-    /// Adds the listeners that have new numbers, in their order, and sets which ones are open.
-    pub(super) fn replace(&self, places: &ListenerPlaces, numbered: Vec<OpenListener>) {
-        let mut by_number = self.0.load().by_number.clone();
-        by_number.extend(numbered);
-        let open = places.open().into_iter().map(|(number, _)| number).collect();
-        self.0.store(Arc::new(ListedListeners { by_number, open }));
+    /// Replaces the listeners.
+    pub(super) fn replace(&self, open: Vec<OpenListener>) {
+        self.0.store(Arc::new(open));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::broker::listener_counts::ListenerCounts;
 use crate::clock;
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::pulse::Pulses;
-use crate::shard::arrival::ListenerNumber;
+use crate::shard::listener_terms::ListenerConnections;
 use crate::shard::{ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;
@@ -188,18 +188,18 @@ impl BrokerStatistics {
     /// The limit that is reached. Nothing is counted then.
     pub fn open_connection(
         &self,
-        listener: ListenerNumber,
+        listener: &ListenerConnections,
         limit: usize,
         of_listener: usize,
     ) -> Result<(), ConnectionLimit> {
-        let listener_before = self.listeners.open(listener);
+        let listener_before = listener.add();
         let reached = if self.connections.fetch_add(1, Ordering::Relaxed) >= limit {
             ConnectionLimit::Broker
         } else if listener_before >= of_listener {
             ConnectionLimit::Listener
         } else {
             self.opened.fetch_add(1, Ordering::Relaxed);
-            self.listeners.opened(listener);
+            listener.count_opened();
             return Ok(());
         };
         self.connection_closed(listener);
@@ -207,9 +207,9 @@ impl BrokerStatistics {
     }
 
     /// Counts a connection of a listener less.
-    pub fn connection_closed(&self, listener: ListenerNumber) {
+    pub fn connection_closed(&self, listener: &ListenerConnections) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
-        self.listeners.close(listener);
+        listener.remove();
     }
 
     /// Notes that the broker stops.

@@ -74,7 +74,7 @@ fields! {
     /// One listener. A field that is `None` was left out: the broker-wide key holds, or the
     /// default.
     Listener {
-        /// The name in the log and in `$SYS`; the number of the listener if left out.
+        /// The name in the log and in `$SYS`; the address if left out.
         name: String, ValueType::Checked(is_name, "a name of 1 to 64 letters, digits, \"-\", \"_\" and \".\"").only();
         /// The address. Every listener that passed the checks has one.
         address: ListenerAddress, ValueType::Checked(is_address, "IP:PORT, such as \"0.0.0.0:8883\" or \"[::]:8883\" (port 0: a free one), or unix:/path of a socket").only();

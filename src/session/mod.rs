@@ -38,7 +38,6 @@
 
 pub mod ack_wait;
 pub mod authentication;
-pub mod came_by;
 pub mod client_id_rule;
 pub mod connect;
 pub mod counters;
@@ -77,7 +76,6 @@ use crate::mqtt::packet::{
 use crate::mqtt::will::Will;
 use crate::persistence::rows::SessionRow;
 use crate::session::ack_wait::AckWait;
-use crate::session::came_by::CameBy;
 use crate::session::counters::Counters;
 use crate::session::inbound::{AckToken, Admission, Due, Receiver};
 use crate::session::outbound::queue::QueueLimits;
@@ -108,8 +106,6 @@ pub struct Session {
     pub expiry: u32,
     /// The protocol version of the last connection.
     pub version: ProtocolVersion,
-    /// The listener by which the client came last.
-    pub came_by: CameBy,
     /// The sending half: queue and in-flight window.
     pub sender: Sender,
     /// The receiving half: QoS 2 identifiers and pending acknowledgements.
@@ -173,7 +169,6 @@ impl Session {
             client_id: client_id.into(),
             expiry,
             version: ProtocolVersion::V3_1_1,
-            came_by: CameBy::default(),
             sender: Sender::new(redelivery),
             receiver: Receiver::default(),
             subscriptions: Subscriptions::default(),

@@ -28,7 +28,7 @@ use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
 use crate::shard::connection::Connection;
 use crate::shard::core::Core;
-use crate::shard::session_entry::Unreadable;
+use crate::shard::session_entry::{SessionEntry, Unreadable};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::work::Job;
 use crate::time::Instant;
@@ -186,8 +186,8 @@ impl Shard {
     /// Otherwise a restart would find the rules by the name before. A full store has no room for
     /// all sessions at once, so the session is recorded with its next change then.
     fn record_rules(&mut self, id: SessionId) {
-        let Core { sessions, access, shared, turn, .. } = &mut self.core;
-        if !shared.is_store_full() && sessions.get_mut(id).is_some_and(|s| s.has_unrecorded_rules(access)) {
+        let Core { sessions, shared, turn, .. } = &mut self.core;
+        if !shared.is_store_full() && sessions.get_mut(id).is_some_and(SessionEntry::has_unrecorded_rules) {
             turn.charge(RECORD_STEPS);
             self.core.record_session(id);
         }

@@ -6,9 +6,9 @@ use crate::access::identity::Identity;
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::Shard;
 use crate::shard::access::AclFiles;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::bans::{self, FoundBan};
 use crate::shard::core::Core;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::observe::client_events::{DisconnectCause, Revocation};
 use crate::shard::slots::ConnectionId;
 use crate::shard::work::Job;
@@ -71,7 +71,7 @@ impl<'a> AccessControl<'a> {
         &mut self,
         now: Instant,
         from: u32,
-        is_revoked: &dyn Fn(&Identity, ListenerNumber) -> bool,
+        is_revoked: &dyn Fn(&Identity, &ListenerTerms) -> bool,
     ) -> RevokedPortion {
         if from == 0 {
             self.shard.core.connections.note_revocation();
@@ -83,7 +83,7 @@ impl<'a> AccessControl<'a> {
             let Core { sessions, connections, .. } = &self.shard.core;
             let connection = sessions.at(slot).and_then(|(_, entry)| {
                 let (id, user) = (entry.connection?, entry.user()?);
-                is_revoked(user, connections.get(id)?.listener).then_some(id)
+                is_revoked(user, &connections.get(id)?.listener).then_some(id)
             });
             if let Some(id) = connection {
                 let reason = Some(ReasonCode::NOT_AUTHORIZED);

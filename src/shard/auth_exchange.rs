@@ -27,6 +27,7 @@ use crate::shard::pending_exchange::{
 };
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use std::sync::Arc;
 
 /// The largest AUTH packet before CONNACK in bytes. An unknown peer must not fill the memory.
 const LARGEST_AUTH: u32 = 4_096;
@@ -145,7 +146,7 @@ fn reauthenticate(
         let data = auth.data.unwrap_or_default();
         let request = authentication.exchange_request(
             id,
-            (connection.listener, connection.reach),
+            (Arc::clone(&connection.listener), connection.reach),
             client_id,
             method,
             data,

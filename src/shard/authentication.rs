@@ -8,7 +8,7 @@ use crate::access::grant::Grant;
 use crate::mqtt::packet::{Connect, ReasonCode};
 use crate::session::authentication::{AuthMethod, EnhancedMethod, Reach};
 use crate::session::connect::ConnectRefusal;
-use crate::shard::arrival::ListenerNumber;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct AuthRequest {
     /// The connection that waits.
     pub connection: ConnectionId,
     /// The listener that accepted the connection.
-    pub listener: ListenerNumber,
+    pub listener: Arc<ListenerTerms>,
     /// The methods that the listener allows, in their order, without those that the shard decides
     /// itself.
     pub methods: Box<[AuthMethod]>,
@@ -110,7 +110,7 @@ impl AuthRequest {
     pub(crate) fn of_test(user: &str, password: &[u8], waits: &Arc<()>) -> AuthRequest {
         AuthRequest {
             connection: ConnectionId::new(0, 0),
-            listener: ListenerNumber::default(),
+            listener: Arc::default(),
             methods: [AuthMethod::Password].into(),
             client_id: "client".into(),
             reach: Reach::Network,
@@ -239,7 +239,7 @@ impl Authentication {
     pub(crate) fn exchange_request(
         &self,
         connection: ConnectionId,
-        (listener, reach): (ListenerNumber, Reach),
+        (listener, reach): (Arc<ListenerTerms>, Reach),
         client_id: &str,
         method: EnhancedMethod,
         data: &[u8],
@@ -261,7 +261,7 @@ impl Authentication {
     pub(crate) fn request(
         &self,
         connection: ConnectionId,
-        (listener, reach): (ListenerNumber, Reach),
+        (listener, reach): (Arc<ListenerTerms>, Reach),
         methods: Box<[AuthMethod]>,
         connect: &Connect<'_>,
     ) -> AuthRequest {

@@ -16,8 +16,8 @@ use crate::session::packet_counts::RedeliveryCounts;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
 use crate::shard::Shard;
+use crate::shard::access::RuleSource;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::auth_exchange;
 use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::bans;
@@ -27,6 +27,7 @@ use crate::shard::core::Core;
 use crate::shard::entry::{Entered, EntryVerdict};
 use crate::shard::features::redelivery_request::take_connect_requests;
 use crate::shard::flow::Flow;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::mounted;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
@@ -109,20 +110,21 @@ impl<'a> ConnectRequest<'a> {
             shard.read_behind_fan(now, id);
             return Flow::Wait;
         }
-        let Some(listener) = shard.core.connections.get(id).map(|c| c.listener) else { return Flow::Closed };
+        let Some(listener) = shard.core.connections.get(id).map(|c| Arc::clone(&c.listener)) else {
+            return Flow::Closed;
+        };
         let settings = &shard.core.settings;
         let in_flight = settings.session.send.in_flight;
-        let policy = settings.connect_policy(listener);
+        let policy = settings.connect_policy(&listener);
         let negotiated = connect::negotiate(connect, policy, in_flight);
-        let mount_point = settings.mount_point(listener).cloned();
         let Some(Connection { wire, .. }) = shard.core.connections.get_mut(id) else { return Flow::Closed };
         wire.set_limits(&negotiated.limits);
-        wire.set_mount_point(mount_point);
+        wire.set_mount_point(listener.mount_point.clone());
         if wire.is_traced() || shard.core.tracer.is_on() {
             shard.core.recorder().add_connect(now, id, client_id);
         }
         let Entered { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)
-            .and_then(|()| shard.core.settings.check_version(listener, connect.version))
+            .and_then(|()| listener.check_version(connect.version))
             .and_then(|()| bans::check_client(now, id, client_id, &mut shard.core))
             .and_then(|is_done| match is_done {
                 true => self.authenticate(&mut shard.core),
@@ -141,9 +143,9 @@ impl<'a> ConnectRequest<'a> {
         };
         let existing = self.find_client(client_id, shard);
         let admitted = bans::check_user(now, client_id, user.as_deref(), &mut shard.core)
-            .and_then(|()| self.check_client_id(listener, user.as_deref(), &shard.core))
+            .and_then(|()| self.check_client_id(&listener, user.as_deref(), &shard.core))
             .and_then(|()| {
-                self.check_will(client_id, listener, (user.as_deref(), rules.as_ref()), &shard.core)
+                self.check_will(client_id, &listener, (user.as_deref(), rules.as_ref()), &shard.core)
             })
             .and_then(|()| mounted::check_client(id, existing, &shard.core))
             .and_then(|()| self.check_owner(existing, user.as_deref(), &mut shard.core))
@@ -182,14 +184,15 @@ impl<'a> ConnectRequest<'a> {
         shard: &mut Shard,
     ) {
         let Core { sessions, access, connections, .. } = &mut shard.core;
-        let listener = connections.get(self.connection).map(|connection| connection.listener);
         if let Some(rules) = &rules {
             access.note_own_rules(rules);
         }
         if let Some(session_entry) = sessions.get_mut(session_id) {
             session_entry.set_user(user);
             session_entry.set_own_rules(rules);
-            session_entry.set_rule_source(access.source_of(listener.unwrap_or_default()));
+            if let Some(connection) = connections.get(self.connection) {
+                session_entry.set_rule_source(RuleSource::of_newcomer(&connection.listener));
+            }
             if resumed.is_none() && access.are_on() {
                 session_entry.begin_access(access);
             }
@@ -239,7 +242,7 @@ impl<'a> ConnectRequest<'a> {
             (None, _) => {}
         }
         let certificate_user = connection.rare().and_then(|rare| rare.certificate_user.as_deref());
-        match settings.auth_of(connection.listener).entry(connect, connection.reach, certificate_user)? {
+        match settings.auth_of(&connection.listener).entry(connect, connection.reach, certificate_user)? {
             FirstDecision::Anonymous => Ok(EntryVerdict::Enters(Entered::ANONYMOUS)),
             FirstDecision::Named(name, source) => {
                 let grant = Grant::from(Arc::new(Identity::new(name, source)));
@@ -247,7 +250,7 @@ impl<'a> ConnectRequest<'a> {
             }
             entry @ (FirstDecision::Asks | FirstDecision::Exchanges(_)) => {
                 let authentication = Authentication::begin(now, settings.auth_timeout);
-                let from = (connection.listener, connection.reach);
+                let from = (Arc::clone(&connection.listener), connection.reach);
                 effects.auth_requests.push(match entry {
                     FirstDecision::Exchanges(method) => {
                         let data = connect.properties.authentication_data.unwrap_or_default();
@@ -256,7 +259,7 @@ impl<'a> ConnectRequest<'a> {
                     _ => authentication.request(
                         id,
                         from,
-                        settings.auth_of(connection.listener).asked_methods(connect),
+                        settings.auth_of(&connection.listener).asked_methods(connect),
                         connect,
                     ),
                 });
@@ -275,12 +278,12 @@ impl<'a> ConnectRequest<'a> {
     /// The refusal, if it has another form.
     fn check_client_id(
         &self,
-        listener: ListenerNumber,
+        listener: &ListenerTerms,
         user: Option<&Identity>,
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
         let client_id = self.connect.client_id;
-        match core.settings.client_id_rule(listener) {
+        match &listener.client_id {
             Some(rule)
                 if !client_id.is_empty()
                     && !rule.admits(core.access.names(user, client_id).user, client_id) =>
@@ -302,7 +305,7 @@ impl<'a> ConnectRequest<'a> {
     fn check_will(
         &self,
         client_id: &str,
-        listener: ListenerNumber,
+        listener: &Arc<ListenerTerms>,
         (user, own): (Option<&Identity>, Option<&SessionRules>),
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
@@ -310,7 +313,7 @@ impl<'a> ConnectRequest<'a> {
             return Err(refusal);
         }
         let names = core.access.names(user, client_id);
-        let rules = (own, &core.access.source_of(listener));
+        let rules = (own, &RuleSource::of_newcomer(listener));
         match &self.connect.will {
             Some(will) if will.payload.len() > core.settings.session.payload_size => {
                 let is_v5 = self.connect.version.is_v5();
@@ -441,8 +444,9 @@ impl<'a> ConnectRequest<'a> {
         let session_entry = shard.core.sessions.get_mut(session)?;
         // When the client comes back, a delayed will is discarded. A will that is due already is
         // published, even if the expiry actor has not reported it yet.
-        let will = take_at_return(&mut session_entry.session.will, now, session_entry.will_due);
-        session_entry.will_due = Instant::NEVER;
+        let due = session_entry.will_due();
+        let will = take_at_return(&mut session_entry.session.will, now, due);
+        session_entry.set_will_due(Instant::NEVER);
         session_entry.ends = Instant::NEVER;
         shard.core.clients.sessions_resumed += 1;
         shard.publish_will(now, session, will);
@@ -495,7 +499,7 @@ impl<'a> ConnectRequest<'a> {
         bans::count_connect(now, session_id, &mut shard.core);
         let host = shard.core.connections.get(id).and_then(|connection| connection.rare()?.host);
         self.join(session_id, negotiated, proof.as_ref().map(|proof| proof.method), &mut shard.core);
-        if !shard.core.settings.rates.is_empty() {
+        if shard.core.settings.rates.is_some() {
             rates::begin(now, id, host, &mut shard.core);
         }
         shard.core.record_session(session_id);

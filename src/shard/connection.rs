@@ -18,10 +18,11 @@ use crate::session::outbound::sender::Sender;
 use crate::session::packet_notes::NotedPackets;
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::wire::Wire;
-use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
+use crate::shard::arrival::{Arrival, Reach};
 use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::bans::BanSearch;
 use crate::shard::debts::Debtor;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::pending_exchange::{ExchangeEnd, PendingExchange};
 use crate::shard::read_ahead::Search;
 use crate::shard::shared_state::Pot;
@@ -44,8 +45,11 @@ pub struct Connection {
     /// `None` until CONNECT is accepted, and after the session was detached.
     pub session: Option<SessionId>,
     phase: Phase,
+    /// The latest time at which a connection in [`Phase::Closing`] is closed. It would take 16 bytes
+    /// in the phase.
+    closes: Instant,
     /// The listener that accepted the connection.
-    pub listener: ListenerNumber,
+    pub listener: Arc<ListenerTerms>,
     /// The reach of the connection, for the rule about anonymous clients.
     pub reach: Reach,
     /// The Authentication Method of an accepted CONNECT; `None` if CONNECT had none.
@@ -236,8 +240,6 @@ pub enum Phase {
     Traced,
     /// The outbox is written, and then the connection is closed. Nothing more is read.
     Closing {
-        /// The latest time at which the connection is closed.
-        until: Instant,
         /// The side that ends the connection.
         leaves: Leaves,
     },
@@ -262,6 +264,7 @@ impl Connection {
             wire: Wire::new(ProtocolVersion::V3_1_1, seed),
             session: None,
             phase: Phase::AwaitingConnect,
+            closes: Instant::NEVER,
             listener,
             reach,
             method: None,
@@ -298,6 +301,12 @@ impl Connection {
             Phase::Traced => Phase::Untraced,
             other => other,
         };
+    }
+
+    /// Begins to close the connection, which takes until `until` at most.
+    pub(crate) fn close(&mut self, until: Instant, leaves: Leaves) {
+        self.closes = until;
+        self.enter(Phase::Closing { leaves });
     }
 
     /// Returns true if CONNECT was accepted, and the connection does not close yet.
@@ -408,7 +417,7 @@ impl Connection {
     /// no bytes wait for the socket.
     pub fn write_deadline(&self, timeout: Duration, awake_since: Instant) -> Instant {
         match (self.phase, self.blocked) {
-            (Phase::Closing { until, .. }, _) => until,
+            (Phase::Closing { .. }, _) => self.closes,
             (_, Instant::NEVER) => Instant::NEVER,
             (_, since) => since.max(awake_since) + timeout,
         }

@@ -10,7 +10,7 @@ use crate::persistence::records::Lsn;
 use crate::session::outbox::Pool;
 use crate::shard::arrival::Arrival;
 use crate::shard::authentication::AuthDecision;
-use crate::shard::connection::{Connection, Leaves, Pause, Phase};
+use crate::shard::connection::{Connection, Leaves, Pause};
 use crate::shard::effects::Effects;
 use crate::shard::pending_exchange::PendingExchange;
 use crate::shard::read_ahead::Search;
@@ -290,7 +290,7 @@ impl Connections {
         if let Some(connection) = self.slots.get_mut(id) {
             let until = now + LINGER.min(self.write_timeout);
             let (pot, unfinished) = (connection.pot(), connection.unfinished_len());
-            connection.enter(Phase::Closing { until, leaves });
+            connection.close(until, leaves);
             connection.forget_unread();
             self.partials_mut(pot).change(id, unfinished, 0);
         }
@@ -559,6 +559,7 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::connection::Phase;
 
     fn connections() -> Connections {
         let timeout = Duration::from_secs(10);

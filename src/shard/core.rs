@@ -24,7 +24,6 @@ use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
 use crate::shard::admission::{Change, Want};
 use crate::shard::after_deliveries::AfterDeliveries;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::{Leaves, Pause};
 use crate::shard::connections::Connections;
 use crate::shard::drops::DropReports;
@@ -205,13 +204,17 @@ impl Core {
     /// Returns the client of a session as the one for which its retained and delayed messages count.
     /// The messages of one connection share the value, as they share [`Self::publisher_name`].
     pub(crate) fn owner_of(&mut self, session: SessionId) -> Option<Arc<Owner>> {
-        let Core { sessions, connections, settings, .. } = self;
+        let Core { sessions, connections, .. } = self;
         let session_entry = sessions.get(session)?;
         let session = &session_entry.session;
-        let listener = session.came_by.number().map(ListenerNumber);
-        let listener = listener.map_or("", |listener| settings.listener_name(listener));
         let connection = session_entry.connection.and_then(|id| connections.get_mut(id));
-        let Some(connection) = connection else { return Some(Owner::new(&session.client_id, listener)) };
+        let Some(connection) = connection else {
+            let rules = session_entry.listener().map(|listener| listener.rules.load_full());
+            let listener = rules.as_ref().map_or("", |rules| &rules.name);
+            return Some(Owner::new(&session.client_id, listener));
+        };
+        let rules = connection.listener.rules.load();
+        let listener = &*rules.name;
         let known = &mut connection.rare_mut().owner;
         // A reload may give the listener another name.
         let owner = match known.take().filter(|owner| owner.listener() == listener) {

@@ -129,8 +129,8 @@ impl Shard {
     pub(crate) fn session_deadline_expired(&mut self, now: Instant, id: SessionId) {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         session_entry.registered.fired();
-        if session_entry.will_due <= now {
-            session_entry.will_due = Instant::NEVER;
+        if session_entry.will_due() <= now {
+            session_entry.set_will_due(Instant::NEVER);
             let will = session_entry.session.will.take();
             self.publish_will(now, id, will);
             self.core.record_session(id);

@@ -83,7 +83,7 @@ impl Shard {
     /// Adds a connection whose socket was accepted, or came from another shard. The time for its
     /// CONNECT runs from `accepted`.
     pub fn accept(&mut self, accepted: Instant, mut arrival: Arrival) -> ConnectionId {
-        if self.core.settings.rates_of(arrival.listener).are_unlimited() {
+        if self.core.settings.rates_of(&arrival.listener).are_unlimited() {
             arrival.host = None;
         }
         let seed = self.core.randomness.spread();

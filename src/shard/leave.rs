@@ -133,11 +133,11 @@ impl Shard {
         session_entry.ends = if outlives { now + expiry } else { now };
         match when {
             WillTime::Never => {}
-            WillTime::After(delay) => session_entry.will_due = now + delay,
+            WillTime::After(delay) => session_entry.set_will_due(now + delay),
             // The session ends now. `end_session` publishes the will, after it has removed the
             // session from delivery.
             WillTime::Now if !outlives || ending == Ending::TakenOverAfresh => {}
-            WillTime::Now if waits => session_entry.will_due = now,
+            WillTime::Now if waits => session_entry.set_will_due(now),
             WillTime::Now => {
                 let will = session_entry.session.will.take();
                 self.publish_will(now, session_id, will);
@@ -156,7 +156,7 @@ impl Shard {
             if ending != Ending::Shutdown && !taken_over {
                 self.core.record_session(session_id);
             }
-            if waits && self.core.sessions.get(session_id).is_some_and(|r| r.will_due <= now) {
+            if waits && self.core.sessions.get(session_id).is_some_and(|r| r.will_due() <= now) {
                 self.work.session_due(session_id);
             }
             self.core.sessions.register(session_id, &mut self.core.effects);

@@ -23,7 +23,7 @@ use std::net::IpAddr;
 #[inline(never)]
 pub(crate) fn meter(now: Instant, id: ConnectionId, packet: &[u8], core: &mut Core) {
     let Some(connection) = core.connections.get_mut(id) else { return };
-    let rates = core.settings.rates_of(connection.listener);
+    let rates = core.settings.rates_of(&connection.listener);
     let messages = u64::from(packet.first().is_some_and(|byte| byte >> 4 == PUBLISH));
     let counts = messages > 0 && rates.messages.is_some() || rates.bytes.is_some();
     if !counts || !connection.is_established() {
@@ -50,7 +50,7 @@ fn pause_until(now: Instant, id: ConnectionId, due: Instant, core: &mut Core) {
 /// because the acknowledgements alone are above the rate of the client.
 pub(crate) fn charge_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &mut Core) -> bool {
     let Some(connection) = core.connections.get_mut(id) else { return false };
-    let rates = core.settings.rates_of(connection.listener);
+    let rates = core.settings.rates_of(&connection.listener);
     if !connection.is_metered() || !connection.pauses.has(Pause::Rate) {
         return true;
     }
@@ -66,11 +66,12 @@ pub(crate) fn charge_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &
 /// rate holds. `host` is that of the client.
 pub(crate) fn begin(now: Instant, id: ConnectionId, host: Option<IpAddr>, core: &mut Core) {
     let Some(connection) = core.connections.get_mut(id) else { return };
-    let rates = core.settings.rates_of(connection.listener);
+    let rates = core.settings.rates_of(&connection.listener);
     let session_entry = connection.session.and_then(|session| core.sessions.get(session));
     let Some(session_entry) = session_entry.filter(|_| !rates.are_unlimited()) else { return };
     let user = session_entry.user().map(|user| &**user);
-    let debtor = Debtor::new(connection.listener, &session_entry.session.client_id, user, host);
+    let debtor =
+        Debtor::new(connection.listener.connections.label(), &session_entry.session.client_id, user, host);
     let owed = core.shared.debts.of(now, debtor);
     let mut metered = MeteredTraffic::new(now);
     metered.debtor = Some(debtor);

@@ -184,7 +184,7 @@ impl Shard {
             connection.pause(Pause::Outbox, now);
             return Decision::Stop(ReadProgress::Paused);
         }
-        if !core.settings.rates.is_empty() && !rates::charge_ahead(now, id, len, core) {
+        if core.settings.rates.is_some() && !rates::charge_ahead(now, id, len, core) {
             return Decision::Stop(ReadProgress::Paused);
         }
         Decision::Pass

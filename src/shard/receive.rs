@@ -221,7 +221,7 @@ impl Shard {
             if let Some(stop) = flow.stop() {
                 return (stop, taken);
             }
-            if !self.core.settings.rates.is_empty() {
+            if self.core.settings.rates.is_some() {
                 rates::meter(now, id, rest.get(..length).unwrap_or_default(), &mut self.core);
             }
             taken += length;
@@ -262,7 +262,7 @@ impl Shard {
             // The caller handles the packets of an established connection.
             Phase::Untraced | Phase::Traced | Phase::Closing { .. } => return Err(ReadProgress::Closed),
         }
-        let limit = self.core.settings.connect_size(connection.listener);
+        let limit = self.core.settings.connect_size(&connection.listener);
         let (packet, length) = match codec::decode_connect(rest, limit) {
             Ok(Decoded::Packet { packet, length }) => (packet, length),
             Ok(Decoded::Incomplete { .. }) => return Err(ReadProgress::All),
@@ -286,7 +286,7 @@ impl Shard {
         if let Some(stop) = flow.stop() {
             return Err(stop);
         }
-        if !self.core.settings.rates.is_empty() {
+        if self.core.settings.rates.is_some() {
             rates::meter(now, id, bytes, &mut self.core);
         }
         Ok(length)

@@ -164,8 +164,8 @@ impl Sessions {
         let redelivery = session_entry.hash_of_terms();
         if row.recorded.replace(redelivery) == redelivery {
             let (key, connected) = (row.key, session_entry.connection.is_some());
-            let state =
-                SessionState { key, connected, ends: session_entry.ends, will_due: session_entry.will_due };
+            let (ends, will_due) = (session_entry.ends, session_entry.will_due());
+            let state = SessionState { key, connected, ends, will_due };
             row.record_state(state);
         } else {
             session_entry.record();

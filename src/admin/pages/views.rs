@@ -5,7 +5,6 @@ use crate::admin::queries::waits::ends_with;
 use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
 use crate::admin::state::AdminState;
-use crate::broker::observer::Observer;
 use crate::escape::is_harmful;
 use crate::mqtt::topic::first_chars;
 use crate::session::outbound::stall::Stall;
@@ -89,8 +88,8 @@ impl MessageView {
 }
 
 /// Returns the view of a listed session.
-pub(super) fn view_of(state: &AdminState, row: &ListedRow, observer: &Observer) -> ClientView {
-    ClientView::of(Client::of_row(state, row, observer))
+pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
+    ClientView::of(Client::of_row(state, row))
 }
 
 /// Returns what holds the oldest message, and for how long, as one sentence.

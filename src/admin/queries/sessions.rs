@@ -14,7 +14,6 @@ use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::named_enum;
 use crate::session::outbound::stall::Holder;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::observe::query::{BYTES, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary};
 use crate::shard::slots::SessionId;
 use crate::time::duration;
@@ -134,15 +133,14 @@ fn version(text: &str) -> Result<ProtocolVersion, Failed> {
     named("version", text, &ProtocolVersion::ALL, ProtocolVersion::name)
 }
 
-/// Returns the numbers of the listener with this label. It has several if a reload changed it.
-fn listener(observer: &Observer, label: &str) -> Result<Vec<ListenerNumber>, Failed> {
-    let numbers = observer.listeners().numbers_of(label);
-    if numbers.is_empty() {
+/// Returns the label of a listener, if one has or had it.
+fn listener(observer: &Observer, label: &str) -> Result<Box<str>, Failed> {
+    if observer.statistics().listeners().of_label(label).is_none() {
         let labels: Vec<String> = observer.listeners().open().iter().map(OpenListener::label).collect();
         let what = format!("listener is {label:?}, and must be one of {}", labels.join(", "));
         return Err(Failed::Parameter(what));
     }
-    Ok(numbers)
+    Ok(label.into())
 }
 
 /// The holder of the oldest unacknowledged message of a session, as a filter.

@@ -33,7 +33,7 @@ pub(super) struct Clients {
 pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer<Clients> {
     let (observer, fields) = (state.running()?, ClientFields::read(asked.fields.as_deref())?);
     let listed = list_sessions(&state, observer, &asked).await?;
-    let clients = listed.rows.iter().map(|row| fields.of(&Client::of_row(&state, row, observer)));
+    let clients = listed.rows.iter().map(|row| fields.of(&Client::of_row(&state, row)));
     Ok(Json(Clients { clients: clients.collect(), next: listed.next.map(|next| next.encode()) }))
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn top(asked: Query<TopParameters>, state: State) -> JsonAnswer
     let (figure, limit) = (TopFigure::read(&asked.by)?, limit_of(asked.limit, 10, TOP)?);
     let observer = state.running()?;
     let found = top_sessions(&state, observer, figure, limit).await?;
-    let clients = found.rows.iter().map(|row| Client::of_row(&state, row, observer));
+    let clients = found.rows.iter().map(|row| Client::of_row(&state, row));
     Ok(Json(TopClients { clients: clients.collect(), complete: found.is_complete }))
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: 
     let observer = state.running()?;
     let target = ClientTarget::read(&path, asked.reference.as_deref(), &state)?;
     let (detail, socket) = find(&state, observer, &target).await?;
-    let row = Client::of(&state, target.shard(observer), &detail.row, socket.as_ref(), observer);
+    let row = Client::of(&state, target.shard(observer), &detail.row, socket.as_ref());
     Ok(Json(Client {
         in_flight_messages: Some(detail.in_flight.iter().map(InFlightMessage::of).collect()),
         queue: Some(detail.queue.iter().map(MessageRow::of).collect()),

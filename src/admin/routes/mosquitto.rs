@@ -114,7 +114,7 @@ fn mqtt_listener(statistics: &BrokerStatistics, listener: &OpenListener) -> List
         name: listener.name.clone(),
         address: listener.address.to_string(),
         proxy: listener.has_proxy,
-        connections: Some(statistics.listeners().open_of(&listener.label())),
+        connections: statistics.listeners().of_label(&listener.label()).map(|counts| counts.open()),
     }
 }
 

@@ -6,8 +6,6 @@ use crate::admin::queries::sessions::reference_of;
 use crate::admin::queries::waits::until;
 use crate::admin::session_rule::ClientRedelivery;
 use crate::admin::state::AdminState;
-use crate::broker::OpenListener;
-use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
@@ -63,8 +61,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn of_row(state: &AdminState, row: &ListedRow, observer: &Observer) -> Client {
-        Client::of(state, row.shard, &row.session, row.socket.as_ref(), observer)
+    pub(crate) fn of_row(state: &AdminState, row: &ListedRow) -> Client {
+        Client::of(state, row.shard, &row.session, row.socket.as_ref())
     }
 
     /// Returns a session without its messages.
@@ -73,10 +71,8 @@ impl Client {
         shard: usize,
         row: &SessionSummary,
         socket: Option<&SocketFacts>,
-        observer: &Observer,
     ) -> Client {
         let now = clock::now();
-        let listener = row.connection.and_then(|_| observer.listeners().get(row.listener));
         let diagnosed = socket.and_then(|socket| socket.stall);
         Client {
             client_id: row.client_id.to_string(),
@@ -85,7 +81,7 @@ impl Client {
             version: row.version,
             state: row.presence(),
             address: socket.map(|socket| socket.address.to_string()),
-            listener: listener.as_ref().map(|listener| OpenListener::label(listener).to_string()),
+            listener: row.listener.as_ref().map(|listener| listener.label().to_owned()),
             session_expiry: row.expiry,
             ends_in: until(now, row.ends),
             in_flight: row.in_flight,

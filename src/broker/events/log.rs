@@ -229,7 +229,6 @@ mod tests {
     use crate::broker::events::tests::every_event;
     use crate::log::format::LineFormat;
     use crate::log::format::tests::written;
-    use crate::shard::arrival::ListenerNumber;
     use crate::shard::observe::client_events::DisconnectCause;
     use std::net::SocketAddr;
 
@@ -284,7 +283,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_gone_has_no_address_in_its_line() {
         let log = EventLog::new(1_000);
-        let address = PeerAddress::ip(ListenerNumber(0), SocketAddr::from(([10, 1, 2, 3], 4_567)));
+        let address = PeerAddress::ip(SocketAddr::from(([10, 1, 2, 3], 4_567)));
         let text = logged(|| log.write(at(0), &disconnected("c"), Some(&address)));
         assert!(text.contains("address=10.1.2.3:4567 version=?"), "{text}");
         let text = logged(|| log.write(at(0), &disconnected("c"), None));

@@ -9,7 +9,6 @@ use crate::broker::fixture;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::session::drops::{Counts, DropReason};
 use crate::session::outbound::stall::{SocketView, Stall, StallCause};
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::observe::client_events::{
     Addressed, DisconnectCause, DisconnectKind, EventDetail, ExhaustedAction, Occurrence, OverduePacket,
     RedeliveryTime, Revocation,
@@ -125,7 +124,7 @@ fn json(text: &str) -> Map<String, Value> {
 }
 
 fn composed(topics: &mut EventTopics, event: &ClientEvent) -> Composed {
-    let address = PeerAddress::ip(ListenerNumber(0), SocketAddr::from(([127, 0, 0, 1], 44_964)));
+    let address = PeerAddress::ip(SocketAddr::from(([127, 0, 0, 1], 44_964)));
     let scene =
         Scene { unix_ms: 1_795_346_731_228, address: Some(&address), tick_late: Duration::from_millis(2) };
     topics.compose(Instant::ZERO, event, scene)

@@ -9,7 +9,8 @@ use crate::net::tls::settings::{
     CertificateFiles, CertificateUser, ClientCertificates, CrlCheck, Group, MinimumVersion, TlsSettings,
 };
 use crate::net::websocket::upgrade::{Origins, UpgradeRules};
-use crate::shard::arrival::{ListenerNumber, Reach};
+use crate::shard::arrival::Reach;
+use crate::shard::listener_terms::ListenerTerms;
 use arc_swap::ArcSwap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,12 +21,12 @@ use tracing::warn;
 /// Everything about one listener but its socket.
 #[derive(Debug)]
 pub(crate) struct Entrance {
-    /// The number of the listener.
-    pub(crate) number: ListenerNumber,
+    /// The settings of the listener.
+    pub(crate) settings: Listener,
+    /// The settings for the clients, which each connection has.
+    pub(crate) terms: Arc<ListenerTerms>,
     /// The name for the log.
     pub(crate) name: Box<str>,
-    /// Connects of this listener a second; 0 without a limit.
-    pub(crate) connects_per_second: u32,
     /// True if no other machine can connect: the listener is on loopback or a Unix socket.
     pub(crate) is_local: bool,
     /// The PROXY header that each connection begins with; `None` if there is none.
@@ -41,24 +42,25 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// Returns the entrance of a listener, which has this TLS if it has any.
+    /// Returns the entrance of a listener with these settings for its clients, which has this TLS if
+    /// it has any.
     pub(crate) fn new(
-        number: ListenerNumber,
         name: &str,
         listener: &Listener,
+        terms: Arc<ListenerTerms>,
         tls: Option<Arc<TlsServer>>,
     ) -> Entrance {
         let is_local = listener.address.as_ref().is_some_and(ListenerAddress::is_local);
         let proxy = proxy_rules(listener);
         Entrance {
-            number,
+            settings: listener.clone(),
+            terms,
             is_local,
             trusted: listener.trusted_proxies.as_ref().map(|networks| {
                 TrustedProxies::new(networks.iter().filter_map(|text| network(text).ok()).collect())
             }),
             websocket: websocket_rules(listener, is_local && proxy.is_none()),
             proxy,
-            connects_per_second: listener.connects_per_second.unwrap_or(0),
             tls: tls.map(ArcSwap::new),
             has_reported_proxy: AtomicBool::new(false),
             name: name.into(),
@@ -239,13 +241,12 @@ mod tests {
 
     /// Returns the reach of a client through a proxy, by a listener that trusts these proxies.
     fn reach(listener: &str, trusted: Option<&str>, client: &str, is_unknown: bool) -> Reach {
-        let number = ListenerNumber(0);
         let listener = Listener {
             trusted_proxies: trusted.map(|network| vec![network.to_owned()]),
             ..Listener::plain(listener.parse().unwrap())
         };
-        let entrance = Entrance::new(number, "door", &listener, None);
-        entrance.reach_through(&PeerAddress::ip(number, client.parse().unwrap()), is_unknown)
+        let entrance = Entrance::new("door", &listener, Arc::default(), None);
+        entrance.reach_through(&PeerAddress::ip(client.parse().unwrap()), is_unknown)
     }
 
     #[test]

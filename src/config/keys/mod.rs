@@ -90,8 +90,7 @@ impl Config {
         auth
     }
 
-    /// Returns all listeners: those of `network.listen`, then those of `[[listeners]]`. The place
-    /// in the list is the number of the listener.
+    /// Returns all listeners: those of `network.listen`, then those of `[[listeners]]`.
     pub fn all_listeners(&self) -> Vec<Listener> {
         let quick = self.network.listen.iter().map(|address| Listener::plain(*address));
         quick.chain(self.listeners.iter().cloned()).collect()

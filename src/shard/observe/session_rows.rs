@@ -5,15 +5,16 @@ use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::Pause;
 use crate::shard::core::Core;
+use crate::shard::listener_terms::ListenerConnections;
 use crate::shard::observe::budget::QuestionBudget;
 use crate::shard::observe::message_summary::{BYTES, MessageSummary, ROWS};
 use crate::shard::observe::redelivery::SessionRule;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Steps of one row of a session.
@@ -36,9 +37,9 @@ pub struct SessionFilter {
     pub user: Option<Box<str>>,
     /// The protocol version of the last connection.
     pub version: Option<ProtocolVersion>,
-    /// The numbers of the listener of the connection; `None` for any. A session without a
+    /// The label of the listener of the connection; `None` for any. A session without a
     /// connection has none.
-    pub listener: Option<Vec<ListenerNumber>>,
+    pub listener: Option<Box<str>>,
     /// Messages in the queue, at least.
     pub min_queued: usize,
     /// Bytes of the messages in the queue, at least.
@@ -57,8 +58,8 @@ impl SessionFilter {
             && session.client_id.starts_with(&*self.prefix)
             && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
             && self.version.is_none_or(|version| version == session.version)
-            && self.listener.as_ref().is_none_or(|numbers| {
-                listener_of(entry, core).is_some_and(|listener| numbers.contains(&listener))
+            && self.listener.as_deref().is_none_or(|label| {
+                listener_of(entry, core).is_some_and(|listener| listener.label() == label)
             })
             && sender.backlog.len() >= self.min_queued
             && sender.backlog.bytes() >= self.min_queued_bytes
@@ -69,8 +70,8 @@ impl SessionFilter {
 }
 
 /// Returns the listener of the connection of a session; `None` without a connection.
-fn listener_of(entry: &SessionEntry, core: &Core) -> Option<ListenerNumber> {
-    core.connections.get(entry.connection?).map(|connection| connection.listener)
+fn listener_of<'a>(entry: &SessionEntry, core: &'a Core) -> Option<&'a Arc<ListenerConnections>> {
+    core.connections.get(entry.connection?).map(|connection| &connection.listener.connections)
 }
 
 /// A session in a list.
@@ -86,8 +87,8 @@ pub struct SessionSummary {
     pub version: ProtocolVersion,
     /// The connection; `None` while the client is away.
     pub connection: Option<ConnectionId>,
-    /// The listener of the connection; that of number 0 without one.
-    pub listener: ListenerNumber,
+    /// The listener of the connection; `None` while the client is away.
+    pub listener: Option<Arc<ListenerConnections>>,
     /// The time at which the session ends; [`Instant::NEVER`] while the client is connected.
     pub ends: Instant,
     /// The Session Expiry Interval, in seconds. 0xFFFF_FFFF is never.
@@ -201,7 +202,7 @@ fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Sessio
         user: entry.user().map(|user| shown_name(user.user()).into()),
         version: session.version,
         connection: entry.connection,
-        listener: connection.map_or(ListenerNumber(0), |connection| connection.listener),
+        listener: listener_of(entry, core).cloned(),
         ends: entry.ends,
         expiry: session.expiry,
         in_flight: sender.in_flight(),
