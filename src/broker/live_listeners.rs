@@ -235,26 +235,24 @@ impl LiveListeners {
         let mut sockets = sockets.into_iter();
         for planned in &plan.open {
             let server = planned.listener.tls.as_ref().and_then(|_| tls.next()).cloned();
-            let socket = match &planned.before {
-                Predecessor::Same(entrance) => {
-                    open.push(NewListener::Same(Arc::clone(entrance)));
-                    continue;
-                }
-                Predecessor::Changed(_) => None,
-                Predecessor::None => sockets.next(),
+            let terms_at = |address: &ListenerAddress| -> io::Result<_> {
+                let about = OpenListener::of(config, &planned.listener, address.clone());
+                let terms = self.parts.terms(config, planned, (server, about.label()), &mut handshakes)?;
+                Ok((about, terms))
             };
-            let running = planned.predecessor().and_then(|old| self.running(old));
-            let bound = socket.as_ref().map(|socket| &socket.address);
             // A plan has a socket or a running listener for each.
-            let Some(address) = bound.or(running.map(|running| &running.ready.open.address)) else {
-                continue;
-            };
-            let about = OpenListener::of(config, &planned.listener, address.clone());
-            let terms = self.parts.terms(config, planned, (server, about.label()), &mut handshakes)?;
-            open.push(match (socket, &planned.before) {
-                (Some(socket), _) => self.parts.opens(socket, about, terms)?,
-                (None, Predecessor::Changed(old)) => NewListener::Changed(Arc::clone(old), terms, about),
-                (None, _) => continue,
+            open.push(match &planned.before {
+                Predecessor::Same(entrance) => NewListener::Same(Arc::clone(entrance)),
+                Predecessor::Changed(old) => {
+                    let Some(running) = self.running(old) else { continue };
+                    let (about, terms) = terms_at(&running.ready.open.address)?;
+                    NewListener::Changed(Arc::clone(old), terms, about)
+                }
+                Predecessor::None => {
+                    let Some(socket) = sockets.next() else { continue };
+                    let (about, terms) = terms_at(&socket.address)?;
+                    self.parts.opens(socket, about, terms)?
+                }
             });
         }
         Ok(NewListeners { plan, open, handshakes })
