@@ -49,7 +49,7 @@ pub(super) struct AdminState {
     credentials: CredentialFile,
     logins: PageLogins,
     audit: AuditLog,
-    traces: Arc<Traces>,
+    traces: Traces,
     process: ProcessTag,
     stuck: StuckSearch,
     wheel: LastWheel,
@@ -172,7 +172,7 @@ impl AdminState {
             credentials,
             logins: PageLogins::default(),
             audit: AuditLog::default(),
-            traces: Arc::default(),
+            traces: Traces::default(),
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: StuckSearch::default(),
             wheel: LastWheel::default(),
@@ -285,7 +285,7 @@ impl AdminState {
     }
 
     /// Returns the traces.
-    pub(super) fn traces(&self) -> &Arc<Traces> {
+    pub(super) fn traces(&self) -> &Traces {
         &self.traces
     }
 

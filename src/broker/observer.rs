@@ -4,9 +4,7 @@
 //! shards report once a second, so reading them costs the shards nothing.
 
 use super::open_listener::ListenerDirectory;
-use super::question::{
-    AskShard, CommandMany, CommandMessage, CommandShard, ShardAnswer, TraceFeed, TraceShard,
-};
+use super::question::{AskShard, CommandMany, CommandMessage, CommandShard, ShardAnswer, TraceShard};
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
@@ -141,18 +139,13 @@ impl Observer {
         self.send(shard, AskShard(query)).await
     }
 
-    /// Sets what a shard traces, and where its steps go.
+    /// Sets what a shard traces. Its steps go to [`BrokerStatistics::trace_steps`].
     ///
     /// # Errors
     /// There is no such shard, it does not answer within two seconds, or the broker stops. The
     /// change may be made all the same.
-    pub async fn trace(
-        &self,
-        shard: usize,
-        watch: Option<Arc<TraceWatch>>,
-        feed: Option<TraceFeed>,
-    ) -> Result<(), NoAnswer> {
-        self.send(shard, TraceShard { watch, feed }).await
+    pub async fn trace(&self, shard: usize, watch: Option<Arc<TraceWatch>>) -> Result<(), NoAnswer> {
+        self.send(shard, TraceShard(watch)).await
     }
 
     /// Counts the deadlines by bucket and kind. Costs the expiry actor 5 ms for each million keys,

@@ -5,12 +5,10 @@ use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
 use crate::shard::features::bulk::{BulkCommand, Portion};
 use crate::shard::features::message_commands::MessageCommand;
 use crate::shard::observe::query::{Query, QueryAnswer};
-use crate::shard::observe::trace::{TraceStep, TraceSteps, TraceWatch};
+use crate::shard::observe::trace::TraceWatch;
 use crate::shard::slots::SessionId;
 use actix::Message;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::mpsc;
 
 /// Asks a shard. The answer comes after the turn that is under way.
 #[derive(Clone, Debug)]
@@ -74,34 +72,9 @@ pub struct SocketFacts {
     pub stall: Option<Stall>,
 }
 
-/// The way of steps to the collector of traces.
+/// Sets what a shard traces; `None` for nothing.
 #[derive(Clone, Debug)]
-pub struct TraceFeed {
-    /// The collector.
-    pub steps: mpsc::Sender<TraceStep>,
-    /// Steps that the channel had no room for.
-    pub lost: Arc<AtomicU64>,
-}
-
-impl TraceFeed {
-    /// Sends steps. Those without room are counted as lost.
-    pub fn send(&self, steps: TraceSteps) {
-        let mut lost = steps.lost;
-        for step in steps.steps {
-            lost += u64::from(self.steps.try_send(step).is_err());
-        }
-        self.lost.fetch_add(lost, Ordering::Relaxed);
-    }
-}
-
-/// Sets what a shard traces, and where its steps go.
-#[derive(Clone, Debug)]
-pub struct TraceShard {
-    /// What is traced; `None` for nothing.
-    pub watch: Option<Arc<TraceWatch>>,
-    /// The way to the collector; `None` for none.
-    pub feed: Option<TraceFeed>,
-}
+pub struct TraceShard(pub Option<Arc<TraceWatch>>);
 
 impl Message for TraceShard {
     type Result = ();

@@ -323,7 +323,7 @@ impl Handler<TraceShard> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, order: TraceShard, _: &mut Context<ShardActor>) {
-        self.driver.trace(order);
+        self.driver.in_new_turn(|shard, _| shard.set_trace(order.0));
     }
 }
 

@@ -1,12 +1,14 @@
 //! Holds the counters that all threads share: connections, the memory budget, and a snapshot of
 //! each shard.
 
-use crate::broker::events::moments::MomentFeed;
+use crate::broker::events::feed::Feed;
+use crate::broker::events::moments::Moment;
 use crate::broker::handshake_counts::HandshakeCounts;
 use crate::broker::listener_counts::ListenerCounts;
 use crate::clock;
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::pulse::Pulses;
+use crate::session::trace_steps::TraceStep;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::{ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
@@ -27,7 +29,9 @@ pub struct BrokerStatistics {
     limits: Mutex<BrokerLimits>,
     shared: Arc<SharedState>,
     /// The moments of redelivery, for the timeline of the HTTP interface.
-    pub moments: MomentFeed,
+    pub moments: Feed<Moment>,
+    /// The steps of traces, for the HTTP interface.
+    pub trace_steps: Feed<TraceStep>,
     /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
     /// The counters of reloads.
@@ -161,7 +165,8 @@ impl BrokerStatistics {
             limits: Mutex::default(),
             shared,
             tls_days: Mutex::default(),
-            moments: MomentFeed::default(),
+            moments: Feed::default(),
+            trace_steps: Feed::default(),
             expiry: Arc::default(),
             store: OnceLock::new(),
             config: ReloadStatistics::default(),

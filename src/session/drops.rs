@@ -154,7 +154,7 @@ impl FromIterator<DropReason> for DropReasons {
 
 /// A message that a session will not get, and how far its delivery had come.
 #[derive(Debug)]
-#[must_use = "a drop is counted, reported and perhaps made a dead letter: Drops::lose, or Core::drop_with_session"]
+#[must_use = "a drop is counted, reported and perhaps made a dead letter: Drops::lose, or Core::drop_for"]
 pub struct Dropped {
     /// Why the message was dropped.
     pub cause: DropReason,

@@ -30,11 +30,11 @@
 //! | `will` | when the Will Message is published |
 //! | `wire` | the outbox of a connection, and the limits of its client |
 //! | `outbox` | bytes that wait to be written |
-//! | `packet_notes` | notes about written packets, for traces |
 //! | `counters` | counts of what sessions did |
 //! | `drops` | why a message was dropped |
 //! | [`objectives`] | deliveries that were acknowledged in time, by objective |
 //! | [`slow_deliveries`] | deliveries that took more than a second |
+//! | `trace_steps` | the steps of traced messages and of traced clients' packets |
 
 pub mod ack_wait;
 pub mod authentication;
@@ -53,7 +53,6 @@ pub mod objectives;
 pub mod outbound;
 pub mod outbox;
 pub mod packet_counts;
-pub mod packet_notes;
 pub mod policy;
 pub mod publish_refusal;
 pub mod redelivery_policy;
@@ -64,6 +63,7 @@ pub mod session_redelivery;
 pub mod slow_deliveries;
 pub mod subscriptions;
 pub mod topic_alias;
+pub mod trace_steps;
 pub mod violation;
 pub mod will;
 pub mod wire;

@@ -20,24 +20,23 @@ use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::sender::PUMPED_AT_ONCE;
-use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
 use crate::shard::admission::{Change, Want};
 use crate::shard::after_deliveries::AfterDeliveries;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::{Leaves, Pause};
 use crate::shard::connections::Connections;
-use crate::shard::drops::DropReports;
+use crate::shard::drops::{DropReceiver, DropReports};
 use crate::shard::durability::gates::Durability;
 use crate::shard::effects::Effects;
 use crate::shard::exchange::Exchange;
-use crate::shard::features::dead_letters::{DeadLetter, DeadLetters};
+use crate::shard::features::dead_letters::DeadLetters;
 use crate::shard::features::stored_letters::StoredLetters;
 use crate::shard::flapping::{self, Flapping};
 use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::gauges::Gauges;
 use crate::shard::observe::recent_drops::RecentDrops;
-use crate::shard::observe::tracer::{StepRecorder, Tracer};
+use crate::shard::observe::tracer::{Recorder, Tracer};
 use crate::shard::publication::Publication;
 use crate::shard::randomness::Randomness;
 use crate::shard::retained_order::RetainedOrder;
@@ -129,12 +128,24 @@ impl Core {
         }
     }
 
-    /// Returns the tracer with the parts that it reads. Called only while something is traced, or
+    /// Returns the recorder of drops and of steps. Called for a drop, while something is traced, and
     /// when a trace begins or ends.
     #[cold]
-    pub(crate) fn recorder(&mut self) -> StepRecorder<'_> {
+    pub(crate) fn recorder(&mut self) -> Recorder<'_> {
         let Core { tracer, sessions, connections, durability, counters, shared, effects, .. } = self;
-        StepRecorder { tracer, sessions, connections, durability, counters, shared, effects }
+        let Core { drop_reports, recent_drops, dead_letters, .. } = self;
+        Recorder {
+            tracer,
+            sessions,
+            connections,
+            durability,
+            counters,
+            shared,
+            effects,
+            drop_reports,
+            recent_drops,
+            dead_letters,
+        }
     }
 
     /// Checks that the broker has room for a change.
@@ -296,7 +307,7 @@ impl Core {
     #[cold]
     pub(crate) fn report(&mut self, now: Instant, id: SessionId) {
         self.report_drops(id);
-        self.recorder().add_acknowledgements(now, id);
+        self.recorder().collect_acknowledgements(now, id);
     }
 
     #[cold]
@@ -304,56 +315,30 @@ impl Core {
         let mut drops = self.counters.drops.take_unreported();
         self.turn.charge(u32::try_from(drops.len()).unwrap_or(u32::MAX));
         self.turn.charge_bytes(self.counters.drops.take_bytes());
-        if self.tracer.is_on() {
-            self.recorder().add_drops(id, &drops);
-        }
-        if let Some(session_entry) = self.sessions.get(id) {
-            let (client_id, redelivery) =
-                (&session_entry.session.client_id, session_entry.session.sender.redelivery());
-            let stored = session_entry.session.row().is_some();
-            let receiver = match session_entry.connection {
-                Some(_) => ReceiverState::Connected,
-                None => ReceiverState::Away,
-            };
-            if drops.len() >= PUMPED_AT_ONCE && receiver == ReceiverState::Connected {
+        let is_portion = drops.len() >= PUMPED_AT_ONCE;
+        let mut recorder = self.recorder();
+        if let Some(session_entry) = recorder.sessions.get(id) {
+            let receiver = DropReceiver::of(session_entry);
+            drops.drain(..).for_each(|dropped| recorder.record_drop(&receiver, dropped));
+            if is_portion && receiver.state == ReceiverState::Connected {
                 // Nothing may have been sent, and then no write and no acknowledgement leads to the
                 // messages behind these.
                 self.after_deliveries.to_send.push(id);
-            }
-            for dropped in drops.drain(..) {
-                self.counters.drops.count_receiver(dropped.cause, receiver);
-                self.counters.objectives.dropped(dropped.mark);
-                self.drop_reports.note(client_id, dropped.cause);
-                self.recent_drops.note(client_id, &dropped);
-                self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
             }
         }
         self.counters.drops.give_back(drops);
     }
 
-    /// Reports a message that was dropped because its session ended. `stored` is true if the
-    /// session was stored.
-    pub(crate) fn drop_with_session(
-        &mut self,
-        client_id: &str,
-        redelivery: &SessionRedelivery,
-        dropped: Dropped,
-        stored: bool,
-    ) {
+    /// Reports a message that was dropped because its session ended, or that a shared group lost.
+    pub(crate) fn drop_for(&mut self, receiver: &DropReceiver<'_>, dropped: Dropped) {
         self.counters.drops.count(dropped.cause);
-        self.counters.objectives.dropped(dropped.mark);
-        if self.tracer.is_on() {
-            self.recorder().add_drop(client_id, &dropped);
-        }
-        self.drop_reports.note(client_id, dropped.cause);
-        self.recent_drops.note(client_id, &dropped);
-        self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
+        self.recorder().record_drop(receiver, dropped);
     }
 
     /// Reports a dropped message whose client is not known any more.
     pub(crate) fn drop_of_unknown(&mut self, cause: DropReason) {
         self.counters.drops.count(cause);
-        self.drop_reports.note_unknown(cause);
+        self.drop_reports.note("", cause);
     }
 
     /// Reports a message that no member of a shared group took. `share` is the full filter of the
@@ -366,9 +351,10 @@ impl Core {
         stored: bool,
     ) {
         let name = TopicFilter::parse(share, usize::MAX).ok().and_then(|filter| filter.share_name);
-        let whose = format!("$share/{}", name.unwrap_or_default());
-        let nobody = Arc::clone(self.sessions.rules().nobody());
-        self.drop_with_session(&whose, &nobody, Dropped::new(cause, message), stored);
+        let client_id = &*format!("$share/{}", name.unwrap_or_default());
+        let redelivery = &*Arc::clone(self.sessions.rules().nobody());
+        let receiver = DropReceiver { client_id, redelivery, stored, state: ReceiverState::None };
+        self.drop_for(&receiver, Dropped::new(cause, message));
     }
 }
 

@@ -3,9 +3,12 @@
 //! client loses messages.
 
 use crate::mqtt::keyed::Keyed;
-use crate::session::drops::{Counts, DropReason};
+use crate::session::Session;
+use crate::session::drops::{Counts, DropReason, ReceiverState};
+use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::effects::Effects;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
+use crate::shard::session_entry::SessionEntry;
 use crate::time::Instant;
 use hashbrown::HashMap;
 use std::time::Duration;
@@ -19,6 +22,31 @@ const CLIENTS: usize = 1_000;
 /// Longest client identifier, in bytes, that is reported by itself. The reports of 16 shards take 6
 /// MiB at most, which are not charged.
 const LONGEST_CLIENT_ID: usize = 256;
+
+/// The receiver of a dropped message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DropReceiver<'a> {
+    /// The client identifier, or the name of the shared group.
+    pub client_id: &'a str,
+    pub redelivery: &'a SessionRedelivery,
+    /// True if the store has the receiver's messages above QoS 0.
+    pub stored: bool,
+    pub state: ReceiverState,
+}
+
+impl DropReceiver<'_> {
+    /// Returns the receiver whose session this is.
+    pub(crate) fn of(session_entry: &SessionEntry) -> DropReceiver<'_> {
+        let Session { client_id, sender, .. } = &session_entry.session;
+        let is_connected = session_entry.connection.is_some();
+        DropReceiver {
+            client_id,
+            redelivery: sender.redelivery(),
+            stored: session_entry.session.row().is_some(),
+            state: if is_connected { ReceiverState::Connected } else { ReceiverState::Away },
+        }
+    }
+}
 
 /// The drops since the last report, by client.
 #[derive(Debug, Default)]
@@ -48,20 +76,16 @@ impl Since {
 }
 
 impl DropReports {
-    /// Counts a drop of a client. A shared group counts as a client, by its name.
+    /// Counts a drop of a client; with an empty identifier, of one that is not known any more. A
+    /// shared group counts as a client, by its name.
     pub(crate) fn note(&mut self, client_id: &str, cause: DropReason) {
-        let no_place = self.clients.len() >= CLIENTS || client_id.len() > LONGEST_CLIENT_ID;
+        let has_place = self.clients.len() < CLIENTS && (1..=LONGEST_CLIENT_ID).contains(&client_id.len());
         let since = match self.clients.get_mut(client_id) {
             Some(since) => since,
-            None if no_place => &mut self.others,
-            None => self.clients.entry(client_id.into()).or_default(),
+            None if has_place => self.clients.entry(client_id.into()).or_default(),
+            None => &mut self.others,
         };
         since.counts.add(cause, 1);
-    }
-
-    /// Counts a drop of a client that is not known any more.
-    pub(crate) fn note_unknown(&mut self, cause: DropReason) {
-        self.others.counts.add(cause, 1);
     }
 
     /// Notes an event for each client whose event is due.

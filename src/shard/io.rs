@@ -26,6 +26,7 @@ use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
+use crate::session::trace_steps::TraceSteps;
 use crate::shard::authentication::AuthRequest;
 use crate::shard::connection::{Leaves, Pause, Phase};
 use crate::shard::core::Core;
@@ -34,7 +35,6 @@ use crate::shard::effects::{DelayedRequest, PageRequest};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::fans::{Fans, PublicationOrigin};
 use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::observe::trace::TraceSteps;
 use crate::shard::reconfigure;
 use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
@@ -247,7 +247,8 @@ impl Shard {
         // Before the peer batches: the collector knows a message before a peer delivers it.
         if !self.core.effects.trace.is_empty() {
             let mut steps = std::mem::take(&mut self.core.effects.trace);
-            steps.stamp(now);
+            // A drop has no time until here.
+            steps.steps.iter_mut().filter(|step| step.at.is_never()).for_each(|step| step.at = now);
             io.trace(steps);
         }
         self.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
@@ -268,12 +269,12 @@ impl Shard {
         if self.core.effects.events.is_empty() {
             return;
         }
-        if self.core.tracer.is_on() {
-            self.core.recorder().add_events(now);
-        }
         // The list is dropped and not kept: a reconnect storm makes it long, and nothing like it
         // may follow.
         for event in std::mem::take(&mut self.core.effects.events) {
+            if self.core.tracer.is_on() {
+                self.core.recorder().add_event(now, &event);
+            }
             let EventMessages { event, last_disconnect } = io.report(now, &event);
             if let Some((topic, text)) = last_disconnect {
                 self.keep_last_disconnect(now, &topic, &text);
@@ -299,7 +300,7 @@ impl Shard {
         self.core.turn.charge_write(taken);
         let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
         connection.dirty = false;
-        let has_notes = connection.wire.has_notes();
+        let has_steps = connection.wire.has_steps();
         let drained = connection.wire.outbox.reset_if_drained();
         if drained {
             self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
@@ -325,8 +326,8 @@ impl Shard {
         let closing = connection.is_closing();
         let finished = drained && held == 0;
         let phase = connection.phase();
-        if has_notes {
-            self.core.recorder().collect_notes(now, id);
+        if has_steps {
+            self.core.recorder().collect_written(now, id);
         }
         if finished && let Phase::Closing { leaves, .. } = phase {
             return Flushed::Finished(leaves);

@@ -12,8 +12,7 @@ use crate::persistence::rows::Parked;
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::SessionSlot;
 use crate::session::Violation;
-use crate::session::drops::DropReason;
-use crate::session::drops::Dropped;
+use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::Delivery;
 use crate::session::will::{Ending, WillTime};
@@ -23,6 +22,7 @@ use crate::shard::bans;
 use crate::shard::client_table::hash;
 use crate::shard::connection::Leaves;
 use crate::shard::core::Core;
+use crate::shard::drops::DropReceiver;
 use crate::shard::ended_session::EndedSession;
 use crate::shard::features::hold;
 use crate::shard::observe::client_counts::SessionEnd;
@@ -409,6 +409,8 @@ impl Shard {
 
     /// Reports a message that is dropped because its session ended.
     pub(crate) fn drop_with_end(&mut self, ended: &EndedSession, lost: Dropped) {
-        self.core.drop_with_session(&ended.client_id, &ended.redelivery, lost, ended.stored);
+        let EndedSession { client_id, redelivery, stored, .. } = ended;
+        let (stored, state) = (*stored, ReceiverState::None);
+        self.core.drop_for(&DropReceiver { client_id, redelivery, stored, state }, lost);
     }
 }

@@ -3,6 +3,7 @@
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
+use crate::session::trace_steps::{StepKind, cut};
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::features::dead_letters::DeadLetter;
@@ -73,7 +74,8 @@ impl Shard {
         publication.atomic = dead_letter.stored;
         publication.audit = dead_letter.message.audit();
         if publication.audit.is_some() {
-            self.core.recorder().add_dead_letter(now, publication.audit, &dead_letter.topic);
+            let topic = String::from(cut(&dead_letter.topic));
+            self.core.recorder().add(now, StepKind::DeadLetter, publication.audit, topic);
         }
         let progress = self.fans.route_own_now(now, &mut publication, &mut self.routes, &mut self.core);
         let is_published = progress != OwnProgress::Waits;

@@ -9,6 +9,7 @@ use crate::routing::subscription_tree::{SessionSlot, ShardSet};
 use crate::session::drops::DropReason;
 use crate::session::inbound::{AckToken, Due, Receiver};
 use crate::session::topic_alias::IncomingAliases;
+use crate::session::trace_steps::StepKind;
 use crate::session::{Admitted, Session, Violation, publish_refusal};
 use crate::shard::Shard;
 use crate::shard::access::DeniedPublish;
@@ -21,7 +22,6 @@ use crate::shard::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Publishe
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
 use crate::shard::flow::Flow;
-use crate::shard::observe::trace::StepKind;
 use crate::shard::publication::{Publication, Routed, expires};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;

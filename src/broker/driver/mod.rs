@@ -36,7 +36,6 @@ use crate::broker::authenticator::decided::Decided;
 use crate::broker::connection::{ConnectionHandle, ConnectionNotice, Incoming, PeerAddress, Transport};
 use crate::broker::events::EventListeners;
 use crate::broker::message::{ConnectPeers, PasswordsChanged, SettingsChanged};
-use crate::broker::question::TraceFeed;
 use crate::broker::revocations::RevokedBy;
 use crate::broker::statistics::BrokerStatistics;
 use crate::clock;
@@ -84,8 +83,6 @@ pub struct ShardDriver {
     changed_tls: RefCell<Vec<(ListenerNumber, Arc<TlsServer>)>>,
     statistics: Arc<BrokerStatistics>,
     traffic: Traffic,
-    /// The way of traced steps; `None` while nothing is traced.
-    trace: RefCell<Option<TraceFeed>>,
     commits: CommitWaits,
     /// True once the broker stops: sockets that come now are closed.
     stopping: Cell<bool>,
@@ -111,7 +108,6 @@ impl ShardDriver {
             read_buffer: RefCell::new(vec![0; READ_SIZE]),
             opened: RefCell::default(),
             write_buffer: RefCell::default(),
-            trace: RefCell::default(),
             handles: RefCell::default(),
             destinations: Destinations::new(here),
             flusher: FlusherWaker::default(),
@@ -327,7 +323,6 @@ impl ShardDriver {
             listeners: &self.listeners,
             write_buffer: &self.write_buffer,
             traffic: &self.traffic,
-            trace: &self.trace,
             tick_late: self.tick_late.get(),
         }
     }

@@ -3,7 +3,7 @@
 use super::ShardDriver;
 use super::commits::AwaitedCommit;
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
-use crate::broker::question::{ShardAnswer, SocketFacts, TraceShard};
+use crate::broker::question::{ShardAnswer, SocketFacts};
 use crate::clock;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
 use crate::shard::features::bulk::{BulkCommand, Portion};
@@ -11,13 +11,6 @@ use crate::shard::features::message_commands::MessageCommand;
 use crate::shard::observe::query::{Query, QueryAnswer, SessionSummary};
 
 impl ShardDriver {
-    /// Sets what the shard traces, and where its steps go.
-    pub fn trace(&self, order: TraceShard) {
-        let TraceShard { watch, feed } = order;
-        *self.trace.borrow_mut() = feed;
-        self.in_new_turn(|shard, _| shard.set_trace(watch));
-    }
-
     /// Returns the part of a dump that is about this shard. Diagnoses the socket of each listed
     /// session: one or two system calls each, for [`SESSIONS`] sessions at most.
     pub fn inspect(&self) -> ShardInspection {

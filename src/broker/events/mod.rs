@@ -5,7 +5,8 @@
 //! made in this folder. The folder imports the rate limiter and the counters of the broker, and
 //! nothing of actors or sockets.
 //!
-//! `fields` has the form of values that stand in topics and in JSON.
+//! `fields` has the form of values that stand in topics and in JSON, and [`feed`] the way to the
+//! HTTP interface. The steps of traces go there, too.
 //!
 //! | file | listener | bounded by |
 //! |---|---|---|
@@ -14,6 +15,7 @@
 //! | [`moments`] | the timeline of the HTTP interface | a channel of 4,096 |
 //! | `last_disconnect` | retained JSON, one for each client | `sys.last_disconnects`, in number |
 
+pub mod feed;
 mod fields;
 mod last_disconnect;
 mod log;
@@ -24,6 +26,7 @@ use super::rate_limit::EventRates;
 use super::statistics::BrokerStatistics;
 use crate::broker::connection::PeerAddress;
 use crate::clock;
+use crate::session::trace_steps::TraceSteps;
 use crate::shard::io::EventMessages;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
 use crate::time::Instant;
@@ -65,7 +68,7 @@ impl EventListeners {
         tick_late: Duration,
     ) -> EventMessages {
         self.log.write(now, event, address);
-        self.statistics.moments.offer(clock::unix_millis, event);
+        moments::offer(&self.statistics.moments, clock::unix_millis, event);
         if matches!(event.occurrence, Occurrence::SessionExpired { .. }) {
             self.statistics.session_expired();
         }
@@ -78,6 +81,13 @@ impl EventListeners {
             composed.into_message()
         });
         EventMessages { event: published, last_disconnect: record(now, event) }
+    }
+
+    /// Passes steps on to the traces of operators.
+    pub fn trace(&self, steps: TraceSteps) {
+        let to = &self.statistics.trace_steps;
+        to.add_lost(steps.lost);
+        steps.steps.into_iter().for_each(|step| to.offer(|| step));
     }
 
     /// Sets the rates of the event topics; `None` turns the topics off. Rates that are as before

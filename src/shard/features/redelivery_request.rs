@@ -7,7 +7,7 @@ use crate::mqtt::topic::first_chars;
 use crate::session::ack_wait;
 use crate::session::ack_wait::RequestedTime;
 use crate::session::granted_topic::GRANTED_TOPIC;
-use crate::session::packet_notes::cut;
+use crate::session::trace_steps::cut;
 use crate::shard::admission::{Change, Want};
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};

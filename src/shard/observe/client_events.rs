@@ -13,7 +13,7 @@ use crate::named_enum::named_enum;
 use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
-use crate::session::packet_notes::cut;
+use crate::session::trace_steps::cut;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::ConnectionId;
 use std::fmt;
@@ -110,15 +110,19 @@ pub enum Occurrence {
 }
 
 impl Occurrence {
-    /// Returns true if the socket was examined just before the event. Then the event's cause says
-    /// which side holds the packet.
-    pub fn is_diagnosed(&self) -> bool {
+    /// Returns true if the event is about an overdue message of its client.
+    pub fn is_overdue(&self) -> bool {
         match self {
-            Occurrence::Stalled(_) | Occurrence::Exhausted(_) => true,
-            Occurrence::Redelivered { when, .. } => *when == RedeliveryTime::Live,
+            Occurrence::Stalled(_) | Occurrence::Redelivered { .. } | Occurrence::Exhausted(_) => true,
             Occurrence::Disconnected(cause) => cause.stall().is_some(),
             _ => false,
         }
+    }
+
+    /// Returns true if the socket was examined just before the event. Then the event's cause says
+    /// which side holds the packet.
+    pub fn is_diagnosed(&self) -> bool {
+        self.is_overdue() && !matches!(self, Occurrence::Redelivered { when: RedeliveryTime::AtReturn, .. })
     }
 }
 

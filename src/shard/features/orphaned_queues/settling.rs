@@ -6,9 +6,10 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::persistence::records::ReadEntry;
 use crate::persistence::rows::Parked;
-use crate::session::drops::{DropReason, Dropped};
+use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::parked::page_of;
 use crate::shard::core::Core;
+use crate::shard::drops::DropReceiver;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::ended_session::EndedSession;
 use crate::shard::exchange::barrier::AfterBarrier;
@@ -292,7 +293,10 @@ impl Routes {
                 None => Dropped::new(DropReason::Unreadable, None),
             };
             match &orphaned_queue.client_id {
-                Some(client_id) => core.drop_with_session(client_id, &orphaned_queue.redelivery, lost, true),
+                Some(client_id) => {
+                    let (redelivery, state) = (&orphaned_queue.redelivery, ReceiverState::None);
+                    core.drop_for(&DropReceiver { client_id, redelivery, stored: true, state }, lost);
+                }
                 None => core.drop_of_unknown(lost.cause),
             }
         }
