@@ -91,13 +91,7 @@ impl DropReports {
     /// Notes an event for each client whose event is due.
     pub(crate) fn report(&mut self, now: Instant, effects: &mut Effects) {
         self.take_due(now, |client_id, counts| {
-            effects.events.push(ClientEvent {
-                connection: None,
-                client_id: client_id.map(Into::into),
-                version: None,
-                occurrence: Occurrence::Dropped(counts),
-                detail: None,
-            });
+            effects.events.push(ClientEvent::new(client_id, Occurrence::Dropped(counts)));
         });
     }
 

@@ -185,13 +185,9 @@ impl Shard {
             let SessionEntry { session, ends, .. } = &*session_entry;
             if *ends <= now && session.expiry > 0 {
                 let unfinished = session.sender.in_flight() + session.sender.backlog.len();
-                self.core.note(ClientEvent {
-                    connection: None,
-                    client_id: Some(session.client_id.clone()),
-                    version: Some(session.version),
-                    occurrence: Occurrence::SessionExpired { unfinished },
-                    detail: None,
-                });
+                let expired = Occurrence::SessionExpired { unfinished };
+                let event = ClientEvent::new(Some(&session.client_id), expired);
+                self.core.note(ClientEvent { version: Some(session.version), ..event });
             }
             let of = WillOf { session: id, publisher, stored, source, owner };
             self.publish_will_of(now, of, will);

@@ -35,7 +35,7 @@ pub use log::{ClientText, EventLog};
 use std::sync::Arc;
 use std::time::Duration;
 pub use topics::EventTopics;
-use topics::Scene;
+use topics::{Scene, Suppressed};
 
 /// The listeners of one thread's events.
 #[derive(Debug)]
@@ -74,11 +74,10 @@ impl EventListeners {
         }
         let published = self.topics.as_mut().and_then(|topics| {
             let scene = Scene { unix_ms: clock::unix_millis(), address, tick_late };
-            let composed = topics.compose(now, event, scene);
-            if composed.is_suppressed() {
+            topics.compose(now, event, scene).unwrap_or_else(|Suppressed| {
                 self.statistics.event_suppressed();
-            }
-            composed.into_message()
+                None
+            })
         });
         EventMessages { event: published, last_disconnect: record(now, event) }
     }

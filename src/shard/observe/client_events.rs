@@ -35,6 +35,14 @@ pub struct ClientEvent {
     pub detail: Option<Box<EventDetail>>,
 }
 
+impl ClientEvent {
+    /// Returns an event of a client without a connection and without detail.
+    pub(crate) fn new(client_id: Option<&str>, occurrence: Occurrence) -> ClientEvent {
+        let client_id = client_id.map(Into::into);
+        ClientEvent { connection: None, client_id, version: None, occurrence, detail: None }
+    }
+}
+
 /// What happened to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Occurrence {
@@ -126,22 +134,22 @@ impl Occurrence {
     }
 }
 
-/// The occasion on which packets were sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RedeliveryTime {
-    /// On a live connection of 3.1 or 3.1.1.
-    Live,
-    /// When the client returned on a new connection.
-    AtReturn,
-}
+named_enum! {
+    /// The occasion on which packets were sent again.
+    pub enum RedeliveryTime {
+        /// On a live connection of 3.1 or 3.1.1.
+        Live = "live",
+        /// When the client returned on a new connection.
+        AtReturn = "return",
+    }
 
-/// The action for a packet whose attempts are used up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExhaustedAction {
-    /// The connection is closed, and the packet is sent again when the client returns.
-    Disconnect,
-    /// The packet is still sent again, at the longest interval.
-    Keep,
+    /// The action for a packet whose attempts are used up.
+    pub enum ExhaustedAction {
+        /// The connection is closed, and the packet is sent again when the client returns.
+        Disconnect = "disconnect",
+        /// The packet is still sent again, at the longest interval.
+        Keep = "keep",
+    }
 }
 
 /// The circumstances of an event, for the listeners that need more than a log line.

@@ -6,8 +6,8 @@
 //! | `notes` | notes an event where it happens |
 //! | `last_disconnect` | the topics of last-disconnect records |
 //! | [`query`] | answers the questions of operators about sessions |
-//! | [`trace`] | what an operator follows, and the steps of messages and of clients' packets |
-//! | `tracer` | adds the steps of traces where they happen |
+//! | [`trace`] | the clients and topics that operators follow |
+//! | `tracer` | records drops, and the steps of traces |
 //! | [`session_rows`] | sessions in such an answer |
 //! | `message_summary` | a message in such an answer |
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
@@ -27,6 +27,18 @@
 //! | `gauges` | the gauges that housekeeping renews |
 //! | `snapshot` | the figures that metrics and `$SYS` show |
 //! | `usage` | counts the resources that a shard holds |
+//!
+//! # What happens, and who records it
+//!
+//! | what | type | recorders |
+//! |---|---|---|
+//! | to a client | [`client_events::Occurrence`] | counts, log, event topics, timeline, last disconnect, traces |
+//! | to a message that nobody will get | `Dropped` | counts, objectives, [`recent_drops`], events, dead letters, traces |
+//! | to a traced message or packet | `TraceStep` | traces |
+//!
+//! They are three types because their costs and bounds differ. A client event is always made and
+//! never lost, because metrics and retained records are made of it. A drop is counted when it
+//! happens and formats nothing. A step is made only while a trace is on, and may be lost.
 
 pub mod budget;
 pub mod by_filter;
