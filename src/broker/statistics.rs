@@ -45,8 +45,6 @@ pub struct BrokerStatistics {
     stop: Notify,
     /// Events that the rates did not admit.
     suppressed_events: AtomicU64,
-    /// Sessions whose Session Expiry Interval ran out.
-    expired_sessions: AtomicU64,
     /// Bytes read from sockets and written to them, as the shards last reported.
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
@@ -175,7 +173,6 @@ impl BrokerStatistics {
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
             suppressed_events: AtomicU64::new(0),
-            expired_sessions: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             maxima: Default::default(),
@@ -311,16 +308,6 @@ impl BrokerStatistics {
     /// Returns the number of events that the rates did not admit, since the start.
     pub fn suppressed_events(&self) -> u64 {
         self.suppressed_events.load(Ordering::Relaxed)
-    }
-
-    /// Counts one session whose Session Expiry Interval ran out.
-    pub fn session_expired(&self) {
-        self.expired_sessions.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of sessions whose Session Expiry Interval ran out, since the start.
-    pub fn expired_sessions(&self) -> u64 {
-        self.expired_sessions.load(Ordering::Relaxed)
     }
 
     /// Adds bytes that one shard read and wrote since its last report.

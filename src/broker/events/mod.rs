@@ -5,8 +5,7 @@
 //! made in this folder. The folder imports the rate limiter and the counters of the broker, and
 //! nothing of actors or sockets.
 //!
-//! `fields` has the form of values that stand in topics and in JSON, and [`feed`] the way to the
-//! HTTP interface. The steps of traces go there, too.
+//! [`feed`] has the way to the HTTP interface. The steps of traces go there, too.
 //!
 //! | file | listener | bounded by |
 //! |---|---|---|
@@ -16,7 +15,6 @@
 //! | `last_disconnect` | retained JSON, one for each client | `sys.last_disconnects`, in number |
 
 pub mod feed;
-mod fields;
 mod last_disconnect;
 mod log;
 pub mod moments;
@@ -26,16 +24,22 @@ use super::rate_limit::EventRates;
 use super::statistics::BrokerStatistics;
 use crate::broker::connection::PeerAddress;
 use crate::clock;
+use crate::mqtt::topic::escape_level;
 use crate::session::trace_steps::TraceSteps;
 use crate::shard::io::EventMessages;
-use crate::shard::observe::client_events::{ClientEvent, Occurrence};
+use crate::shard::observe::client_events::ClientEvent;
 use crate::time::Instant;
 pub use last_disconnect::record;
 pub use log::{ClientText, EventLog};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 pub use topics::EventTopics;
 use topics::{Scene, Suppressed};
+
+/// Maximum length of a client id in a topic, in bytes. A longer one would leave no room in the
+/// topic once it is escaped.
+const LONGEST_CLIENT_ID: usize = 1024;
 
 /// The listeners of one thread's events.
 #[derive(Debug)]
@@ -69,9 +73,6 @@ impl EventListeners {
     ) -> EventMessages {
         self.log.write(now, event, address);
         moments::offer(&self.statistics.moments, clock::unix_millis, event);
-        if matches!(event.occurrence, Occurrence::SessionExpired { .. }) {
-            self.statistics.session_expired();
-        }
         let published = self.topics.as_mut().and_then(|topics| {
             let scene = Scene { unix_ms: clock::unix_millis(), address, tick_late };
             topics.compose(now, event, scene).unwrap_or_else(|Suppressed| {
@@ -101,6 +102,16 @@ impl EventListeners {
     pub fn report_suppressed_lines(&self) {
         self.log.report_suppressed();
     }
+}
+
+/// Returns a client id as one level of a topic of the broker's own; `None` if the id is too long.
+fn client_level(client_id: &str) -> Option<Cow<'_, str>> {
+    (client_id.len() <= LONGEST_CLIENT_ID).then(|| escape_level(client_id))
+}
+
+/// Returns a duration in whole milliseconds, rounded down.
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The tables of the listeners: every event, every cause and every field stands in
 //! `docs/monitoring.md`, and nothing stands there twice.
 
-use super::fields::LONGEST_CLIENT_ID;
 use super::topics::{EventKind, is_late};
 use super::*;
 use crate::access::bans::Ban;

@@ -5,7 +5,7 @@
 //! topics are off by default (`sys.events`): then nothing here runs.
 
 use super::super::rate_limit::{EventRates, Rate, RateLimiter};
-use super::fields::{client_level, ms};
+use super::{client_level, ms};
 use crate::broker::connection::PeerAddress;
 use crate::mqtt::charge::Charge;
 use crate::named_enum::named_enum;
