@@ -1,9 +1,9 @@
 //! The steps of traced messages, and of the packets of traced clients.
 //!
-//! A step is made where it happens: by the wire of a connection for each packet that it writes, by
-//! the counters for an acknowledgement, and by the shard for all others. The shard adds the time and
-//! the client to the steps of the first two, when it flushes the connection or reports what a packet
-//! led to. A step is made only for a traced message or a traced client.
+//! A step is made where it happens: by the wire of a connection for a packet that it writes, by the
+//! counters for an acknowledgement, and by the shard for all others. The shard adds the time and
+//! the client to the first two, when it flushes the connection or reports what a packet led to. A
+//! step is made only for a traced message or a traced client.
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::AckKind;

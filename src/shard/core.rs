@@ -128,8 +128,8 @@ impl Core {
         }
     }
 
-    /// Returns the recorder of drops and of steps. Called for a drop, while something is traced, and
-    /// when a trace begins or ends.
+    /// Returns the recorder of drops and of steps. Called for a drop, while something is traced,
+    /// and when a trace begins or ends.
     #[cold]
     pub(crate) fn recorder(&mut self) -> Recorder<'_> {
         let Core { tracer, sessions, connections, durability, counters, shared, effects, .. } = self;

@@ -88,25 +88,18 @@ impl DropReports {
         since.counts.add(cause, 1);
     }
 
-    /// Notes an event for each client whose event is due.
+    /// Notes an event for each client whose event is due. Removes clients without drops since their
+    /// last event, once [`QUIET`] has passed.
     pub(crate) fn report(&mut self, now: Instant, effects: &mut Effects) {
-        self.take_due(now, |client_id, counts| {
-            effects.events.push(ClientEvent::new(client_id, Occurrence::Dropped(counts)));
-        });
-    }
-
-    /// Calls `event` for each client whose event is due, and with `None` for the other clients
-    /// together. Removes clients without drops since their last event, once [`QUIET`] has passed.
-    fn take_due(&mut self, now: Instant, mut event: impl FnMut(Option<&str>, Counts)) {
+        let mut note = |client_id: Option<&str>, since: &mut Since| {
+            let event = |counts| ClientEvent::new(client_id, Occurrence::Dropped(counts));
+            effects.events.extend(since.take(now).map(event));
+        };
         self.clients.retain(|client_id, since| {
-            if let Some(counts) = since.take(now) {
-                event(Some(client_id), counts);
-            }
+            note(Some(client_id), since);
             since.next > now
         });
-        if let Some(counts) = self.others.take(now) {
-            event(None, counts);
-        }
+        note(None, &mut self.others);
     }
 }
 
@@ -115,10 +108,13 @@ mod tests {
     use super::*;
 
     fn due(drop_reports: &mut DropReports, ms: u64) -> Vec<(Option<String>, u64)> {
-        let mut due = Vec::new();
-        drop_reports.take_due(Instant::from_millis(ms), |client, counts| {
-            due.push((client.map(ToOwned::to_owned), counts.total()));
-        });
+        let mut effects = Effects::default();
+        drop_reports.report(Instant::from_millis(ms), &mut effects);
+        let counted = |event: ClientEvent| match event.occurrence {
+            Occurrence::Dropped(counts) => (event.client_id.map(String::from), counts.total()),
+            other => panic!("{other:?}"),
+        };
+        let mut due: Vec<_> = effects.events.into_iter().map(counted).collect();
         due.sort();
         due
     }

@@ -1,4 +1,4 @@
-//! Adds the steps of traces where they happen.
+//! Records drops, and the steps of traces, where they happen.
 //!
 //! While nothing is traced, a caller tests [`Tracer::is_on`], the message's number, the phase of the
 //! connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is refused
@@ -166,8 +166,8 @@ impl<'a> Recorder<'a> {
     }
 
     /// Adds the CONNECT of a traced client, whose packets are noted from now on. The client is not
-    /// authenticated yet. Called each time that CONNECT is handled, such as when the authenticator has
-    /// decided: the step is added once, and the trace may have ended meanwhile.
+    /// authenticated yet. Called each time that CONNECT is handled, such as when the authenticator
+    /// has decided: the step is added once, and the trace may have ended meanwhile.
     #[cold]
     pub(crate) fn add_connect(&mut self, now: Instant, id: ConnectionId, client_id: &str) {
         let is_watched = self.tracer.watches(client_id);
@@ -300,8 +300,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Records a drop that is counted: for the objectives, the traces, the events of the client, the
-    /// last drops and the dead letters.
+    /// Records a drop that is counted: for the objectives, the traces, the events of the client,
+    /// the last drops and the dead letters.
     pub(crate) fn record_drop(&mut self, receiver: &DropReceiver<'_>, dropped: Dropped) {
         self.counters.drops.count_receiver(dropped.cause, receiver.state);
         self.counters.objectives.dropped(dropped.mark);
