@@ -18,7 +18,8 @@ use crate::shard::features::bulk::{BulkCommand, Portion};
 use crate::shard::features::message_commands::RepublishTo;
 use crate::shard::observe::query::{Query, QueryAnswer, ROWS};
 use crate::time::Instant;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::time::Duration;
 use utoipa::ToSchema;
 
@@ -30,22 +31,22 @@ const TIME: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// The answer to an action on many things.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = Many)]
-pub(super) struct ManyDone {
+pub(crate) struct ManyDone {
     /// Connections closed, messages dropped, or dead letters done with; with `confirm` the dead
     /// letters that would be.
-    pub(super) count: usize,
+    pub(crate) count: usize,
     /// Dead letters that were not republished, and stay.
-    pub(super) refused: usize,
+    pub(crate) refused: usize,
     /// Why the first of them stays.
     #[schema(required)]
-    pub(super) refusal: Option<&'static str>,
+    pub(crate) refusal: Option<Cow<'static, str>>,
     /// False if more is left: ask again.
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
     /// Nothing is done yet. The same request with this value does it.
     #[schema(required)]
-    pub(super) confirm: Option<String>,
+    pub(crate) confirm: Option<String>,
 }
 
 /// What an action has done.
@@ -67,7 +68,7 @@ impl Done {
 
     fn answer(&self) -> ManyDone {
         let Done { count, refused, refusal, is_cut } = *self;
-        ManyDone { count, refused, refusal, complete: !is_cut, confirm: None }
+        ManyDone { count, refused, refusal: refusal.map(Cow::Borrowed), complete: !is_cut, confirm: None }
     }
 
     /// Returns the result for the audit log.

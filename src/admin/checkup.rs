@@ -122,7 +122,7 @@ pub(super) async fn own_findings(observer: &Observer) -> Vec<Finding> {
         last_drop_ago: statistics.last_drop().map(|last| now.since(last)),
         store: StoreState::of(observer, now),
         pending: pending.map(|keys| {
-            keys.into_iter().filter(|key| key.pending.is_some()).map(|key| key.key.to_owned()).collect()
+            keys.into_iter().filter(|key| key.pending.is_some()).map(|key| key.key.into_owned()).collect()
         }),
     };
     let (limits, shared) = (statistics.limits(), observer.shared());

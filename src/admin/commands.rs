@@ -16,7 +16,7 @@ use crate::named_enum::named_enum;
 use crate::persistence::letter::LetterPlace;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
 use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
@@ -32,7 +32,7 @@ named_enum! {
 }
 
 /// The result of an action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[schema(as = Action)]
 pub(crate) struct ActionDone {
     pub(crate) action: ActionKind,

@@ -105,7 +105,7 @@ impl Reloaded {
 
     /// Writes the lines of the log.
     fn log(&self) {
-        let pending: Vec<&str> = self.pending().map(|change| change.key).collect();
+        let pending: Vec<&str> = self.pending().map(|change| &*change.key).collect();
         info!(event = "config.reloaded", "{self}");
         if !pending.is_empty() {
             warn!(event = "config.restart_pending", keys = pending.join(","), "changed keys need a restart");

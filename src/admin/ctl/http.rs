@@ -3,7 +3,10 @@
 use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
+use crate::admin::problem::ProblemAnswer;
 use crate::admin::segment::segment;
+use crate::escape;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::{self, Read, Write};
 
@@ -62,23 +65,38 @@ pub(crate) fn checks(endpoint: &BrokerEndpoint) -> Result<Value, CtlError> {
     request(endpoint, "GET", "/api/v1/doctor")
 }
 
+/// Reads an answer, or a row of it, as its type.
+///
+/// # Errors
+/// It has another form, as that of another version of the broker may have.
+pub(super) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, CtlError> {
+    serde_json::from_value(answer).map_err(|error| {
+        CtlError::Answer(format!("{error}; the broker may be of another version than this program"))
+    })
+}
+
 /// Returns the body of an answer.
 ///
 /// # Errors
 /// The status is no success.
 pub(super) fn done((status, body): (u16, Value)) -> Result<Value, CtlError> {
-    match status {
-        200..=299 => Ok(body),
-        _ => {
-            let detail = body["detail"].as_str().unwrap_or("the broker refused").to_owned();
-            // A word or a name that does not exist is a mistake of the arguments.
-            Err(if matches!(status, 400 | 404) {
-                CtlError::Argument(detail)
-            } else {
-                CtlError::Refused(detail)
-            })
-        }
+    if let 200..=299 = status {
+        return Ok(body);
     }
+    let (detail, mistakes) = match read(body) {
+        Ok(ProblemAnswer { detail, mistakes, .. }) => (detail, mistakes),
+        // A proxy on the way may have answered.
+        Err(_) => ("the broker refused".to_owned(), None),
+    };
+    Err(match (mistakes, status) {
+        (Some(mistakes), _) => {
+            let mistakes: Vec<String> = mistakes.iter().map(|mistake| escape::visible(mistake)).collect();
+            CtlError::Configuration(mistakes.join("\n"))
+        }
+        // A word or a name that does not exist is a mistake of the arguments.
+        (None, 400 | 404) => CtlError::Argument(detail),
+        (None, _) => CtlError::Refused(detail),
+    })
 }
 
 /// Sends one request with this body. Returns the status, and the JSON of the answer; null without

@@ -102,18 +102,16 @@ pub(super) fn run(
     Ok(match command {
         TopicsCommand::Where { topic, publisher, receiver } => {
             let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
-            print.answer(
-                &get(&listings::path_with("/api/v1/messages/where", &parameters))?,
-                listings::verdicts,
-            )
+            let body = get(&listings::path_with("/api/v1/messages/where", &parameters))?;
+            print.answer(body, listings::verdicts)?
         }
         TopicsCommand::Subscriptions { topic, filter, client } => {
             let parameters = [("matches", topic), ("filter", filter), ("client", client)];
-            print.answer(&get(&listings::path_with("/api/v1/subscriptions", &parameters))?, flat)
+            print.answer(get(&listings::path_with("/api/v1/subscriptions", &parameters))?, flat)?
         }
         TopicsCommand::SharedGroups { limit } => {
             let rows = pages(broker, "/api/v1/shared-groups?", "shared_groups", (*limit, 256))?;
-            print.rows(rows, listings::groups_table)
+            print.answer(rows, listings::groups_table)?
         }
         TopicsCommand::Retained { delete: Some(topic), note, .. } => {
             act(broker, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)), note)?;
@@ -124,12 +122,12 @@ pub(super) fn run(
                 if *payload { ((*limit).min(MOST), "&payload=true") } else { (*limit, "") };
             let path = format!("/api/v1/retained?filter={}{payload}", segment(filter));
             let found = listing(broker, &path, "retained", (limit, 1_000))?;
-            print.answer(&found, listings::retained_table)
+            print.answer(found, listings::retained_table)?
         }
         TopicsCommand::Slow { topic, receiver, limit } => {
             let parameters = [("topic", topic), ("receiver", receiver), ("limit", &Some(limit.to_string()))];
             let body = get(&listings::path_with("/api/v1/deliveries/slow", &parameters))?;
-            print.answer(&body, listings::slow_table)
+            print.answer(body, listings::slow_table)?
         }
         TopicsCommand::Delayed { delete: Some(id), note, .. } => {
             act(broker, "DELETE", &format!("/api/v1/delayed/{}", segment(id)), note)?;
@@ -137,7 +135,7 @@ pub(super) fn run(
         }
         TopicsCommand::Delayed { topic, limit, delete: None, .. } => {
             let path = listings::path_with("/api/v1/delayed", &[("topic", topic)]);
-            print.answer(&listing(broker, &path, "delayed", (*limit, 256))?, listings::delayed_table)
+            print.answer(listing(broker, &path, "delayed", (*limit, 256))?, listings::delayed_table)?
         }
     })
 }

@@ -32,7 +32,7 @@ pub(super) struct ClientView {
     /// The time for which the oldest message is unacknowledged; empty without one.
     pub(super) oldest: String,
     /// Where that message is.
-    pub(super) detail: &'static str,
+    pub(super) detail: String,
     /// All that is known of the session.
     pub(super) client: Client,
 }
@@ -62,7 +62,9 @@ impl ClientView {
             path: if is_long { "-".to_owned() } else { segment(&client.client_id) },
             suffix: if is_long { format!("?ref={}", client.reference) } else { String::new() },
             oldest: oldest.map(|stall| seconds(Duration::from_secs_f64(stall.age))).unwrap_or_default(),
-            detail: oldest.map_or("", |stall| stall.detail.unwrap_or("the client is away")),
+            detail: oldest
+                .map_or("", |stall| stall.detail.as_deref().unwrap_or("the client is away"))
+                .to_owned(),
             client,
         }
     }

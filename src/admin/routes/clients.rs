@@ -22,7 +22,7 @@ const TOP: usize = 100;
 
 /// A page of the sessions.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Clients {
+pub(crate) struct Clients {
     clients: Vec<ClientRow>,
     /// The cursor of the next page. Only an answer without it is the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,13 +50,13 @@ pub(crate) struct TopParameters {
 }
 
 /// The sessions that come first by a figure.
-#[derive(Serialize, ToSchema)]
-pub(super) struct TopClients {
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct TopClients {
     /// The largest figure first.
     #[schema(max_items = 100)]
-    clients: Vec<Client>,
+    pub(crate) clients: Vec<Client>,
     /// False if the time was over before every session was looked at.
-    complete: bool,
+    pub(crate) complete: bool,
 }
 
 /// Lists the sessions that come first by a figure.
@@ -91,7 +91,7 @@ pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: 
 
 /// The moments of redelivery of a client.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ClientEvents {
+pub(crate) struct ClientEvents {
     client_id: String,
     events: Vec<EventRow>,
 }

@@ -14,11 +14,12 @@ use crate::mqtt::packet::ProtocolVersion;
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::stall::{Holder, Stall};
 use crate::shard::observe::query::{InFlightSummary, SessionSummary};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use utoipa::ToSchema;
 
 /// A session. Times are in seconds.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct Client {
     pub(crate) client_id: String,
     /// Names the session in this process, for a client id that is too long for a URL.
@@ -106,7 +107,7 @@ impl Client {
 }
 
 /// The oldest unacknowledged message.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Stall)]
 pub(crate) struct StallRow {
     #[schema(minimum = 1, maximum = 65535)]
@@ -118,7 +119,7 @@ pub(crate) struct StallRow {
     #[schema(required)]
     pub(crate) cause: Option<Holder>,
     #[schema(required)]
-    pub(crate) detail: Option<&'static str>,
+    pub(crate) detail: Option<Cow<'static, str>>,
     #[schema(required)]
     pub(crate) unsent_bytes: Option<usize>,
 }
@@ -130,19 +131,19 @@ impl StallRow {
             age: stall.age.as_secs_f64(),
             transmissions: stall.transmissions,
             cause: diagnosed.then(|| stall.cause.holder()),
-            detail: diagnosed.then(|| stall.cause.detail()),
+            detail: diagnosed.then(|| stall.cause.detail().into()),
             unsent_bytes: diagnosed.then_some(stall.view.unsent),
         }
     }
 }
 
 /// A message in flight.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct InFlightMessage {
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) packet_id: u16,
     /// `PUBACK`, `PUBREC` or `PUBCOMP`.
-    pub(crate) waits_for: &'static str,
+    pub(crate) waits_for: Cow<'static, str>,
     /// Seconds since the first transmission.
     pub(crate) age: f64,
     pub(crate) transmissions: u16,
@@ -157,7 +158,7 @@ impl InFlightMessage {
     pub(crate) fn of(row: &InFlightSummary) -> InFlightMessage {
         InFlightMessage {
             packet_id: row.packet_id.get(),
-            waits_for: row.waits_for(),
+            waits_for: row.waits_for().into(),
             age: row.age.as_secs_f64(),
             transmissions: row.transmissions,
             sent_on_this_connection: row.sent_here,

@@ -6,14 +6,14 @@
 
 pub(super) mod book;
 pub(super) mod fates;
-mod step;
+pub(super) mod step;
 
 use crate::broker::observer::Observer;
 use crate::broker::question::TraceFeed;
 use crate::clock;
 use crate::shard::observe::trace::{TraceStep, TracedPayloads};
 use book::{BookFull, Trace, TraceBook, TraceOrder};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -165,7 +165,7 @@ pub(crate) struct TraceList {
 }
 
 /// A trace.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Trace)]
 pub(crate) struct TraceRow {
     pub(crate) trace: u64,

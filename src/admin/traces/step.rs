@@ -2,12 +2,13 @@
 
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::observe::trace::{StepKind, TraceStep};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt::Write;
 use utoipa::ToSchema;
 
 /// A step of a trace. What a step does not have is left out.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = TraceStep)]
 pub(crate) struct StepRow {
     pub(crate) n: u64,
@@ -19,7 +20,7 @@ pub(crate) struct StepRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) packet: Option<&'static str>,
+    pub(crate) packet: Option<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) packet_id: Option<u16>,
@@ -54,7 +55,7 @@ impl StepRow {
             step: step.kind,
             message: step.audit.is_some().then(|| step.audit.number()),
             client: given(&step.client_id),
-            packet: packet.map(|packet| packet.name),
+            packet: packet.map(|packet| packet.name.into()),
             packet_id: packet.and_then(|packet| packet.packet_id).map(|id| id.get()),
             qos: publish.and_then(|packet| packet.qos).map(|qos| qos as u8),
             payload_bytes: publish.map(|packet| packet.payload),
@@ -90,7 +91,6 @@ mod tests {
     use crate::session::packet_notes::PacketNote;
     use crate::time::Instant;
     use serde_json::json;
-    use std::borrow::Cow;
 
     #[test]
     fn a_step_has_what_is_known_and_nothing_else() {
