@@ -27,7 +27,6 @@
 //! | `session_rule` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |
 //! | [`readiness`] | whether clients can connect, threads work, and the store commits |
-//! | [`checkup`] | what a running broker finds out about itself |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
 //! | `bulk` | actions on many connections, messages or dead letters |
 //! | `trace_commands` | the beginning and the end of traces |
@@ -42,7 +41,6 @@ pub mod access;
 mod audit;
 mod browser_login;
 mod bulk;
-pub mod checkup;
 mod commands;
 mod cookies;
 pub mod credentials;
@@ -68,6 +66,7 @@ mod request;
 mod routes;
 mod rows;
 mod segment;
+pub mod self_checks;
 mod session_rule;
 mod state;
 mod stream_places;
@@ -98,7 +97,7 @@ use pages::page;
 pub use routes::api_paths;
 use rustls::ServerConfig;
 use state::AdminState;
-pub use state::Examination;
+pub use state::DoctorChecks;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -232,10 +231,10 @@ impl AdminServer {
         self.file.is_some()
     }
 
-    /// Notes that clients can connect. `examination` looks at the machine and the files of the
+    /// Notes that clients can connect. `checks` looks at the machine and the files of the
     /// broker, as `homing doctor` does. It may block.
-    pub fn started(&self, observer: Observer, examination: Examination) {
-        self.state.started(observer, examination);
+    pub fn started(&self, observer: Observer, checks: DoctorChecks) {
+        self.state.started(observer, checks);
     }
 }
 

@@ -32,16 +32,16 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// Looks at the machine and the files of the broker. It may block.
-pub type Examination = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
+pub type DoctorChecks = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
 
 /// The state of the HTTP interface, and its view of the broker.
 pub(super) struct AdminState {
     /// Empty until clients can connect.
     observer: OnceLock<Observer>,
     /// Empty until clients can connect.
-    examination: OnceLock<Examination>,
-    /// The thread of an examination.
-    examining: FileThread,
+    checks: OnceLock<DoctorChecks>,
+    /// The thread of the checks.
+    checking: FileThread,
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<SocketAddr>,
     scheme: Scheme,
@@ -89,7 +89,7 @@ const WAITING: usize = 32;
 const SEARCHES: usize = 8;
 
 /// Time for the look at the machine and the files. A disk that hangs may take for ever.
-const EXAMINATION: Duration = Duration::from_secs(5);
+const CHECKS: Duration = Duration::from_secs(5);
 
 /// Passwords that may wait for their check, or be checked, at once.
 const PASSWORDS: usize = 8;
@@ -164,8 +164,8 @@ impl AdminState {
         let turns = (0..=SHARDS).map(turn).collect();
         AdminState {
             observer: OnceLock::new(),
-            examination: OnceLock::new(),
-            examining: FileThread::new("homing-doctor", ReadLimits::both(EXAMINATION)),
+            checks: OnceLock::new(),
+            checking: FileThread::new("homing-doctor", ReadLimits::both(CHECKS)),
             bound,
             scheme,
             terms: ArcSwap::from_pointee(terms),
@@ -352,13 +352,13 @@ impl AdminState {
         self.passwords.turn().await
     }
 
-    /// Examines the machine and the files of the broker.
+    /// Makes the checks of the machine and of the files of the broker.
     ///
     /// # Errors
-    /// A disk hangs, or another examination is under way.
-    pub(super) async fn examine(&self) -> Result<Vec<Finding>, NotRead> {
-        let Some(examine) = self.examination.get().cloned() else { return Ok(Vec::new()) };
-        self.examining.run(move || examine()).await
+    /// A disk hangs, or other checks are under way.
+    pub(super) async fn check(&self) -> Result<Vec<Finding>, NotRead> {
+        let Some(check) = self.checks.get().cloned() else { return Ok(Vec::new()) };
+        self.checking.run(move || check()).await
     }
 
     /// Locks the failed logins.
@@ -367,8 +367,8 @@ impl AdminState {
     }
 
     /// Notes that clients can connect.
-    pub(super) fn started(&self, observer: Observer, examination: Examination) {
-        let _ = self.examination.set(examination);
+    pub(super) fn started(&self, observer: Observer, checks: DoctorChecks) {
+        let _ = self.checks.set(checks);
         let _ = self.observer.set(observer);
         self.has_started.notify_waiters();
     }

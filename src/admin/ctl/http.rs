@@ -4,6 +4,7 @@ use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use crate::admin::problem::ProblemAnswer;
+use crate::admin::routes::doctor::DoctorAnswer;
 use crate::admin::segment::segment;
 use crate::escape;
 use serde::de::DeserializeOwned;
@@ -57,12 +58,12 @@ pub(crate) fn overview(broker: &BrokerEndpoint) -> Result<Value, CtlError> {
     request(broker, "GET", "/api/v1/overview")
 }
 
-/// Returns what a running broker finds out about itself and its machine: `GET /api/v1/doctor`.
+/// Returns the checks that a running broker makes of itself and its machine: `GET /api/v1/doctor`.
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.
-pub(crate) fn checks(endpoint: &BrokerEndpoint) -> Result<Value, CtlError> {
-    request(endpoint, "GET", "/api/v1/doctor")
+pub(crate) fn checks(broker: &BrokerEndpoint) -> Result<DoctorAnswer, CtlError> {
+    read(request(broker, "GET", "/api/v1/doctor")?)
 }
 
 /// Reads an answer, or a row of it, as its type.

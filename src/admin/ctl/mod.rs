@@ -13,6 +13,7 @@ mod topics;
 pub mod trace;
 mod wheel;
 
+pub(crate) use super::routes::doctor::{CheckRow, DoctorAnswer};
 pub(crate) use http::{checks, overview};
 pub(crate) use settings::pending_restart;
 

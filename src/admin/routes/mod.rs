@@ -8,7 +8,7 @@ pub(super) mod clients;
 pub(super) mod config;
 pub(super) mod dead_letters;
 pub(super) mod delayed;
-mod doctor;
+pub(super) mod doctor;
 mod expiry;
 mod health;
 mod json_answer;
