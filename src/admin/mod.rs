@@ -63,6 +63,7 @@ mod queries;
 pub mod readiness;
 mod recent;
 mod request;
+mod request_origin;
 mod routes;
 mod rows;
 mod segment;

@@ -2,22 +2,13 @@
 
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{act, client_path, read};
-use super::listings::path_with;
+use super::http::{NoteFlag, act, client_path, path_with, read};
 use super::text::Print;
 use crate::admin::bulk::ManyDone;
 use crate::admin::commands::ActionDone;
 use crate::admin::segment::segment;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::{Value, json};
-
-/// The note of an action.
-#[derive(Args, Clone, Debug)]
-pub(super) struct NoteFlag {
-    /// A note for the audit log
-    #[arg(long)]
-    pub(super) note: Option<String>,
-}
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum ActionCommand {

@@ -1,10 +1,10 @@
 //! `homing ctl dead-letters`: stored dead letters.
 
-use super::actions::{NoteFlag, to_the_end};
+use super::actions::to_the_end;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{act, request};
-use super::listings::{TOPIC, given, name, pages, path_with, text};
+use super::http::{NoteFlag, act, path_with, request};
+use super::listings::{TOPIC, given, name, pages, text};
 use super::text::{Print, flat, left, right, table};
 use crate::admin::bulk::ManyDone;
 use crate::admin::routes::dead_letters::LetterRow;

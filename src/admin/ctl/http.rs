@@ -1,12 +1,12 @@
 //! One request to the broker.
 
-use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use crate::admin::problem::ProblemAnswer;
 use crate::admin::routes::doctor::DoctorAnswer;
 use crate::admin::segment::segment;
 use crate::escape;
+use clap::Args;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::{self, Read, Write};
@@ -16,6 +16,21 @@ const ANSWER: u64 = 16 << 20;
 
 /// Headers of an answer at most.
 const HEADERS: usize = 32;
+
+/// The note of an action.
+#[derive(Args, Clone, Debug)]
+pub(super) struct NoteFlag {
+    /// A note for the audit log
+    #[arg(long)]
+    pub(super) note: Option<String>,
+}
+
+/// Returns a path with the parameters that are given.
+pub(super) fn path_with(path: &str, parameters: &[(&str, &Option<String>)]) -> String {
+    let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
+    format!("{path}?{}", given.join("&"))
+}
 
 /// Returns the path of a client in the interface. `rest` follows the client identifier.
 pub(super) fn client_path(id: &str, rest: &str) -> String {

@@ -2,7 +2,7 @@
 
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::request;
+use super::http::{path_with, request};
 use super::text::{TextColumn, left, right, table};
 use crate::admin::audit::AuditEntry;
 use crate::admin::payloads::{MOST, PayloadView};
@@ -192,13 +192,6 @@ pub(super) fn clients_table(rows: Vec<Client>) -> String {
 pub(super) fn top_table(TopClients { clients, complete }: TopClients) -> String {
     let out = clients_table(clients);
     if complete { out } else { format!("{out}\nnot all clients were looked at; the broker is busy") }
-}
-
-/// Returns a path with the parameters that are given.
-pub(super) fn path_with(path: &str, parameters: &[(&str, &Option<String>)]) -> String {
-    let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
-    format!("{path}?{}", given.join("&"))
 }
 
 /// Returns the verdicts of a search, one on each line.

@@ -1,9 +1,8 @@
 //! The commands of `homing ctl` about the settings of the broker.
 
-use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{done, noted, read, request, send};
+use super::http::{NoteFlag, done, noted, read, request, send};
 use super::listings::{given, text};
 use super::text::{Print, left, table};
 use crate::admin::routes::config::{

@@ -1,10 +1,9 @@
 //! The commands about topics: where messages are, who is subscribed, and what is retained, slow or
 //! delayed.
 
-use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{act, request};
+use super::http::{NoteFlag, act, path_with, request};
 use super::listings::{self, listing, pages};
 use super::text::{Print, flat};
 use crate::admin::payloads::MOST;
@@ -102,12 +101,12 @@ pub(super) fn run(
     Ok(match command {
         TopicsCommand::Where { topic, publisher, receiver } => {
             let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
-            let body = get(&listings::path_with("/api/v1/messages/where", &parameters))?;
+            let body = get(&path_with("/api/v1/messages/where", &parameters))?;
             print.answer(body, listings::verdicts)?
         }
         TopicsCommand::Subscriptions { topic, filter, client } => {
             let parameters = [("matches", topic), ("filter", filter), ("client", client)];
-            print.answer(get(&listings::path_with("/api/v1/subscriptions", &parameters))?, flat)?
+            print.answer(get(&path_with("/api/v1/subscriptions", &parameters))?, flat)?
         }
         TopicsCommand::SharedGroups { limit } => {
             let rows = pages(broker, "/api/v1/shared-groups?", "shared_groups", (*limit, 256))?;
@@ -126,7 +125,7 @@ pub(super) fn run(
         }
         TopicsCommand::Slow { topic, receiver, limit } => {
             let parameters = [("topic", topic), ("receiver", receiver), ("limit", &Some(limit.to_string()))];
-            let body = get(&listings::path_with("/api/v1/deliveries/slow", &parameters))?;
+            let body = get(&path_with("/api/v1/deliveries/slow", &parameters))?;
             print.answer(body, listings::slow_table)?
         }
         TopicsCommand::Delayed { delete: Some(id), note, .. } => {
@@ -134,7 +133,7 @@ pub(super) fn run(
             "the delayed message is deleted".to_owned()
         }
         TopicsCommand::Delayed { topic, limit, delete: None, .. } => {
-            let path = listings::path_with("/api/v1/delayed", &[("topic", topic)]);
+            let path = path_with("/api/v1/delayed", &[("topic", topic)]);
             print.answer(listing(broker, &path, "delayed", (*limit, 256))?, listings::delayed_table)?
         }
     })

@@ -1,9 +1,8 @@
 //! `homing trace`: begins a trace in a running broker, and prints its steps as they come.
 
-use super::actions::NoteFlag;
 use super::endpoint::{BrokerEndpoint, EndpointArguments};
 use super::error::CtlError;
-use super::http::{done, noted, read, request, send};
+use super::http::{NoteFlag, done, noted, read, request, send};
 use super::listings::given;
 use crate::admin::routes::traces::TraceNumber;
 use crate::admin::traces::TraceRow;

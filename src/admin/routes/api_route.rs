@@ -1,8 +1,8 @@
 //! A row of the table of routes: its handler, and the description of its parameters and answers.
 
-use super::Admission;
 use super::json_answer::JsonAnswer;
 use super::openapi::body_schema::BodySchema;
+use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
 use crate::admin::pages::page::PageResult;
 use crate::admin::state::AdminState;
@@ -13,6 +13,29 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
+
+/// Who may ask. The request of anybody else ends before its handler.
+#[derive(Clone, Copy)]
+pub(super) enum Admission {
+    /// Everybody. The handler may still ask for a token.
+    Everybody,
+    /// A caller with this scope at least: by a token, by the Unix socket, or by the login of a
+    /// browser. The handler finds the caller as an `Asker`.
+    Scope(Scope),
+    /// A viewer, as above. The handler finds it as a `PageReader`, which knows when the login ends.
+    Reader,
+}
+
+impl Admission {
+    /// Returns the least scope; `None` for everybody.
+    pub(super) const fn least(self) -> Option<Scope> {
+        match self {
+            Admission::Everybody => None,
+            Admission::Scope(scope) => Some(scope),
+            Admission::Reader => Some(Scope::Viewer),
+        }
+    }
+}
 
 /// One method of one path for programs.
 pub(super) struct ApiRoute {

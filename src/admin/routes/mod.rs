@@ -44,34 +44,11 @@ use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, ServiceConfig, route};
 use actix_web::{Error, HttpMessage, Resource, Route};
 use api_route::Content::{self, Document, Text};
-use api_route::{ApiRoute, delete, get, post, put};
+use api_route::{Admission, ApiRoute, delete, get, post, put};
 use openapi::body_schema::BodySchema;
 use serde::Serialize;
 use std::sync::LazyLock;
 use utoipa::ToSchema;
-
-/// Who may ask. The request of anybody else ends before its handler.
-#[derive(Clone, Copy)]
-enum Admission {
-    /// Everybody. The handler may still ask for a token.
-    Everybody,
-    /// A caller with this scope at least: by a token, by the Unix socket, or by the login of a
-    /// browser. The handler finds the caller as an `Asker`.
-    Scope(Scope),
-    /// A viewer, as above. The handler finds it as a `PageReader`, which knows when the login ends.
-    Reader,
-}
-
-impl Admission {
-    /// Returns the least scope; `None` for everybody.
-    const fn least(self) -> Option<Scope> {
-        match self {
-            Admission::Everybody => None,
-            Admission::Scope(scope) => Some(scope),
-            Admission::Reader => Some(Scope::Viewer),
-        }
-    }
-}
 
 const EVERYBODY: Admission = Admission::Everybody;
 const READER: Admission = Admission::Reader;
