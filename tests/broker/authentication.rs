@@ -1,9 +1,9 @@
 //! Clients with user names and passwords, over real sockets.
 
 use crate::support::launch::{TestBroker, on_configured_threads, restart_on, start_broker, start_broker_on};
+use crate::support::memory_store::Memory;
 use crate::support::{Connect, Kind, Message, Packet, RawClient, V5, V311, Version, password_file};
 use homing::config::{Anonymous, Config, Glob, RedeliveryRule};
-use homing::store::memory::Memory;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

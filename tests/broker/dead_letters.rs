@@ -3,12 +3,12 @@
 
 use crate::rules::{glob, topic};
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker_on, versions};
+use crate::support::memory_store::Memory;
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Property, Publish, RawClient, V5, V311, Version, now,
 };
 use homing::clock::unix_millis;
 use homing::config::{Config, OnExhausted, QueuePolicy, RedeliveryRule};
-use homing::store::memory::Memory;
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(300);

@@ -1,9 +1,9 @@
 //! `mount_point` of a listener: the topics of its clients have a prefix that they do not see.
 
 use crate::support::launch::{TestBroker, restart_on, start_broker, start_broker_on, versions};
+use crate::support::memory_store::Memory;
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311, Version, Will};
 use homing::config::{ByteSize, Config, Listener, ListenerAddress};
-use homing::store::memory::Memory;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -2,6 +2,7 @@
 
 use crate::client::{V5, connect, enter, publish, send, subscribe, take, take_packets};
 use crate::driver::{self, LinkId, MemoryDriver};
+use crate::memory_store::Memory;
 use homing::access::grant::{Grant, SessionRules};
 use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
@@ -16,7 +17,6 @@ use homing::shard::arrival::{Arrival, ListenerNumber};
 use homing::shard::authentication::AuthDecision;
 use homing::shard::durability::placement::share_out;
 use homing::store::coalesce::CommitGroup;
-use homing::store::memory::Memory;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;

@@ -1,22 +1,22 @@
 //! A store in memory, for tests. The committed state is one value that can be copied, so a
 //! simulation that crashes continues from the copy.
 
-use super::wall::{FileTime, Heartbeat, Resumed, resume, with_expiry};
-use super::{Moment, Store, StoreError, StoreReader};
-use crate::mqtt::message::{Message, Parts};
-use crate::mqtt::owner::Owner;
-use crate::mqtt::packet::PacketId;
-use crate::mqtt::packet::QoS;
-use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
-use crate::persistence::letter::{LetterNumber, StoredLetter};
-use crate::persistence::records::{
+use homing::mqtt::message::{Message, Parts};
+use homing::mqtt::owner::Owner;
+use homing::mqtt::packet::PacketId;
+use homing::mqtt::packet::QoS;
+use homing::mqtt::retained_message::{RetainedMessage, RetainedSource};
+use homing::persistence::letter::{LetterNumber, StoredLetter};
+use homing::persistence::records::{
     BodyCopy, BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody,
     RecoveredEntry, RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
     StoredSubscription,
 };
-use crate::store::coalesce::CommitGroup;
-use crate::store::operation::Operation;
-use crate::time::Instant;
+use homing::store::coalesce::CommitGroup;
+use homing::store::operation::Operation;
+use homing::store::wall::{FileTime, Heartbeat, Resumed, resume, with_expiry};
+use homing::store::{Moment, Store, StoreError, StoreReader};
+use homing::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
