@@ -1,8 +1,8 @@
 //! The plan of a scenario, checked before any connection is opened.
 
 use super::args::{Common, Layout};
-use super::client::{Acks, Options, Session, Tunnel};
-use super::credentials::Credentials;
+use super::client::{Acks, Options, SessionLife, Tunnel};
+use super::credentials::LoadCredentials;
 use super::refused::{Refused, require};
 use super::verify;
 use crate::clock;
@@ -25,7 +25,7 @@ const DURATION: Duration = Duration::from_secs(10);
 pub(super) struct Wire {
     pub host: String,
     pub port: u16,
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<LoadCredentials>,
     pub tunnel: Option<Arc<Tunnel>>,
     pub version: ProtocolVersion,
     pub qos: QoS,
@@ -78,7 +78,7 @@ impl Wire {
         Ok(Wire {
             host: common.host.clone(),
             port: common.port,
-            credentials: Credentials::of(common)?,
+            credentials: LoadCredentials::of(common)?,
             tunnel: tunnel(common, run)?,
             version: common.mqtt,
             qos,
@@ -99,7 +99,7 @@ impl Wire {
             version: self.version,
             client_id: format!("load{:08x}-{role}{index}", self.run),
             keep_alive: Duration::from_secs(60),
-            session: Session::Clean,
+            session: SessionLife::Clean,
             acks: Acks::AtOnce,
             window: self.window,
             payload: self.payload,
