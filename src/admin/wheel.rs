@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 /// Time for which a count is not repeated.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// Bars of the drawing. The ring has 1,024 buckets, so a bar has 16 of them.
+/// Bars of the page. The ring has 1,024 buckets, so a bar has 16 of them.
 pub(super) const BARS: usize = 64;
 
 /// The last count. Further callers wait for the one that counts, and share its result.
