@@ -51,7 +51,7 @@ pub(crate) struct ManyDone {
 
 /// What an action has done.
 #[derive(Debug, Default)]
-struct Done {
+struct ActedSoFar {
     count: usize,
     refused: usize,
     refusal: Option<&'static str>,
@@ -59,7 +59,7 @@ struct Done {
     is_cut: bool,
 }
 
-impl Done {
+impl ActedSoFar {
     fn add(&mut self, portion: &Portion) {
         self.count += portion.done;
         self.refused += portion.refused;
@@ -67,13 +67,13 @@ impl Done {
     }
 
     fn answer(&self) -> ManyDone {
-        let Done { count, refused, refusal, is_cut } = *self;
+        let ActedSoFar { count, refused, refusal, is_cut } = *self;
         ManyDone { count, refused, refusal: refusal.map(Cow::Borrowed), complete: !is_cut, confirm: None }
     }
 
     /// Returns the result for the audit log.
     fn words(&self) -> String {
-        let Done { count, refused, is_cut, .. } = self;
+        let ActedSoFar { count, refused, is_cut, .. } = self;
         let refused = if *refused > 0 { format!(", {refused} refused") } else { String::new() };
         let cut = if *is_cut { ", more are left" } else { "" };
         format!("done {count}{refused}{cut}")
@@ -91,7 +91,7 @@ pub(super) async fn purge(
     note: &str,
 ) -> Result<ManyDone, Failed> {
     let of = target.clone();
-    let work = async move |state: State, mut done: Done| {
+    let work = async move |state: State, mut done: ActedSoFar| {
         let observer = state.running()?;
         // Messages that come meanwhile are not of the queue as it was.
         let (end, mut left) = (clock::now() + TIME, usize::MAX);
@@ -127,7 +127,7 @@ pub(super) async fn disconnect(
     let named = [("user", &user), ("listener", &listener), ("prefix", &prefix)];
     let target = words(named)?;
     let filter = connected_of(state.running()?, user, listener, prefix)?;
-    let work = async move |state: State, mut done: Done| {
+    let work = async move |state: State, mut done: ActedSoFar| {
         let (observer, end) = (state.running()?, clock::now() + TIME);
         for shard in 0..observer.shards() {
             let mut from = Some(0);
@@ -204,7 +204,7 @@ pub(super) async fn act_on_letters(
         LetterAction::Delete => ("delete_dead_letters", None),
         LetterAction::Republish(to) => ("republish_dead_letters", Some(("to", to.name().to_owned()))),
     };
-    let work = async move |state: State, mut done: Done| {
+    let work = async move |state: State, mut done: ActedSoFar| {
         let (observer, end) = (state.running()?, clock::now() + TIME);
         let all = places_of(&state, &filter, Some(newest)).await?;
         for (shard, places) in all.iter().enumerate() {
@@ -245,14 +245,15 @@ async fn audited(
     caller: &Caller,
     (action, target): (&'static str, &str),
     parameters: &[Option<Parameter>],
-    work: impl AsyncFnOnce(State, Done) -> Result<Done, Failed> + 'static,
+    work: impl AsyncFnOnce(State, ActedSoFar) -> Result<ActedSoFar, Failed> + 'static,
 ) -> Result<ManyDone, Failed> {
     permit(caller, Scope::Operator)?;
     let (arguments, state) = (arguments(parameters), state.clone());
     let (caller, target) = (caller.clone(), target.to_owned());
     complete(async move {
-        let done = work(state.clone(), Done::default()).await;
-        let result = done.as_ref().map_or_else(|failed| failed.kind().facts().slug.to_owned(), Done::words);
+        let done = work(state.clone(), ActedSoFar::default()).await;
+        let result =
+            done.as_ref().map_or_else(|failed| failed.kind().facts().slug.to_owned(), ActedSoFar::words);
         state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
         done.map(|done| done.answer())
     })
@@ -267,7 +268,7 @@ async fn in_portions<T: Copy>(
     (observer, shard): (&Observer, usize),
     things: &[T],
     command: impl Fn(Box<[T]>) -> BulkCommand,
-    (done, end): (&mut Done, Instant),
+    (done, end): (&mut ActedSoFar, Instant),
 ) -> Result<(), Failed> {
     let mut rest = things;
     while !rest.is_empty() {

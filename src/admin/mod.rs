@@ -23,6 +23,7 @@
 //! | `cookies`, `browser_login` | the cookies, and the login of a request |
 //! | `login_failures` | which logins are refused, because too many failed |
 //! | `login_attempt` | how a login begins, and why it is refused |
+//! | `request_origin` | the number of a request, and the address of its caller |
 //! | `request` | the caller and the parameters of a request |
 //! | `session_rule` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// What the addresses that were tried have taken. As at the start, an address is kept until all are
 /// tried, because one may stand in the way of another.
 #[derive(Default)]
-struct Taken {
+struct TakenPorts {
     sockets: Vec<TcpListener>,
     files: Vec<PathBuf>,
 }
@@ -30,7 +30,7 @@ pub(super) fn findings(broker: &CheckedBroker<'_>, is_in_use: bool) -> Vec<Findi
             .map(|address| Finding::ok(Check::Port, format!("{address}: not tried, because a broker runs")))
             .collect(),
         false => {
-            let mut taken = Taken::default();
+            let mut taken = TakenPorts::default();
             #[cfg(feature = "admin")]
             let interface = interface(broker, &mut taken);
             #[cfg(not(feature = "admin"))]
@@ -45,7 +45,7 @@ pub(super) fn findings(broker: &CheckedBroker<'_>, is_in_use: bool) -> Vec<Findi
 /// Tries the addresses and the Unix socket of the HTTP interface, which starts before the
 /// listeners. A start goes on without the default ones.
 #[cfg(feature = "admin")]
-fn interface(broker: &CheckedBroker<'_>, taken: &mut Taken) -> Vec<Finding> {
+fn interface(broker: &CheckedBroker<'_>, taken: &mut TakenPorts) -> Vec<Finding> {
     let options = &broker.config.admin;
     let mut findings = Vec::new();
     let sort = |is_default: bool| if is_default { Finding::warn } else { Finding::fail };
@@ -67,7 +67,7 @@ fn interface(broker: &CheckedBroker<'_>, taken: &mut Taken) -> Vec<Finding> {
     findings
 }
 
-fn port(address: &ListenerAddress, taken: &mut Taken) -> Finding {
+fn port(address: &ListenerAddress, taken: &mut TakenPorts) -> Finding {
     match address {
         ListenerAddress::Ip(ip) if ip.port() == 0 => {
             Finding::ok(Check::Port, format!("{address}: a free one is taken"))
@@ -85,7 +85,7 @@ fn port(address: &ListenerAddress, taken: &mut Taken) -> Finding {
     }
 }
 
-impl Taken {
+impl TakenPorts {
     /// # Errors
     /// The system refuses the address.
     fn tcp(&mut self, address: SocketAddr) -> Result<(), BindError> {

@@ -44,17 +44,17 @@ use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, ServiceConfig, route};
 use actix_web::{Error, HttpMessage, Resource, Route};
 use api_route::Content::{self, Document, Text};
-use api_route::{Admission, ApiRoute, delete, get, post, put};
+use api_route::{ApiRoute, RouteAdmission, delete, get, post, put};
 use openapi::body_schema::BodySchema;
 use serde::Serialize;
 use std::sync::LazyLock;
 use utoipa::ToSchema;
 
-const EVERYBODY: Admission = Admission::Everybody;
-const READER: Admission = Admission::Reader;
-const VIEWER: Admission = Admission::Scope(Scope::Viewer);
-const OPERATOR: Admission = Admission::Scope(Scope::Operator);
-const ADMIN: Admission = Admission::Scope(Scope::Admin);
+const EVERYBODY: RouteAdmission = RouteAdmission::Everybody;
+const READER: RouteAdmission = RouteAdmission::Reader;
+const VIEWER: RouteAdmission = RouteAdmission::Scope(Scope::Viewer);
+const OPERATOR: RouteAdmission = RouteAdmission::Scope(Scope::Operator);
+const ADMIN: RouteAdmission = RouteAdmission::Scope(Scope::Admin);
 
 /// The path of the sessions that come first by a figure. A client may be called `top`, too, so the
 /// path means the listing only with the parameter `by`.
@@ -286,16 +286,16 @@ fn admitted(row: &ApiRoute) -> Route {
 
 /// Refuses a request of somebody else. Keeps who asks for the handler.
 async fn admit(
-    who: Admission,
+    who: RouteAdmission,
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse, Error> {
     let known = match who {
-        Admission::Everybody => Ok(()),
-        Admission::Scope(scope) => {
+        RouteAdmission::Everybody => Ok(()),
+        RouteAdmission::Scope(scope) => {
             caller(request.request(), scope).map(|caller| drop(request.extensions_mut().insert(caller)))
         }
-        Admission::Reader => {
+        RouteAdmission::Reader => {
             PageReader::of(request.request()).map(|reader| drop(request.extensions_mut().insert(reader)))
         }
     };
