@@ -44,7 +44,6 @@
 //! - A virtual machine is paused and gets no notice. Its clock since the boot stands still with it.
 
 use super::{Boot, Moment};
-use crate::mqtt::message::{Message, Parts};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -187,16 +186,6 @@ pub(super) fn clock_step(before: Moment, after: Moment) -> i64 {
     let shown = signed(after.unix_millis) - signed(before.unix_millis);
     let step = shown.saturating_sub(passed);
     if step.abs() > SLEW_MS { step } else { 0 }
-}
-
-/// Returns the message with another expiry time. Copies the message only if the time differs.
-pub fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec<u8>) -> Message {
-    let header = message.header();
-    if header.expires == expires {
-        return message.clone();
-    }
-    let parts = Parts { expires, ..message.parts() };
-    Message::published_by(message.shared_publisher(), parts, scratch)
 }
 
 #[cfg(test)]

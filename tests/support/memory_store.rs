@@ -14,7 +14,7 @@ use homing::persistence::records::{
 };
 use homing::store::coalesce::CommitGroup;
 use homing::store::operation::Operation;
-use homing::store::wall::{FileTime, Heartbeat, Resumed, resume, with_expiry};
+use homing::store::wall::{FileTime, Heartbeat, Resumed, resume};
 use homing::store::{Moment, Store, StoreError, StoreReader};
 use homing::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -337,6 +337,16 @@ fn recovered_letter(letter: &StoredLetter, scratch: &mut Vec<u8>) -> StoredLette
         message: Message::published_by(message.shared_publisher(), parts, scratch),
         ..letter.clone()
     }
+}
+
+/// Returns the message with another expiry time. Copies the message only if the time differs.
+fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec<u8>) -> Message {
+    let header = message.header();
+    if header.expires == expires {
+        return message.clone();
+    }
+    let parts = Parts { expires, ..message.parts() };
+    Message::published_by(message.shared_publisher(), parts, scratch)
 }
 
 impl Kept {
