@@ -96,7 +96,7 @@ const PASSWORDS: usize = 8;
 
 /// The turn of one caller: to search all sessions, or to have a password checked. Another caller
 /// has its turn when the value is dropped.
-pub(super) struct Turn<'a> {
+pub(super) struct CallerTurn<'a> {
     _permit: SemaphorePermit<'a>,
     _place: SemaphorePermit<'a>,
 }
@@ -105,7 +105,7 @@ pub(super) struct Turn<'a> {
 pub(super) struct AskTurn<'a> {
     /// The end of the turn before.
     before: &'a Mutex<Instant>,
-    _turn: Turn<'a>,
+    _turn: CallerTurn<'a>,
 }
 
 impl AskTurn<'_> {
@@ -146,10 +146,10 @@ impl OneAtATime {
 
     /// Waits for the turn. Returns `None` if too many wait already. A caller that goes while it
     /// waits drops its place.
-    async fn turn(&self) -> Option<Turn<'_>> {
+    async fn turn(&self) -> Option<CallerTurn<'_>> {
         let place = self.places.try_acquire().ok()?;
         let permit = self.turn.acquire().await.ok()?;
-        Some(Turn { _permit: permit, _place: place })
+        Some(CallerTurn { _permit: permit, _place: place })
     }
 }
 
@@ -332,7 +332,7 @@ impl AdminState {
         // A caller that goes while it waits drops its place.
         let place = self.waiting.try_acquire().ok()?;
         let permit = turn.acquire().await.ok()?;
-        Some(AskTurn { before, _turn: Turn { _permit: permit, _place: place } })
+        Some(AskTurn { before, _turn: CallerTurn { _permit: permit, _place: place } })
     }
 
     /// Waits for the turn to read the retained messages. All shards share their lock. Returns
@@ -343,12 +343,12 @@ impl AdminState {
 
     /// Waits for the turn to search all sessions. One search at a time, because each asks the
     /// shards a thousand questions for a million sessions. Returns `None` if too many wait already.
-    pub(super) async fn search(&self) -> Option<Turn<'_>> {
+    pub(super) async fn search(&self) -> Option<CallerTurn<'_>> {
         self.searches.turn().await
     }
 
     /// Waits for the turn to check a password. Returns `None` if too many wait already.
-    pub(super) async fn password_turn(&self) -> Option<Turn<'_>> {
+    pub(super) async fn password_turn(&self) -> Option<CallerTurn<'_>> {
         self.passwords.turn().await
     }
 

@@ -5,9 +5,9 @@
 
 use super::client::ReceivedPublish;
 use super::flow::{FlowBounds, PublishFlow};
-use super::plan::{Extent, Topology, Wire};
+use super::plan::{Extent, LoadWire, Topology};
 use super::record::{Latencies, RunRecord};
-use super::verify::{DeliveryLog, LoggedArrival, Stamp, Verdict};
+use super::verify::{ArrivalVerdict, DeliveryLog, LoggedArrival, Stamp};
 use crate::clock;
 use crate::mqtt::packet::QoS;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ const WRITE_OFF: Duration = Duration::from_secs(1);
 
 /// A run in progress.
 pub(super) struct LoadRun {
-    pub wire: Wire,
+    pub wire: LoadWire,
     pub topology: Topology,
     pub deliveries: RefCell<DeliveryLog>,
     pub record: RefCell<RunRecord>,
@@ -41,7 +41,7 @@ impl LoadRun {
     /// Returns a run whose clients have sent nothing. `end_to_end` bounds the messages of a
     /// publisher under way.
     pub(super) fn new(
-        wire: Wire,
+        wire: LoadWire,
         topology: Topology,
         extent: &Extent,
         end_to_end: Option<u32>,
@@ -211,7 +211,11 @@ impl LoadRun {
 
     /// Records an arrival. Returns its meaning and its stamp, or `None` if the message is not of
     /// this run.
-    pub(super) fn arrived(&self, receiver: usize, message: &ReceivedPublish) -> Option<(Verdict, Stamp)> {
+    pub(super) fn arrived(
+        &self,
+        receiver: usize,
+        message: &ReceivedPublish,
+    ) -> Option<(ArrivalVerdict, Stamp)> {
         let now = clock::nanos();
         let ours = |stamp: &Stamp| stamp.run == self.wire.run && message.payload.len() == self.wire.payload;
         let Some(stamp) = Stamp::read(&message.payload).filter(ours) else {
@@ -226,7 +230,7 @@ impl LoadRun {
             dup: message.dup,
             id: message.id,
         });
-        if verdict == Verdict::First {
+        if verdict == ArrivalVerdict::First {
             self.record.borrow_mut().arrived(stamp, now);
             self.with_flow(stamp.publisher as usize, |flow| flow.arrived(stamp.sequence));
         }

@@ -11,7 +11,7 @@ use super::client::{
 };
 use super::record::Latencies;
 use super::run::LoadRun;
-use super::verify::Verdict;
+use super::verify::ArrivalVerdict;
 use super::withhold::{AckChoice, Policy};
 use crate::clock;
 use crate::mqtt::packet::QoS;
@@ -236,22 +236,22 @@ impl RedeliverySubscriber {
         phase: RedeliveryPhase,
         message: &ReceivedPublish,
         memory: &mut SubscriberMemory,
-    ) -> Option<(Verdict, u64)> {
+    ) -> Option<(ArrivalVerdict, u64)> {
         memory.ids.insert(message.id);
         let (verdict, stamp) = self.run.arrived(self.receiver, message)?;
         self.book(phase, verdict, message.id, memory);
-        memory.firsts += u64::from(verdict == Verdict::First);
+        memory.firsts += u64::from(verdict == ArrivalVerdict::First);
         Some((verdict, stamp.sequence))
     }
 
-    fn book(&self, phase: RedeliveryPhase, verdict: Verdict, id: u16, memory: &mut SubscriberMemory) {
+    fn book(&self, phase: RedeliveryPhase, verdict: ArrivalVerdict, id: u16, memory: &mut SubscriberMemory) {
         let now = clock::nanos();
         let before = memory.last.insert(id, now);
         let mut seen = self.sightings.borrow_mut();
         if phase == RedeliveryPhase::Again {
             seen.after_the_end += 1;
         }
-        if verdict != Verdict::Redelivered {
+        if verdict != ArrivalVerdict::Redelivered {
             return;
         }
         match before {

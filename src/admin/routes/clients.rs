@@ -22,7 +22,8 @@ const TOP: usize = 100;
 
 /// A page of the sessions.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Clients {
+#[schema(as = Clients)]
+pub(crate) struct ClientsAnswer {
     clients: Vec<ClientRow>,
     /// The cursor of the next page. Only an answer without it is the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,11 +31,11 @@ pub(crate) struct Clients {
 }
 
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
-pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer<Clients> {
+pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer<ClientsAnswer> {
     let (observer, fields) = (state.running()?, ClientFields::read(asked.fields.as_deref())?);
     let listed = list_sessions(&state, observer, &asked).await?;
     let clients = listed.rows.iter().map(|row| fields.of(&Client::of_row(&state, row, observer)));
-    Ok(Json(Clients { clients: clients.collect(), next: listed.next.map(|next| next.encode()) }))
+    Ok(Json(ClientsAnswer { clients: clients.collect(), next: listed.next.map(|next| next.encode()) }))
 }
 
 /// The parameters of the sessions that come first by a figure.

@@ -24,7 +24,7 @@ pub(crate) struct LoggedArrival {
 
 /// The meaning of one arrival, as the head of this file defines the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ArrivalVerdict {
     First,
     Redelivered,
     Duplicated,
@@ -115,20 +115,20 @@ impl DeliveryLog {
     }
 
     /// Records an arrival and returns its meaning.
-    pub(crate) fn arrived(&mut self, arrival: LoggedArrival) -> Verdict {
+    pub(crate) fn arrived(&mut self, arrival: LoggedArrival) -> ArrivalVerdict {
         if arrival.qos != self.qos {
             self.counts.wrong_qos += 1;
         }
         let Some(receiver) = self.receivers.get_mut(arrival.receiver) else {
             self.counts.foreign += 1;
-            return Verdict::Duplicated;
+            return ArrivalVerdict::Duplicated;
         };
         let stream = self.streams.entry((receiver.audience, arrival.publisher)).or_default();
         if stream.insert(arrival.sequence) {
             self.counts.delivered += 1;
             self.counts.out_of_order += u64::from(receiver.is_late(arrival));
             self.counts.id_taken += u64::from(receiver.begin(arrival, self.qos));
-            return Verdict::First;
+            return ArrivalVerdict::First;
         }
         match receiver.resume(arrival) {
             Some(connection) => {
@@ -138,16 +138,16 @@ impl DeliveryLog {
                 // 5.0 [MQTT-4.4.0-1]; 3.1.1 leaves it open
                 let live = connection == receiver.connection && self.version.is_v5();
                 self.counts.resent_live += u64::from(live);
-                Verdict::Redelivered
+                ArrivalVerdict::Redelivered
             }
             // The message and our PUBACK crossed.
             None if arrival.dup && arrival.qos == QoS::AtLeastOnce => {
                 self.counts.redelivered += 1;
-                Verdict::Redelivered
+                ArrivalVerdict::Redelivered
             }
             None => {
                 self.counts.duplicated += 1;
-                Verdict::Duplicated
+                ArrivalVerdict::Duplicated
             }
         }
     }
@@ -284,9 +284,9 @@ mod tests {
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let mut deliveries = deliveries(ProtocolVersion::V3_1_1, qos);
             deliveries.sent();
-            assert_eq!(deliveries.arrived(arrival(0, qos, 1)), Verdict::First);
+            assert_eq!(deliveries.arrived(arrival(0, qos, 1)), ArrivalVerdict::First);
             deliveries.closed(0, 1);
-            assert_eq!(deliveries.arrived(arrival(0, qos, 2)), Verdict::Duplicated);
+            assert_eq!(deliveries.arrived(arrival(0, qos, 2)), ArrivalVerdict::Duplicated);
             assert_eq!(forbidden(&deliveries, qos).contains("1 duplicated"), qos != QoS::AtLeastOnce);
         }
     }
@@ -297,10 +297,10 @@ mod tests {
         deliveries.sent();
         deliveries.arrived(arrival(0, QoS::ExactlyOnce, 1));
         let again = LoggedArrival { dup: true, ..arrival(0, QoS::ExactlyOnce, 1) };
-        assert_eq!(deliveries.arrived(again), Verdict::Redelivered);
+        assert_eq!(deliveries.arrived(again), ArrivalVerdict::Redelivered);
         assert_eq!(forbidden(&deliveries, QoS::ExactlyOnce), "");
         deliveries.closed(0, 1);
-        assert_eq!(deliveries.arrived(again), Verdict::Duplicated, "after PUBREL, DUP or not");
+        assert_eq!(deliveries.arrived(again), ArrivalVerdict::Duplicated, "after PUBREL, DUP or not");
     }
 
     // 3.1.1 [MQTT-3.3.1-1]
@@ -308,7 +308,7 @@ mod tests {
     fn redelivery_without_dup_is_forbidden() {
         let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
         deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1));
-        assert_eq!(deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1)), Verdict::Redelivered);
+        assert_eq!(deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1)), ArrivalVerdict::Redelivered);
         assert_eq!(deliveries.counts().unmarked, 1);
     }
 
@@ -333,7 +333,7 @@ mod tests {
         deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1));
         deliveries.closed(0, 1);
         let again = LoggedArrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };
-        assert_eq!(deliveries.arrived(again), Verdict::Redelivered);
+        assert_eq!(deliveries.arrived(again), ArrivalVerdict::Redelivered);
     }
 
     #[test]
