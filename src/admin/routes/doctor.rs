@@ -21,6 +21,7 @@ pub(crate) struct DoctorAnswer {
 #[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Check)]
 pub(crate) struct CheckRow {
+    /// The name of the check.
     pub(crate) name: String,
     pub(crate) result: Severity,
     /// The fact.
