@@ -10,6 +10,7 @@ use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{PacketId, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
 use homing::session::objectives::DeliveryMark;
+use homing::session::outbound::on_demand::Empty;
 use homing::session::outbound::queue::Delivery;
 use homing::session::outbound::window::{InFlight, Received};
 use homing::time::Instant;
@@ -87,7 +88,7 @@ fn messages(c: &mut Criterion) {
         let mut group = c.benchmark_group(name);
         for (order_name, order) in orders {
             for len in WINDOWS {
-                let mut window = InFlight::default();
+                let mut window = InFlight::NEW;
                 let unfinished = (1..len).map(|_| push(&mut window, &message, qos)).collect();
                 let mut client = Client { unfinished, seed: 1 };
                 group.bench_function(BenchmarkId::new(order_name, len), |b| {
@@ -114,7 +115,7 @@ fn questions(c: &mut Criterion) {
     let message = message();
     let mut group = c.benchmark_group("asked of a full window");
     for len in WINDOWS {
-        let mut window = InFlight::default();
+        let mut window = InFlight::NEW;
         for _ in 0..len {
             push(&mut window, &message, QoS::AtLeastOnce);
         }

@@ -1,4 +1,4 @@
-//! One result of an examination, by `homing doctor` or by the broker itself.
+//! The checks of `homing doctor` and of a running broker, and the finding of each.
 
 use crate::named_enum::named_enum;
 use bytesize::ByteSize;
@@ -15,15 +15,84 @@ named_enum! {
         /// The broker does not start, loses what it promised, or lets the wrong people in.
         Fail = "fail",
     }
+
+    /// The checks. `homing doctor` makes all of them, and the running broker those that need no
+    /// other process.
+    pub enum Check {
+        /// The configuration itself.
+        Configuration = "configuration",
+        /// The file descriptors that the system gives to the process.
+        Descriptors = "descriptors",
+        /// The backlog of listeners that the system allows.
+        Backlog = "backlog",
+        /// The memory of the machine.
+        Memory = "memory",
+        /// The wall clock.
+        Clock = "clock",
+        /// The file of the store, or that there is none.
+        Store = "store",
+        /// The owner and the mode of the data directory.
+        Owner = "owner",
+        /// The file system of the data directory.
+        FileSystem = "file system",
+        /// The room on that file system.
+        Room = "room",
+        /// The time of a sync.
+        Sync = "sync",
+        /// The look at the files within a running broker.
+        Files = "files",
+        /// A password file.
+        Passwords = "passwords",
+        /// The keys of tokens.
+        TokenKeys = "token keys",
+        /// The headers for the service that checks logins.
+        HttpHeaders = "http headers",
+        /// An ACL file.
+        Acl = "acl",
+        /// The file of bans.
+        Bans = "bans",
+        /// The tokens and users of the HTTP interface.
+        AdminCredentials = "admin credentials",
+        /// Certificates, authorities and revocation lists.
+        Tls = "tls",
+        /// A private key.
+        TlsKey = "tls key",
+        /// An address at which the broker listens.
+        Port = "port",
+        /// Who may connect.
+        Login = "login",
+        /// The interface without TLS, where others reach it.
+        Http = "http",
+        /// Who may send the header of a proxy.
+        Proxies = "proxies",
+        /// A running broker, and its version.
+        Broker = "broker",
+        /// Signs of life of the threads.
+        Threads = "threads",
+        /// The use of `limits.memory`.
+        HeldMemory = "held memory",
+        /// Dropped messages.
+        Drops = "drops",
+        /// Keys that wait for a restart.
+        Restart = "restart",
+        /// The time of commits, and the room of the store.
+        Commits = "commits",
+        /// Counts near their limits.
+        Limits = "limits",
+        /// Lost lines of the log.
+        Log = "log",
+        /// The time by which deadlines are late.
+        Deadlines = "deadlines",
+    }
 }
 
-/// One result of the examination.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Its weight.
     pub severity: Severity,
-    /// The thing that was looked at, in one word.
-    pub subject: &'static str,
+    /// The check.
+    pub check: Check,
     /// The fact.
     pub text: String,
     /// What to do about a problem, as a sentence; empty where the fact says it.
@@ -31,16 +100,16 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn ok(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { severity: Severity::Ok, subject, text: text.into(), advice: String::new() }
+    pub(crate) fn ok(check: Check, text: impl Into<String>) -> Finding {
+        Finding { severity: Severity::Ok, check, text: text.into(), advice: String::new() }
     }
 
-    pub(crate) fn warn(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { severity: Severity::Warn, subject, text: text.into(), advice: String::new() }
+    pub(crate) fn warn(check: Check, text: impl Into<String>) -> Finding {
+        Finding { severity: Severity::Warn, check, text: text.into(), advice: String::new() }
     }
 
-    pub(crate) fn fail(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { severity: Severity::Fail, subject, text: text.into(), advice: String::new() }
+    pub(crate) fn fail(check: Check, text: impl Into<String>) -> Finding {
+        Finding { severity: Severity::Fail, check, text: text.into(), advice: String::new() }
     }
 
     /// Adds what to do about a problem.
@@ -49,12 +118,12 @@ impl Finding {
     }
 }
 
-/// One line: the severity, the subject, the text and the advice.
+/// One line: the severity, the check, the text and the advice.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { severity, subject, text, advice } = self;
+        let Finding { severity, check, text, advice } = self;
         let stop = if advice.is_empty() { "" } else { ". " };
-        write!(f, "{:<6}{subject:<14} {text}{stop}{advice}", severity.name())
+        write!(f, "{:<6}{:<14} {text}{stop}{advice}", severity.name(), check.name())
     }
 }
 

@@ -28,7 +28,7 @@
 //!
 //! # Two packages
 //!
-//! The modules up to the shard are the package `homing-core` (`crates/core`), which knows no clock, no
+//! The modules up to `operators` are the package `homing-core` (`crates/core`), which knows no clock, no
 //! async and no socket. Time is an argument; [`clock`] is the only file that reads one. So a shard
 //! runs in the same way under actix and in the simulation. A module imports only from the modules
 //! before it: `docs/architecture.md` has the order, and `tests/layers.rs` checks it.
@@ -96,4 +96,6 @@ pub mod scheduling;
 pub mod service;
 pub mod store;
 
-pub use homing_core::{access, escape, mqtt, named_enum, persistence, routing, session, shard, time};
+pub use homing_core::{
+    access, escape, mqtt, named_enum, operators, persistence, routing, session, shard, time,
+};

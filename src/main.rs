@@ -20,7 +20,7 @@ use homing::health::command::HealthArguments;
 use homing::load::{self, LoadArguments};
 use program::commands::{ImportArguments, change_passwords, check_health, import};
 use program::data::{StoreQuery, inspect_store};
-use program::examination::{check_with_files, examine, examine_refused};
+use program::doctor::{check, check_refused, check_with_files};
 use program::manual::{self, CompletedShell};
 use program::output::{complain, printed, refuse, say};
 use program::serve::{running_address, serve};
@@ -174,7 +174,7 @@ fn main() -> ExitCode {
 fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
     let loaded = match read_configuration(settings) {
         Ok(loaded) => loaded,
-        Err(refusal) if matches!(command, BrokerCommand::Doctor) => return examine_refused(&refusal),
+        Err(refusal) if matches!(command, BrokerCommand::Doctor) => return check_refused(&refusal),
         // The broker runs with the file as it was. It must be reached also while the file is
         // broken: to see what it does, and for `ctl reload`, so that the broker itself refuses.
         Err(refusal) if command.asks_running_broker() => match read_without_file(settings) {
@@ -188,7 +188,7 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
     };
     match command {
         BrokerCommand::Serve => serve(loaded, settings.clone()),
-        BrokerCommand::Doctor => examine(&loaded.config),
+        BrokerCommand::Doctor => check(&loaded.config),
         BrokerCommand::CheckConfig { without_files: false } => check_with_files(&loaded),
         BrokerCommand::CheckConfig { without_files: true } => {
             say(&check_config(&loaded, "not read (--without-files)"));

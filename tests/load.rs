@@ -3,7 +3,8 @@
 //! made at will, in the books themselves (`src/load/verify`).
 
 use homing::broker::Broker;
-use homing::config::{Anonymous, CertificatePair, Config, Listener, ListenerTls};
+use homing::config::{Anonymous, CertificatePair, ClientCertificates, Config, Listener, ListenerTls};
+use homing::named_enum::Named;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -315,7 +316,7 @@ impl Secured {
         };
         let tls = ListenerTls {
             certificates: Some(vec![pair]),
-            client_certificates: Some(client_certificates.into()),
+            client_certificates: ClientCertificates::of_name(client_certificates),
             client_ca: (client_certificates != "off").then(|| path("ca.pem")),
             ..ListenerTls::default()
         };

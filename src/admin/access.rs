@@ -4,10 +4,7 @@
 //! own user may do everything there, others may look. All others prove themselves by the file of
 //! [credentials](super::credentials).
 
-use super::state::State;
 use crate::named_enum::{Named, named_enum};
-use crate::net::websocket::upgrade::{FORWARDING_HEADERS, ForwardedClient, forwarded_client};
-use actix_web::{HttpMessage, HttpRequest};
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -36,10 +33,6 @@ impl FromStr for Scope {
     }
 }
 
-/// The number of a request since the start, in its extensions.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RequestNumber(pub(super) u64);
-
 /// Where a request came from, for the audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Origin {
@@ -47,30 +40,6 @@ pub(super) struct Origin {
     pub(super) address: Option<IpAddr>,
     /// The number of the request since the start. The answer has it as `X-Request-Id`.
     pub(super) request: u64,
-}
-
-impl Origin {
-    /// Returns the origin of a request.
-    pub(super) fn of(request: &HttpRequest) -> Origin {
-        let number = request.extensions().get::<RequestNumber>().map_or(0, |number| number.0);
-        Origin { address: address_of(request), request: number }
-    }
-}
-
-/// Returns the address of a caller: that of the connection, or the one that a proxy in
-/// `admin.trusted_proxies` names. `None` on the Unix socket.
-pub(super) fn address_of(request: &HttpRequest) -> Option<IpAddr> {
-    let peer = request.peer_addr()?.ip();
-    let Some(terms) = request.app_data::<State>().map(|state| state.terms()) else { return Some(peer) };
-    if !terms.proxies().contains(peer) {
-        return Some(peer);
-    }
-    let lines: Vec<_> = request.headers().get_all(FORWARDING_HEADERS[0]).collect();
-    let hops = lines.iter().flat_map(|line| line.to_str().unwrap_or("?").split(',').map(str::trim));
-    match forwarded_client(hops, terms.proxies()) {
-        ForwardedClient::Address(address) => Some(address),
-        ForwardedClient::Peer | ForwardedClient::Unknown => Some(peer),
-    }
 }
 
 /// A caller that has proven itself.
@@ -87,9 +56,9 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Returns the caller as the one of this request.
-    pub(super) fn of_request(self, request: &HttpRequest) -> Caller {
-        Caller { origin: Origin::of(request), ..self }
+    /// Returns the caller as the one of a request from there.
+    pub(super) fn with_origin(self, origin: Origin) -> Caller {
+        Caller { origin, ..self }
     }
 
     /// Returns true if both have shown the same credential, or are the same user of the Unix

@@ -2,7 +2,8 @@
 
 use super::access::{Caller, Scope};
 use crate::clock;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tracing::info;
@@ -37,24 +38,24 @@ pub(super) fn arguments(parameters: &[Option<Parameter>]) -> String {
 }
 
 /// An action in the log.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub(super) struct AuditEntry {
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct AuditEntry {
     /// Counts up from 1.
-    pub(super) n: u64,
-    pub(super) unix_ms: u64,
+    pub(crate) n: u64,
+    pub(crate) unix_ms: u64,
     /// The name of the caller.
-    pub(super) who: String,
-    pub(super) scope: Scope,
+    pub(crate) who: String,
+    pub(crate) scope: Scope,
     /// The address of the caller, or "unix socket".
-    pub(super) source: String,
+    pub(crate) source: String,
     /// The number of the request since the start: `X-Request-Id` of its answer.
-    pub(super) request: u64,
+    pub(crate) request: u64,
     /// The name of the action.
-    pub(super) action: &'static str,
+    pub(crate) action: Cow<'static, str>,
     /// The client, topic or other thing that the action is about.
-    pub(super) target: String,
-    pub(super) arguments: String,
-    pub(super) result: String,
+    pub(crate) target: String,
+    pub(crate) arguments: String,
+    pub(crate) result: String,
 }
 
 /// The last actions, the newest last.
@@ -89,7 +90,7 @@ impl AuditLog {
             scope,
             source,
             request,
-            action: name,
+            action: (*name).into(),
             target,
             arguments,
             result: result.clone(),

@@ -3,6 +3,7 @@
 
 use super::cookies::login_cookie_of;
 use super::logins::LoggedIn;
+use super::request_origin::origin_of;
 use super::state::AdminState;
 use crate::clock;
 use actix_web::HttpRequest;
@@ -19,7 +20,7 @@ pub(super) fn login_of_cookie(state: &AdminState, cookie: &str) -> Option<Logged
 /// Returns the login of a request; `None` if there is none or it has ended.
 pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Option<LoggedIn> {
     let login = login_of_cookie(state, login_cookie_of(request)?)?;
-    Some(LoggedIn { caller: login.caller.of_request(request), ..login })
+    Some(LoggedIn { caller: login.caller.with_origin(origin_of(request)), ..login })
 }
 
 /// Returns true if no other site sent the request. A browser says where a request comes from, and

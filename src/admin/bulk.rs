@@ -13,12 +13,13 @@ use super::request::permit;
 use super::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::operators::bulk_commands::{BulkCommand, Portion};
+use crate::operators::message_commands::RepublishTo;
+use crate::operators::query::{Part, Query, QueryAnswer, ROWS};
 use crate::persistence::letter::LetterPlace;
-use crate::shard::features::bulk::{BulkCommand, Portion};
-use crate::shard::features::message_commands::RepublishTo;
-use crate::shard::observe::query::{Query, QueryAnswer, ROWS};
 use crate::time::Instant;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::time::Duration;
 use utoipa::ToSchema;
 
@@ -30,27 +31,27 @@ const TIME: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// The answer to an action on many things.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = Many)]
-pub(super) struct ManyDone {
+pub(crate) struct ManyDone {
     /// Connections closed, messages dropped, or dead letters done with; with `confirm` the dead
     /// letters that would be.
-    pub(super) count: usize,
+    pub(crate) count: usize,
     /// Dead letters that were not republished, and stay.
-    pub(super) refused: usize,
+    pub(crate) refused: usize,
     /// Why the first of them stays.
     #[schema(required)]
-    pub(super) refusal: Option<&'static str>,
+    pub(crate) refusal: Option<Cow<'static, str>>,
     /// False if more is left: ask again.
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
     /// Nothing is done yet. The same request with this value does it.
     #[schema(required)]
-    pub(super) confirm: Option<String>,
+    pub(crate) confirm: Option<String>,
 }
 
 /// What an action has done.
 #[derive(Debug, Default)]
-struct Done {
+struct ActedSoFar {
     count: usize,
     refused: usize,
     refusal: Option<&'static str>,
@@ -58,7 +59,7 @@ struct Done {
     is_cut: bool,
 }
 
-impl Done {
+impl ActedSoFar {
     fn add(&mut self, portion: &Portion) {
         self.count += portion.done;
         self.refused += portion.refused;
@@ -66,13 +67,13 @@ impl Done {
     }
 
     fn answer(&self) -> ManyDone {
-        let Done { count, refused, refusal, is_cut } = *self;
-        ManyDone { count, refused, refusal, complete: !is_cut, confirm: None }
+        let ActedSoFar { count, refused, refusal, is_cut } = *self;
+        ManyDone { count, refused, refusal: refusal.map(Cow::Borrowed), complete: !is_cut, confirm: None }
     }
 
     /// Returns the result for the audit log.
     fn words(&self) -> String {
-        let Done { count, refused, is_cut, .. } = self;
+        let ActedSoFar { count, refused, is_cut, .. } = self;
         let refused = if *refused > 0 { format!(", {refused} refused") } else { String::new() };
         let cut = if *is_cut { ", more are left" } else { "" };
         format!("done {count}{refused}{cut}")
@@ -90,7 +91,7 @@ pub(super) async fn purge(
     note: &str,
 ) -> Result<ManyDone, Failed> {
     let of = target.clone();
-    let work = async move |state: State, mut done: Done| {
+    let work = async move |state: State, mut done: ActedSoFar| {
         let observer = state.running()?;
         // Messages that come meanwhile are not of the queue as it was.
         let (end, mut left) = (clock::now() + TIME, usize::MAX);
@@ -126,13 +127,14 @@ pub(super) async fn disconnect(
     let named = [("user", &user), ("listener", &listener), ("prefix", &prefix)];
     let target = words(named)?;
     let filter = connected_of(state.running()?, user, listener, prefix)?;
-    let work = async move |state: State, mut done: Done| {
+    let work = async move |state: State, mut done: ActedSoFar| {
         let (observer, end) = (state.running()?, clock::now() + TIME);
         for shard in 0..observer.shards() {
             let mut from = Some(0);
             while let Some(slot) = from.filter(|_| !done.is_cut) {
                 let query = Query::Sessions { from: slot, most: ROWS, filter: filter.clone() };
-                let QueryAnswer::Sessions(rows, next) = ask(&state, observer, shard, query).await?.answer
+                let QueryAnswer::Sessions(Part { rows, next }) =
+                    ask(&state, observer, shard, query).await?.answer
                 else {
                     return Err(Failed::Busy);
                 };
@@ -203,7 +205,7 @@ pub(super) async fn act_on_letters(
         LetterAction::Delete => ("delete_dead_letters", None),
         LetterAction::Republish(to) => ("republish_dead_letters", Some(("to", to.name().to_owned()))),
     };
-    let work = async move |state: State, mut done: Done| {
+    let work = async move |state: State, mut done: ActedSoFar| {
         let (observer, end) = (state.running()?, clock::now() + TIME);
         let all = places_of(&state, &filter, Some(newest)).await?;
         for (shard, places) in all.iter().enumerate() {
@@ -244,14 +246,15 @@ async fn audited(
     caller: &Caller,
     (action, target): (&'static str, &str),
     parameters: &[Option<Parameter>],
-    work: impl AsyncFnOnce(State, Done) -> Result<Done, Failed> + 'static,
+    work: impl AsyncFnOnce(State, ActedSoFar) -> Result<ActedSoFar, Failed> + 'static,
 ) -> Result<ManyDone, Failed> {
     permit(caller, Scope::Operator)?;
     let (arguments, state) = (arguments(parameters), state.clone());
     let (caller, target) = (caller.clone(), target.to_owned());
     complete(async move {
-        let done = work(state.clone(), Done::default()).await;
-        let result = done.as_ref().map_or_else(|failed| failed.kind().facts().slug.to_owned(), Done::words);
+        let done = work(state.clone(), ActedSoFar::default()).await;
+        let result =
+            done.as_ref().map_or_else(|failed| failed.kind().facts().slug.to_owned(), ActedSoFar::words);
         state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
         done.map(|done| done.answer())
     })
@@ -266,7 +269,7 @@ async fn in_portions<T: Copy>(
     (observer, shard): (&Observer, usize),
     things: &[T],
     command: impl Fn(Box<[T]>) -> BulkCommand,
-    (done, end): (&mut Done, Instant),
+    (done, end): (&mut ActedSoFar, Instant),
 ) -> Result<(), Failed> {
     let mut rest = things;
     while !rest.is_empty() {
@@ -284,7 +287,7 @@ async fn in_portions<T: Copy>(
 }
 
 async fn portion(observer: &Observer, shard: usize, command: BulkCommand) -> Result<Option<Portion>, Failed> {
-    observer.portion(shard, command).await.map_err(|_| Failed::Unconfirmed)
+    observer.command(shard, command).await.map_err(|_| Failed::Unconfirmed)
 }
 
 /// Waits a moment if a shard could do nothing.

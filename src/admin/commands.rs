@@ -13,10 +13,11 @@ use crate::broker::observer::NoAnswer;
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::mqtt::topic::is_topic_name;
 use crate::named_enum::named_enum;
+use crate::operators::client_commands::{OperatorAction, OperatorCommand, RedeliverBy};
+use crate::operators::command::CommandOutcome;
+use crate::operators::message_commands::{MessageCommand, RepublishTo};
 use crate::persistence::letter::LetterPlace;
-use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
-use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
@@ -32,7 +33,7 @@ named_enum! {
 }
 
 /// The result of an action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[schema(as = Action)]
 pub(crate) struct ActionDone {
     pub(crate) action: ActionKind,
@@ -149,7 +150,7 @@ pub(super) async fn command_on_message(
     let arguments = arguments(&[to, note_parameter(note)]);
     let (state, caller, target) = (state.clone(), caller.clone(), target.to_owned());
     complete(async move {
-        let done = done(state.running()?.command_on_message(shard, command).await);
+        let done = done(state.running()?.command(shard, command).await);
         let (target, result) = (&*target, result_of(&done));
         state.audit().note(&caller, &AuditedAction { action, target, arguments, result });
         done.map(drop)

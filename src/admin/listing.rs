@@ -1,7 +1,7 @@
 //! A page of a listing of sessions, the place at which the next page begins, and the stuck clients.
 
 use crate::broker::question::SocketFacts;
-use crate::shard::observe::query::SessionSummary;
+use crate::operators::query::SessionSummary;
 use crate::time::Instant;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

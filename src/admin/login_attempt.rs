@@ -4,10 +4,11 @@
 //! after any number of failures, and a flood locks no operator out. Passwords can be guessed, so
 //! the password of a user who is blocked at an address is not even looked at.
 
-use super::access::{Caller, address_of};
+use super::access::Caller;
 use super::audit::{AuditedAction, arguments};
 use super::failed::Failed;
 use super::login_failures::{LoginFailure, Shown};
+use super::request_origin::{address_of, origin_of};
 use super::state::State;
 use crate::clock;
 use actix_web::{HttpRequest, web};
@@ -25,7 +26,7 @@ pub(super) fn begin(
     caller: Caller,
     by: &'static str,
 ) -> Result<String, Failed> {
-    let caller = caller.of_request(request);
+    let caller = caller.with_origin(origin_of(request));
     let (arguments, result) = (arguments(&[Some(("by", by.to_owned()))]), "done".to_owned());
     state.audit().note(&caller, &AuditedAction { action: "login", target: "", arguments, result });
     state.logins().begin(clock::now(), caller).ok_or(Failed::Busy)

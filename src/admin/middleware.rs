@@ -1,11 +1,12 @@
 //! What surrounds every request: its time, its number, the headers of its answer, and its count.
 
-use super::access::{PeerUser, RequestNumber};
+use super::access::PeerUser;
 use super::failed::Failed;
 use super::pages::entry::PageReader;
 use super::pages::page;
 use super::problem::{problem_answer, problem_of, respond};
 use super::problem_kind::ProblemKind;
+use super::request_origin::RequestNumber;
 use super::state::AdminState;
 use super::unread_body;
 use crate::clock;

@@ -23,11 +23,11 @@
 //! | `cookies`, `browser_login` | the cookies, and the login of a request |
 //! | `login_failures` | which logins are refused, because too many failed |
 //! | `login_attempt` | how a login begins, and why it is refused |
+//! | `request_origin` | the number of a request, and the address of its caller |
 //! | `request` | the caller and the parameters of a request |
 //! | `session_rule` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |
 //! | [`readiness`] | whether clients can connect, threads work, and the store commits |
-//! | [`checkup`] | what a running broker finds out about itself |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
 //! | `bulk` | actions on many connections, messages or dead letters |
 //! | `trace_commands` | the beginning and the end of traces |
@@ -42,7 +42,6 @@ pub mod access;
 mod audit;
 mod browser_login;
 mod bulk;
-pub mod checkup;
 mod commands;
 mod cookies;
 pub mod credentials;
@@ -65,9 +64,11 @@ mod queries;
 pub mod readiness;
 mod recent;
 mod request;
+mod request_origin;
 mod routes;
 mod rows;
 mod segment;
+pub mod self_checks;
 mod session_rule;
 mod state;
 mod stream_places;
@@ -98,7 +99,7 @@ use pages::page;
 pub use routes::api_paths;
 use rustls::ServerConfig;
 use state::AdminState;
-pub use state::Examination;
+pub use state::DoctorChecks;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -194,6 +195,7 @@ impl AdminServer {
                         let _ = started.send(Ok(servers.iter().map(Server::handle).collect::<Vec<_>>()));
                         actix_rt::spawn(recent::sampler::sample(collected.clone()));
                         actix_rt::spawn(readiness::ask_threads(collected.clone()));
+                        actix_rt::spawn(traces::collect(collected.clone()));
                         actix_rt::spawn(timeline::collector::collect(collected));
                         // They end with the stops of their handles.
                         let running: Vec<_> = servers.into_iter().map(actix_rt::spawn).collect();
@@ -232,10 +234,10 @@ impl AdminServer {
         self.file.is_some()
     }
 
-    /// Notes that clients can connect. `examination` looks at the machine and the files of the
+    /// Notes that clients can connect. `checks` looks at the machine and the files of the
     /// broker, as `homing doctor` does. It may block.
-    pub fn started(&self, observer: Observer, examination: Examination) {
-        self.state.started(observer, examination);
+    pub fn started(&self, observer: Observer, checks: DoctorChecks) {
+        self.state.started(observer, checks);
     }
 }
 

@@ -3,10 +3,10 @@
 //! A name that is valid in this process alone carries the tag of the process. So a name from before
 //! a restart never stands for another session or message.
 
+use crate::operators::client_commands::MessageOf;
 use crate::persistence::letter::{LetterNumber, LetterPlace};
 use crate::persistence::records::{DelayedNumber, EntryNumber};
 use crate::session::outbound::one_message::MessageName;
-use crate::shard::features::administration::MessageOf;
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;

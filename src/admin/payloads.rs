@@ -8,7 +8,7 @@ use super::request::permit;
 use super::state::AdminState;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Bytes of a payload that an operator sees at most.
@@ -24,17 +24,17 @@ pub(super) struct PayloadPermit<'a> {
 }
 
 /// The first 4 KiB of a payload: as text, or as base64 if they are no text.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Payload)]
-pub(super) struct PayloadView {
+pub(crate) struct PayloadView {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
     /// In place of the text, if some bytes are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) base64: Option<String>,
+    pub(crate) base64: Option<String>,
     /// False if there is more.
     #[serde(rename = "complete")]
-    pub(super) is_complete: bool,
+    pub(crate) is_complete: bool,
 }
 
 impl<'a> PayloadPermit<'a> {

@@ -4,27 +4,28 @@ use super::problem_kind::ProblemKind;
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use utoipa::ToSchema;
 
 /// The content type of RFC 9457.
 const PROBLEM_JSON: &str = "application/problem+json";
 
 /// An error, as RFC 9457 has it.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Problem)]
-pub(super) struct ProblemAnswer {
+pub(crate) struct ProblemAnswer {
     /// Names the kind of the error: `/api/problems/` and a word that never changes.
     #[serde(rename = "type")]
-    kind: String,
-    title: &'static str,
+    pub(crate) kind: String,
+    pub(crate) title: Cow<'static, str>,
     #[schema(minimum = 400, maximum = 599)]
-    status: u16,
+    pub(crate) status: u16,
     /// Says what is wrong, and what would be right.
-    detail: String,
+    pub(crate) detail: String,
     /// All mistakes of a refused configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) mistakes: Option<Vec<String>>,
+    pub(crate) mistakes: Option<Vec<String>>,
 }
 
 /// Returns an error answer. `detail` says what is wrong and what would be right.
@@ -36,7 +37,7 @@ pub(super) fn problem_answer(kind: ProblemKind, detail: &str) -> HttpResponse {
 pub(super) fn problem_of(kind: ProblemKind, status: StatusCode, detail: &str) -> ProblemAnswer {
     ProblemAnswer {
         kind: format!("/api/problems/{}", kind.facts().slug),
-        title: status.canonical_reason().unwrap_or_default(),
+        title: status.canonical_reason().unwrap_or_default().into(),
         status: status.as_u16(),
         detail: detail.to_owned(),
         mistakes: None,

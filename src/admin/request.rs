@@ -6,6 +6,7 @@
 use super::access::{Caller, PeerUser, Scope};
 use super::browser_login::{login_of, may_use};
 use super::failed::Failed;
+use super::request_origin::origin_of;
 use super::state::State;
 use crate::clock;
 use actix_web::HttpRequest;
@@ -71,14 +72,14 @@ pub(super) fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
 /// Nothing proves who asks, or another site may have sent the request.
 fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if let Some(user) = request.conn_data::<PeerUser>() {
-        return Ok(user.caller().of_request(request));
+        return Ok(user.caller().with_origin(origin_of(request)));
     }
     let state = request.app_data::<State>().ok_or(Failed::Unauthorized)?;
     if let Some(header) = request.headers().get(AUTHORIZATION) {
         let token = header.to_str().ok().and_then(|header| header.strip_prefix("Bearer "));
         let token = token.ok_or(Failed::UnknownToken)?;
         let caller = state.credentials().caller_of_token(token, clock::unix_millis());
-        return Ok(caller.map_err(Failed::from)?.of_request(request));
+        return Ok(caller.map_err(Failed::from)?.with_origin(origin_of(request)));
     }
     let login = login_of(request, state).ok_or(Failed::Unauthorized)?;
     if may_use(request, &login) { Ok(login.caller) } else { Err(Failed::ForeignRequest) }

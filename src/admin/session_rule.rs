@@ -1,9 +1,10 @@
 //! The redelivery settings of a session in the words of the configuration.
 
 use crate::named_enum::named_enum;
+use crate::operators::redelivery::{SessionRule, SettingSource, SourcedSetting};
 use crate::session::ack_wait::format;
-use crate::shard::observe::redelivery::{SessionRule, SettingSource, SourcedSetting};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use utoipa::ToSchema;
 
 /// A setting, its value, and the place that the value comes from.
@@ -80,24 +81,24 @@ named_enum! {
 }
 
 /// The redelivery settings of a client.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct ClientRedelivery {
-    settings: Vec<RedeliverySetting>,
+    pub(crate) settings: Vec<RedeliverySetting>,
     /// The numbers of the rules that hold for some topics of the client.
-    topic_rules: Vec<usize>,
+    pub(crate) topic_rules: Vec<usize>,
 }
 
-#[derive(Serialize, ToSchema)]
-struct RedeliverySetting {
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct RedeliverySetting {
     /// The key in `[redelivery]` and in its rules.
-    setting: &'static str,
+    pub(crate) setting: Cow<'static, str>,
     /// As the configuration has it.
-    value: String,
+    pub(crate) value: String,
     /// `rule`: `redelivery.rules`; `section`: `[redelivery]`; `client`: its own request.
-    source: SourceKind,
+    pub(crate) source: SourceKind,
     /// The number of the rule, from 1.
     #[schema(required, minimum = 1)]
-    rule: Option<usize>,
+    pub(crate) rule: Option<usize>,
 }
 
 impl ClientRedelivery {
@@ -108,7 +109,7 @@ impl ClientRedelivery {
                 SettingSource::Rule(number) => (SourceKind::Rule, Some(number)),
                 SettingSource::Section => (SourceKind::Section, None),
             };
-            RedeliverySetting { setting, value, source, rule }
+            RedeliverySetting { setting: setting.into(), value, source, rule }
         };
         ClientRedelivery {
             settings: rule_facts(rule).into_iter().map(row).collect(),

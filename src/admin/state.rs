@@ -32,16 +32,16 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// Looks at the machine and the files of the broker. It may block.
-pub type Examination = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
+pub type DoctorChecks = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
 
 /// The state of the HTTP interface, and its view of the broker.
 pub(super) struct AdminState {
     /// Empty until clients can connect.
     observer: OnceLock<Observer>,
     /// Empty until clients can connect.
-    examination: OnceLock<Examination>,
-    /// The thread of an examination.
-    examining: FileThread,
+    checks: OnceLock<DoctorChecks>,
+    /// The thread of the checks.
+    checking: FileThread,
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<SocketAddr>,
     scheme: Scheme,
@@ -49,7 +49,7 @@ pub(super) struct AdminState {
     credentials: CredentialFile,
     logins: PageLogins,
     audit: AuditLog,
-    traces: Arc<Traces>,
+    traces: Traces,
     process: ProcessTag,
     stuck: StuckSearch,
     wheel: LastWheel,
@@ -89,14 +89,14 @@ const WAITING: usize = 32;
 const SEARCHES: usize = 8;
 
 /// Time for the look at the machine and the files. A disk that hangs may take for ever.
-const EXAMINATION: Duration = Duration::from_secs(5);
+const CHECKS: Duration = Duration::from_secs(5);
 
 /// Passwords that may wait for their check, or be checked, at once.
 const PASSWORDS: usize = 8;
 
 /// The turn of one caller: to search all sessions, or to have a password checked. Another caller
 /// has its turn when the value is dropped.
-pub(super) struct Turn<'a> {
+pub(super) struct CallerTurn<'a> {
     _permit: SemaphorePermit<'a>,
     _place: SemaphorePermit<'a>,
 }
@@ -105,7 +105,7 @@ pub(super) struct Turn<'a> {
 pub(super) struct AskTurn<'a> {
     /// The end of the turn before.
     before: &'a Mutex<Instant>,
-    _turn: Turn<'a>,
+    _turn: CallerTurn<'a>,
 }
 
 impl AskTurn<'_> {
@@ -146,10 +146,10 @@ impl OneAtATime {
 
     /// Waits for the turn. Returns `None` if too many wait already. A caller that goes while it
     /// waits drops its place.
-    async fn turn(&self) -> Option<Turn<'_>> {
+    async fn turn(&self) -> Option<CallerTurn<'_>> {
         let place = self.places.try_acquire().ok()?;
         let permit = self.turn.acquire().await.ok()?;
-        Some(Turn { _permit: permit, _place: place })
+        Some(CallerTurn { _permit: permit, _place: place })
     }
 }
 
@@ -164,15 +164,15 @@ impl AdminState {
         let turns = (0..=SHARDS).map(turn).collect();
         AdminState {
             observer: OnceLock::new(),
-            examination: OnceLock::new(),
-            examining: FileThread::new("homing-doctor", ReadLimits::both(EXAMINATION)),
+            checks: OnceLock::new(),
+            checking: FileThread::new("homing-doctor", ReadLimits::both(CHECKS)),
             bound,
             scheme,
             terms: ArcSwap::from_pointee(terms),
             credentials,
             logins: PageLogins::default(),
             audit: AuditLog::default(),
-            traces: Arc::default(),
+            traces: Traces::default(),
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: StuckSearch::default(),
             wheel: LastWheel::default(),
@@ -285,7 +285,7 @@ impl AdminState {
     }
 
     /// Returns the traces.
-    pub(super) fn traces(&self) -> &Arc<Traces> {
+    pub(super) fn traces(&self) -> &Traces {
         &self.traces
     }
 
@@ -332,7 +332,7 @@ impl AdminState {
         // A caller that goes while it waits drops its place.
         let place = self.waiting.try_acquire().ok()?;
         let permit = turn.acquire().await.ok()?;
-        Some(AskTurn { before, _turn: Turn { _permit: permit, _place: place } })
+        Some(AskTurn { before, _turn: CallerTurn { _permit: permit, _place: place } })
     }
 
     /// Waits for the turn to read the retained messages. All shards share their lock. Returns
@@ -343,22 +343,22 @@ impl AdminState {
 
     /// Waits for the turn to search all sessions. One search at a time, because each asks the
     /// shards a thousand questions for a million sessions. Returns `None` if too many wait already.
-    pub(super) async fn search(&self) -> Option<Turn<'_>> {
+    pub(super) async fn search(&self) -> Option<CallerTurn<'_>> {
         self.searches.turn().await
     }
 
     /// Waits for the turn to check a password. Returns `None` if too many wait already.
-    pub(super) async fn password_turn(&self) -> Option<Turn<'_>> {
+    pub(super) async fn password_turn(&self) -> Option<CallerTurn<'_>> {
         self.passwords.turn().await
     }
 
-    /// Examines the machine and the files of the broker.
+    /// Makes the checks of the machine and of the files of the broker.
     ///
     /// # Errors
-    /// A disk hangs, or another examination is under way.
-    pub(super) async fn examine(&self) -> Result<Vec<Finding>, NotRead> {
-        let Some(examine) = self.examination.get().cloned() else { return Ok(Vec::new()) };
-        self.examining.run(move || examine()).await
+    /// A disk hangs, or other checks are under way.
+    pub(super) async fn check(&self) -> Result<Vec<Finding>, NotRead> {
+        let Some(check) = self.checks.get().cloned() else { return Ok(Vec::new()) };
+        self.checking.run(move || check()).await
     }
 
     /// Locks the failed logins.
@@ -367,8 +367,8 @@ impl AdminState {
     }
 
     /// Notes that clients can connect.
-    pub(super) fn started(&self, observer: Observer, examination: Examination) {
-        let _ = self.examination.set(examination);
+    pub(super) fn started(&self, observer: Observer, checks: DoctorChecks) {
+        let _ = self.checks.set(checks);
         let _ = self.observer.set(observer);
         self.has_started.notify_waiters();
     }

@@ -9,8 +9,9 @@ use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::queue::WheelCount;
 use crate::time::Instant;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use utoipa::ToSchema;
 /// Time for which a count is not repeated.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// Bars of the drawing. The ring has 1,024 buckets, so a bar has 16 of them.
+/// Bars of the page. The ring has 1,024 buckets, so a bar has 16 of them.
 pub(super) const BARS: usize = 64;
 
 /// The last count. Further callers wait for the one that counts, and share its result.
@@ -80,30 +81,30 @@ impl Bar {
 }
 
 /// The deadlines by the time in which they are due.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Expiry)]
-pub(super) struct Deadlines {
+pub(crate) struct Deadlines {
     /// The width of a bucket, in seconds.
-    tick: f64,
+    pub(crate) tick: f64,
     /// The width of all buckets, in seconds.
-    span: f64,
-    keys: u64,
+    pub(crate) span: f64,
+    pub(crate) keys: u64,
     /// Deadlines by kind.
-    kinds: BTreeMap<&'static str, u64>,
+    pub(crate) kinds: BTreeMap<Cow<'static, str>, u64>,
     /// Deadlines whose time had come at the count.
-    overdue: u64,
+    pub(crate) overdue: u64,
     /// Deadlines of later rounds.
-    later: u64,
-    buckets: Vec<BucketRow>,
+    pub(crate) later: u64,
+    pub(crate) buckets: Vec<BucketRow>,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Bucket)]
-struct BucketRow {
+pub(crate) struct BucketRow {
     /// Seconds.
-    ends_in: f64,
-    keys: u64,
-    kinds: BTreeMap<&'static str, u64>,
+    pub(crate) ends_in: f64,
+    pub(crate) keys: u64,
+    pub(crate) kinds: BTreeMap<Cow<'static, str>, u64>,
 }
 
 impl Wheel {
@@ -214,9 +215,9 @@ fn add(kinds: &mut ByKind, keys: &[u32; DeadlineKind::COUNT]) {
 }
 
 /// Returns the kinds with deadlines, by name.
-fn named(kinds: ByKind) -> BTreeMap<&'static str, u64> {
+fn named(kinds: ByKind) -> BTreeMap<Cow<'static, str>, u64> {
     let all = DeadlineKind::ALL.into_iter().zip(kinds).filter(|(_, keys)| *keys > 0);
-    all.map(|(kind, keys)| (kind.name(), keys)).collect()
+    all.map(|(kind, keys)| (kind.name().into(), keys)).collect()
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiryInspection, RegisteredDeadlines};
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
+use crate::operators::longest_wait::LongestWait;
 use crate::session::outbound::stall::Stall;
 use crate::shard::ShardSnapshot;
-use crate::shard::observe::longest_wait::LongestWait;
 use crate::time::Instant;
 use crate::time::histogram::SharedHistogram;
 use actix::Message;
@@ -145,9 +145,10 @@ fn sessions(put: &mut String, shards: Vec<ShardInspection>, now: Instant) -> fmt
 
 fn session(put: &mut String, waiting: &LongestWait, diagnosis: Diagnosis, now: Instant) -> fmt::Result {
     let Stall { packet_id, age, transmissions, cause, view, .. } = waiting.stall;
-    let (client_id, age, id) = (ClientText(&waiting.client_id), seconds(age), packet_id.get());
-    match &waiting.connection {
-        Some((_, version)) => write!(put, "  {client_id} ({version}): ")?,
+    let row = &waiting.session;
+    let (client_id, age, id) = (ClientText(&row.client_id), seconds(age), packet_id.get());
+    match row.connection {
+        Some(_) => write!(put, "  {client_id} ({}): ", row.version)?,
         None => write!(put, "  {client_id} (away): ")?,
     }
     match &waiting.message {
@@ -164,10 +165,10 @@ fn session(put: &mut String, waiting: &LongestWait, diagnosis: Diagnosis, now: I
             write!(put, " ({} bytes unsent)", view.unsent)?;
         }
     }
-    if !waiting.due.is_never() {
-        write!(put, "; next deadline in {}", seconds(waiting.due.since(now)))?;
+    if !row.due.is_never() {
+        write!(put, "; next deadline in {}", seconds(row.due.since(now)))?;
     }
-    writeln!(put, "; {} in flight, {} queued", waiting.in_flight, waiting.queued)
+    writeln!(put, "; {} in flight, {} queued", row.in_flight, row.queued)
 }
 
 fn seconds(duration: Duration) -> String {

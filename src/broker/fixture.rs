@@ -1,6 +1,6 @@
 //! What the unit tests of this folder start from.
 
-use super::listener_places::ListenerPlaces;
+use super::listener_plan::ListenerPlan;
 use super::settings::settings;
 use super::statistics::BrokerStatistics;
 use crate::config::Config;
@@ -38,7 +38,7 @@ pub(super) fn shard(shards: u8, shared: Arc<SharedState>) -> Shard {
     Shard::new(
         ShardId(0),
         shards,
-        settings(&Config::default(), &ListenerPlaces::default()),
+        settings(&Config::default(), &ListenerPlan::at_start(&[])),
         shared,
         Randomness::reproducible(1),
     )

@@ -11,7 +11,7 @@ use super::start_error::StartError;
 use super::statistics::{BrokerStatistics, ConnectionLimit};
 use crate::clock;
 use crate::config::{self, ListenerAddress};
-use crate::shard::arrival::{Arrival, ListenerNumber};
+use crate::shard::arrival::Arrival;
 use crate::time::Instant;
 use actix::Recipient;
 use rustix::io::retry_on_intr;
@@ -177,7 +177,7 @@ impl Acceptor {
             if !terms.rates.have_room() {
                 break;
             }
-            match self.poll_accept(&terms, cx) {
+            match self.poll_accept(cx) {
                 Poll::Ready(accepted) => self.accepted(&terms, accepted),
                 Poll::Pending => {
                     self.hand_out();
@@ -191,14 +191,10 @@ impl Acceptor {
 
     /// Polls for the next socket. The socket is not registered here, because the reactor of its
     /// shard registers it.
-    fn poll_accept(
-        &self,
-        terms: &AcceptTerms,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<(OwnedFd, PeerAddress)>> {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, PeerAddress)>> {
         loop {
             let mut ready = ready!(self.listener.poll_read_ready(cx))?;
-            if let Ok(accepted) = ready.try_io(|listener| accept(listener.get_ref(), terms.entrance.number)) {
+            if let Ok(accepted) = ready.try_io(|listener| accept(listener.get_ref())) {
                 return Poll::Ready(accepted);
             }
         }
@@ -212,9 +208,9 @@ impl Acceptor {
                     let why = format!("limits.connects_per_address is reached (the latest came from {peer})");
                     return self.log_refused(&why);
                 }
-                let Entrance { number, name, .. } = &*terms.entrance;
+                let Entrance { terms: of_clients, name, .. } = &*terms.entrance;
                 let of_broker = self.limits.broker.connections();
-                match self.statistics.open_connection(*number, of_broker, terms.connections) {
+                match self.statistics.open_connection(&of_clients.connections, of_broker, terms.connections) {
                     Ok(()) => self.begin(terms, socket, peer),
                     Err(ConnectionLimit::Broker) => {
                         let why = format!("limits.connections is reached (the latest came from {peer})");
@@ -230,7 +226,7 @@ impl Acceptor {
             }
             Err(error) if is_out_of_descriptors(&error) => {
                 self.log_refused(&format!("{error}: raise the descriptor limit (ulimit -n)"));
-                self.shed(terms);
+                self.shed();
             }
             // The client has closed the connection already.
             Err(_) => {}
@@ -251,7 +247,7 @@ impl Acceptor {
         let turn = self.next;
         self.next = turn.wrapping_add(1);
         let reach = terms.entrance.reach(&peer);
-        let arrival = Arrival { listener: terms.entrance.number, reach, ..Arrival::default() };
+        let arrival = Arrival { listener: Arc::clone(&terms.entrance.terms), reach, ..Arrival::default() };
         let (transport, accepted) = (socket.into(), clock::now());
         if let Some(handshakes) = &terms.handshakes {
             let entrance = Arc::clone(&terms.entrance);
@@ -271,11 +267,11 @@ impl Acceptor {
     }
 
     /// Without a free descriptor, accepts one connection in place of the reserve and closes it.
-    fn shed(&mut self, terms: &AcceptTerms) {
+    fn shed(&mut self) {
         self.reserve = None;
         let mut nobody = Context::from_waker(Waker::noop());
         // The next poll registers its own waker again.
-        drop(self.poll_accept(terms, &mut nobody));
+        drop(self.poll_accept(&mut nobody));
         self.reserve = reserve();
     }
 
@@ -300,13 +296,13 @@ fn reserve() -> Option<File> {
 }
 
 /// Accepts a socket and asks for the address of its peer.
-fn accept(listener: &OwnedFd, number: ListenerNumber) -> io::Result<(OwnedFd, PeerAddress)> {
+fn accept(listener: &OwnedFd) -> io::Result<(OwnedFd, PeerAddress)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, address) = retry_on_intr(|| acceptfrom_with(listener, flags))?;
     let peer = match address.and_then(|address| SocketAddr::try_from(address).ok()) {
-        Some(address) => PeerAddress::ip(number, address),
+        Some(address) => PeerAddress::ip(address),
         // A client of a Unix socket has no address, but a user.
-        None => PeerAddress::unix(number, socket_peercred(&socket)?.uid.as_raw()),
+        None => PeerAddress::unix(socket_peercred(&socket)?.uid.as_raw()),
     };
     Ok((socket, peer))
 }
@@ -337,10 +333,10 @@ mod tests {
     fn an_accepted_socket_sends_at_once_and_never_blocks() {
         let (listener, address) = bind::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
         let listener = OwnedFd::from(listener);
-        let nobody_yet = accept(&listener, ListenerNumber(0)).expect_err("it does not block");
+        let nobody_yet = accept(&listener).expect_err("it does not block");
         assert_eq!(nobody_yet.kind(), io::ErrorKind::WouldBlock);
         let client = TcpStream::connect(address).expect("it listens");
-        let (socket, peer) = accept(&listener, ListenerNumber(0)).expect("a connection");
+        let (socket, peer) = accept(&listener).expect("a connection");
         let mut socket = TcpStream::from(socket);
         assert_eq!(peer.socket_address(), client.local_addr().ok());
         assert!(socket.nodelay().expect("a TCP socket"));
@@ -369,7 +365,7 @@ mod tests {
         actix_rt::System::new().block_on(async {
             let (listener, address) =
                 bind::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
-            let entrance = Entrance::new(ListenerNumber(0), "a", &Listener::plain(address), None);
+            let entrance = Entrance::new("a", &Listener::plain(address), Arc::default(), None);
             let terms = AcceptTerms {
                 entrance: Arc::new(entrance),
                 handshakes: None,

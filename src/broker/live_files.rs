@@ -3,7 +3,7 @@
 use super::file_news::{FileKind, FileNews, counted, with_before};
 use super::handshake::entrance::Entrance;
 use super::handshake::reload::{NewTls, TlsReload};
-use super::listener_places::{ListenerPlaces, ListenerPlan};
+use super::listener_plan::ListenerPlan;
 use super::logins::{LoginFiles, Logins, PasswordFiles};
 use super::message::{AclChanged, BansChanged, ConnectAuthenticator, PasswordsChanged, TlsChanged};
 use super::revocations::{RevocationTally, RevocationsUnderWay};
@@ -21,8 +21,7 @@ use crate::config::Config;
 use crate::file_thread::{FileThread, NotRead, ReadLimits, Retired};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::live::LiveTls;
-use crate::net::tls::reload::INTERFACE;
-use crate::shard::arrival::ListenerNumber;
+use crate::net::tls::reload::TlsOwner;
 use actix::{Addr, Handler, Message};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,9 +76,9 @@ pub(super) struct NewFiles {
 }
 
 impl NewFiles {
-    /// Returns the TLS of a listener; `None` if it has none.
-    pub(super) fn tls_of(&self, number: ListenerNumber) -> Option<Arc<TlsServer>> {
-        self.tls.server(number)
+    /// Returns the TLS of each listener that has some, in the order of the plan.
+    pub(super) fn tls(&self) -> impl Iterator<Item = &Arc<TlsServer>> {
+        self.tls.servers()
     }
 }
 
@@ -89,12 +88,12 @@ impl FilesToRead {
     /// # Errors
     /// The mistakes of all files.
     pub(super) fn read(&self, config: &Config, plan: &ListenerPlan) -> Result<NewFiles, Vec<String>> {
-        let (places, text) = (&plan.places, |error: StartError| error.to_string());
+        let text = |error: StartError| error.to_string();
         let digests = FileDigests::default();
-        let read = || LoginFiles::read(config, places, self.decoys.as_ref(), &self.passwords, &digests);
+        let read = || LoginFiles::read(config, plan, self.decoys.as_ref(), &self.passwords, &digests);
         let logins = self.needs_logins.then(read).transpose();
         let tls = self.tls.read_again(plan).map_err(StartError::Tls);
-        let rules = self.rules.read_again(config, places, &digests);
+        let rules = self.rules.read_again(config, plan, &digests);
         let load_bans = |path: &Path| ban_file::parse(path, &digests.read(path)?);
         let bans = self.bans.as_deref().map(load_bans).transpose().map_err(StartError::Bans);
         match (logins, tls, rules, bans) {
@@ -123,16 +122,15 @@ pub fn check_files(
     let named = config;
     let config = config.clone();
     let read = move || {
-        let places = ListenerPlaces::at_start(&config.all_listeners());
+        let plan = ListenerPlan::at_start(&config.all_listeners());
         let files = FilesToRead {
-            needs_logins: asks_authenticator(&config, &places),
+            needs_logins: asks_authenticator(&config, &plan),
             passwords: Arc::default(),
             decoys: None,
             tls: TlsReload::default(),
             rules: RuleFiles::default(),
             bans: config.bans.path(),
         };
-        let plan = ListenerPlan { places, moves: Vec::new() };
         let mut mistakes = files.read(&config, &plan).err().unwrap_or_default();
         mistakes.extend(others(&config));
         mistakes
@@ -154,7 +152,7 @@ impl LiveFiles {
     /// [`Self::put_in_force`].
     pub(super) fn to_read(&self, config: &Config, plan: &ListenerPlan) -> FilesToRead {
         FilesToRead {
-            needs_logins: self.logins.is_some() || asks_authenticator(config, &plan.places),
+            needs_logins: self.logins.is_some() || asks_authenticator(config, plan),
             passwords: self.logins.as_ref().map(Logins::passwords).unwrap_or_default(),
             decoys: self.decoys.clone(),
             tls: self.tls.clone(),
@@ -177,11 +175,12 @@ impl LiveFiles {
         Ok(())
     }
 
-    /// Puts files in force. `entrances` has those of all listeners. Returns each
-    /// file, and the walks that disconnect clients.
+    /// Puts files in force, for the listeners of a plan. `entrances` has theirs. Returns each file,
+    /// and the walks that disconnect clients.
     pub(super) fn put_in_force(
         &mut self,
         new: NewFiles,
+        plan: &ListenerPlan,
         entrances: &[Arc<Entrance>],
     ) -> (Vec<FileNews>, RevocationsUnderWay) {
         let NewFiles { logins: files, started, tls, rules, bans, digests } = new;
@@ -213,8 +212,9 @@ impl LiveFiles {
                 });
             }
         }
+        let acls = rules.put_in_force(plan);
         if !self.rules.is_empty() || !rules.is_empty() {
-            self.send_to_shards(|| AclChanged(rules.acls()));
+            self.send_to_shards(|| AclChanged(acls.clone()));
             news.extend(rules.news(&self.rules, &has_changed));
         }
         self.rules.all().for_each(|acl| self.retired.keep(Arc::clone(acl)));
@@ -328,14 +328,12 @@ impl LiveFiles {
         tally: &RevocationTally,
     ) -> bool {
         self.tls.servers().for_each(|server| self.retired.keep(Arc::clone(server)));
-        let listeners: Arc<[ListenerNumber]> = entrances.iter().map(|entrance| entrance.number).collect();
         let to_check = self.tls.put_in_force(new, entrances);
         let checks_clients = !to_check.is_empty();
         for (entrance, server) in to_check {
             self.send_to_shards(|| TlsChanged {
-                listener: entrance.number,
+                listener: Arc::downgrade(&entrance.terms),
                 server: Arc::clone(&server),
-                listeners: Arc::clone(&listeners),
                 from: 0,
                 tally: tally.clone(),
             });
@@ -350,8 +348,8 @@ impl LiveFiles {
 fn tls_news(tls: &NewTls) -> Vec<FileNews> {
     let mut all: Vec<FileNews> = Vec::new();
     for change in &tls.changes {
-        let (key, listener) = match change.number {
-            INTERFACE => ("admin.certificate", None),
+        let (key, listener) = match change.owner {
+            TlsOwner::Interface => ("admin.certificate", None),
             _ => ("listeners.tls", Some(change.listener.clone())),
         };
         let detail = change.what.join("; ");

@@ -12,15 +12,16 @@ use super::events::EventLog;
 use super::handshake::entrance::Entrance;
 use super::handshake::{HandshakeParts, Handshakes};
 use super::listener::{self, AcceptTerms, Acceptor, ConnectLimits, ListeningSocket};
-use super::listener_places::{ListenerMove, ListenerPlace, ListenerPlaces, ListenerPlan};
+use super::listener_plan::{ListenerPlan, PlannedListener, Predecessor};
 use super::message::Adopt;
 use super::open_listener::{ListenerDirectory, OpenListener};
+use super::settings::listener_terms;
 use super::shard_actor::ShardActor;
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use crate::config::{Config, Listener, ListenerAddress};
 use crate::net::tls::config::TlsServer;
-use crate::shard::arrival::ListenerNumber;
+use crate::shard::listener_terms::ListenerConnections;
 use actix::{Addr, Recipient};
 use rustix::net::listen;
 use std::cell::RefCell;
@@ -30,18 +31,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// The TLS of a listener by its number.
-pub(super) type TlsOf<'a> = &'a dyn Fn(ListenerNumber) -> Option<Arc<TlsServer>>;
-
-/// The sockets that a broker that starts has bound, by number.
+/// The sockets that a broker that starts has bound, in the order of its listeners.
 pub(super) type FirstSockets = Vec<ListeningSocket>;
 
 /// The listeners of a running broker.
 pub(super) struct LiveListeners {
-    places: ListenerPlaces,
+    /// In the order of the configuration.
     running: Vec<RunningListener>,
-    /// The entrances of the open and the closed listeners.
-    entrances: Vec<Arc<Entrance>>,
+    /// The entrances that are closed, and may have clients.
+    closed: Vec<Arc<Entrance>>,
     parts: AcceptorParts,
     /// `None` until a listener needs them. Then they run until the broker ends.
     handshakes: Option<Handshakes>,
@@ -60,37 +58,53 @@ struct AcceptorParts {
 
 /// A listener with its task.
 struct RunningListener {
-    number: ListenerNumber,
-    address: ListenerAddress,
-    socket: Arc<OwnedFd>,
-    /// Shared with the acceptor.
-    terms: Rc<RefCell<AcceptTerms>>,
+    ready: ReadyListener,
     task: JoinHandle<()>,
 }
 
-/// A listener that is bound and does not accept yet.
+/// A listener as it is, or will be once its reload is in force.
 struct ReadyListener {
-    terms: Rc<RefCell<AcceptTerms>>,
-    address: ListenerAddress,
+    /// What operators are told.
+    open: OpenListener,
+    entrance: Arc<Entrance>,
     socket: Arc<OwnedFd>,
-    acceptor: Acceptor,
+    /// Shared with the acceptor.
+    terms: Rc<RefCell<AcceptTerms>>,
+}
+
+/// The way of one listener of a reload.
+enum NewListener {
+    /// It stays as it is.
+    Same(Arc<Entrance>),
+    /// Its socket goes on by other terms. The first entrance is the one before.
+    Changed(Arc<Entrance>, AcceptTerms, OpenListener),
+    /// It is bound and does not accept yet.
+    Opens(ReadyListener, Acceptor),
 }
 
 /// Listeners of a reload that are not in force yet.
 pub(super) struct NewListeners {
     plan: ListenerPlan,
-    /// What has the new numbers, in their order.
-    numbered: Vec<OpenListener>,
-    ready: Vec<ReadyListener>,
-    /// The terms of listeners that change, by the number before.
-    changed: Vec<(ListenerNumber, AcceptTerms)>,
+    /// The open listeners of the plan, in their order.
+    open: Vec<NewListener>,
     handshakes: Option<Handshakes>,
 }
 
 impl NewListeners {
-    /// Returns all listeners by number, as they are once these are in force.
-    pub(super) fn places(&self) -> &ListenerPlaces {
-        &self.plan.places
+    /// Returns the plan that these follow.
+    pub(super) fn plan(&self) -> &ListenerPlan {
+        &self.plan
+    }
+
+    /// Returns the entrances of the open listeners and then the closed ones, as they are once these
+    /// are in force.
+    pub(super) fn entrances(&self) -> Vec<Arc<Entrance>> {
+        let entrance = |new: &NewListener| match new {
+            NewListener::Same(entrance) => Arc::clone(entrance),
+            NewListener::Changed(_, terms, _) => Arc::clone(&terms.entrance),
+            NewListener::Opens(ready, _) => Arc::clone(&ready.entrance),
+        };
+        self.open.iter().map(entrance).chain(self.plan.closed.iter().cloned()).collect()
     }
 }
 
@@ -115,17 +129,17 @@ impl ListenerNews {
 }
 
 impl LiveListeners {
-    /// Starts the acceptors of the sockets that a broker has bound.
+    /// Starts the acceptors of the sockets that a broker has bound, by the plan of its start.
     ///
     /// # Errors
     /// The system refuses a thread, or the reactor a socket.
-    pub(super) fn start(
+    pub(super) fn start<'a>(
         config: &Config,
-        sockets: FirstSockets,
+        (plan, sockets): (ListenerPlan, FirstSockets),
         shards: &[Addr<ShardActor>],
         (statistics, log): (&Arc<BrokerStatistics>, &Arc<EventLog>),
         limits: &Arc<LiveLimits>,
-        tls_of: TlsOf<'_>,
+        tls: impl Iterator<Item = &'a Arc<TlsServer>>,
     ) -> Result<LiveListeners, StartError> {
         let per_address = config.limits.connects_per_address;
         let addresses =
@@ -138,16 +152,13 @@ impl LiveListeners {
             rate: ConnectRate::new(config.limits.connects_per_second),
         };
         let mut listeners = LiveListeners {
-            places: ListenerPlaces::default(),
             running: Vec::new(),
-            entrances: Vec::new(),
+            closed: Vec::new(),
             parts,
             handshakes: None,
             directory: Arc::default(),
         };
-        let places = ListenerPlaces::at_start(&config.all_listeners());
-        let moves = places.open().into_iter().map(|(number, _)| ListenerMove::Open(number)).collect();
-        let new = listeners.ready(config, ListenerPlan { places, moves }, tls_of, sockets)?;
+        let new = listeners.ready(config, plan, tls, sockets)?;
         // Every one is new, so nothing has to end.
         drop(listeners.begin(config, new));
         Ok(listeners)
@@ -158,36 +169,37 @@ impl LiveListeners {
         &self.directory
     }
 
-    /// Returns the entrances of the open listeners, and of the closed ones with clients.
-    pub(super) fn entrances(&self) -> &[Arc<Entrance>] {
-        &self.entrances
+    /// Returns the entrances of the open listeners, and then the closed ones.
+    pub(super) fn entrances(&self) -> Vec<Arc<Entrance>> {
+        self.open_entrances().chain(self.closed.iter().cloned()).collect()
+    }
+
+    fn open_entrances(&self) -> impl Iterator<Item = Arc<Entrance>> {
+        self.running.iter().map(|running| Arc::clone(&running.ready.entrance))
     }
 
     /// Returns the way to the listeners of a configuration.
-    ///
-    /// # Errors
-    /// There is no number left for a listener.
-    pub(super) fn plan(&self, config: &Config) -> Result<ListenerPlan, String> {
-        let has_clients = |number| self.parts.statistics.listeners().are_open(number);
-        self.places.plan(&config.all_listeners(), has_clients).map_err(|error| error.to_string())
+    pub(super) fn plan(&self, config: &Config) -> ListenerPlan {
+        let running: Vec<_> = self.open_entrances().collect();
+        ListenerPlan::new(&running, &self.closed, &config.all_listeners())
     }
 
     /// Binds the sockets of the new listeners of a plan, and makes all that new and changed
-    /// listeners need. Changes nothing that runs.
+    /// listeners need. Changes nothing that runs. `tls` has that of the listeners with TLS, in the
+    /// order of the plan.
     ///
     /// # Errors
     /// Each listener whose address the system refuses, or the system refuses a thread. Then all
     /// sockets that were bound are closed again.
-    pub(super) fn open_new(
+    pub(super) fn open_new<'a>(
         &self,
         config: &Config,
         plan: ListenerPlan,
-        tls_of: TlsOf<'_>,
+        tls: impl Iterator<Item = &'a Arc<TlsServer>>,
     ) -> Result<NewListeners, Vec<String>> {
-        let bind =
-            |place: &ListenerPlace| listener::open(&place.name, &place.listener, config.network.backlog);
+        let bind = |new: &PlannedListener| listener::open(&new.name, &new.listener, config.network.backlog);
         let sockets = for_each_new(&plan, bind)?;
-        self.ready(config, plan, tls_of, sockets).map_err(|error| vec![error.to_string()])
+        self.ready(config, plan, tls, sockets).map_err(|error| vec![error.to_string()])
     }
 
     /// Puts listeners in force, after the shards have their settings. Returns what happened, when
@@ -212,108 +224,94 @@ impl LiveListeners {
 
     /// Makes everything that new and changed listeners need. `sockets` has those of the new ones in
     /// their order.
-    fn ready(
+    fn ready<'a>(
         &self,
         config: &Config,
         plan: ListenerPlan,
-        tls_of: TlsOf<'_>,
+        mut tls: impl Iterator<Item = &'a Arc<TlsServer>>,
         sockets: Vec<ListeningSocket>,
     ) -> Result<NewListeners, StartError> {
-        let (mut ready, mut changed, mut numbered) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut handshakes, mut sockets) = (self.handshakes.clone(), sockets.into_iter());
-        for one in &plan.moves {
-            let number = match *one {
-                ListenerMove::Open(number) | ListenerMove::Change { to: number, .. } => number,
-                ListenerMove::Close(_) => continue,
+        let (mut open, mut handshakes) = (Vec::new(), self.handshakes.clone());
+        let mut sockets = sockets.into_iter();
+        for planned in &plan.open {
+            let server = planned.listener.tls.as_ref().and_then(|_| tls.next()).cloned();
+            let terms_at = |address: &ListenerAddress| -> io::Result<_> {
+                let about = OpenListener::of(config, &planned.listener, address.clone());
+                let terms = self.parts.terms(config, planned, (server, about.label()), &mut handshakes)?;
+                Ok((about, terms))
             };
-            let Some(place) = plan.places.get(number) else { continue };
-            let entrance = Entrance::new(number, &place.name, &place.listener, tls_of(number));
-            if entrance.has_handshakes() && handshakes.is_none() {
-                handshakes = Some(self.parts.start_handshakes(config)?);
-            }
-            let terms = self.parts.terms(place, entrance, handshakes.as_ref());
-            let address = match *one {
-                ListenerMove::Change { from, .. } => {
-                    changed.push((from, terms));
-                    self.running(from).map(|running| running.address.clone())
+            // A plan has a socket or a running listener for each.
+            open.push(match &planned.before {
+                Predecessor::Same(entrance) => NewListener::Same(Arc::clone(entrance)),
+                Predecessor::Changed(old) => {
+                    let Some(running) = self.running(old) else { continue };
+                    let (about, terms) = terms_at(&running.ready.open.address)?;
+                    NewListener::Changed(Arc::clone(old), terms, about)
                 }
-                _ => {
-                    let listener =
-                        sockets.next().map(|socket| self.parts.ready(socket, terms)).transpose()?;
-                    let address = listener.as_ref().map(|listener| listener.address.clone());
-                    ready.extend(listener);
-                    address
+                Predecessor::None => {
+                    let Some(socket) = sockets.next() else { continue };
+                    let (about, terms) = terms_at(&socket.address)?;
+                    self.parts.opens(socket, about, terms)?
                 }
-            };
-            numbered.extend(address.map(|address| OpenListener::of(config, &place.listener, address)));
+            });
         }
-        Ok(NewListeners { plan, numbered, ready, changed, handshakes })
+        Ok(NewListeners { plan, open, handshakes })
     }
 
     /// Puts listeners in force. Returns what happened, and the tasks of those that are closed.
     fn begin(&mut self, config: &Config, new: NewListeners) -> (ListenerNews, Vec<JoinHandle<()>>) {
-        let NewListeners { plan, numbered, ready, changed, handshakes } = new;
-        for listener in &numbered {
-            self.parts.statistics.listeners().add(listener.label());
-        }
-        self.directory.replace(&plan.places, numbered);
-        let news = self.news(&plan);
-        for (from, terms) in changed {
-            if let Some(running) = self.running.iter_mut().find(|running| running.number == from) {
-                running.number = terms.entrance.number;
-                self.entrances.push(Arc::clone(&terms.entrance));
-                running.terms.replace(terms);
+        let NewListeners { plan, open, handshakes } = new;
+        let (mut news, mut before) = (ListenerNews::default(), std::mem::take(&mut self.running));
+        let mut take = |old: &Arc<Entrance>| before.extract_if(.., |running| running.is_of(old)).next();
+        for new in open {
+            let running = match new {
+                NewListener::Same(entrance) => take(&entrance),
+                NewListener::Changed(old, terms, about) => take(&old).map(|mut running| {
+                    let entrance = Arc::clone(&terms.entrance);
+                    // A listener with port 0 and no name changes if only its place does.
+                    if entrance.settings != old.settings {
+                        news.changed.push(about.clone());
+                    }
+                    running.ready.terms.replace(terms);
+                    (running.ready.open, running.ready.entrance) = (about, entrance);
+                    running
+                }),
+                NewListener::Opens(ready, acceptor) => {
+                    news.opened.push(ready.open.clone());
+                    Some(RunningListener { ready, task: actix_rt::spawn(acceptor.run()) })
+                }
+            };
+            if let Some(RunningListener { ready, .. }) = &running {
+                self.parts.statistics.listeners().add(&ready.entrance.terms.connections);
             }
+            self.running.extend(running);
         }
-        for ReadyListener { terms, address, socket, acceptor } in ready {
-            let entrance = Arc::clone(&terms.borrow().entrance);
-            let task = actix_rt::spawn(acceptor.run());
-            let number = entrance.number;
-            self.entrances.push(entrance);
-            self.running.push(RunningListener { number, address, socket, terms, task });
-        }
-        self.entrances.retain(|entrance| plan.places.get(entrance.number).is_some());
-        (self.places, self.handshakes) = (plan.places, handshakes);
-        let is_closed =
-            |running: &mut RunningListener| plan.moves.contains(&ListenerMove::Close(running.number));
-        let closed = self.running.extract_if(.., is_closed).map(|running| running.task).collect();
+        (self.closed, self.handshakes) = (plan.closed, handshakes);
+        news.open = self.running.iter().map(|running| running.ready.open.clone()).collect();
+        news.closed = before.iter().map(|running| running.ready.open.clone()).collect();
+        self.directory.replace(news.open.clone());
         self.set_backlogs(config);
         self.parts.rate.set(config.limits.connects_per_second);
-        (news, closed)
+        (news, before.into_iter().map(|running| running.task).collect())
     }
 
-    /// Returns what a plan does, once the directory has its listeners.
-    fn news(&self, plan: &ListenerPlan) -> ListenerNews {
-        let mut news = ListenerNews { open: self.directory.open(), ..ListenerNews::default() };
-        // Not what the plan has under the number before, which may follow the new one already.
-        let is_same = |from, to| {
-            let [before, now] = [self.places.get(from), plan.places.get(to)];
-            before.map(|place| &place.listener) == now.map(|place| &place.listener)
-        };
-        for one in &plan.moves {
-            match *one {
-                ListenerMove::Open(number) => news.opened.extend(self.directory.get(number)),
-                ListenerMove::Close(number) => news.closed.extend(self.directory.get(number)),
-                // A listener with port 0 and no name has another number if only its place changed.
-                ListenerMove::Change { from, to } if is_same(from, to) => {}
-                ListenerMove::Change { to, .. } => news.changed.extend(self.directory.get(to)),
-            }
-        }
-        news
-    }
-
-    fn running(&self, number: ListenerNumber) -> Option<&RunningListener> {
-        self.running.iter().find(|running| running.number == number)
+    fn running(&self, entrance: &Arc<Entrance>) -> Option<&RunningListener> {
+        self.running.iter().find(|running| running.is_of(entrance))
     }
 
     /// Sets the backlog of each socket. Costs a system call for each.
     fn set_backlogs(&self, config: &Config) {
-        for running in &self.running {
-            let own = self.places.get(running.number).and_then(|place| place.listener.backlog);
-            let backlog = own.unwrap_or(config.network.backlog);
+        for RunningListener { ready, .. } in &self.running {
+            let backlog = ready.entrance.settings.backlog.unwrap_or(config.network.backlog);
             // A socket that listens takes every backlog.
-            let _ = listen(&*running.socket, i32::try_from(backlog).unwrap_or(i32::MAX));
+            let _ = listen(&*ready.socket, i32::try_from(backlog).unwrap_or(i32::MAX));
         }
+    }
+}
+
+impl RunningListener {
+    fn is_of(&self, entrance: &Arc<Entrance>) -> bool {
+        Arc::ptr_eq(&self.ready.entrance, entrance)
     }
 }
 
@@ -334,31 +332,47 @@ impl AcceptorParts {
         Handshakes::start(threads, config.limits.handshakes as usize, &parts)
     }
 
+    /// Returns the terms of a new or changed listener, which has this TLS and this label. Starts the
+    /// handshake threads if it is the first that needs them.
     fn terms(
         &self,
-        place: &ListenerPlace,
-        entrance: Entrance,
-        handshakes: Option<&Handshakes>,
-    ) -> AcceptTerms {
-        let of_listener = ConnectRate::new(entrance.connects_per_second);
-        AcceptTerms {
-            handshakes: handshakes.filter(|_| entrance.has_handshakes()).cloned(),
-            entrance: Arc::new(entrance),
-            connections: place.listener.connections.map_or(usize::MAX, |most| most as usize),
-            rates: ConnectRates::new([self.rate.clone(), of_listener]),
+        config: &Config,
+        planned: &PlannedListener,
+        (tls, label): (Option<Arc<TlsServer>>, String),
+        handshakes: &mut Option<Handshakes>,
+    ) -> io::Result<AcceptTerms> {
+        let PlannedListener { listener, name, rules, .. } = planned;
+        let known = self.statistics.listeners().of_label(&label);
+        let connections = known.unwrap_or_else(|| Arc::new(ListenerConnections::new(label)));
+        let terms = Arc::new(listener_terms(config, listener, connections, Arc::clone(rules)));
+        let entrance = Entrance::new(name, listener, terms, tls);
+        if entrance.has_handshakes() && handshakes.is_none() {
+            *handshakes = Some(self.start_handshakes(config)?);
         }
+        let of_listener = ConnectRate::new(listener.connects_per_second.unwrap_or(0));
+        Ok(AcceptTerms {
+            handshakes: handshakes.clone().filter(|_| entrance.has_handshakes()),
+            entrance: Arc::new(entrance),
+            connections: listener.connections.map_or(usize::MAX, |most| most as usize),
+            rates: ConnectRates::new([self.rate.clone(), of_listener]),
+        })
     }
 
     /// Returns a bound listener with its acceptor.
     ///
     /// # Errors
     /// The reactor refuses the socket.
-    fn ready(&self, listening: ListeningSocket, terms: AcceptTerms) -> io::Result<ReadyListener> {
-        let (address, socket) = (listening.address.clone(), Arc::clone(&listening.socket));
+    fn opens(
+        &self,
+        listening: ListeningSocket,
+        open: OpenListener,
+        terms: AcceptTerms,
+    ) -> io::Result<NewListener> {
+        let (socket, entrance) = (Arc::clone(&listening.socket), Arc::clone(&terms.entrance));
         let terms = Rc::new(RefCell::new(terms));
         let (shards, statistics) = (self.shards.clone(), Arc::clone(&self.statistics));
         let acceptor = Acceptor::new(listening, Rc::clone(&terms), shards, statistics, self.limits.clone())?;
-        Ok(ReadyListener { terms, address, socket, acceptor })
+        Ok(NewListener::Opens(ReadyListener { open, entrance, socket, terms }, acceptor))
     }
 }
 
@@ -367,8 +381,8 @@ impl AcceptorParts {
 /// # Errors
 /// Each listener whose address the system refuses.
 pub(super) fn check_new(plan: &ListenerPlan) -> Result<(), Vec<String>> {
-    for_each_new(plan, |place| {
-        place.listener.address.as_ref().map_or(Ok(()), |address| Ok(bind::check(address)?))
+    for_each_new(plan, |new| {
+        new.listener.address.as_ref().map_or(Ok(()), |address| Ok(bind::check(address)?))
     })
     .map(drop)
 }
@@ -379,25 +393,16 @@ pub(super) fn check_new(plan: &ListenerPlan) -> Result<(), Vec<String>> {
 /// All errors, each with what would be right.
 fn for_each_new<T>(
     plan: &ListenerPlan,
-    make: impl Fn(&ListenerPlace) -> Result<T, StartError>,
+    make: impl Fn(&PlannedListener) -> Result<T, StartError>,
 ) -> Result<Vec<T>, Vec<String>> {
     let (mut made, mut refused) = (Vec::new(), Vec::new());
-    let place = |number: &ListenerNumber| plan.places.get(*number);
-    let (mut opens, mut closes) = (Vec::new(), Vec::new());
-    for one in &plan.moves {
-        match one {
-            ListenerMove::Open(number) => opens.extend(place(number)),
-            ListenerMove::Close(number) => closes.extend(place(number)),
-            ListenerMove::Change { .. } => {}
-        }
-    }
-    for new in opens {
+    for new in plan.open.iter().filter(|open| open.predecessor().is_none()) {
         match make(new) {
             Ok(one) => made.push(one),
             Err(error) => {
-                let in_the_way = closes.iter().find(|old| have_same_port(&old.listener, &new.listener));
+                let in_the_way = plan.removed.iter().find(|old| have_same_port(&old.settings, &new.listener));
                 let hint = in_the_way.map(|old| {
-                    let listener = old.listener.label();
+                    let listener = old.settings.label();
                     format!("; the listener {listener} has this port until the reload is done: remove it with one reload, and add the other with the next")
                 });
                 refused.push(format!("listener {}: {error}{}", new.name, hint.unwrap_or_default()));

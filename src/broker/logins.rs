@@ -6,7 +6,7 @@ use super::authenticator::http_client::HttpTarget;
 use super::authenticator::{AuthClientParts, Authenticator, AuthenticatorOptions};
 use super::file_news::{FileKind, FileNews, counted, with_before};
 use super::listener_files::{ListenerFiles, ListenerPaths};
-use super::listener_places::ListenerPlaces;
+use super::listener_plan::ListenerPlan;
 use super::start_error::StartError;
 use crate::auth::file_digests::FileDigests;
 use crate::auth::http::headers::HttpHeaders;
@@ -63,12 +63,12 @@ impl LoginFiles {
     /// The mistakes of all files.
     pub(super) fn read(
         config: &Config,
-        places: &ListenerPlaces,
+        plan: &ListenerPlan,
         decoys: Option<&DecoySecret>,
         before: &PasswordFiles,
         digests: &FileDigests,
     ) -> Result<LoginFiles, Vec<StartError>> {
-        let sources = LoginSources::of(config, places);
+        let sources = LoginSources::of(config, plan);
         let passwords = load_passwords(&sources.passwords, decoys, before, digests);
         let load_keys = |path: &Path| {
             let keys = TokenKeys::load(path)?;
@@ -176,10 +176,16 @@ impl Logins {
 }
 
 impl LoginSources {
-    fn of(config: &Config, places: &ListenerPlaces) -> LoginSources {
+    fn of(config: &Config, plan: &ListenerPlan) -> LoginSources {
         let auth = &config.auth;
+        let closed = plan.closed.iter().filter_map(|old| old.terms.password_file.clone()).collect();
         LoginSources {
-            passwords: ListenerPaths::new(places, auth.password_path(), |one| one.password_file.as_ref()),
+            passwords: ListenerPaths::new(
+                plan,
+                auth.password_path(),
+                |one| one.password_file.as_ref(),
+                closed,
+            ),
             keys: auth.jwt_keys_path(),
             http: HttpSource::of(auth),
         }
@@ -271,7 +277,6 @@ mod tests {
     use crate::auth::password::hash::PasswordHash;
     use crate::auth::password::scram::ScramHash;
     use crate::config::Listener;
-    use crate::shard::arrival::ListenerNumber;
 
     #[test]
     fn the_salts_of_an_unknown_name_differ_between_files_as_those_of_a_user_do() {
@@ -286,16 +291,17 @@ mod tests {
         let own =
             |file: &Path| Listener { password_file: Some(file.display().to_string()), ..Listener::default() };
         let listeners = vec![own(&one), own(&other), own(&one), own(&broker), Listener::default()];
-        let places = ListenerPlaces::at_start(&listeners);
+        let plan = ListenerPlan::at_start(&listeners);
         let paths =
-            ListenerPaths::new(&places, Some(broker.clone()), |listener| listener.password_file.as_ref());
+            ListenerPaths::new(&plan, Some(broker.clone()), |one| one.password_file.as_ref(), Vec::new());
         let secret = DecoySecret::of_directory(directory.path()).unwrap();
         let salts = |user: &str| -> Vec<Vec<u8>> {
             let files =
                 load_passwords(&paths, Some(&secret), &PasswordFiles::default(), &FileDigests::default())
                     .unwrap();
-            let of = |number| files.of(ListenerNumber(number)).expect("a file");
-            (0..5).map(|number| of(number).scram(user).0.salt().to_vec()).collect()
+            let of = |listener: &Listener| files.of(listener.password_file.as_deref().map(Path::new));
+            let salt = |listener| of(listener).expect("a file").scram(user).0.salt().to_vec();
+            listeners.iter().map(salt).collect()
         };
         let (known, unknown) = (salts("ann"), salts("nobody"));
         let same = |salts: &[Vec<u8>]| -> Vec<usize> {

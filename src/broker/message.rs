@@ -14,13 +14,13 @@ use crate::net::tls::config::TlsServer;
 use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
 use crate::shard::ShardSettings;
 use crate::shard::access::AclFiles;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::store::writer::ToStore;
 use actix::{Addr, Message, Recipient};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Sockets for a shard. The listener sends all sockets that it accepted at once in one message.
@@ -57,12 +57,12 @@ pub struct PasswordsChanged {
 impl PasswordsChanged {
     /// Returns true if a client of this listener entered as this user with a line that is gone or
     /// has changed.
-    pub(super) fn revokes(&self, user: &Identity, listener: ListenerNumber) -> bool {
-        let line = |files: &ListenerFiles<PasswordFile>| files.fingerprint(listener, user.user());
-        // The clients of a listener that the old files do not know have entered by the new files.
-        user.source() == IdentitySource::Password
-            && self.old.know(listener)
-            && line(&self.old) != line(&self.new)
+    pub(super) fn revokes(&self, user: &Identity, listener: &ListenerTerms) -> bool {
+        let path = listener.password_file.as_deref();
+        // The clients of a listener whose file is new have entered by the new file.
+        let (Some(old), Some(new)) = (self.old.of(path), self.new.of(path)) else { return false };
+        let line = |file: &PasswordFile| file.fingerprint(user.user());
+        user.source() == IdentitySource::Password && line(old) != line(new)
     }
 }
 
@@ -74,12 +74,10 @@ impl Message for PasswordsChanged {
 /// disconnected.
 #[derive(Clone)]
 pub struct TlsChanged {
-    /// The listener.
-    pub listener: ListenerNumber,
+    /// The listener. Weak, so that a listener without clients is not kept.
+    pub listener: Weak<ListenerTerms>,
     /// The TLS that is in force.
     pub server: Arc<TlsServer>,
-    /// The listeners that are open or have clients. Nothing is kept of the others.
-    pub listeners: Arc<[ListenerNumber]>,
     /// The slot of the first connection that is not checked yet.
     pub from: usize,
     /// Counts the clients that are disconnected.
@@ -216,42 +214,42 @@ impl Message for Stop {
 mod tests {
     use super::*;
     use crate::broker::listener_files::ListenerPaths;
-    use crate::broker::listener_places::ListenerPlaces;
+    use crate::broker::listener_plan::ListenerPlan;
     use crate::broker::start_error::StartError;
     use crate::config::Listener;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     /// A reload adds a listener, and another user leaves the file meanwhile.
     #[test]
     fn who_came_by_a_listener_that_is_newer_than_the_old_files_is_not_revoked() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("passwd");
-        let load = |users: &[&str], listeners: usize| {
+        let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+        let load = |users: &[&str], paths: &[&Path]| {
             let line = |user: &&str| {
                 let hash = crate::auth::password::scram::ScramHash::create(b"x", &[1; 16]);
                 let hash = crate::auth::password::hash::PasswordHash::Scram(hash).to_text();
                 format!("{user}:{hash}\n")
             };
-            std::fs::write(&path, users.iter().map(line).collect::<String>()).unwrap();
-            let own = |port: usize| Listener {
-                password_file: Some(path.display().to_string()),
-                ..Listener::plain(([127, 0, 0, 1], port as u16).into())
+            let own = |path: &&Path| {
+                std::fs::write(path, users.iter().map(line).collect::<String>()).unwrap();
+                let password_file = Some(path.display().to_string());
+                Listener { password_file, ..Listener::default() }
             };
-            let listeners: Vec<Listener> = (1..=listeners).map(own).collect();
-            let places = ListenerPlaces::at_start(&listeners);
-            let paths = ListenerPaths::new(&places, None::<PathBuf>, |one| one.password_file.as_ref());
+            let plan = ListenerPlan::at_start(&paths.iter().map(own).collect::<Vec<_>>());
+            let paths = ListenerPaths::new(&plan, None, |one| one.password_file.as_ref(), Vec::new());
             let refused = (StartError::Passwords as fn(_) -> _, StartError::ListenerPasswords as fn(_) -> _);
             let files =
                 paths.load(|path: &Path| PasswordFile::load(path), refused, &ListenerFiles::default());
             Arc::new(files.unwrap())
         };
         let (tally, _) = RevocationTally::begin();
-        let (old, new) = (load(&["ann", "bob"], 1), load(&["ann"], 2));
+        let (old, new) = (load(&["ann", "bob"], &[&first]), load(&["ann"], &[&first, &second]));
         let change = PasswordsChanged { old, new, from: 0, tally };
-        let revokes = |user: &str, listener| {
-            change.revokes(&Identity::new(user, IdentitySource::Password), ListenerNumber(listener))
+        let revokes = |user: &str, file: &Path| {
+            let terms = ListenerTerms { password_file: Some(file.to_owned()), ..ListenerTerms::default() };
+            change.revokes(&Identity::new(user, IdentitySource::Password), &terms)
         };
-        assert!(revokes("bob", 0) && !revokes("ann", 0));
-        assert!(!revokes("ann", 1), "no file was there for this listener");
+        assert!(revokes("bob", &first) && !revokes("ann", &first));
+        assert!(!revokes("ann", &second), "no file was there for this listener");
     }
 }

@@ -50,7 +50,7 @@
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
 //! | `listener`, `open_listener` | accepted sockets to the shards; what is known of a listener |
-//! | `listener_places`, `live_listeners` | numbers of the listeners; what reloads open and close |
+//! | `listener_plan`, `live_listeners` | the way to new listeners; what reloads open and close |
 //! | `listener_files`, `rule_files` | files of the broker and of single listeners; ACL files |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
@@ -77,7 +77,7 @@ pub mod handshake_counts;
 mod listener;
 pub mod listener_counts;
 mod listener_files;
-mod listener_places;
+mod listener_plan;
 mod live_files;
 mod live_listeners;
 mod logins;
@@ -108,7 +108,7 @@ use crate::store::{Store, StoreError};
 pub(crate) use connect_limits::OTHER_DESCRIPTORS;
 pub(crate) use handshake::entrance::all_tls_settings;
 use handshake::reload::TlsReload;
-use listener_places::ListenerPlaces;
+use listener_plan::ListenerPlan;
 pub use live_files::check_files;
 use live_listeners::FirstSockets;
 pub use live_listeners::ListenerNews;
@@ -154,12 +154,12 @@ impl Broker {
     pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
         // Before the first table is made. Clients must not know the key.
         keyed::settle(RandomState::new().build_hasher().finish());
-        let places = ListenerPlaces::at_start(&config.all_listeners());
-        let tls = TlsReload::load(&places).map_err(StartError::Tls)?;
+        let plan = ListenerPlan::at_start(&config.all_listeners());
+        let tls = TlsReload::load(&plan).map_err(StartError::Tls)?;
         let (mut sockets, mut addresses, mut open) = (FirstSockets::new(), Vec::new(), Vec::new());
-        for (_, place) in places.iter() {
-            let bound = listener::open(&place.name, &place.listener, config.network.backlog)?;
-            open.push(OpenListener::of(&config, &place.listener, bound.address.clone()));
+        for planned in &plan.open {
+            let bound = listener::open(&planned.name, &planned.listener, config.network.backlog)?;
+            open.push(OpenListener::of(&config, &planned.listener, bound.address.clone()));
             if let ListenerAddress::Ip(address) = bound.address {
                 addresses.push(address);
             }
@@ -171,7 +171,7 @@ impl Broker {
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
-                match Supervisor::start(config, sockets, tls, store, fails).await {
+                match Supervisor::start(config, plan, sockets, tls, store, fails).await {
                     Ok(mut supervisor) => {
                         let _ = ready.send(Ok(supervisor.observer()));
                         supervisor.serve(requested).await;

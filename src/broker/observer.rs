@@ -4,9 +4,7 @@
 //! shards report once a second, so reading them costs the shards nothing.
 
 use super::open_listener::ListenerDirectory;
-use super::question::{
-    AskShard, CommandMany, CommandMessage, CommandShard, ShardAnswer, TraceFeed, TraceShard,
-};
+use super::question::{AskShard, CommandShard, ShardAnswer, TraceShard};
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
@@ -15,10 +13,8 @@ use crate::config::KeyInForce;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::CountKeys;
 use crate::expiry::queue::WheelCount;
-use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
-use crate::shard::features::bulk::{BulkCommand, Portion};
-use crate::shard::features::message_commands::MessageCommand;
-use crate::shard::observe::query::Query;
+use crate::operators::command::Command;
+use crate::operators::query::Query;
 use crate::shard::observe::trace::TraceWatch;
 use crate::shard::{SharedState, shard_of};
 use actix::{Addr, Handler, Message};
@@ -100,36 +96,16 @@ impl Observer {
         usize::from(shard_of(client_id, self.shards.len() as u8).0)
     }
 
-    /// Carries out a command in the shard of its client. Answers once the store has committed the
-    /// change.
+    /// Carries out a command in a shard. Answers once the store has committed the change.
     ///
     /// # Errors
     /// There is no such shard, it does not answer within two seconds, or the broker stops. The
     /// command may be carried out all the same.
-    pub async fn command(&self, shard: usize, command: OperatorCommand) -> Result<CommandOutcome, NoAnswer> {
+    pub async fn command<C>(&self, shard: usize, command: C) -> Result<C::Outcome, NoAnswer>
+    where
+        C: Command<Outcome: Send> + Send + 'static,
+    {
         self.send(shard, CommandShard(command)).await?.ok_or(NoAnswer)
-    }
-
-    /// Carries out a command about a message that no session has. Answers once the store has
-    /// committed the change.
-    ///
-    /// # Errors
-    /// As [`Self::command`].
-    pub async fn command_on_message(
-        &self,
-        shard: usize,
-        command: MessageCommand,
-    ) -> Result<CommandOutcome, NoAnswer> {
-        self.send(shard, CommandMessage(command)).await?.ok_or(NoAnswer)
-    }
-
-    /// Carries out a portion of a command about many things; `None` if there is no such session.
-    /// Answers once the store has committed the change.
-    ///
-    /// # Errors
-    /// As [`Self::command`].
-    pub async fn portion(&self, shard: usize, command: BulkCommand) -> Result<Option<Portion>, NoAnswer> {
-        self.send(shard, CommandMany(command)).await?.ok_or(NoAnswer)
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard
@@ -141,18 +117,13 @@ impl Observer {
         self.send(shard, AskShard(query)).await
     }
 
-    /// Sets what a shard traces, and where its steps go.
+    /// Sets what a shard traces. Its steps go to [`BrokerStatistics::trace_steps`].
     ///
     /// # Errors
     /// There is no such shard, it does not answer within two seconds, or the broker stops. The
     /// change may be made all the same.
-    pub async fn trace(
-        &self,
-        shard: usize,
-        watch: Option<Arc<TraceWatch>>,
-        feed: Option<TraceFeed>,
-    ) -> Result<(), NoAnswer> {
-        self.send(shard, TraceShard { watch, feed }).await
+    pub async fn trace(&self, shard: usize, watch: Option<Arc<TraceWatch>>) -> Result<(), NoAnswer> {
+        self.send(shard, TraceShard(watch)).await
     }
 
     /// Counts the deadlines by bucket and kind. Costs the expiry actor 5 ms for each million keys,

@@ -1,12 +1,10 @@
 //! What is known of a listener of a running broker.
 
-use super::handshake::entrance::{client_certificates, proxy_rules};
-use super::listener_places::ListenerPlaces;
+use super::handshake::entrance::proxy_rules;
 use super::settings::{auth_policy, certificates_have_names};
-use crate::config::{Config, Listener, ListenerAddress};
+use crate::config::{Config, Listener, ListenerAddress, ListenerProtocol};
 use crate::net::tls::settings::ClientCertificates;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
-use crate::shard::arrival::ListenerNumber;
 use arc_swap::ArcSwap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -42,8 +40,12 @@ impl OpenListener {
             auth: auth_policy(&config.auth_of(listener)),
             certificates_have_names: certificates_have_names(listener),
             has_tls: listener.tls.is_some(),
-            client_certificates: listener.tls.as_ref().map_or(ClientCertificates::Off, client_certificates),
-            is_websocket: listener.protocol.as_deref() == Some("websocket"),
+            client_certificates: listener
+                .tls
+                .as_ref()
+                .and_then(|tls| tls.client_certificates)
+                .unwrap_or_default(),
+            is_websocket: listener.protocol == Some(ListenerProtocol::WebSocket),
             has_proxy: proxy_rules(listener).is_some(),
         }
     }
@@ -142,45 +144,20 @@ impl OpenListener {
     }
 }
 
-/// The listeners of a running broker, for its operators. A reload replaces them.
+/// The listeners that accept connections, for operators, in the order of the configuration. A reload
+/// replaces them.
 #[derive(Debug, Default)]
-pub struct ListenerDirectory(ArcSwap<ListedListeners>);
-
-#[derive(Clone, Debug, Default)]
-struct ListedListeners {
-    /// Every listener that the broker has or had.
-    by_number: Vec<OpenListener>,
-    /// The listeners that accept connections, in the order of the configuration.
-    open: Vec<ListenerNumber>,
-}
+pub struct ListenerDirectory(ArcSwap<Vec<OpenListener>>);
 
 impl ListenerDirectory {
-    /// Returns the listeners that accept connections, in the order of the configuration.
+    /// Returns the listeners.
     pub fn open(&self) -> Vec<OpenListener> {
-        let listed = self.0.load();
-        let open = listed.open.iter().filter_map(|number| listed.by_number.get(usize::from(number.0)));
-        open.cloned().collect()
+        Vec::clone(&self.0.load())
     }
 
-    /// Returns every number that the listener with this label has or had.
-    pub fn numbers_of(&self, label: &str) -> Vec<ListenerNumber> {
-        let listed = self.0.load();
-        let numbered = (0..=u16::MAX).map(ListenerNumber).zip(&listed.by_number);
-        let of_label = numbered.filter(|(_, listener)| listener.label() == label);
-        of_label.map(|(number, _)| number).collect()
-    }
-
-    /// Returns the listener that has or had a number.
-    pub fn get(&self, number: ListenerNumber) -> Option<OpenListener> {
-        self.0.load().by_number.get(usize::from(number.0)).cloned()
-    }
-
-    /// Adds the listeners that have new numbers, in their order, and sets which ones are open.
-    pub(super) fn replace(&self, places: &ListenerPlaces, numbered: Vec<OpenListener>) {
-        let mut by_number = self.0.load().by_number.clone();
-        by_number.extend(numbered);
-        let open = places.open().into_iter().map(|(number, _)| number).collect();
-        self.0.store(Arc::new(ListedListeners { by_number, open }));
+    /// Replaces the listeners.
+    pub(super) fn replace(&self, open: Vec<OpenListener>) {
+        self.0.store(Arc::new(open));
     }
 }
 
@@ -199,7 +176,7 @@ impl fmt::Display for OpenListener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Anonymous, ListenerTls};
+    use crate::config::{Anonymous, CertificateUser, ListenerTls, ProxyProtocol};
 
     /// Returns who may enter by a listener: by certificate, by any method, and without a name.
     fn entrants(listener: Listener, methods: &[&str]) -> (bool, bool, bool) {
@@ -213,8 +190,11 @@ mod tests {
 
     #[test]
     fn a_proxy_that_did_the_tls_names_users_by_their_certificates() {
-        let proxied =
-            Listener { proxy_protocol: Some("v2".to_owned()), proxy_tls: Some(true), ..Listener::default() };
+        let proxied = Listener {
+            proxy_protocol: Some(ProxyProtocol::V2),
+            proxy_tls: Some(true),
+            ..Listener::default()
+        };
         assert_eq!(entrants(proxied.clone(), &[]), (true, true, false));
         assert_eq!(entrants(proxied.clone(), &["certificate"]), (true, true, false));
         assert_eq!(entrants(proxied.clone(), &["password"]), (false, true, false));
@@ -240,7 +220,8 @@ mod tests {
         let (open, closed) = (listener("open", &[]), listener("closed", &["password"]));
         assert_eq!(unproven(&[open.clone(), closed.clone()]), ["open"]);
         assert!(unproven(&[open.clone(), open.clone()]).is_empty() && unproven(&[closed]).is_empty());
-        let tls = ListenerTls { client_certificates: Some("optional".to_owned()), ..ListenerTls::default() };
+        let tls =
+            ListenerTls { client_certificates: Some(ClientCertificates::Optional), ..ListenerTls::default() };
         assert_eq!(unproven(&[Listener { tls: Some(tls), ..open }]), ["open"]);
     }
 
@@ -255,7 +236,7 @@ mod tests {
         };
         let (here, far) = ("127.0.0.1:1", "192.0.2.1:1");
         let plain = Listener::default();
-        let proxied = Listener { proxy_protocol: Some("v2".to_owned()), ..Listener::default() };
+        let proxied = Listener { proxy_protocol: Some(ProxyProtocol::V2), ..Listener::default() };
         let (never, always) = (Anonymous::Never, Anonymous::Always);
         for (listener, address, method, anonymous, expected) in [
             (&plain, here, Some("password"), always, None),
@@ -272,15 +253,15 @@ mod tests {
 
     #[test]
     fn a_certificate_that_names_nobody_lets_nobody_in() {
-        let of_user = |certificate_user: &str| {
+        let of_user = |certificate_user| {
             let tls = ListenerTls {
-                client_certificates: Some("required".to_owned()),
-                certificate_user: Some(certificate_user.to_owned()),
+                client_certificates: Some(ClientCertificates::Required),
+                certificate_user: Some(certificate_user),
                 ..ListenerTls::default()
             };
             entrants(Listener { tls: Some(tls), ..Listener::default() }, &[])
         };
-        assert_eq!(of_user("cn"), (true, true, false));
-        assert_eq!(of_user("none"), (false, false, false));
+        assert_eq!(of_user(CertificateUser::Cn), (true, true, false));
+        assert_eq!(of_user(CertificateUser::None), (false, false, false));
     }
 }

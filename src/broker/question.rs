@@ -1,16 +1,12 @@
 //! Questions and commands of operators to one shard, and the answers with what the sockets say.
 
+use crate::operators::command::Command;
+use crate::operators::query::{Query, QueryAnswer};
 use crate::session::outbound::stall::Stall;
-use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
-use crate::shard::features::bulk::{BulkCommand, Portion};
-use crate::shard::features::message_commands::MessageCommand;
-use crate::shard::observe::query::{Query, QueryAnswer};
-use crate::shard::observe::trace::{TraceStep, TraceSteps, TraceWatch};
+use crate::shard::observe::trace::TraceWatch;
 use crate::shard::slots::SessionId;
 use actix::Message;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::mpsc;
 
 /// Asks a shard. The answer comes after the turn that is under way.
 #[derive(Clone, Debug)]
@@ -23,28 +19,10 @@ impl Message for AskShard {
 /// Carries out a command of an operator in a shard. The answer is `None` if the broker ended before
 /// the store had committed the change.
 #[derive(Clone, Debug)]
-pub struct CommandShard(pub OperatorCommand);
+pub struct CommandShard<C>(pub C);
 
-impl Message for CommandShard {
-    type Result = Option<CommandOutcome>;
-}
-
-/// Carries out a command of an operator about a message that no session has. The answer is that of
-/// [`CommandShard`].
-#[derive(Clone, Debug)]
-pub struct CommandMessage(pub MessageCommand);
-
-impl Message for CommandMessage {
-    type Result = Option<CommandOutcome>;
-}
-
-/// Carries out a portion of a command about many things. The outer answer is `None` if the broker
-/// ended before the store had committed the change, and the inner one if there is no such session.
-#[derive(Clone, Debug)]
-pub struct CommandMany(pub BulkCommand);
-
-impl Message for CommandMany {
-    type Result = Option<Option<Portion>>;
+impl<C: Command<Outcome: 'static>> Message for CommandShard<C> {
+    type Result = Option<C::Outcome>;
 }
 
 /// The answer of a shard.
@@ -74,34 +52,9 @@ pub struct SocketFacts {
     pub stall: Option<Stall>,
 }
 
-/// The way of steps to the collector of traces.
+/// Sets what a shard traces; `None` for nothing.
 #[derive(Clone, Debug)]
-pub struct TraceFeed {
-    /// The collector.
-    pub steps: mpsc::Sender<TraceStep>,
-    /// Steps that the channel had no room for.
-    pub lost: Arc<AtomicU64>,
-}
-
-impl TraceFeed {
-    /// Sends steps. Those without room are counted as lost.
-    pub fn send(&self, steps: TraceSteps) {
-        let mut lost = steps.lost;
-        for step in steps.steps {
-            lost += u64::from(self.steps.try_send(step).is_err());
-        }
-        self.lost.fetch_add(lost, Ordering::Relaxed);
-    }
-}
-
-/// Sets what a shard traces, and where its steps go.
-#[derive(Clone, Debug)]
-pub struct TraceShard {
-    /// What is traced; `None` for nothing.
-    pub watch: Option<Arc<TraceWatch>>,
-    /// The way to the collector; `None` for none.
-    pub feed: Option<TraceFeed>,
-}
+pub struct TraceShard(pub Option<Arc<TraceWatch>>);
 
 impl Message for TraceShard {
     type Result = ();

@@ -7,7 +7,7 @@
 use super::connect_limits::LiveLimits;
 use super::events::EventLog;
 use super::file_news::FileNews;
-use super::listener_places::{ListenerPlaces, ListenerPlan};
+use super::listener_plan::ListenerPlan;
 use super::live_files::{LiveFiles, NewFiles};
 use super::live_listeners::{self, ListenerNews, LiveListeners, NewListeners};
 use super::message::SettingsChanged;
@@ -105,7 +105,7 @@ impl Reloaded {
 
     /// Writes the lines of the log.
     fn log(&self) {
-        let pending: Vec<&str> = self.pending().map(|change| change.key).collect();
+        let pending: Vec<&str> = self.pending().map(|change| &*change.key).collect();
         info!(event = "config.reloaded", "{self}");
         if !pending.is_empty() {
             warn!(event = "config.restart_pending", keys = pending.join(","), "changed keys need a restart");
@@ -187,7 +187,7 @@ impl Reload {
 
     /// Reads the files of TLS again if one of them changed.
     pub(super) async fn check_tls_files(&mut self) {
-        self.files.check_tls_files(self.listeners.entrances()).await;
+        self.files.check_tls_files(&self.listeners.entrances()).await;
     }
 
     /// Reads everything again, and puts it in force if nothing has a mistake.
@@ -232,10 +232,11 @@ impl Reload {
                 return Err(mistakes);
             }
         };
-        let (files, revocations) = self.files.put_in_force(files, self.listeners.entrances());
+        let (plan, entrances) = (listeners.plan(), listeners.entrances());
+        let (files, revocations) = self.files.put_in_force(files, plan, &entrances);
         let began = clock::now();
         reloaded.files = files;
-        self.put_in_force(config, listeners.places()).await;
+        self.put_in_force(config, listeners.plan()).await;
         if let Some(watcher) = &self.settings_watcher {
             watcher(&self.config);
         }
@@ -279,7 +280,7 @@ impl Reload {
         let config = loaded
             .as_ref()
             .map_or_else(|| self.config.clone(), |loaded| self.config.with_reloaded(&loaded.config));
-        let plan = self.listeners.plan(&config).map_err(|mistake| vec![mistake])?;
+        let plan = self.listeners.plan(&config);
         let files = self.files.to_read(&config, &plan);
         let read = move || {
             let files = files.read(&config, &plan);
@@ -309,7 +310,7 @@ impl Reload {
         files: &mut NewFiles,
         plan: ListenerPlan,
     ) -> Result<NewListeners, Vec<String>> {
-        let listeners = self.listeners.open_new(config, plan, &|number| files.tls_of(number))?;
+        let listeners = self.listeners.open_new(config, plan, files.tls())?;
         self.files.start_logins(config, files)?;
         Ok(listeners)
     }
@@ -346,11 +347,11 @@ impl Reload {
 
     /// Puts new values in force, and the settings of these listeners. Returns when every shard has
     /// them.
-    async fn put_in_force(&mut self, config: Config, places: &ListenerPlaces) {
+    async fn put_in_force(&mut self, config: Config, plan: &ListenerPlan) {
         self.shared.budget.limit(config.limits.memory.bytes());
         self.shared.partial.limit(partial_limit(&config), config.limits.connect_size.bytes());
         self.shared.retained().limit(retained_limits(&config));
-        self.shared.limit_shares(&share_rules(&config, places));
+        self.shared.limit_shares(&share_rules(&config, plan));
         self.limits.set(&config);
         self.limit_store(&config);
         self.files.statistics.set_limits(broker_limits(&config, self.limits.connections()));
@@ -358,7 +359,7 @@ impl Reload {
         // A process that started no log has no level.
         let _ = level::configure(&config.log.level);
         let change = SettingsChanged {
-            settings: Arc::new(settings(&config, places)),
+            settings: Arc::new(settings(&config, plan)),
             events: EventRates::of(&config.sys, self.files.shards.len()),
             sys_interval: None,
         };

@@ -1,15 +1,16 @@
 //! The ACL files of the broker and of its listeners.
 
 use super::file_news::{FileKind, FileNews, counted};
-use super::listener_files::{ListenerFiles, ListenerPaths, OfListener};
-use super::listener_places::ListenerPlaces;
+use super::listener_files::{ListenerFiles, ListenerPaths};
+use super::listener_plan::ListenerPlan;
 use super::start_error::StartError;
 use crate::access::acl::Acl;
 use crate::auth::acl_file;
 use crate::auth::file_digests::FileDigests;
 use crate::config::Config;
-use crate::shard::access::{AclFiles, ListenerAcl};
-use std::path::Path;
+use crate::shard::access::AclFiles;
+use crate::shard::listener_terms::{ListenerRules, LiveRules};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The ACL files in force, with their paths.
@@ -33,24 +34,37 @@ impl RuleFiles {
     pub(super) fn read_again(
         &self,
         config: &Config,
-        places: &ListenerPlaces,
+        plan: &ListenerPlan,
         digests: &FileDigests,
     ) -> Result<RuleFiles, StartError> {
-        let paths = ListenerPaths::new(places, config.acl.path(), |listener| listener.acl_file.as_ref());
+        // The file of closed entrances may have changed since, with that of the listener that they
+        // followed.
+        let closed = plan.with_old_rules().filter_map(|old| old.terms.rules.load().acl_file.clone());
+        let paths =
+            ListenerPaths::new(plan, config.acl.path(), |one| one.acl_file.as_ref(), closed.collect());
         let read = |path: &Path| acl_file::parse(path, &digests.read(path)?);
         let files = paths.load(read, (StartError::Acl, StartError::ListenerAcl), &self.files)?;
         Ok(RuleFiles { paths, files })
     }
 
-    /// Returns the rules for the shards. A closed listener has its own file: other rules hold for
-    /// its clients only if they are its settings ([`ListenerPlaces::plan`]).
-    pub(super) fn acls(&self) -> AclFiles {
-        let of_listener = |OfListener { name, is_open, file }: &OfListener<Arc<Acl>>| {
-            let acl = ListenerAcl { name: name.clone().into(), is_open: *is_open, acl: file.clone() };
-            (!name.is_empty()).then_some(acl)
+    /// Puts the rules of each listener in force, and returns all of them for the shards. A closed
+    /// entrance keeps its own file, unless it shares its rules with an open listener.
+    pub(super) fn put_in_force(&self, plan: &ListenerPlan) -> AclFiles {
+        let put = |live: &LiveRules, rules: ListenerRules| {
+            let acl = rules.acl_file.as_deref().and_then(|path| self.files.at(path)).cloned();
+            live.store(Arc::new(ListenerRules { acl, ..rules }));
+            live.load_full()
         };
-        let listeners = self.files.listeners.iter().map(of_listener).collect();
-        AclFiles { broker: self.files.broker.clone(), listeners }
+        let open = plan.open.iter().map(|open| {
+            let (name, acl_file) =
+                (Arc::from(&*open.name), open.listener.acl_file.as_ref().map(PathBuf::from));
+            put(&open.rules, ListenerRules { name, is_open: true, acl_file, acl: None })
+        });
+        let closed = plan.with_old_rules().map(|old| {
+            let rules = &old.terms.rules;
+            put(rules, ListenerRules { is_open: false, ..(**rules.load()).clone() })
+        });
+        AclFiles { broker: self.files.broker().cloned(), listeners: open.chain(closed).collect() }
     }
 
     /// Returns the rules of each file.

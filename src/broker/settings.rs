@@ -1,36 +1,31 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
-use super::handshake::entrance::client_certificates;
-use super::listener_places::{ListenerPlace, ListenerPlaces};
+use super::listener_plan::ListenerPlan;
 use super::statistics::BrokerLimits;
 use crate::access::meter::{MeteredRate, TrafficRates};
 use crate::config::{self, ByteSize, Config, Listener, Redelivery};
-use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::Named;
-use crate::net::tls::settings::ClientCertificates;
+use crate::net::tls::settings::{CertificateUser, ClientCertificates};
 use crate::routing::retained::RetainedLimits;
 use crate::routing::shares::ShareRules;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
-use crate::session::drops::{DropReason, DropReasons};
-use crate::session::objectives::Objective;
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::outbound::retry::{AckPolicy, RetryPolicy};
 use crate::session::policy::SendPolicy;
 use crate::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use crate::session::redelivery_policy::RedeliveryPolicy;
-use crate::session::redelivery_rule::Rule;
 use crate::shard::ShardSettings;
 use crate::shard::access::{AccessSettings, AclFiles, RetainSourceCheck};
-use crate::shard::arrival::ListenerNumber;
-use crate::shard::listener_terms::{ListenerTerms, ProtocolVersions};
+use crate::shard::listener_terms::{ListenerConnections, ListenerTerms, LiveRules, ProtocolVersions};
 use crate::shard::turn::STEPS_PER_TURN;
 use crate::shard::{DelayedLimits, LetterLimits};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns the settings of each shard, with those of these listeners. Limits over all clients hold
 /// for the whole broker, since the shards count together.
-pub(super) fn settings(config: &Config, places: &ListenerPlaces) -> ShardSettings {
+pub(super) fn settings(config: &Config, plan: &ListenerPlan) -> ShardSettings {
     let limits = &config.limits;
     ShardSettings {
         session: SessionPolicy {
@@ -41,17 +36,15 @@ pub(super) fn settings(config: &Config, places: &ListenerPlaces) -> ShardSetting
                 0 => usize::MAX,
                 bytes => bytes,
             },
-            connect: connect_policy(config, limits.packet_size, config.keep_alive.maximum),
+            connect: connect_policy(config),
             subscriptions: SubscriptionPolicy {
                 filters: limits.subscriptions_per_client as usize,
                 wildcard_levels: limits.wildcard_levels,
             },
         },
         auth: auth_policy(&config.auth),
-        listeners: all_terms(config, places),
-        listener_names: places.by_number().map(|place| place.map_or("".into(), name_of)).collect(),
-        access: access_settings(config, places),
-        rates: traffic_rates(config, places),
+        access: access_settings(config, plan),
+        rates: traffic_rates(config, plan),
         flapping: config.bans.flapping,
         owners: OwnerPolicy {
             session_owner: config.auth.session_owner,
@@ -80,7 +73,7 @@ pub(super) fn settings(config: &Config, places: &ListenerPlaces) -> ShardSetting
         } else {
             config.sys.last_disconnects as usize
         },
-        objectives: config.slo.iter().filter_map(objective).collect(),
+        objectives: config.slo.as_slice().into(),
         event_topics: config.sys.events,
     }
 }
@@ -102,18 +95,10 @@ pub(super) fn retained_limits(config: &Config) -> RetainedLimits {
     RetainedLimits { messages: limits.retained_messages as usize, bytes: limits.retained_bytes.as_usize() }
 }
 
-/// Returns the name of a listener for which messages count, which is the same after a restart.
-fn name_of(place: &ListenerPlace) -> Box<str> {
-    place.listener.label().into()
-}
-
 /// Returns the parts of clients and listeners in the limits of retained and delayed messages.
-pub(super) fn share_rules(config: &Config, places: &ListenerPlaces) -> ShareRules {
-    let part = |(_, place): (ListenerNumber, &ListenerPlace)| Some((name_of(place), place.listener.share?));
-    ShareRules {
-        client: config.limits.share_per_client,
-        listeners: places.open().into_iter().filter_map(part).collect(),
-    }
+pub(super) fn share_rules(config: &Config, plan: &ListenerPlan) -> ShareRules {
+    let parts = plan.open.iter().filter_map(|open| Some((open.name.clone(), open.listener.share?)));
+    ShareRules { client: config.limits.share_per_client, listeners: parts.collect() }
 }
 
 /// Returns the bytes that incomplete packets may use: a part of the memory budget.
@@ -121,81 +106,87 @@ pub(super) fn partial_limit(config: &Config) -> u64 {
     config.limits.memory.bytes() / 4
 }
 
-/// Returns the rates of the clients of each listener; none if no listener has any.
-fn traffic_rates(config: &Config, places: &ListenerPlaces) -> Vec<TrafficRates> {
-    // A client that is above its rate is read again at a tick, up to one tick late. The quarter is
-    // for the way of the expired deadline to its shard. So the rate is reached, and a client that
-    // was silent is no further ahead than this.
-    let burst = config.expiry.tick * 5 / 4;
+/// Returns the rates of clients whose listener has none of its own; `None` if no listener has any.
+fn traffic_rates(config: &Config, plan: &ListenerPlan) -> Option<TrafficRates> {
     let limits = &config.limits;
-    let of = |listener: &Listener| TrafficRates {
-        messages: MeteredRate::new(
-            listener.messages_per_second.unwrap_or(limits.messages_per_second).into(),
-            burst,
-        ),
-        bytes: MeteredRate::new(listener.bytes_per_second.unwrap_or(limits.bytes_per_second).bytes(), burst),
+    let broker = TrafficRates {
+        messages: message_rate(config, limits.messages_per_second),
+        bytes: byte_rate(config, limits.bytes_per_second),
     };
-    let of_number =
-        |place: Option<&ListenerPlace>| place.map(|place| of(&place.listener)).unwrap_or_default();
-    let rates: Vec<_> = places.by_number().map(of_number).collect();
-    if rates.iter().all(|rates| rates.are_unlimited()) { Vec::new() } else { rates }
+    let is_limited = |listener: &Listener| {
+        listener.messages_per_second.unwrap_or(limits.messages_per_second) > 0
+            || listener.bytes_per_second.unwrap_or(limits.bytes_per_second).bytes() > 0
+    };
+    plan.settings().any(is_limited).then_some(broker)
 }
 
-/// Returns the bounds on what a CONNECT requests.
-fn connect_policy(config: &Config, packet_size: ByteSize, keep_alive_maximum: Duration) -> ConnectPolicy {
+fn message_rate(config: &Config, per_second: u32) -> Option<MeteredRate> {
+    MeteredRate::new(per_second.into(), burst(config))
+}
+
+fn byte_rate(config: &Config, per_second: ByteSize) -> Option<MeteredRate> {
+    MeteredRate::new(per_second.bytes(), burst(config))
+}
+
+/// Returns the span of time by which a client may be ahead of its rates. A client that is above its
+/// rate is read again at a tick, up to one tick late. The quarter is for the way of the expired
+/// deadline to its shard. So the rate is reached, and a client that was silent is no further ahead
+/// than this.
+fn burst(config: &Config) -> Duration {
+    config.expiry.tick * 5 / 4
+}
+
+/// Returns the bounds on what a CONNECT requests, at listeners without bounds of their own.
+fn connect_policy(config: &Config) -> ConnectPolicy {
     ConnectPolicy {
-        packet_size: u32::try_from(packet_size.bytes()).unwrap_or(u32::MAX),
+        packet_size: packet_size(config.limits.packet_size),
         client_id: config.limits.client_id.as_usize(),
         topic_alias_maximum: config.limits.topic_alias_maximum,
-        keep_alive_maximum: u16::try_from(keep_alive_maximum.as_secs()).unwrap_or(u16::MAX),
+        keep_alive_maximum: keep_alive_seconds(config.keep_alive.maximum),
         allow_never: config.keep_alive.allow_never,
         retain_available: config.limits.retained_messages > 0,
         session_expiry: seconds(config.limits.session_expiry),
     }
 }
 
-/// Returns the settings for the clients of each listener, by number; empty if no listener has its
-/// own.
-fn all_terms(config: &Config, places: &ListenerPlaces) -> Vec<Option<ListenerTerms>> {
-    let has_own = |listener: &Listener| {
-        listener.auth.is_some()
-            || listener.password_file.is_some()
-            || listener.anonymous.is_some()
-            || listener.versions.is_some()
-            || listener.client_id.is_some()
-            || listener.mount_point.is_some()
-            || listener.packet_size.is_some()
-            || listener.keep_alive_maximum.is_some()
-    };
-    if !places.settings().any(has_own) {
-        return Vec::new();
-    }
-    let terms = |place: &ListenerPlace| listener_terms(config, &place.listener);
-    places.by_number().map(|place| place.map(terms)).collect()
+fn packet_size(size: ByteSize) -> u32 {
+    u32::try_from(size.bytes()).unwrap_or(u32::MAX)
+}
+
+fn keep_alive_seconds(maximum: Duration) -> u16 {
+    u16::try_from(maximum.as_secs()).unwrap_or(u16::MAX)
 }
 
 /// Returns the settings for the clients of a listener.
-fn listener_terms(config: &Config, listener: &Listener) -> ListenerTerms {
-    let packet_size = listener.packet_size.unwrap_or(config.limits.packet_size);
-    let keep_alive_maximum = listener.keep_alive_maximum.unwrap_or(config.keep_alive.maximum);
+pub(super) fn listener_terms(
+    config: &Config,
+    listener: &Listener,
+    connections: Arc<ListenerConnections>,
+    rules: Arc<LiveRules>,
+) -> ListenerTerms {
+    let has_auth =
+        listener.auth.is_some() || listener.password_file.is_some() || listener.anonymous.is_some();
     ListenerTerms {
-        auth: auth_policy(&config.auth_of(listener)),
-        connect: connect_policy(config, packet_size, keep_alive_maximum),
-        versions: listener.versions.as_deref().map_or(ProtocolVersions::ALL, versions),
+        connections,
+        auth: has_auth.then(|| auth_policy(&config.auth_of(listener))),
+        password_file: listener.password_file.as_ref().map(PathBuf::from),
+        packet_size: listener.packet_size.map(packet_size),
+        keep_alive_maximum: listener.keep_alive_maximum.map(keep_alive_seconds),
+        message_rate: listener.messages_per_second.map(|rate| message_rate(config, rate)),
+        byte_rate: listener.bytes_per_second.map(|rate| byte_rate(config, rate)),
+        versions: match &listener.versions {
+            Some(versions) => versions.iter().copied().collect(),
+            None => ProtocolVersions::ALL,
+        },
         client_id: listener.client_id.as_ref().and_then(|rule| rule.parse().ok()),
         mount_point: listener.mount_point.as_ref().and_then(|text| text.parse().ok()).map(Arc::new),
+        rules,
     }
 }
 
-/// Returns the versions of these names. The configuration refuses other names.
-fn versions(names: &[String]) -> ProtocolVersions {
-    let is_named = |version: &ProtocolVersion| names.contains(&version.to_string());
-    ProtocolVersion::ALL.into_iter().filter(is_named).collect()
-}
-
 /// Returns true if some listener verifies the names of clients.
-fn verifies_names(config: &Config, places: &ListenerPlaces) -> bool {
-    places.settings().any(|listener| {
+fn verifies_names(config: &Config, plan: &ListenerPlan) -> bool {
+    plan.settings().any(|listener| {
         certificates_have_names(listener) || !auth_policy(&config.auth_of(listener)).methods.is_empty()
     })
 }
@@ -205,7 +196,8 @@ fn verifies_names(config: &Config, places: &ListenerPlaces) -> bool {
 /// user.
 pub(super) fn certificates_have_names(listener: &Listener) -> bool {
     let names = listener.tls.as_ref().is_some_and(|tls| {
-        client_certificates(tls) != ClientCertificates::Off && tls.certificate_user.as_deref() != Some("none")
+        tls.client_certificates.unwrap_or_default() != ClientCertificates::Off
+            && tls.certificate_user != Some(CertificateUser::None)
     });
     names || listener.proxy_tls == Some(true)
 }
@@ -213,11 +205,11 @@ pub(super) fn certificates_have_names(listener: &Listener) -> bool {
 /// Returns true if unverified user names count: no listener verifies names, and all listeners that
 /// admit clients with such names have `anonymous = "always"`. If a listener verifies names, the
 /// rules of a name are those of the client that proved it, and nobody else may have them.
-fn counts_claims(config: &Config, places: &ListenerPlaces) -> bool {
-    if verifies_names(config, places) {
+fn counts_claims(config: &Config, plan: &ListenerPlan) -> bool {
+    if verifies_names(config, plan) {
         return false;
     }
-    let mut rules = places
+    let mut rules = plan
         .settings()
         .map(|listener| auth_policy(&config.auth_of(listener)))
         .filter(|policy| policy.methods.is_empty() && policy.anonymous != Anonymous::Never)
@@ -227,8 +219,8 @@ fn counts_claims(config: &Config, places: &ListenerPlaces) -> bool {
 }
 
 /// Returns true if some listener needs the authenticator.
-pub(super) fn asks_authenticator(config: &Config, places: &ListenerPlaces) -> bool {
-    places.settings().any(|listener| auth_policy(&config.auth_of(listener)).asks())
+pub(super) fn asks_authenticator(config: &Config, plan: &ListenerPlan) -> bool {
+    plan.settings().any(|listener| auth_policy(&config.auth_of(listener)).asks())
 }
 
 /// Returns the rules about the clients that may enter.
@@ -251,11 +243,11 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
 }
 
 /// Returns the rules about topics, without those of the ACL file.
-fn access_settings(config: &Config, places: &ListenerPlaces) -> AccessSettings {
+fn access_settings(config: &Config, plan: &ListenerPlan) -> AccessSettings {
     AccessSettings {
         files: AclFiles::default(),
-        protects_others: verifies_names(config, places),
-        counts_claims: counts_claims(config, places),
+        protects_others: verifies_names(config, plan),
+        counts_claims: counts_claims(config, plan),
         on_denied_subscribe: config.acl.on_denied_subscribe,
         on_denied_publish: config.acl.on_denied_publish,
         retain_source: match config.acl.check_retain_source {
@@ -276,7 +268,7 @@ fn send_policy(config: &Config) -> SendPolicy {
         queue: queue(limits.queue_messages, limits.queue_bytes),
         stored_queue: queue(store.queue_messages, store.queue_bytes),
         redelivery: redelivery_policy(redelivery),
-        rules: redelivery.rules.iter().map(rule).collect(),
+        rules: redelivery.rules.clone(),
         outbox: limits.outbox.as_usize(),
         in_flight: limits.in_flight,
     }
@@ -300,48 +292,9 @@ fn redelivery_policy(redelivery: &Redelivery) -> RedeliveryPolicy {
     };
     RedeliveryPolicy {
         negative_ack: redelivery.negative_ack,
-        dead_letters: causes(&redelivery.dead_letters),
+        dead_letters: redelivery.dead_letters,
         ..RedeliveryPolicy::new(retry, ack)
     }
-}
-
-/// Returns an objective. One that passed the checks of the configuration has all fields.
-fn objective(slo: &config::Slo) -> Option<Objective> {
-    Some(Objective {
-        name: slo.name.as_deref()?.into(),
-        topic: slo.topic.as_deref()?.into(),
-        client_id: slo.client_id.clone().map(|glob| glob.0),
-        within: slo.within?,
-        target: slo.target?,
-    })
-}
-
-fn rule(rule: &config::RedeliveryRule) -> Rule {
-    Rule {
-        client_id: rule.client_id.clone().map(|glob| glob.0),
-        user_name: rule.user_name.clone().map(|glob| glob.0),
-        topic: rule.topic.as_deref().map(Into::into),
-        client_may_override: rule.client_may_override,
-        interval: rule.interval,
-        backoff: rule.backoff,
-        min_interval: rule.min_requested,
-        max_interval: rule.max_backoff,
-        jitter: rule.jitter,
-        attempts: rule.attempts,
-        on_exhausted: rule.on_exhausted,
-        resends_per_tick: rule.resends_per_tick.map(|n| n as usize),
-        ack_timeout: rule.ack_timeout,
-        max_ack_timeout: rule.max_ack_timeout,
-        on_ack_timeout: rule.on_ack_timeout,
-        negative_ack: rule.negative_ack,
-        dead_letters: rule.dead_letters.as_deref().map(causes),
-    }
-}
-
-/// Returns the drop reasons of these names. Other names are skipped, since the configuration
-/// refuses them.
-fn causes(names: &[String]) -> DropReasons {
-    DropReason::ALL.into_iter().filter(|cause| names.iter().any(|name| name == cause.name())).collect()
 }
 
 fn seconds(duration: Duration) -> u32 {
@@ -354,8 +307,8 @@ mod tests {
     use crate::broker::connect_limits::LiveLimits;
     use crate::broker::rate_limit::EventRates;
 
-    fn places(config: &Config) -> ListenerPlaces {
-        ListenerPlaces::at_start(&config.all_listeners())
+    fn plan(config: &Config) -> ListenerPlan {
+        ListenerPlan::at_start(&config.all_listeners())
     }
 
     #[test]
@@ -363,23 +316,21 @@ mod tests {
         let protects = |change: &dyn Fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
-            access_settings(&config, &places(&config)).protects_others
+            access_settings(&config, &plan(&config)).protects_others
         };
-        let with_certificates = |demand: &str| {
-            let tls = config::ListenerTls {
-                client_certificates: Some(demand.to_owned()),
-                ..config::ListenerTls::default()
-            };
+        let with_certificates = |demand| {
+            let tls =
+                config::ListenerTls { client_certificates: Some(demand), ..config::ListenerTls::default() };
             config::Listener { tls: Some(tls), ..config::Listener::default() }
         };
         assert!(!protects(&|_| ()));
-        assert!(!protects(&|config| config.listeners = vec![with_certificates("off")]));
-        assert!(protects(&|config| config.listeners = vec![with_certificates("optional")]));
+        assert!(!protects(&|config| config.listeners = vec![with_certificates(ClientCertificates::Off)]));
+        assert!(protects(&|config| config.listeners = vec![with_certificates(ClientCertificates::Optional)]));
         assert!(protects(&|config| config.auth.password_file = "passwd".to_owned()));
         let claims = |change: &dyn Fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
-            access_settings(&config, &places(&config)).counts_claims
+            access_settings(&config, &plan(&config)).counts_claims
         };
         assert!(!claims(&|_| ()));
         assert!(claims(&|config| config.auth.anonymous = config::Anonymous::Always));
@@ -390,7 +341,7 @@ mod tests {
         // A guest must not have the rules of a certificate's name, by this or by another listener.
         assert!(!claims(&|config| {
             config.auth.anonymous = config::Anonymous::Always;
-            config.listeners = vec![with_certificates("optional")];
+            config.listeners = vec![with_certificates(ClientCertificates::Optional)];
         }));
         assert!(!claims(&|config| {
             config.auth.anonymous = config::Anonymous::Always;
@@ -406,9 +357,9 @@ mod tests {
         // The interval of syncs counts only where commits do not sync.
         let in_intervals = config::Store { durability: config::Durability::Interval, ..config.store.clone() };
         let parts = (
-            settings(config, &places(config)),
+            settings(config, &plan(config)),
             (config.all_listeners(), config.network.backlog, config.limits.connects_per_second),
-            (retained_limits(config), share_rules(config, &places(config))),
+            (retained_limits(config), share_rules(config, &plan(config))),
             LiveLimits::new(config),
             EventRates::of(&with_events, 1),
             config.limits.memory,

@@ -12,15 +12,14 @@ use crate::broker::message::{
     AclChanged, Adopt, BansChanged, ConnectAuthenticator, ConnectPeers, DelayedPage, Page, PasswordsChanged,
     PeerTurn, SettingsChanged, StartTimers, Stop, StoredUpTo, TlsChanged,
 };
-use crate::broker::question::{AskShard, CommandMany, CommandMessage, CommandShard, TraceShard};
+use crate::broker::question::{AskShard, CommandShard, TraceShard};
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
+use crate::operators::command::Command;
 use crate::pulse::Pulse;
 use crate::shard::SharedState;
 use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
-use crate::shard::features::administration::CommandOutcome;
-use crate::shard::features::bulk::Portion;
 use crate::time::Instant;
 use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, ResponseFuture};
 use std::rc::Rc;
@@ -287,33 +286,13 @@ impl Handler<AskShard> for ShardActor {
     }
 }
 
-impl Handler<CommandShard> for ShardActor {
-    type Result = ResponseFuture<Option<CommandOutcome>>;
+impl<C: Command<Outcome: 'static>> Handler<CommandShard<C>> for ShardActor {
+    type Result = ResponseFuture<Option<C::Outcome>>;
 
     /// Answers once the change is committed.
-    fn handle(&mut self, command: CommandShard, _: &mut Context<ShardActor>) -> Self::Result {
+    fn handle(&mut self, command: CommandShard<C>, _: &mut Context<ShardActor>) -> Self::Result {
         let (outcome, committed) = self.driver.carry_out(&command.0);
         Box::pin(async move { committed.wait().await.then_some(outcome) })
-    }
-}
-
-impl Handler<CommandMessage> for ShardActor {
-    type Result = ResponseFuture<Option<CommandOutcome>>;
-
-    /// Answers once the change is committed.
-    fn handle(&mut self, command: CommandMessage, _: &mut Context<ShardActor>) -> Self::Result {
-        let (outcome, committed) = self.driver.carry_out_on_message(&command.0);
-        Box::pin(async move { committed.wait().await.then_some(outcome) })
-    }
-}
-
-impl Handler<CommandMany> for ShardActor {
-    type Result = ResponseFuture<Option<Option<Portion>>>;
-
-    /// Answers once the change is committed.
-    fn handle(&mut self, command: CommandMany, _: &mut Context<ShardActor>) -> Self::Result {
-        let (portion, committed) = self.driver.carry_out_portion(&command.0);
-        Box::pin(async move { committed.wait().await.then_some(portion) })
     }
 }
 
@@ -321,7 +300,7 @@ impl Handler<TraceShard> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, order: TraceShard, _: &mut Context<ShardActor>) {
-        self.driver.trace(order);
+        self.driver.in_new_turn(|shard, _| shard.set_trace(order.0));
     }
 }
 

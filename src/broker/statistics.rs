@@ -1,13 +1,15 @@
 //! Holds the counters that all threads share: connections, the memory budget, and a snapshot of
 //! each shard.
 
-use crate::broker::events::moments::MomentFeed;
+use crate::broker::events::feed::Feed;
+use crate::broker::events::moments::Moment;
 use crate::broker::handshake_counts::HandshakeCounts;
 use crate::broker::listener_counts::ListenerCounts;
 use crate::clock;
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::pulse::Pulses;
-use crate::shard::arrival::ListenerNumber;
+use crate::session::trace_steps::TraceStep;
+use crate::shard::listener_terms::ListenerConnections;
 use crate::shard::{ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;
@@ -27,7 +29,9 @@ pub struct BrokerStatistics {
     limits: Mutex<BrokerLimits>,
     shared: Arc<SharedState>,
     /// The moments of redelivery, for the timeline of the HTTP interface.
-    pub moments: MomentFeed,
+    pub moments: Feed<Moment>,
+    /// The steps of traces, for the HTTP interface.
+    pub trace_steps: Feed<TraceStep>,
     /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
     /// The counters of reloads.
@@ -41,8 +45,6 @@ pub struct BrokerStatistics {
     stop: Notify,
     /// Events that the rates did not admit.
     suppressed_events: AtomicU64,
-    /// Sessions whose Session Expiry Interval ran out.
-    expired_sessions: AtomicU64,
     /// Bytes read from sockets and written to them, as the shards last reported.
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
@@ -161,7 +163,8 @@ impl BrokerStatistics {
             limits: Mutex::default(),
             shared,
             tls_days: Mutex::default(),
-            moments: MomentFeed::default(),
+            moments: Feed::default(),
+            trace_steps: Feed::default(),
             expiry: Arc::default(),
             store: OnceLock::new(),
             config: ReloadStatistics::default(),
@@ -170,7 +173,6 @@ impl BrokerStatistics {
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
             suppressed_events: AtomicU64::new(0),
-            expired_sessions: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             maxima: Default::default(),
@@ -188,18 +190,18 @@ impl BrokerStatistics {
     /// The limit that is reached. Nothing is counted then.
     pub fn open_connection(
         &self,
-        listener: ListenerNumber,
+        listener: &ListenerConnections,
         limit: usize,
         of_listener: usize,
     ) -> Result<(), ConnectionLimit> {
-        let listener_before = self.listeners.open(listener);
+        let listener_before = listener.add();
         let reached = if self.connections.fetch_add(1, Ordering::Relaxed) >= limit {
             ConnectionLimit::Broker
         } else if listener_before >= of_listener {
             ConnectionLimit::Listener
         } else {
             self.opened.fetch_add(1, Ordering::Relaxed);
-            self.listeners.opened(listener);
+            listener.count_opened();
             return Ok(());
         };
         self.connection_closed(listener);
@@ -207,9 +209,9 @@ impl BrokerStatistics {
     }
 
     /// Counts a connection of a listener less.
-    pub fn connection_closed(&self, listener: ListenerNumber) {
+    pub fn connection_closed(&self, listener: &ListenerConnections) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
-        self.listeners.close(listener);
+        listener.remove();
     }
 
     /// Notes that the broker stops.
@@ -306,16 +308,6 @@ impl BrokerStatistics {
     /// Returns the number of events that the rates did not admit, since the start.
     pub fn suppressed_events(&self) -> u64 {
         self.suppressed_events.load(Ordering::Relaxed)
-    }
-
-    /// Counts one session whose Session Expiry Interval ran out.
-    pub fn session_expired(&self) {
-        self.expired_sessions.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of sessions whose Session Expiry Interval ran out, since the start.
-    pub fn expired_sessions(&self) -> u64 {
-        self.expired_sessions.load(Ordering::Relaxed)
     }
 
     /// Adds bytes that one shard read and wrote since its last report.

@@ -4,9 +4,9 @@ use super::connect_limits::LiveLimits;
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog};
 use super::handshake::reload::TlsReload;
-use super::listener_places::ListenerPlaces;
+use super::listener_plan::ListenerPlan;
 use super::live_files::{LiveFiles, READ};
-use super::live_listeners::{FirstSockets, LiveListeners, TlsOf};
+use super::live_listeners::{FirstSockets, LiveListeners};
 use super::logins::{self, LoginFiles, Logins, PasswordFiles};
 use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
 use super::observer::Observer;
@@ -90,6 +90,7 @@ impl Supervisor {
     /// The store cannot be read, the system refuses a thread, or a thread ends at the start.
     pub(super) async fn start(
         config: Config,
+        plan: ListenerPlan,
         sockets: FirstSockets,
         tls: TlsReload,
         store: Option<Box<dyn Store>>,
@@ -108,19 +109,18 @@ impl Supervisor {
         }
         // This thread made all that was recovered, so its charges are settled here.
         shared.budget.settle();
-        let places = ListenerPlaces::at_start(&config.all_listeners());
         // What was recovered is never refused for a part.
-        shared.limit_shares(&share_rules(&config, &places));
+        shared.limit_shares(&share_rules(&config, &plan));
         let digests = FileDigests::default();
-        let rules = RuleFiles::default().read_again(&config, &places, &digests)?;
+        let rules = RuleFiles::default().read_again(&config, &plan, &digests)?;
         let bans = config.bans.path();
         let load_bans = |path: &Path| ban_file::parse(path, &digests.read(path)?);
         let banned = bans.as_deref().map(load_bans).transpose().map_err(StartError::Bans)?.map(Arc::new);
         let ban_count = banned.as_ref().map_or(0, |bans| bans.len());
         let mut retired = Retired::default();
         banned.iter().for_each(|bans| retired.keep(Arc::clone(bans)));
-        let mut settings = settings(&config, &places);
-        settings.access.files = rules.acls();
+        let mut settings = settings(&config, &plan);
+        settings.access.files = rules.put_in_force(&plan);
         let parts =
             SharedParts { shared: &shared, statistics: &statistics, log: &log, settings, bans: banned };
         let (mut arbiters, shards) = start_shards(&config, count, &parts, shares)?;
@@ -135,14 +135,14 @@ impl Supervisor {
             statistics.set_store(writer.statistics());
         }
         watch(statistics.pulses(), &shards, &expiry, writer.as_ref());
-        let logins = start_logins(&config, &places, decoys.as_ref(), count, &digests)?;
+        let logins = start_logins(&config, &plan, decoys.as_ref(), count, &digests)?;
         logins.iter().for_each(|logins| logins.watch(statistics.pulses()));
         connect(&shards, writer.as_ref(), logins.as_ref(), &expiry).await?;
         let limits = Arc::new(LiveLimits::new(&config));
         statistics.set_limits(broker_limits(&config, limits.connections()));
-        let tls_of: TlsOf<'_> = &|number| tls.server(number);
         let counted = (&statistics, &log);
-        let listeners = LiveListeners::start(&config, sockets, &shards, counted, &limits, tls_of)?;
+        let listeners =
+            LiveListeners::start(&config, (plan, sockets), &shards, counted, &limits, tls.servers())?;
         let files = LiveFiles {
             logins,
             decoys,
@@ -444,15 +444,15 @@ async fn connect(
 /// A file cannot be used, or the system refuses a thread.
 fn start_logins(
     config: &Config,
-    places: &ListenerPlaces,
+    plan: &ListenerPlan,
     decoys: Option<&DecoySecret>,
     shards: usize,
     digests: &FileDigests,
 ) -> Result<Option<Logins>, StartError> {
-    if !asks_authenticator(config, places) {
+    if !asks_authenticator(config, plan) {
         return Ok(None);
     }
-    match LoginFiles::read(config, places, decoys, &PasswordFiles::default(), digests) {
+    match LoginFiles::read(config, plan, decoys, &PasswordFiles::default(), digests) {
         Ok(files) => Logins::start(config, files, shards).map(Some),
         Err(errors) => Err(errors.into_iter().next().unwrap_or(StartError::Died)),
     }

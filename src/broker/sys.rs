@@ -10,6 +10,7 @@ use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
 use crate::mqtt::codec::PacketType;
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Drops};
+use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::{Shard, ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;
@@ -156,7 +157,7 @@ fn broker_figures(
         figure("clients/disconnected", total.away()),
         figure("clients/total", total.sessions),
         figure("clients/maximum", statistics.largest(Maximum::Connected, total.connected)),
-        figure("clients/expired", statistics.expired_sessions()),
+        figure("clients/expired", total.clients.sessions_ended(SessionEnd::Expired)),
         figure("clients/refused", counters.refused_connects),
         figure("clients/refused/owner", counters.foreign_sessions),
         figure("clients/refused/ban", counters.banned_connects),

@@ -1,13 +1,14 @@
 //! Keys that take one of a few words. The words that a session or a shard decides by are defined in
 //! those modules.
 
-use super::value::{self, Field};
-use crate::named_enum::{Named, named_enum};
+use super::value;
+use crate::mqtt::packet::ProtocolVersion;
+use crate::named_enum::named_enum;
 use crate::session::authentication::Anonymous;
+use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 use crate::shard::access::{DeniedPublish, DeniedSubscribe};
-use config::{Value, ValueKind};
 
 /// Returns true if a list of methods has this one.
 pub(super) fn has(methods: &[String], method: &str) -> bool {
@@ -49,6 +50,30 @@ named_enum! {
         Commit = "commit",
     }
 
+    /// The protocol of a listener.
+    #[derive(Default)]
+    pub enum ListenerProtocol {
+        /// MQTT on the plain socket, or behind TLS.
+        #[default]
+        Mqtt = "mqtt",
+        /// MQTT in a WebSocket.
+        WebSocket = "websocket",
+    }
+
+    /// The versions of the PROXY protocol header that a listener takes.
+    #[derive(Default)]
+    pub enum ProxyProtocol {
+        /// No header.
+        #[default]
+        Off = "off",
+        /// Version 1, a line of text.
+        V1 = "v1",
+        /// Version 2, binary.
+        V2 = "v2",
+        /// Both versions.
+        Any = "any",
+    }
+
     /// The format of log lines.
     #[derive(Default)]
     pub enum LogFormat {
@@ -64,21 +89,4 @@ named_enum! {
     }
 }
 
-macro_rules! named_fields {
-    ($($name:ident),* $(,)?) => {$(
-        impl Field for $name {
-            fn read(value: &Value) -> Option<$name> {
-                $name::of_name(value::text(value)?)
-            }
-
-            fn write(&self) -> ValueKind {
-                ValueKind::String(self.name().to_owned())
-            }
-        }
-    )*};
-}
-
-// A setting whose values have names is written as the name.
-named_fields! {
-    Anonymous, DeniedPublish, DeniedSubscribe, Durability, JwtFrom, LogFormat, OnAckTimeout, OnExhausted, PayloadViews, QueuePolicy,
-}
+value::named_fields! { Anonymous, DeniedPublish, DeniedSubscribe, DropReason, Durability, JwtFrom, ListenerProtocol, LogFormat, OnAckTimeout, OnExhausted, PayloadViews, ProtocolVersion, ProxyProtocol, QueuePolicy }

@@ -5,16 +5,17 @@ use super::reload::shown;
 use super::table::ReloadEffect;
 use super::value::BUILT_IN;
 use super::{Config, Loaded};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// One key of a running broker. No value is a secret: the keys name files, and a URL is shown
 /// without its query.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema), schema(as = ConfigKey))]
 pub struct KeyInForce {
     /// The key, as `section.name`.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The value that holds, as one would write it in the file, cut at 120 characters.
     pub value: String,
     /// The built-in default, written the same way.
@@ -75,7 +76,7 @@ impl Config {
             let unknown = || if value == default { BUILT_IN } else { "code" }.to_owned();
             let source = sources.sources.get(key.path).cloned().unwrap_or_else(unknown);
             let pending = sources.pending.get(key.path).cloned();
-            KeyInForce { key: key.path, value, default, source, effect: key.effect, pending }
+            KeyInForce { key: key.path.into(), value, default, source, effect: key.effect, pending }
         };
         keys::keys().map(row).collect()
     }
@@ -108,7 +109,7 @@ mod tests {
         let threads = row(&rows, "runtime.threads");
         assert_eq!((threads.value.as_str(), threads.source.as_str()), ("\"auto\"", "built-in default"));
         assert_eq!((threads.pending.as_deref(), threads.effect), (Some("8"), ReloadEffect::Restart));
-        let changed: Vec<_> = rows.iter().filter(|row| row.is_changed()).map(|row| row.key).collect();
+        let changed: Vec<_> = rows.iter().filter(|row| row.is_changed()).map(|row| &*row.key).collect();
         assert_eq!(changed, ["runtime.threads", "redelivery.interval"]);
     }
 

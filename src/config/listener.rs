@@ -2,10 +2,13 @@
 
 use super::Anonymous;
 use super::bounds::{LARGEST_PACKET, ONE_KIB};
+use super::choices::{ListenerProtocol, ProxyProtocol};
 use super::rule::{ValueRule, ValueType};
 use super::size::ByteSize;
+use super::tls_choices::{CertificateUser, ClientCertificates, CrlCheck, Group, MinimumVersion};
 use super::value::{self, Field};
 use crate::access::network::network;
+use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::Named;
 use crate::session::authentication::AuthMethod;
 use crate::session::client_id_rule::ClientIdRule;
@@ -25,6 +28,10 @@ pub(super) const LEAST_BYTES: u64 = 1 << 10;
 
 /// The largest rate of bytes.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
+
+/// The name of a listener or an objective.
+pub(super) const NAME: ValueType =
+    ValueType::Checked(is_name, "a name of 1 to 64 letters, digits, \"-\", \"_\" and \".\"");
 
 /// Makes the struct of a table from its fields. Each field may be left out.
 macro_rules! fields {
@@ -68,14 +75,12 @@ macro_rules! fields {
     };
 }
 
-pub(super) use fields;
-
 fields! {
     /// One listener. A field that is `None` was left out: the broker-wide key holds, or the
     /// default.
     Listener {
-        /// The name in the log and in `$SYS`; the number of the listener if left out.
-        name: String, ValueType::Checked(is_name, "a name of 1 to 64 letters, digits, \"-\", \"_\" and \".\"").only();
+        /// The name in the log and in `$SYS`; the address if left out.
+        name: String, NAME.only();
         /// The address. Every listener that passed the checks has one.
         address: ListenerAddress, ValueType::Checked(is_address, "IP:PORT, such as \"0.0.0.0:8883\" or \"[::]:8883\" (port 0: a free one), or unix:/path of a socket").only();
         /// The permissions of a Unix socket, in octal; else those that the umask leaves.
@@ -92,7 +97,7 @@ fields! {
         /// The file with the rules about topics for this listener's sessions; else `acl.file`.
         acl_file: String, ValueType::Path.only();
         /// The versions of MQTT that clients may speak; all if left out.
-        versions: Vec<String>, ValueType::SomeOf(&["3.1", "3.1.1", "5.0"]).only();
+        versions: Vec<ProtocolVersion>, ValueType::SomeOf(ProtocolVersion::NAMES).only();
         /// The client identifiers that may connect; all if left out. A `*` stands for no text with
         /// the character that stands beside `%u` on its side.
         client_id: String, ValueType::Checked(is_client_id_rule, "a client id in which %u stands for the user name and * for any text, with a character between the two, such as \"%u-*\"").only();
@@ -103,14 +108,14 @@ fields! {
         /// The longest Keep Alive; else `keep_alive.maximum`.
         keep_alive_maximum: Duration, ValueType::WholeSeconds(1, 65_535).or("unlimited", "the client's choice");
         /// The protocol: "mqtt" (the default) or "websocket".
-        protocol: String, ValueType::OneOf(&["mqtt", "websocket"]).only();
+        protocol: ListenerProtocol, ValueType::OneOf(ListenerProtocol::NAMES).only();
         /// The path of the WebSocket; "/mqtt" by default, and "*" accepts any.
         websocket_path: String, ValueType::Checked(is_url_path, "\"*\", or a path that begins with /").only();
         /// The web pages that may connect by WebSocket; by default those of the same host.
         origins: Vec<String>, ValueType::Checked(are_texts, "a list of origins, such as [\"https://app.example.com\"], or [\"*\"]").only();
         /// The versions of the PROXY protocol header that each connection has to begin with; "off"
         /// by default.
-        proxy_protocol: String, ValueType::OneOf(&["off", "v1", "v2", "any"]).only();
+        proxy_protocol: ProxyProtocol, ValueType::OneOf(ProxyProtocol::NAMES).only();
         /// True if the header has to say that the client used TLS.
         proxy_tls: bool, ValueType::Boolean.only();
         /// The networks of the proxies that are believed.
@@ -140,25 +145,25 @@ fields! {
         certificates: Vec<CertificatePair>, ValueType::Checked(are_tables, "a list of tables: [{ certificate = \"server.pem\", key = \"server.key\" }]").only();
         /// The demand for a certificate of the client: "off" (the default), "optional" or
         /// "required".
-        client_certificates: String, ValueType::OneOf(&["off", "optional", "required"]).only();
+        client_certificates: ClientCertificates, ValueType::OneOf(ClientCertificates::NAMES).only();
         /// The file with the authorities that issue the clients' certificates.
         client_ca: String, ValueType::Path.only();
         /// Files with lists of revoked certificates.
         crl: Vec<String>, ValueType::Checked(are_paths, "a list of paths: [\"ca.crl\"]").only();
         /// The certificates that are looked up in the lists: "leaf" (the default) or "chain".
-        crl_check: String, ValueType::OneOf(&["leaf", "chain"]).only();
+        crl_check: CrlCheck, ValueType::OneOf(CrlCheck::NAMES).only();
         /// False to accept a client's certificate before and after its dates.
         certificate_dates: bool, ValueType::Boolean.only();
         /// The part of the client's certificate that is the user name; "cn" by default. With
         /// "none" a certificate names nobody.
-        certificate_user: String, ValueType::OneOf(&["cn", "san_dns", "san_uri", "san_email", "subject", "none"]).only();
+        certificate_user: CertificateUser, ValueType::OneOf(CertificateUser::NAMES).only();
         /// The lowest version: "1.2" (the default) or "1.3".
-        minimum: String, ValueType::OneOf(&["1.2", "1.3"]).only();
+        minimum: MinimumVersion, ValueType::OneOf(MinimumVersion::NAMES).only();
         /// The application protocols (ALPN); by default ["mqtt"], and ["http/1.1"] with WebSocket.
         /// An empty list turns the check off.
         alpn: Vec<String>, ValueType::Checked(are_texts, "a list of protocol names: [\"mqtt\"]").only();
         /// The key exchange groups, best first.
-        groups: Vec<String>, ValueType::SomeOf(&["X25519MLKEM768", "SecP256r1MLKEM768", "X25519", "P-256", "P-384"]).only();
+        groups: Vec<Group>, ValueType::SomeOf(Group::NAMES).only();
         /// The longest TLS record in bytes; 16 KiB by default.
         record_size: ByteSize, ValueType::Size(512, 16 << 10).only();
         /// False to offer no session tickets, so that no client resumes a session.
@@ -250,7 +255,7 @@ impl Listener {
     }
 }
 
-pub(super) fn is_name(value: &Value) -> bool {
+fn is_name(value: &Value) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     value::text(value).is_some_and(|text| (1..=64).contains(&text.len()) && text.chars().all(is_plain))
 }

@@ -1,9 +1,11 @@
 //! The checks of `[[listeners]]`. A problem in a listener is reported with the number of the
 //! listener.
 
+use super::choices::{ListenerProtocol, ProxyProtocol};
 use super::listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 use super::problem::Problem;
 use super::table_list::{ListedTable, Problems, TableList};
+use super::tls_choices::ClientCertificates;
 use super::value::{self, Field};
 use config::{Map, Value, ValueKind};
 
@@ -52,11 +54,11 @@ fn check_listener(problems: &mut Problems, name: &str, item: &Value, fields: &Ma
 
 /// Checks the keys that need another key beside them.
 fn check_transport(problems: &mut Problems, name: &str, fields: &Map<String, Value>) {
-    let text = |key: &str| fields.get(key).and_then(value::text);
     let address = fields.get("address").and_then(ListenerAddress::read);
     let is_unix = matches!(address, Some(ListenerAddress::Unix(_)));
-    let is_websocket = text("protocol") == Some("websocket");
-    let proxy = text("proxy_protocol").filter(|versions| *versions != "off");
+    let protocol = fields.get("protocol").and_then(Field::read);
+    let is_websocket = protocol == Some(ListenerProtocol::WebSocket);
+    let proxy = fields.get("proxy_protocol").and_then(Field::read).filter(|it| *it != ProxyProtocol::Off);
     let is_on = |key: &str| fields.get(key).and_then(bool::read) == Some(true);
     let mut needs = |key: &str, has: bool, allowed: &str| {
         if let Some(value) = fields.get(key).filter(|_| !has) {
@@ -76,7 +78,7 @@ fn check_transport(problems: &mut Problems, name: &str, fields: &Map<String, Val
     );
     needs(
         "proxy_tls",
-        !is_on("proxy_tls") || matches!(proxy, Some("v2" | "any")),
+        !is_on("proxy_tls") || matches!(proxy, Some(ProxyProtocol::V2 | ProxyProtocol::Any)),
         "beside proxy_protocol = \"v2\" or \"any\": version 1 says nothing of TLS",
     );
     let has_versions = fields.get("versions").is_none_or(|value| value.kind != ValueKind::Array(Vec::new()));
@@ -112,7 +114,8 @@ fn check_tls(problems: &mut Problems, name: &str, item: &Value, fields: &Map<Str
         }
         Some(_) => {}
     }
-    let asks = fields.get("client_certificates").and_then(value::text).filter(|text| *text != "off");
+    let asks = fields.get("client_certificates").and_then(ClientCertificates::read);
+    let asks = asks.filter(|asks| *asks != ClientCertificates::Off);
     match asks {
         None => {
             for key in OF_CLIENTS {

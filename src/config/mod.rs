@@ -32,14 +32,16 @@ mod slo;
 mod sources;
 mod table;
 mod table_list;
+mod tls_choices;
 mod value;
 
 pub use crate::session::authentication::Anonymous;
 pub use crate::session::outbound::queue::QueuePolicy;
 pub use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
+pub use crate::session::redelivery_rule::RedeliveryRule;
 pub use crate::shard::access::{DeniedPublish, DeniedSubscribe};
 pub use crate::time::duration;
-pub use choices::{Durability, JwtFrom, LogFormat, PayloadViews};
+pub use choices::{Durability, JwtFrom, ListenerProtocol, LogFormat, PayloadViews, ProxyProtocol};
 pub use in_force::{KeyInForce, KeySources};
 pub use keys::{
     Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
@@ -48,13 +50,12 @@ pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 pub use listener_changes::{ListenerChange, ListenerChangeKind};
 pub(crate) use listener_changes::{holds_at_once, predecessors};
 pub use problem::{Problem, Refusal, Setting};
-pub use redelivery_rule::{Glob, RedeliveryRule};
 pub use reload::KeyChange;
 #[cfg(test)]
 pub(crate) use reload::{every_key_changed, every_listener_key_changed};
 pub use rule::is_log_level;
 pub use service_url::ServiceUrl;
 pub use size::{ByteSize, InvalidSize};
-pub use slo::Slo;
 pub use sources::{DEFAULT_FILES, Loaded, Shadowed, Sources};
 pub use table::ReloadEffect;
+pub use tls_choices::{CertificateUser, ClientCertificates, CrlCheck, Group, MinimumVersion};

@@ -8,100 +8,83 @@ use super::problem::Problem;
 use super::rule::{ValueRule, ValueType};
 use super::table_list::{ListedTable, Problems, TableList};
 use super::value::{self, Field};
-use super::{OnAckTimeout, OnExhausted};
 use crate::access::glob::Pattern;
-use crate::session::redelivery_rule;
+use crate::session::drops::{DropReason, DropReasons};
+use crate::session::redelivery_rule::{self, RedeliveryRule};
 use config::{Map, Value, ValueKind};
-use std::time::Duration;
 
-/// A glob pattern. The text is written as it was read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Glob(pub Pattern);
-
-impl Field for Glob {
-    fn read(value: &Value) -> Option<Glob> {
-        value::text(value)?.parse().ok().map(Glob)
+impl Field for Pattern {
+    fn read(value: &Value) -> Option<Pattern> {
+        value::text(value)?.parse().ok()
     }
 
     fn write(&self) -> ValueKind {
-        ValueKind::String(self.0.as_str().to_owned())
+        ValueKind::String(self.as_str().to_owned())
     }
 }
 
-/// Makes the struct of a rule from the settings that it may have. The values of a setting are those
-/// of the key with its name in `[redelivery]`.
-macro_rules! redelivery_rule {
-    ($($(#[$doc:meta])* $setting:ident: $type:ty,)*) => {
-        /// One rule. A setting that it leaves out is left to the rules and settings below it.
-        #[derive(Clone, Debug, Default, PartialEq)]
-        pub struct RedeliveryRule {
-            /// A glob over client ids.
-            pub client_id: Option<Glob>,
-            /// A glob over user names. A client without a user name matches none.
-            pub user_name: Option<Glob>,
-            /// A topic filter.
-            pub topic: Option<String>,
-            /// True if a client's own request beats the `interval` and `ack_timeout` of a rule with
-            /// a `topic`. A client's request always beats a rule without a topic.
-            pub client_may_override: bool,
-            $(
-                #[doc = concat!("`", stringify!($setting), "` of `[redelivery]`, for what the rule matches; `None` to leave it.")]
-                $(#[$doc])*
-                pub $setting: Option<$type>,
-            )*
-        }
+impl Field for DropReasons {
+    fn read(value: &Value) -> Option<DropReasons> {
+        Some(Vec::<DropReason>::read(value)?.into_iter().collect())
+    }
 
+    fn write(&self) -> ValueKind {
+        self.iter().collect::<Vec<_>>().write()
+    }
+}
+
+/// Reads and writes the settings of a rule. The values of a setting are those of the key with its
+/// name in `[redelivery]`.
+macro_rules! settings {
+    ($($setting:ident,)*) => {
         /// The settings of a rule.
         const SETTINGS: &[&str] = &[$(stringify!($setting)),*];
 
-        impl RedeliveryRule {
-            /// Returns the rule of a table. Returns `None` where a field has another type.
-            pub(super) fn from_fields(fields: &Map<String, Value>) -> Option<RedeliveryRule> {
-                Some(RedeliveryRule {
-                    client_id: plain(fields, "client_id")?,
-                    user_name: plain(fields, "user_name")?,
-                    topic: plain(fields, "topic")?,
-                    client_may_override: plain(fields, OVERRIDE)?.unwrap_or(false),
-                    $($setting: setting(fields, stringify!($setting))?,)*
-                })
-            }
+        /// Returns the rule of a table. Returns `None` where a field has another type.
+        fn from_fields(fields: &Map<String, Value>) -> Option<RedeliveryRule> {
+            Some(RedeliveryRule {
+                client_id: plain(fields, "client_id")?,
+                user_name: plain(fields, "user_name")?,
+                topic: plain(fields, "topic")?,
+                client_may_override: plain(fields, OVERRIDE)?.unwrap_or(false),
+                $($setting: setting(fields, stringify!($setting))?,)*
+            })
+        }
 
-            /// The reverse of `from_fields`; what was left out stays out.
-            pub(super) fn to_fields(&self) -> Map<String, Value> {
-                let mut fields: Vec<(&str, Option<ValueKind>)> = vec![
-                    ("client_id", self.client_id.as_ref().map(Field::write)),
-                    ("user_name", self.user_name.as_ref().map(Field::write)),
-                    ("topic", self.topic.as_ref().map(Field::write)),
-                    (OVERRIDE, self.client_may_override.then(|| true.write())),
-                ];
-                $(
+        /// The reverse of `from_fields`; what was left out stays out.
+        fn to_fields(rule: &RedeliveryRule) -> Map<String, Value> {
+            let RedeliveryRule { client_id, user_name, topic, client_may_override, $($setting),* } = rule;
+            let written = [
+                ("client_id", client_id.as_ref().map(Field::write)),
+                ("user_name", user_name.as_ref().map(Field::write)),
+                ("topic", topic.as_ref().map(Field::write)),
+                (OVERRIDE, client_may_override.then(|| true.write())),
+                $({
                     let name = stringify!($setting);
                     let rule = rule_of(name);
-                    fields.push((name, self.$setting.as_ref().zip(rule).map(|(field, rule)| value::write(rule, field))));
-                )*
-                let written = fields.into_iter().filter_map(|(name, kind)| Some((name, kind?)));
-                written.map(|(name, kind)| (name.to_owned(), Value::new(None, kind))).collect()
-            }
+                    (name, $setting.as_ref().zip(rule).map(|(field, rule)| value::write(rule, field)))
+                },)*
+            ];
+            let written = written.into_iter().filter_map(|(name, kind)| Some((name, kind?)));
+            written.map(|(name, kind)| (name.to_owned(), Value::new(None, kind))).collect()
         }
     };
 }
 
-redelivery_rule! {
-    interval: Duration,
-    backoff: f64,
-    /// For whole sessions: not with `topic`.
-    min_requested: Duration,
-    max_backoff: Duration,
-    jitter: f64,
-    attempts: u16,
-    on_exhausted: OnExhausted,
-    /// For whole sessions: not with `topic`.
-    resends_per_tick: u32,
-    ack_timeout: Duration,
-    max_ack_timeout: Duration,
-    on_ack_timeout: OnAckTimeout,
-    negative_ack: bool,
-    dead_letters: Vec<String>,
+settings! {
+    interval,
+    backoff,
+    min_requested,
+    max_backoff,
+    jitter,
+    attempts,
+    on_exhausted,
+    resends_per_tick,
+    ack_timeout,
+    max_ack_timeout,
+    on_ack_timeout,
+    negative_ack,
+    dead_letters,
 }
 
 /// Returns what the key of this name in `[redelivery]` takes.
@@ -112,13 +95,13 @@ fn rule_of(setting: &str) -> Option<&'static ValueRule> {
 impl Field for RedeliveryRule {
     fn read(value: &Value) -> Option<RedeliveryRule> {
         match &value.kind {
-            ValueKind::Table(fields) => RedeliveryRule::from_fields(fields),
+            ValueKind::Table(fields) => from_fields(fields),
             _ => None,
         }
     }
 
     fn write(&self) -> ValueKind {
-        ValueKind::Table(self.to_fields())
+        ValueKind::Table(to_fields(self))
     }
 }
 
@@ -221,6 +204,7 @@ fn check_rule(problems: &mut Problems, table: &ListedTable<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_rule_may_set_every_key_of_redelivery_but_the_rules() {
@@ -231,16 +215,16 @@ mod tests {
     #[test]
     fn a_rule_is_written_as_it_was_read() {
         let rule = RedeliveryRule {
-            client_id: "pump-*".parse().ok().map(Glob),
+            client_id: "pump-*".parse().ok(),
             client_may_override: true,
             interval: Some(Duration::ZERO),
             attempts: Some(0),
-            dead_letters: Some(vec!["expired".to_owned()]),
+            dead_letters: Some([DropReason::Expired].into_iter().collect()),
             ..RedeliveryRule::default()
         };
-        let fields = rule.to_fields();
+        let fields = to_fields(&rule);
         assert_eq!(fields.get("interval").and_then(value::text), Some("off"));
         assert_eq!(fields.get("attempts").and_then(value::text), Some("unlimited"));
-        assert_eq!(RedeliveryRule::from_fields(&fields), Some(rule));
+        assert_eq!(from_fields(&fields), Some(rule));
     }
 }

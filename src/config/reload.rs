@@ -10,17 +10,18 @@ use super::value::BUILT_IN;
 use super::{Config, Setting};
 use crate::mqtt::topic::first_chars;
 use config::Value;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// The largest value, in characters, that a change is shown with.
 const SHOWN: usize = 120;
 
 /// One key whose value differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub struct KeyChange {
     /// The key, as `section.name`.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The value in force, as it would be written in the file.
     pub from: String,
     /// The value that was read.
@@ -40,7 +41,7 @@ impl Loaded {
         // Listeners wait together with keys of other sections.
         let waits = |key: &Key| reloaded.value(key) != self.config.value(key);
         let change = |key: &'static Key| KeyChange {
-            key: key.path,
+            key: key.path.into(),
             from: shown(key, running),
             to: shown(key, &self.config),
             effect: if waits(key) { ReloadEffect::Restart } else { key.effect },
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!(reloaded.redelivery, new.config.redelivery);
         // What is left is what a start would change.
         let left = new.changes_from(&reloaded);
-        assert_eq!(left.iter().map(|change| change.key).collect::<Vec<_>>(), ["runtime.threads"]);
+        assert_eq!(left.iter().map(|change| &*change.key).collect::<Vec<_>>(), ["runtime.threads"]);
     }
 
     #[test]

@@ -1,29 +1,47 @@
 //! `[[slo]]`: delivery objectives. A problem in an objective is reported with the number of the
 //! objective.
 
-use super::listener::{fields, is_name};
+use super::listener::NAME;
 use super::problem::Problem;
-use super::redelivery_rule::Glob;
 use super::rule::{ValueRule, ValueType, days};
 use super::table_list::TableList;
-use super::value::{self, Field};
-use crate::session::objectives;
-use config::{Map, Value, ValueKind};
-use std::time::Duration;
+use super::value::Field;
+use crate::session::objectives::{self, Objective};
+use config::{Value, ValueKind};
 
-fields! {
-    /// One objective. Each that passed the checks has all fields but `client_id`.
-    Slo {
-        /// The name, which metrics have as a label.
-        name: String, ValueType::Checked(is_name, "a name of 1 to 64 letters, digits, \"-\", \"_\" and \".\"").only();
-        /// The topic filter of the deliveries that count.
-        topic: String, ValueType::TopicFilter.only();
-        /// A glob over the client ids of receivers; all if left out.
-        client_id: Glob, ValueType::Glob.only();
-        /// The time that a receiver has for its acknowledgement.
-        within: Duration, ValueType::Duration(10, days(1)).only();
-        /// The share of deliveries that has to be in time.
-        target: f64, ValueType::Number(0.5, 1.0).only();
+/// The fields of an objective, each with what it takes.
+const FIELDS: [(&str, ValueRule); 5] = [
+    ("name", NAME.only()),
+    ("topic", ValueType::TopicFilter.only()),
+    ("client_id", ValueType::Glob.only()),
+    ("within", ValueType::Duration(10, days(1)).only()),
+    ("target", ValueType::Number(0.5, 1.0).only()),
+];
+
+impl Field for Objective {
+    fn read(value: &Value) -> Option<Objective> {
+        let ValueKind::Table(fields) = &value.kind else { return None };
+        let client_id = fields.get("client_id").map(Field::read);
+        Some(Objective {
+            name: Field::read(fields.get("name")?)?,
+            topic: Field::read(fields.get("topic")?)?,
+            client_id: client_id.map_or(Some(None), |glob| glob.map(Some))?,
+            within: Field::read(fields.get("within")?)?,
+            target: Field::read(fields.get("target")?)?,
+        })
+    }
+
+    fn write(&self) -> ValueKind {
+        let Objective { name, topic, client_id, within, target } = self;
+        let fields = [
+            ("name", Some(name.write())),
+            ("topic", Some(topic.write())),
+            ("client_id", client_id.as_ref().map(Field::write)),
+            ("within", Some(within.write())),
+            ("target", Some(target.write())),
+        ];
+        let written = fields.into_iter().filter_map(|(name, kind)| Some((name, kind?)));
+        ValueKind::Table(written.map(|(name, kind)| (name.to_owned(), Value::new(None, kind))).collect())
     }
 }
 
@@ -35,7 +53,7 @@ const LIST: TableList = TableList { key: "slo", item: "objective", most: objecti
 /// Returns every problem with the value of `slo`.
 pub(super) fn problems(value: &Value) -> Vec<Problem> {
     LIST.problems(value, |problems, table| {
-        problems.check(&table.name, table.fields, Slo::FIELDS, "an objective");
+        problems.check(&table.name, table.fields, &FIELDS, "an objective");
         let missing: Vec<&str> = NEEDED.into_iter().filter(|key| !table.fields.contains_key(*key)).collect();
         if !missing.is_empty() {
             let allowed = format!("an objective with {}", missing.join(" and "));

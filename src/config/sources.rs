@@ -9,7 +9,8 @@ use super::table::Key;
 use super::{Config, keys, listener_contradictions, value};
 use crate::file_thread;
 use config::Value;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -46,11 +47,11 @@ pub struct Loaded {
 }
 
 /// A value of the file that a variable or a flag overrides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "admin", derive(utoipa::ToSchema))]
 pub struct Shadowed {
     /// The key, as `section.name`.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The variable or flag that wins.
     pub by: String,
 }
@@ -187,7 +188,7 @@ fn shadowed(layers: &[Layer]) -> Vec<Shadowed> {
     let shadow = |key: &'static Key| {
         let (written, winner) = (file.value(key.path)?, winner(others, key.path)?);
         let differs = value::written(written) != value::written(winner);
-        differs.then(|| Shadowed { key: key.path, by: value::origin(winner) })
+        differs.then(|| Shadowed { key: key.path.into(), by: value::origin(winner) })
     };
     keys::keys().filter_map(shadow).collect()
 }

@@ -75,6 +75,22 @@ pub(super) fn written(value: &Value) -> String {
     }
 }
 
+/// A setting whose values have names is written as the name.
+macro_rules! named_fields {
+    ($($name:ident),* $(,)?) => {$(
+        impl $crate::config::value::Field for $name {
+            fn read(value: &config::Value) -> Option<$name> {
+                $crate::named_enum::Named::of_name($crate::config::value::text(value)?)
+            }
+
+            fn write(&self) -> config::ValueKind {
+                config::ValueKind::String(self.name().to_owned())
+            }
+        }
+    )*};
+}
+pub(super) use named_fields;
+
 macro_rules! whole_numbers {
     ($($type:ty),*) => {$(
         impl Field for $type {

@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::config::{Config, Durability};
-use crate::finding::{Finding, size};
+use crate::finding::{Check, Finding, size};
 use crate::store::sqlite::directory::{RESERVE, database_in, lock_in, refuse_emptied, space_in};
 use crate::store::sqlite::inspect::StoreInspection;
 use rustix::process::geteuid;
@@ -37,13 +37,13 @@ const MEMORY: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58F6, "ramfs")
 pub(super) fn findings(config: &Config, path: &Path) -> Vec<Finding> {
     let Ok(metadata) = fs::metadata(path) else {
         return vec![Finding::ok(
-            "store",
+            Check::Store,
             format!("{} does not exist yet: the broker makes it", path.display()),
         )];
     };
     if !metadata.is_dir() {
         let text = format!("{} is not a directory", path.display());
-        return vec![Finding::fail("store", text).advise("Set store.path to a directory")];
+        return vec![Finding::fail(Check::Store, text).advise("Set store.path to a directory")];
     }
     let mut findings = of_directory(config, path, &metadata);
     findings.extend(sync(config, path));
@@ -57,7 +57,7 @@ pub(super) fn findings_in_use(config: &Config, path: &Path) -> Vec<Finding> {
     match fs::metadata(path) {
         Ok(metadata) => of_directory(config, path, &metadata),
         Err(error) => vec![
-            Finding::fail("store", format!("{}: {error}", path.display()))
+            Finding::fail(Check::Store, format!("{}: {error}", path.display()))
                 .advise("Stop the broker, and bring the directory back from a copy"),
         ],
     }
@@ -94,14 +94,17 @@ fn is_lock_of(line: &str, inode: u64) -> bool {
 fn owner(path: &Path, owner: u32, mode: u32, user: u32) -> Finding {
     let path = path.display();
     if owner != user && user != 0 {
-        return Finding::fail("owner", format!("{path} belongs to user {owner}, and this user is {user}"))
-            .advise("Change its owner, or run the broker as its owner");
+        return Finding::fail(
+            Check::Owner,
+            format!("{path} belongs to user {owner}, and this user is {user}"),
+        )
+        .advise("Change its owner, or run the broker as its owner");
     }
     if mode & 0o077 != 0 {
-        return Finding::warn("owner", format!("others may enter {path} (mode {:03o})", mode & 0o777))
+        return Finding::warn(Check::Owner, format!("others may enter {path} (mode {:03o})", mode & 0o777))
             .advise(format!("chmod 700 {path}"));
     }
-    Finding::ok("owner", format!("{path} is private"))
+    Finding::ok(Check::Owner, format!("{path} is private"))
 }
 
 fn file_system(path: &Path, kind: u64) -> Finding {
@@ -111,19 +114,19 @@ fn file_system(path: &Path, kind: u64) -> Finding {
     };
     if let Some(name) = named(&NETWORK) {
         return Finding::fail(
-            "file system",
+            Check::FileSystem,
             format!("{path} is on {name}: SQLite's locks and syncs are not safe there"),
         )
         .advise("Use a local disk");
     }
     if let Some(name) = named(&MEMORY) {
         return Finding::warn(
-            "file system",
+            Check::FileSystem,
             format!("{path} is on {name}, in memory: the store ends with the machine"),
         )
         .advise("Use a disk");
     }
-    Finding::ok("file system", "local")
+    Finding::ok(Check::FileSystem, "local")
 }
 
 fn room(config: &Config, path: &Path) -> Option<Finding> {
@@ -132,12 +135,12 @@ fn room(config: &Config, path: &Path) -> Option<Finding> {
     let limit = config.store.size_limit.bytes();
     Some(match () {
         () if free < RESERVE => Finding::fail(
-            "room",
+            Check::Room,
             format!("{} are free: the broker accepts nothing that it must store", size(free)),
         )
         .advise("Make room"),
         () if limit > free.saturating_add(used) => Finding::warn(
-            "room",
+            Check::Room,
             format!(
                 "{} are free, and store.size_limit is {}: the disk is full first",
                 size(free),
@@ -146,9 +149,9 @@ fn room(config: &Config, path: &Path) -> Option<Finding> {
         )
         .advise("Lower the limit, or make room"),
         () if free < LITTLE_ROOM => {
-            Finding::warn("room", format!("{} are free", size(free))).advise("Make room")
+            Finding::warn(Check::Room, format!("{} are free", size(free))).advise("Make room")
         }
-        () => Finding::ok("room", format!("{} are free", size(free))),
+        () => Finding::ok(Check::Room, format!("{} are free", size(free))),
     })
 }
 
@@ -161,7 +164,7 @@ fn sync(config: &Config, path: &Path) -> Option<Finding> {
         Ok(times) => times,
         Err(error) => {
             let text = format!("{} cannot be written: {error}", path.display());
-            return Some(Finding::fail("sync", text).advise("Check its owner and its mode"));
+            return Some(Finding::fail(Check::Sync, text).advise("Check its owner and its mode"));
         }
     };
     times.sort();
@@ -169,11 +172,11 @@ fn sync(config: &Config, path: &Path) -> Option<Finding> {
     let ms = middle.as_secs_f64() * 1000.0;
     Some(match middle > SLOW_SYNC {
         true => Finding::warn(
-            "sync",
+            Check::Sync,
             format!("{ms:.1} ms: each acknowledgement of a stored message waits so long"),
         )
         .advise("Use a faster disk, or store.durability = \"interval\""),
-        false => Finding::ok("sync", format!("{ms:.1} ms, the middle of {SYNCS}")),
+        false => Finding::ok(Check::Sync, format!("{ms:.1} ms, the middle of {SYNCS}")),
     })
 }
 
@@ -198,18 +201,18 @@ fn time_of_syncs(path: &Path) -> io::Result<[Duration; SYNCS]> {
 
 fn store(path: &Path) -> Finding {
     if !database_in(path).exists() {
-        return Finding::ok("store", format!("there is none yet in {}", path.display()));
+        return Finding::ok(Check::Store, format!("there is none yet in {}", path.display()));
     }
     let owner = fs::read_to_string(lock_in(path)).ok();
     match refuse_emptied(path, owner.as_deref()).and_then(|()| StoreInspection::open(path)) {
         Ok(_) => Finding::ok(
-            "store",
+            Check::Store,
             format!(
                 "this version reads the store in {}; `homing store check` reads all of it",
                 path.display()
             ),
         ),
-        Err(error) => Finding::fail("store", error.to_string()),
+        Err(error) => Finding::fail(Check::Store, error.to_string()),
     }
 }
 

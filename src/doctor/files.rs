@@ -11,7 +11,7 @@ use crate::auth::{acl_file, ban_file};
 use crate::broker::all_tls_settings;
 use crate::clock::unix_millis;
 use crate::config::{Config, Listener};
-use crate::finding::Finding;
+use crate::finding::{Check, Finding};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::settings::TlsSettings;
 use std::collections::BTreeSet;
@@ -33,23 +33,23 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let listeners = config.all_listeners();
     for path in paths(auth.password_path(), &listeners, |listener| listener.password_file.as_ref()) {
         let passwords = PasswordFile::load(&path).map(|file| format!("{} users", file.users()));
-        findings.extend(read_secret("passwords", &path, passwords));
+        findings.extend(read_secret(Check::Passwords, &path, passwords));
     }
     if let Some(path) = auth.jwt_keys_path() {
         let keys = TokenKeys::load(&path).map(|keys| format!("{} keys", keys.len()));
-        findings.extend(read_secret("token keys", &path, keys));
+        findings.extend(read_secret(Check::TokenKeys, &path, keys));
     }
     if let Some(path) = auth.http_headers_path() {
         let headers = HttpHeaders::load(&path).map(|headers| format!("{} headers", headers.iter().count()));
-        findings.extend(read_secret("http headers", &path, headers));
+        findings.extend(read_secret(Check::HttpHeaders, &path, headers));
     }
     for path in paths(config.acl.path(), &listeners, |listener| listener.acl_file.as_ref()) {
-        findings.push(read("acl", &path, acl_file::load(&path).map(|_| "valid".to_owned())));
-        findings.extend(changeable("acl", &path));
+        findings.push(read(Check::Acl, &path, acl_file::load(&path).map(|_| "valid".to_owned())));
+        findings.extend(changeable(Check::Acl, &path));
     }
     if let Some(path) = config.bans.path() {
-        findings.push(read("bans", &path, ban_file::load(&path).map(|_| "valid".to_owned())));
-        findings.extend(changeable("bans", &path));
+        findings.push(read(Check::Bans, &path, ban_file::load(&path).map(|_| "valid".to_owned())));
+        findings.extend(changeable(Check::Bans, &path));
     }
     #[cfg(feature = "admin")]
     if let Some(path) = config.admin.credentials_path() {
@@ -59,7 +59,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
             let (tokens, users) = file.counts();
             format!("{tokens} tokens, {users} users")
         });
-        findings.extend(read_secret("admin credentials", &path, credentials));
+        findings.extend(read_secret(Check::AdminCredentials, &path, credentials));
     }
     for (listener, settings) in all_tls_settings(&listeners) {
         findings.extend(certificates(&listener, &settings));
@@ -82,7 +82,7 @@ fn ending(CredentialEntry { name, ends, .. }: &CredentialEntry) -> Option<Findin
         _ => return None,
     };
     Some(
-        Finding::warn("admin credentials", format!("the token {name:?} {what}"))
+        Finding::warn(Check::AdminCredentials, format!("the token {name:?} {what}"))
             .advise("Make another one with homing admin-token --expires, or delete it"),
     )
 }
@@ -99,37 +99,37 @@ fn paths(
 
 /// Returns the findings about a file with secrets: its content, and who else may read it.
 fn read_secret<E: Display>(
-    subject: &'static str,
+    check: Check,
     path: &Path,
     result: Result<String, E>,
 ) -> impl Iterator<Item = Finding> {
-    [read(subject, path, result)].into_iter().chain(secret(subject, path))
+    [read(check, path, result)].into_iter().chain(secret(check, path))
 }
 
-fn read<E: Display>(subject: &'static str, path: &Path, result: Result<String, E>) -> Finding {
+fn read<E: Display>(check: Check, path: &Path, result: Result<String, E>) -> Finding {
     match result {
-        Ok(what) => Finding::ok(subject, format!("{}: {what}", path.display())),
+        Ok(what) => Finding::ok(check, format!("{}: {what}", path.display())),
         // The error names the file.
-        Err(error) => Finding::fail(subject, error.to_string()),
+        Err(error) => Finding::fail(check, error.to_string()),
     }
 }
 
 /// Returns a finding if everybody on the machine may change or read a file with secrets.
-fn secret(subject: &'static str, path: &Path) -> Option<Finding> {
-    changeable(subject, path).or_else(|| open_to_all(subject, path, 0o005, "read"))
+fn secret(check: Check, path: &Path) -> Option<Finding> {
+    changeable(check, path).or_else(|| open_to_all(check, path, 0o005, "read"))
 }
 
 /// Returns a finding if everybody on the machine may change a file.
-fn changeable(subject: &'static str, path: &Path) -> Option<Finding> {
-    open_to_all(subject, path, 0o002, "change")
+fn changeable(check: Check, path: &Path) -> Option<Finding> {
+    open_to_all(check, path, 0o002, "change")
 }
 
-fn open_to_all(subject: &'static str, path: &Path, bits: u32, what: &str) -> Option<Finding> {
+fn open_to_all(check: Check, path: &Path, bits: u32, what: &str) -> Option<Finding> {
     let mode = fs::metadata(path).ok()?.permissions().mode();
     (mode & bits != 0).then(|| {
         let shown = path.display();
         let rights = if bits == 0o002 { "w" } else { "rwx" };
-        Finding::warn(subject, format!("everybody may {what} {shown} (mode {:03o})", mode & 0o777))
+        Finding::warn(check, format!("everybody may {what} {shown} (mode {:03o})", mode & 0o777))
             .advise(format!("chmod o-{rights} {shown}"))
     })
 }
@@ -137,31 +137,31 @@ fn open_to_all(subject: &'static str, path: &Path, bits: u32, what: &str) -> Opt
 /// Returns the findings about the certificates of one listener.
 fn certificates(listener: &str, settings: &TlsSettings) -> Vec<Finding> {
     let unix_ms = unix_millis();
-    let keys = settings.certificates.iter().filter_map(|files| secret("tls key", &files.key));
+    let keys = settings.certificates.iter().filter_map(|files| secret(Check::TlsKey, &files.key));
     let mut findings: Vec<Finding> = keys.collect();
     let certificates = settings.certificates.iter();
     let certificates = certificates.flat_map(|files| files.chain.iter().chain([&files.certificate]));
     let trusted = settings.client_ca.iter().chain(&settings.crl);
-    findings.extend(certificates.chain(trusted).filter_map(|path| changeable("tls", path)));
+    findings.extend(certificates.chain(trusted).filter_map(|path| changeable(Check::Tls, path)));
     let server = match TlsServer::load(settings) {
         Ok(server) => server,
         Err(error) => {
-            findings.push(Finding::fail("tls", format!("{listener}: {error}")));
+            findings.push(Finding::fail(Check::Tls, format!("{listener}: {error}")));
             return findings;
         }
     };
     let days = server.certificate_days_left(unix_ms).unwrap_or(u64::MAX);
     findings.push(match days {
         0 => Finding::fail(
-            "tls",
+            Check::Tls,
             format!("{listener}: a certificate has ended, or ends today: clients refuse it"),
         )
         .advise("Renew it"),
-        1..=DAYS_LEFT => Finding::warn("tls", format!("{listener}: a certificate ends in {days} days"))
+        1..=DAYS_LEFT => Finding::warn(Check::Tls, format!("{listener}: a certificate ends in {days} days"))
             .advise("Renew it; the broker reads it within a minute"),
-        _ => Finding::ok("tls", format!("{listener}: the first certificate ends in {days} days")),
+        _ => Finding::ok(Check::Tls, format!("{listener}: the first certificate ends in {days} days")),
     });
     let warnings = server.warnings(unix_ms).into_iter();
-    findings.extend(warnings.map(|text| Finding::warn("tls", format!("{listener}: {text}"))));
+    findings.extend(warnings.map(|text| Finding::warn(Check::Tls, format!("{listener}: {text}"))));
     findings
 }

@@ -1,13 +1,13 @@
 //! The ports, and who may connect there.
 
-use super::Patient;
+use super::CheckedBroker;
 use crate::access::network::{everything, network};
 use crate::broker::bind::{self, BindError};
 use crate::broker::{EntranceRisk, OpenListener};
 #[cfg(feature = "admin")]
 use crate::config::Admin;
 use crate::config::{Config, Listener, ListenerAddress};
-use crate::finding::Finding;
+use crate::finding::{Check, Finding};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -15,24 +15,24 @@ use std::path::{Path, PathBuf};
 /// What the addresses that were tried have taken. As at the start, an address is kept until all are
 /// tried, because one may stand in the way of another.
 #[derive(Default)]
-struct Taken {
+struct TakenPorts {
     sockets: Vec<TcpListener>,
     files: Vec<PathBuf>,
 }
 
 /// `is_in_use`: a broker has the data directory, and so most likely the ports.
-pub(super) fn findings(patient: &Patient<'_>, is_in_use: bool) -> Vec<Finding> {
-    let config = patient.config;
+pub(super) fn findings(broker: &CheckedBroker<'_>, is_in_use: bool) -> Vec<Finding> {
+    let config = broker.config;
     let listeners = config.all_listeners();
     let addresses = listeners.iter().filter_map(|listener| listener.address.as_ref());
     let mut findings: Vec<Finding> = match is_in_use {
         true => addresses
-            .map(|address| Finding::ok("port", format!("{address}: not tried, because a broker runs")))
+            .map(|address| Finding::ok(Check::Port, format!("{address}: not tried, because a broker runs")))
             .collect(),
         false => {
-            let mut taken = Taken::default();
+            let mut taken = TakenPorts::default();
             #[cfg(feature = "admin")]
-            let interface = interface(patient, &mut taken);
+            let interface = interface(broker, &mut taken);
             #[cfg(not(feature = "admin"))]
             let interface = Vec::new();
             interface.into_iter().chain(addresses.map(|address| port(address, &mut taken))).collect()
@@ -45,47 +45,47 @@ pub(super) fn findings(patient: &Patient<'_>, is_in_use: bool) -> Vec<Finding> {
 /// Tries the addresses and the Unix socket of the HTTP interface, which starts before the
 /// listeners. A start goes on without the default ones.
 #[cfg(feature = "admin")]
-fn interface(patient: &Patient<'_>, taken: &mut Taken) -> Vec<Finding> {
-    let options = &patient.config.admin;
+fn interface(broker: &CheckedBroker<'_>, taken: &mut TakenPorts) -> Vec<Finding> {
+    let options = &broker.config.admin;
     let mut findings = Vec::new();
     let sort = |is_default: bool| if is_default { Finding::warn } else { Finding::fail };
     for &address in &options.addresses {
         let finding = sort(options.addresses == Admin::default().addresses);
         findings.extend(taken.tcp(address).err().map(|error| {
-            finding("port", format!("{address}: {} (admin.addresses)", error.cause))
+            finding(Check::Port, format!("{address}: {} (admin.addresses)", error.cause))
                 .advise("`ss -ltnp` names the process that has it")
         }));
     }
-    if let Some(path) = &patient.socket
+    if let Some(path) = &broker.socket
         && let Err(error) = taken.unix(path)
         // A start makes the data directory.
         && !(options.socket.is_empty() && error.cause.kind() == io::ErrorKind::NotFound)
     {
         let text = format!("unix:{}: {} (admin.socket)", path.display(), error.cause);
-        findings.push(sort(options.socket.is_empty())("port", text));
+        findings.push(sort(options.socket.is_empty())(Check::Port, text));
     }
     findings
 }
 
-fn port(address: &ListenerAddress, taken: &mut Taken) -> Finding {
+fn port(address: &ListenerAddress, taken: &mut TakenPorts) -> Finding {
     match address {
         ListenerAddress::Ip(ip) if ip.port() == 0 => {
-            Finding::ok("port", format!("{address}: a free one is taken"))
+            Finding::ok(Check::Port, format!("{address}: a free one is taken"))
         }
         ListenerAddress::Ip(ip) => match taken.tcp(*ip) {
-            Ok(()) => Finding::ok("port", format!("{address} is free")),
-            Err(error) => Finding::fail("port", format!("{address}: {}", error.cause))
+            Ok(()) => Finding::ok(Check::Port, format!("{address} is free")),
+            Err(error) => Finding::fail(Check::Port, format!("{address}: {}", error.cause))
                 .advise("`ss -ltnp` names the process that has it, or it is twice in the configuration"),
         },
         ListenerAddress::Unix(path) => match taken.unix(path) {
-            Ok(()) => Finding::ok("port", format!("{address} is free")),
-            Err(error) => Finding::fail("port", format!("{address}: {}", error.cause))
+            Ok(()) => Finding::ok(Check::Port, format!("{address} is free")),
+            Err(error) => Finding::fail(Check::Port, format!("{address}: {}", error.cause))
                 .advise("Make its folder, or remove the file that is there"),
         },
     }
 }
 
-impl Taken {
+impl TakenPorts {
     /// # Errors
     /// The system refuses the address.
     fn tcp(&mut self, address: SocketAddr) -> Result<(), BindError> {
@@ -129,7 +129,7 @@ fn everybody_is_proxy(listener: &Listener) -> Option<Finding> {
     let all = everything(&networks)?;
     let label = listener.name.clone().unwrap_or_else(|| address.to_string());
     Some(
-        Finding::warn("proxies", format!("{label}: trusted_proxies has all addresses ({all}): everybody may claim any address, also one of this machine"))
+        Finding::warn(Check::Proxies, format!("{label}: trusted_proxies has all addresses ({all}): everybody may claim any address, also one of this machine"))
             .advise("Name the addresses of the proxies alone"),
     )
 }
@@ -144,7 +144,7 @@ fn plain_http(config: &Config) -> impl Iterator<Item = Finding> {
             format!("{address}: passwords and tokens of operators can be read on the way (admin.addresses)");
         // The start refuses it.
         let finding = if admin.allow_plain_http { Finding::warn } else { Finding::fail };
-        finding("http", text).advise("Set admin.certificate and admin.key, or use a loopback address")
+        finding(Check::Http, text).advise("Set admin.certificate and admin.key, or use a loopback address")
     })
 }
 
@@ -157,7 +157,7 @@ fn unproven_names(config: &Config) -> Vec<Finding> {
     let finding = |listener: &OpenListener| {
         let what =
             "clients may send a user name that nothing proves; they have the rules of clients without one";
-        Finding::warn("login", format!("{}: {what}", listener.label()))
+        Finding::warn(Check::Login, format!("{}: {what}", listener.label()))
             .advise("Set anonymous = \"never\" for this listener, or methods of authentication")
     };
     OpenListener::with_unproven_names(&all).map(finding).collect()
@@ -172,21 +172,24 @@ fn entrance(config: &Config, listener: &Listener, address: ListenerAddress) -> O
     let open = OpenListener::of(config, listener, address);
     let label = open.label();
     Some(match open.risk() {
-        Some(EntranceRisk::OpenToAll) => {
-            Finding::warn("login", format!("{label}: every client that reaches it may publish and subscribe"))
-                .advise("Set auth.password_file and auth.anonymous = \"never\"")
+        Some(EntranceRisk::OpenToAll) => Finding::warn(
+            Check::Login,
+            format!("{label}: every client that reaches it may publish and subscribe"),
+        )
+        .advise("Set auth.password_file and auth.anonymous = \"never\""),
+        Some(EntranceRisk::ClosedToAll) => {
+            Finding::warn(Check::Login, format!("{label}: nobody can connect"))
+                .advise("Set auth.password_file (`homing passwd` makes one)")
         }
-        Some(EntranceRisk::ClosedToAll) => Finding::warn("login", format!("{label}: nobody can connect"))
-            .advise("Set auth.password_file (`homing passwd` makes one)"),
         Some(EntranceRisk::Unencrypted) => {
-            Finding::warn("login", format!("{label}: passwords and messages can be read on the way"))
+            Finding::warn(Check::Login, format!("{label}: passwords and messages can be read on the way"))
                 .advise("Use a listener with TLS")
         }
         Some(EntranceRisk::AnonymousToo) => {
-            Finding::warn("login", format!("{label}: clients without a user name may enter, too"))
+            Finding::warn(Check::Login, format!("{label}: clients without a user name may enter, too"))
                 .advise("Set auth.anonymous = \"never\"")
         }
-        None => Finding::ok("login", format!("{label}: only clients that are authenticated")),
+        None => Finding::ok(Check::Login, format!("{label}: only clients that are authenticated")),
     })
 }
 

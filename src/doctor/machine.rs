@@ -3,7 +3,7 @@
 use crate::broker::OTHER_DESCRIPTORS;
 use crate::clock::unix_millis;
 use crate::config::Config;
-use crate::finding::{Finding, size};
+use crate::finding::{Check, Finding, size};
 use crate::store::SET_SINCE;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
@@ -22,32 +22,34 @@ const RAISE: &str = "Set LimitNOFILE= of the unit, or ulimit -n";
 
 /// `hard` is the hard limit, to which the broker raises its own; `None` for none.
 fn descriptors(connections: u64, hard: Option<u64>) -> Finding {
-    let Some(hard) = hard else { return Finding::ok("descriptors", "unlimited") };
+    let Some(hard) = hard else { return Finding::ok(Check::Descriptors, "unlimited") };
     if connections + OTHER_DESCRIPTORS > hard {
         return Finding::warn(
-            "descriptors",
+            Check::Descriptors,
             format!("{hard} do not suffice for limits.connections {connections}"),
         )
         .advise(RAISE);
     }
     let room = hard.saturating_sub(OTHER_DESCRIPTORS);
     match hard {
-        0..4096 => Finding::warn("descriptors", format!("{hard}, which is enough for {room} connections"))
-            .advise(RAISE),
-        _ => Finding::ok("descriptors", format!("{hard}, enough for {room} connections")),
+        0..4096 => {
+            Finding::warn(Check::Descriptors, format!("{hard}, which is enough for {room} connections"))
+                .advise(RAISE)
+        }
+        _ => Finding::ok(Check::Descriptors, format!("{hard}, enough for {room} connections")),
     }
 }
 
 fn backlog(configured: u64, most: Option<u64>) -> Finding {
     match most {
         Some(most) if configured > most => Finding::warn(
-            "backlog",
+            Check::Backlog,
             format!(
                 "network.backlog is {configured}, and the system allows {most}: clients that return together wait for a second try"
             ),
         )
         .advise(format!("sysctl -w net.core.somaxconn={configured}")),
-        _ => Finding::ok("backlog", format!("{configured} connections wait until they are accepted")),
+        _ => Finding::ok(Check::Backlog, format!("{configured} connections wait until they are accepted")),
     }
 }
 
@@ -56,7 +58,7 @@ fn memory(limit: u64, total: Option<u64>) -> Finding {
     let most = limit.saturating_add(limit / 2).saturating_add(64 << 20);
     match total {
         Some(total) if most > total => Finding::warn(
-            "memory",
+            Check::Memory,
             format!(
                 "limits.memory {} may take {}, and there are {}: the system would end the broker first",
                 size(limit),
@@ -65,19 +67,21 @@ fn memory(limit: u64, total: Option<u64>) -> Finding {
             ),
         )
         .advise("Lower limits.memory"),
-        Some(total) => Finding::ok("memory", format!("limits.memory {} of {}", size(limit), size(total))),
-        None => Finding::warn("memory", "the system does not say how much there is"),
+        Some(total) => {
+            Finding::ok(Check::Memory, format!("limits.memory {} of {}", size(limit), size(total)))
+        }
+        None => Finding::warn(Check::Memory, "the system does not say how much there is"),
     }
 }
 
 fn clock(unix_ms: u64) -> Finding {
     match unix_ms < SET_SINCE {
         true => Finding::warn(
-            "clock",
+            Check::Clock,
             "it is before 2023: expiry over a restart and the dates of certificates cannot be checked",
         )
         .advise("Set it before the broker starts"),
-        false => Finding::ok("clock", "set"),
+        false => Finding::ok(Check::Clock, "set"),
     }
 }
 

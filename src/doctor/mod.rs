@@ -1,5 +1,5 @@
-//! `homing doctor`: looks at the configuration, the machine, the data directory and a running
-//! broker, and says what would make trouble.
+//! `homing doctor`: checks the configuration, the machine, the data directory and a running
+//! broker, and says what would make trouble. [`crate::finding`] has the list of the checks.
 //!
 //! It changes nothing. It binds all TCP addresses together for a moment if no broker runs. With
 //! `store.durability = "commit"` it also writes a file of 36 KiB into the data directory, and
@@ -19,12 +19,12 @@ mod machine;
 mod running;
 
 use crate::config::{Config, Refusal};
-use crate::finding::Finding;
+use crate::finding::{Check, Finding};
 use std::path::{Path, PathBuf};
 
-/// The broker that is examined.
+/// The broker that is checked.
 #[derive(Debug)]
-pub struct Patient<'a> {
+pub struct CheckedBroker<'a> {
     /// Its configuration, which is valid.
     pub config: &'a Config,
     /// Its data directory; `None` without a store.
@@ -35,42 +35,42 @@ pub struct Patient<'a> {
 
 /// Returns the findings about a configuration that was refused: nothing else can be looked at.
 pub fn refused(refusal: &Refusal) -> Vec<Finding> {
-    refusal.0.iter().map(|problem| Finding::fail("configuration", problem.to_string())).collect()
+    refusal.0.iter().map(|problem| Finding::fail(Check::Configuration, problem.to_string())).collect()
 }
 
-/// Examines a broker. Returns the findings: configuration, machine, data directory, files,
+/// Checks a broker. Returns the findings: configuration, machine, data directory, files,
 /// listeners, running broker.
 ///
 /// Blocks for as long as the disk takes to sync some pages, and for at most 10 s at each read or
 /// write where a running broker does not answer.
-pub fn examine(patient: &Patient<'_>) -> Vec<Finding> {
-    let config = patient.config;
-    let mut findings = vec![Finding::ok("configuration", "valid")];
+pub fn check(broker: &CheckedBroker<'_>) -> Vec<Finding> {
+    let config = broker.config;
+    let mut findings = vec![Finding::ok(Check::Configuration, "valid")];
     findings.extend(machine::findings(config));
-    let is_in_use = patient.data.as_deref().is_some_and(directory::is_in_use);
-    match &patient.data {
+    let is_in_use = broker.data.as_deref().is_some_and(directory::is_in_use);
+    match &broker.data {
         Some(data) => findings.extend(directory::findings(config, data)),
         None => findings.push(without_store()),
     }
     findings.extend(files::findings(config));
     #[cfg(feature = "admin")]
     {
-        let broker = running::ask(patient.socket.as_deref(), is_in_use);
+        let asked = running::ask(broker.socket.as_deref(), is_in_use);
         // A broker without a store holds no lock, and has its ports all the same.
-        findings.extend(listeners::findings(patient, is_in_use || broker.answers));
-        findings.extend(broker.findings);
+        findings.extend(listeners::findings(broker, is_in_use || asked.answers));
+        findings.extend(asked.findings);
     }
     #[cfg(not(feature = "admin"))]
-    findings.extend(listeners::findings(patient, is_in_use));
+    findings.extend(listeners::findings(broker, is_in_use));
     findings
 }
 
-/// Examines the broker that runs as this process, from within: configuration, machine, data
+/// Checks the broker that runs as this process, from within: configuration, machine, data
 /// directory, files and entrances. Writes nothing, and tries no port.
 ///
 /// Blocks for as long as the disk takes to read the files that the configuration names.
-pub fn examine_own(config: &Config, data: Option<&Path>) -> Vec<Finding> {
-    let mut findings = vec![Finding::ok("configuration", "valid")];
+pub fn check_own(config: &Config, data: Option<&Path>) -> Vec<Finding> {
+    let mut findings = vec![Finding::ok(Check::Configuration, "valid")];
     findings.extend(machine::findings(config));
     match data {
         Some(data) => findings.extend(directory::findings_in_use(config, data)),
@@ -82,5 +82,5 @@ pub fn examine_own(config: &Config, data: Option<&Path>) -> Vec<Finding> {
 }
 
 fn without_store() -> Finding {
-    Finding::warn("store", "store.durability is none: sessions and messages end with the process")
+    Finding::warn(Check::Store, "store.durability is none: sessions and messages end with the process")
 }

@@ -1,16 +1,15 @@
 //! What a running broker reports of itself.
 
-use crate::admin::checkup::SelfReport;
-use crate::admin::ctl::{self, BrokerEndpoint, CtlError};
+use crate::admin::ctl::{self, BrokerEndpoint, CheckRow, CtlError, DoctorAnswer};
 use crate::admin::readiness::StoreState;
-use crate::finding::Finding;
+use crate::admin::self_checks::SelfReport;
+use crate::finding::{Check, Finding};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// What only the broker itself can look at: the names of its checks, which it reports as
-/// `GET /api/v1/doctor`.
-const OWN_CHECKS: [&str; 3] = ["limits", "log", "deadlines"];
+/// The checks that only the broker itself can make. It reports them as `GET /api/v1/doctor`.
+const OWN_CHECKS: [Check; 3] = [Check::Limits, Check::Log, Check::Deadlines];
 
 /// The broker that was asked.
 pub(super) struct AskedBroker {
@@ -23,39 +22,36 @@ pub(super) struct AskedBroker {
 pub(super) fn ask(socket: Option<&Path>, is_in_use: bool) -> AskedBroker {
     let silent = |finding| AskedBroker { answers: false, findings: vec![finding] };
     let Some(socket) = socket else {
-        return silent(Finding::ok("broker", "not asked: admin.socket is off"));
+        return silent(Finding::ok(Check::Broker, "not asked: admin.socket is off"));
     };
     let broker = BrokerEndpoint::of_socket(socket);
     match ctl::overview(&broker) {
         Ok(overview) => {
             let mut findings = described(&overview, ctl::pending_restart(&broker));
-            findings.extend(ctl::checks(&broker).iter().flat_map(own_checks));
+            findings.extend(ctl::checks(&broker).map(own_checks).unwrap_or_default());
             AskedBroker { answers: true, findings }
         }
-        Err(CtlError::NotReachable { .. }) if !is_in_use => silent(Finding::ok("broker", "none runs here")),
+        Err(CtlError::NotReachable { .. }) if !is_in_use => {
+            silent(Finding::ok(Check::Broker, "none runs here"))
+        }
         Err(error) => silent(Finding::fail(
-            "broker",
+            Check::Broker,
             format!("it has the data directory, and does not answer: {error}"),
         )),
     }
 }
 
-/// Returns the checks of a broker that only the broker itself can make.
-fn own_checks(answer: &Value) -> Vec<Finding> {
-    let checks = answer["checks"].as_array().into_iter().flatten();
-    let found = |check: &Value| {
-        let subject = OWN_CHECKS.into_iter().find(|name| check["name"] == *name)?;
-        let detail = check["detail"].as_str().unwrap_or_default();
-        let finding = match check["result"].as_str() {
-            Some("ok") => Finding::ok(subject, detail),
-            Some("warn") => Finding::warn(subject, detail),
-            _ => Finding::fail(subject, detail),
-        };
-        Some(finding.advise(check["advice"].as_str().unwrap_or_default()))
+/// Returns the findings of a broker's checks that only the broker itself can make.
+fn own_checks(answer: DoctorAnswer) -> Vec<Finding> {
+    let found = |CheckRow { name, result, detail, advice }| {
+        let check = OWN_CHECKS.into_iter().find(|check| check.name() == name)?;
+        Some(Finding { severity: result, check, text: detail, advice: advice.unwrap_or_default() })
     };
-    checks.filter_map(found).collect()
+    answer.checks.into_iter().filter_map(found).collect()
 }
 
+/// Returns the findings in the totals of a broker. The totals are read field by field, so that those
+/// of another version still say which version it is.
 fn described(overview: &Value, pending: Result<Vec<String>, CtlError>) -> Vec<Finding> {
     let report = SelfReport {
         version: overview["version"].as_str().unwrap_or("unknown"),
@@ -114,13 +110,20 @@ mod tests {
 
     #[test]
     fn the_checks_that_only_the_broker_can_make_are_reported_and_no_others() {
-        let check = |name: &str, result: &str| json!({ "name": name, "result": result, "detail": "a detail", "advice": "an advice" });
-        let answer =
-            json!({ "checks": [check("limits", "warn"), check("clock", "fail"), check("log", "ok")] });
-        let found = own_checks(&answer);
-        let found: Vec<_> = found.iter().map(|finding| (finding.subject, finding.severity)).collect();
-        assert_eq!(found, [("limits", Severity::Warn), ("log", Severity::Ok)]);
-        assert_eq!(own_checks(&Value::Null), Vec::new());
+        let check = |check: Check, result| CheckRow {
+            name: check.to_string(),
+            result,
+            detail: "a detail".to_owned(),
+            advice: None,
+        };
+        let checks = vec![
+            check(Check::Limits, Severity::Warn),
+            check(Check::Clock, Severity::Fail),
+            check(Check::Log, Severity::Ok),
+        ];
+        let found = own_checks(DoctorAnswer { result: Severity::Fail, checks });
+        let found: Vec<_> = found.iter().map(|finding| (finding.check, finding.severity)).collect();
+        assert_eq!(found, [(Check::Limits, Severity::Warn), (Check::Log, Severity::Ok)]);
     }
 
     #[test]
@@ -138,22 +141,22 @@ mod tests {
     fn each_trouble_of_a_running_broker_is_found() {
         let store = |full: bool, oldest_uncommitted: f64, commit_p99: f64| json!({ "full": full, "oldest_uncommitted": oldest_uncommitted, "commit_p99": commit_p99 });
         let cases = [
-            ("version", json!("0.0.1"), "broker", Severity::Warn),
-            ("late_threads", json!(["homing-shard-1"]), "threads", Severity::Fail),
-            ("memory", json!({ "bytes": 81, "limit": 100 }), "held memory", Severity::Warn),
-            ("dropped", json!(3), "drops", Severity::Warn),
-            ("store", store(true, 0.0, 0.0), "commits", Severity::Fail),
-            ("store", store(false, 12.0, 0.0), "commits", Severity::Fail),
-            ("store", store(false, 0.0, 2.0), "commits", Severity::Warn),
+            ("version", json!("0.0.1"), Check::Broker, Severity::Warn),
+            ("late_threads", json!(["homing-shard-1"]), Check::Threads, Severity::Fail),
+            ("memory", json!({ "bytes": 81, "limit": 100 }), Check::HeldMemory, Severity::Warn),
+            ("dropped", json!(3), Check::Drops, Severity::Warn),
+            ("store", store(true, 0.0, 0.0), Check::Commits, Severity::Fail),
+            ("store", store(false, 12.0, 0.0), Check::Commits, Severity::Fail),
+            ("store", store(false, 0.0, 2.0), Check::Commits, Severity::Warn),
         ];
-        for (field, value, subject, severity) in cases {
+        for (field, value, check, severity) in cases {
             let mut sick = overview();
             sick[field] = value;
-            let found = worst(&sick, Vec::new()).map(|finding| (finding.subject, finding.severity));
-            assert_eq!(found, Some((subject, severity)), "{field}");
+            let found = worst(&sick, Vec::new()).map(|finding| (finding.check, finding.severity));
+            assert_eq!(found, Some((check, severity)), "{field}");
         }
         let found = worst(&overview(), vec!["runtime.threads".to_owned()]).expect("a pending key");
-        assert_eq!((found.subject, found.severity), ("restart", Severity::Warn));
+        assert_eq!((found.check, found.severity), (Check::Restart, Severity::Warn));
         assert!(found.text.contains("runtime.threads"), "{}", found.text);
     }
 }

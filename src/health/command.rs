@@ -2,7 +2,7 @@
 
 use super::{HealthTarget, ProxyStart, reachable};
 use crate::broker::OpenListener;
-use crate::config::{Config, Listener, ListenerAddress, duration};
+use crate::config::{Config, Listener, ListenerAddress, ListenerProtocol, duration};
 use crate::net::tls::client;
 use clap::Args;
 use rustls::pki_types::ServerName;
@@ -61,7 +61,7 @@ impl HealthArguments {
         } else {
             None
         };
-        let of_listener = (listener.protocol.as_deref() == Some("websocket")).then(|| {
+        let of_listener = (listener.protocol == Some(ListenerProtocol::WebSocket)).then(|| {
             listener.websocket_path.clone().filter(|path| path != "*").unwrap_or_else(|| "/mqtt".to_owned())
         });
         let proxy = ProxyStart::of(&listener);

@@ -1,7 +1,7 @@
 //! The beginning of a connection to a listener that wants the header of the PROXY protocol.
 
 use crate::access::network::network;
-use crate::config::{Listener, ListenerAddress};
+use crate::config::{Listener, ListenerAddress, ProxyProtocol};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -24,10 +24,10 @@ pub struct ProxyStart {
 impl ProxyStart {
     /// Returns what a connection to this listener begins with; `None` without the PROXY protocol.
     pub fn of(listener: &Listener) -> Option<ProxyStart> {
-        let header = match listener.proxy_protocol.as_deref()? {
-            "v1" => UNKNOWN,
-            "v2" | "any" => LOCAL,
-            _ => return None,
+        let header = match listener.proxy_protocol? {
+            ProxyProtocol::Off => return None,
+            ProxyProtocol::V1 => UNKNOWN,
+            ProxyProtocol::V2 | ProxyProtocol::Any => LOCAL,
         };
         let networks = |texts: &Vec<String>| texts.iter().filter_map(|text| network(text).ok()).collect();
         Some(ProxyStart {

@@ -44,11 +44,11 @@ pub(crate) enum Scenario {
     /// Messages at a fixed rate, each stamped with the time it was due
     Latency(Latency),
     /// Many connections at once, then idle with keep alive
-    Connections(Connections),
+    Connections(ConnectionsArguments),
     /// Subscribers that withhold acknowledgements by plan
     Redelivery(Redelivery),
     /// A queue built up for absent subscribers, then drained
-    Session(Session),
+    Session(SessionArguments),
 }
 
 impl Scenario {
@@ -162,7 +162,7 @@ pub(crate) struct Latency {
 
 /// Many connections at once, then idle with keep alive
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionsArguments {
     #[command(flatten)]
     pub common: Common,
     /// Connections to open; --duration is how long they then stay idle
@@ -200,7 +200,7 @@ pub(crate) struct Redelivery {
 
 /// A queue built up for absent subscribers, then drained
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Session {
+pub(crate) struct SessionArguments {
     #[command(flatten)]
     pub common: Common,
 }

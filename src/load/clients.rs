@@ -1,8 +1,8 @@
 //! The clients of a run, as tasks: they connect, publish, receive and leave.
 
-use super::client::{self, Broken, Connection, Event, Options, Sender};
+use super::client::{self, Broken, ClientConnection, ClientSender, Event, Options};
 use super::pace::Alarm;
-use super::run::Run;
+use super::run::LoadRun;
 use crate::mqtt::packet::QoS;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const CONNECTING: usize = 100;
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A connected client.
-pub(super) type Client = (Sender, Connection);
+pub(super) type ConnectedClient = (ClientSender, ClientConnection);
 
 /// The times at which a publisher sends.
 pub(super) enum Pace {
@@ -30,9 +30,9 @@ pub(super) enum Pace {
 /// # Errors
 /// The first client that fails, or the reason why the run was abandoned.
 pub(super) async fn connect(
-    run: &Run,
+    run: &LoadRun,
     clients: Vec<(Options, Option<String>)>,
-) -> Result<Vec<Client>, Broken> {
+) -> Result<Vec<ConnectedClient>, Broken> {
     let mut connected = Vec::new();
     let mut waiting = clients.into_iter();
     loop {
@@ -58,7 +58,7 @@ pub(super) async fn connect(
 ///
 /// # Errors
 /// The run was abandoned; the text says why.
-pub(super) async fn unless_abandoned<T>(run: &Run, future: impl Future<Output = T>) -> Result<T, Broken> {
+pub(super) async fn unless_abandoned<T>(run: &LoadRun, future: impl Future<Output = T>) -> Result<T, Broken> {
     tokio::select! {
         output = future => Ok(output),
         () = run.abandoned() => {
@@ -67,7 +67,7 @@ pub(super) async fn unless_abandoned<T>(run: &Run, future: impl Future<Output = 
     }
 }
 
-async fn enter(options: &Options, filter: Option<&str>, qos: QoS) -> Result<Client, Broken> {
+async fn enter(options: &Options, filter: Option<&str>, qos: QoS) -> Result<ConnectedClient, Broken> {
     let (sender, mut connection, _) = client::connect(options).await?;
     if let Some(filter) = filter {
         subscribe(&sender, &mut connection, filter, qos).await?;
@@ -76,8 +76,8 @@ async fn enter(options: &Options, filter: Option<&str>, qos: QoS) -> Result<Clie
 }
 
 async fn subscribe(
-    sender: &Sender,
-    connection: &mut Connection,
+    sender: &ClientSender,
+    connection: &mut ClientConnection,
     filter: &str,
     qos: QoS,
 ) -> Result<(), Broken> {
@@ -95,7 +95,7 @@ async fn subscribe(
 }
 
 /// Gives a publisher's messages to its client until its flow or the run ends.
-pub(super) async fn produce(run: Rc<Run>, publisher: usize, sender: Sender, pace: Pace) {
+pub(super) async fn produce(run: Rc<LoadRun>, publisher: usize, sender: ClientSender, pace: Pace) {
     let Some(topic) = run.topology.topics.get(publisher).cloned() else { return };
     let mut ticks = 0_u64;
     while run.may_send(publisher).await {
@@ -122,7 +122,7 @@ pub(super) async fn produce(run: Rc<Run>, publisher: usize, sender: Sender, pace
 }
 
 /// Runs a publisher's connection.
-pub(super) async fn run_publisher(run: Rc<Run>, publisher: usize, mut connection: Connection) {
+pub(super) async fn run_publisher(run: Rc<LoadRun>, publisher: usize, mut connection: ClientConnection) {
     loop {
         match connection.next().await {
             Ok(Event::Sent { id }) => run.sent(publisher, id),
@@ -136,7 +136,7 @@ pub(super) async fn run_publisher(run: Rc<Run>, publisher: usize, mut connection
 }
 
 /// Runs the connection of a subscriber whose client acknowledges at once.
-pub(super) async fn run_subscriber(run: Rc<Run>, receiver: usize, mut connection: Connection) {
+pub(super) async fn run_subscriber(run: Rc<LoadRun>, receiver: usize, mut connection: ClientConnection) {
     loop {
         match connection.next().await {
             Ok(Event::Message(message)) => {
@@ -153,14 +153,14 @@ pub(super) async fn run_subscriber(run: Rc<Run>, receiver: usize, mut connection
     }
 }
 
-fn broke(run: &Run, role: &str, index: usize, cause: &str) {
+fn broke(run: &LoadRun, role: &str, index: usize, cause: &str) {
     run.fail(format!("the connection of {role} {index} broke: {cause}"));
 }
 
 /// The tasks and senders of a run's clients.
 #[derive(Default)]
 pub(super) struct RunningClients {
-    senders: Vec<Sender>,
+    senders: Vec<ClientSender>,
     connections: JoinSet<()>,
     pub producers: JoinSet<()>,
 }
@@ -171,7 +171,7 @@ impl RunningClients {
     ///
     /// # Errors
     /// As [`connect`].
-    pub(super) async fn assemble(run: &Rc<Run>) -> Result<RunningClients, Broken> {
+    pub(super) async fn assemble(run: &Rc<LoadRun>) -> Result<RunningClients, Broken> {
         let mut running = RunningClients::default();
         let filters = run.topology.filters.iter().enumerate();
         let clients = filters.map(|(index, filter)| (run.wire.options("s", index), Some(filter.clone())));
@@ -186,7 +186,7 @@ impl RunningClients {
     /// As [`connect`].
     pub(super) async fn receive(
         &mut self,
-        run: &Rc<Run>,
+        run: &Rc<LoadRun>,
         clients: Vec<(Options, Option<String>)>,
     ) -> Result<(), Broken> {
         for (index, (sender, connection)) in connect(run, clients).await?.into_iter().enumerate() {
@@ -200,7 +200,7 @@ impl RunningClients {
     ///
     /// # Errors
     /// As [`connect`].
-    pub(super) async fn publishers(&mut self, run: &Rc<Run>) -> Result<(), Broken> {
+    pub(super) async fn publishers(&mut self, run: &Rc<LoadRun>) -> Result<(), Broken> {
         let clients = (0..run.topology.topics.len()).map(|index| (run.wire.options("p", index), None));
         for (index, (sender, connection)) in connect(run, clients.collect()).await?.into_iter().enumerate() {
             self.senders.push(sender);
@@ -210,7 +210,7 @@ impl RunningClients {
     }
 
     /// Lets the publishers send, each at its own pace.
-    pub(super) fn publish(&mut self, run: &Rc<Run>, mut pace: impl FnMut(usize) -> Pace) {
+    pub(super) fn publish(&mut self, run: &Rc<LoadRun>, mut pace: impl FnMut(usize) -> Pace) {
         let first = self.senders.len().saturating_sub(run.topology.topics.len());
         for (index, sender) in self.senders.iter().skip(first).enumerate() {
             self.producers.spawn_local(produce(Rc::clone(run), index, sender.clone(), pace(index)));

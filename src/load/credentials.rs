@@ -16,25 +16,25 @@ const PASSWORD_MAX: u64 = 65_535;
 
 /// A user name and its password.
 #[derive(Clone)]
-pub(super) struct Credentials {
+pub(super) struct LoadCredentials {
     pub user: String,
     /// The password; empty for none.
     pub password: Zeroizing<String>,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for LoadCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
-impl Credentials {
+impl LoadCredentials {
     /// Returns the user name of the arguments with the password of the file, else of the
     /// environment. Returns `None` without a user name.
     ///
     /// # Errors
     /// The password cannot be read, or is too long.
-    pub(super) fn of(common: &Common) -> Result<Option<Credentials>, Refused> {
+    pub(super) fn of(common: &Common) -> Result<Option<LoadCredentials>, Refused> {
         let Some(user) = common.user.clone() else { return Ok(None) };
         let password = match &common.password_file {
             Some(file) => first_line(file)?,
@@ -46,7 +46,7 @@ impl Credentials {
                 }
             },
         };
-        Ok(Some(Credentials { user, password }))
+        Ok(Some(LoadCredentials { user, password }))
     }
 }
 

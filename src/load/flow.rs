@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// The bounds of a publisher.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(super) struct FlowBounds {
     /// Messages to send in all.
     pub messages: Option<u64>,
     /// Messages without PUBACK or PUBCOMP, and in any QoS messages that the client has not put on
@@ -23,8 +23,8 @@ pub(super) struct Bounds {
 
 /// The progress of one publisher.
 #[derive(Debug)]
-pub(super) struct Flow {
-    bounds: Bounds,
+pub(super) struct PublishFlow {
+    bounds: FlowBounds,
     next: u64,
     unacknowledged: u32,
     /// Messages that the client has and that are not on the wire yet.
@@ -39,10 +39,10 @@ pub(super) struct Flow {
     on_wire: HashMap<u16, u64>,
 }
 
-impl Flow {
+impl PublishFlow {
     /// Returns the flow of a publisher that has sent nothing.
-    pub(super) fn new(bounds: Bounds) -> Flow {
-        Flow {
+    pub(super) fn new(bounds: FlowBounds) -> PublishFlow {
+        PublishFlow {
             bounds,
             next: 0,
             unacknowledged: 0,
@@ -143,8 +143,8 @@ impl Flow {
 mod tests {
     use super::*;
 
-    fn flow(window: u32, end_to_end: Option<u32>, copies: u32) -> Flow {
-        Flow::new(Bounds { messages: Some(100), window, end_to_end, copies })
+    fn flow(window: u32, end_to_end: Option<u32>, copies: u32) -> PublishFlow {
+        PublishFlow::new(FlowBounds { messages: Some(100), window, end_to_end, copies })
     }
 
     #[test]

@@ -74,14 +74,14 @@ pub fn run(arguments: &LoadArguments) -> ExitCode {
     }
 }
 
-fn perform(arguments: &LoadArguments) -> Result<report::Report, Trouble> {
+fn perform(arguments: &LoadArguments) -> Result<report::LoadReport, Trouble> {
     // Otherwise the times would be those of this thread wherever others want the core.
     scheduling::wake_soon();
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, scenario::perform(&arguments.scenario))
 }
 
-fn conclude(arguments: &LoadArguments, report: &report::Report) -> ExitCode {
+fn conclude(arguments: &LoadArguments, report: &report::LoadReport) -> ExitCode {
     let common = arguments.scenario.common();
     let text = if common.json { report.json() } else { report.table() };
     // An error only means that the reader has gone, as in `homing load | head -1`.

@@ -1,8 +1,8 @@
 //! The plan of a scenario, checked before any connection is opened.
 
 use super::args::{Common, Layout};
-use super::client::{Acks, Options, Session, Tunnel};
-use super::credentials::Credentials;
+use super::client::{Acks, Options, SessionLife, Tunnel};
+use super::credentials::LoadCredentials;
 use super::refused::{Refused, require};
 use super::verify;
 use crate::clock;
@@ -22,10 +22,10 @@ const DURATION: Duration = Duration::from_secs(10);
 
 /// The settings that all clients of a run share.
 #[derive(Clone, Debug)]
-pub(super) struct Wire {
+pub(super) struct LoadWire {
     pub host: String,
     pub port: u16,
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<LoadCredentials>,
     pub tunnel: Option<Arc<Tunnel>>,
     pub version: ProtocolVersion,
     pub qos: QoS,
@@ -57,12 +57,12 @@ pub(super) struct Topology {
     pub copies: u32,
 }
 
-impl Wire {
+impl LoadWire {
     /// Checks the arguments and returns the part that all clients share.
     ///
     /// # Errors
     /// The first argument that makes no sense.
-    pub(super) fn new(common: &Common, qos: QoS, run: u32) -> Result<Wire, Refused> {
+    pub(super) fn new(common: &Common, qos: QoS, run: u32) -> Result<LoadWire, Refused> {
         let least = verify::LENGTH;
         require(
             common.payload >= least,
@@ -75,10 +75,10 @@ impl Wire {
         require((1..=16_000).contains(&common.window), "--window must be from 1 to 16000")?;
         require(common.port != 0, "--port must not be 0")?;
         require(!common.host.is_empty(), "--host must not be empty")?;
-        Ok(Wire {
+        Ok(LoadWire {
             host: common.host.clone(),
             port: common.port,
-            credentials: Credentials::of(common)?,
+            credentials: LoadCredentials::of(common)?,
             tunnel: tunnel(common, run)?,
             version: common.mqtt,
             qos,
@@ -99,7 +99,7 @@ impl Wire {
             version: self.version,
             client_id: format!("load{:08x}-{role}{index}", self.run),
             keep_alive: Duration::from_secs(60),
-            session: Session::Clean,
+            session: SessionLife::Clean,
             acks: Acks::AtOnce,
             window: self.window,
             payload: self.payload,
@@ -196,8 +196,8 @@ impl Topology {
 ///
 /// # Errors
 /// The first argument that makes no sense.
-pub(super) fn prepare(common: &Common, qos: QoS) -> Result<(Wire, Extent), Refused> {
-    let wire = Wire::new(common, qos, run_number())?;
+pub(super) fn prepare(common: &Common, qos: QoS) -> Result<(LoadWire, Extent), Refused> {
+    let wire = LoadWire::new(common, qos, run_number())?;
     let extent = Extent::new(common, DURATION)?;
     Ok((wire, extent))
 }

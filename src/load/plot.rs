@@ -1,8 +1,8 @@
 //! Rate and latency over time as an SVG: two panels with a common time axis, without scripts and
 //! without fonts.
 
-use super::record::Slot;
-use super::report::Report;
+use super::record::RunSlot;
+use super::report::LoadReport;
 use std::fmt::Write;
 
 const WIDTH: f64 = 900.0;
@@ -16,10 +16,10 @@ const HEIGHT: f64 = TOP + 2.0 * PANEL + GAP + 40.0;
 const LINES: u32 = 4;
 
 /// A curve: its name, its colour, and its value in a slot.
-type Curve = (&'static str, &'static str, fn(&Slot) -> Option<f64>);
+type PlottedCurve = (&'static str, &'static str, fn(&RunSlot) -> Option<f64>);
 
 /// Returns the SVG of a report.
-pub(super) fn draw(report: &Report) -> String {
+pub(super) fn draw(report: &LoadReport) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
@@ -29,15 +29,15 @@ pub(super) fn draw(report: &Report) -> String {
         report.scenario, report.broker, report.mqtt, report.qos, report.payload
     );
     text(&mut svg, LEFT, 20.0, "start", &escaped(&title));
-    let rate: [Curve; 1] = [("delivered per second", "#1f77b4", |slot| Some(slot.per_s))];
-    let latency: [Curve; 2] =
+    let rate: [PlottedCurve; 1] = [("delivered per second", "#1f77b4", |slot| Some(slot.per_s))];
+    let latency: [PlottedCurve; 2] =
         [("p50, ms", "#2ca02c", |slot| slot.p50_ms), ("p99, ms", "#d62728", |slot| slot.p99_ms)];
     panel(&mut svg, &report.slots, TOP, &rate);
     panel(&mut svg, &report.slots, TOP + PANEL + GAP, &latency);
     svg + "</svg>\n"
 }
 
-fn panel(svg: &mut String, slots: &[Slot], top: f64, curves: &[Curve]) {
+fn panel(svg: &mut String, slots: &[RunSlot], top: f64, curves: &[PlottedCurve]) {
     let end = slots.last().map_or(1.0, |slot| slot.at_s.max(0.001));
     let values = curves.iter().flat_map(|(_, _, value)| slots.iter().filter_map(value));
     let most = ceiling(values.fold(0.0, f64::max));
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_slot_without_latency_is_a_gap() {
-        let slot = |at_s, p50_ms| Slot { at_s, per_s: 1.0, p50_ms, p99_ms: None };
+        let slot = |at_s, p50_ms| RunSlot { at_s, per_s: 1.0, p50_ms, p99_ms: None };
         let slots = [slot(1.0, Some(1.0)), slot(2.0, None), slot(3.0, Some(1.0))];
         let mut svg = String::new();
         panel(&mut svg, &slots, 0.0, &[("p50", "red", |slot| slot.p50_ms)]);

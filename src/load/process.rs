@@ -6,7 +6,7 @@ use std::io;
 
 /// One reading of CPU time and memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(super) struct ProcessReading {
     /// CPU time of all present threads, in nanoseconds.
     cpu_ns: u64,
     rss_bytes: u64,
@@ -28,7 +28,7 @@ pub(super) struct Cost {
 ///
 /// # Errors
 /// The process or `/proc` does not exist.
-pub(super) fn read(pid: u32) -> io::Result<Reading> {
+pub(super) fn read(pid: u32) -> io::Result<ProcessReading> {
     let mut cpu_ns = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may end between the listing and the reading.
@@ -36,7 +36,11 @@ pub(super) fn read(pid: u32) -> io::Result<Reading> {
         cpu_ns += text.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     }
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    Ok(Reading { cpu_ns, rss_bytes: kibibytes(&status, "VmRSS:"), peak_bytes: kibibytes(&status, "VmHWM:") })
+    Ok(ProcessReading {
+        cpu_ns,
+        rss_bytes: kibibytes(&status, "VmRSS:"),
+        peak_bytes: kibibytes(&status, "VmHWM:"),
+    })
 }
 
 fn kibibytes(status: &str, key: &str) -> u64 {
@@ -45,9 +49,9 @@ fn kibibytes(status: &str, key: &str) -> u64 {
     number.unwrap_or(0) * 1024
 }
 
-impl Reading {
+impl ProcessReading {
     /// Returns the cost since `earlier`, in all and for each of `messages`.
-    pub(super) fn since(&self, earlier: &Reading, messages: u64) -> Cost {
+    pub(super) fn since(&self, earlier: &ProcessReading, messages: u64) -> Cost {
         let cpu_ns = self.cpu_ns.saturating_sub(earlier.cpu_ns) as f64;
         Cost {
             cpu_s: cpu_ns / 1e9,
@@ -75,7 +79,7 @@ mod tests {
 
     #[test]
     fn cost_is_per_message() {
-        let reading = |cpu_ns| Reading { cpu_ns, rss_bytes: 1, peak_bytes: 2 };
+        let reading = |cpu_ns| ProcessReading { cpu_ns, rss_bytes: 1, peak_bytes: 2 };
         let cost = reading(5_000_000).since(&reading(1_000_000), 1000);
         assert_eq!((cost.cpu_s, cost.cpu_us_per_message), (0.004, Some(4.0)));
         assert_eq!(reading(1).since(&reading(0), 0).cpu_us_per_message, None);

@@ -29,7 +29,7 @@ pub(super) struct Quantiles {
 
 /// The deliveries and latencies of a quarter of a second.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Slot {
+pub(super) struct RunSlot {
     /// The end of the slot, in seconds since the start.
     pub at_s: f64,
     pub per_s: f64,
@@ -40,7 +40,7 @@ pub(super) struct Slot {
 
 /// The record of one run. Times are [`crate::clock::nanos`].
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct RunRecord {
     pub latencies: Latencies,
     start: u64,
     /// The end of the warm-up. Arrivals from then on count.
@@ -50,7 +50,7 @@ pub(super) struct Record {
     last_arrival: u64,
     slot: Latencies,
     slot_start: u64,
-    slots: Vec<Slot>,
+    slots: Vec<RunSlot>,
 }
 
 impl Default for Latencies {
@@ -85,12 +85,12 @@ impl Latencies {
     }
 }
 
-impl Record {
+impl RunRecord {
     /// Returns a record that begins at `start`. Messages that arrive in the warm-up are not
     /// counted.
-    pub(super) fn new(start: u64, warmup: Duration) -> Record {
+    pub(super) fn new(start: u64, warmup: Duration) -> RunRecord {
         let warmup = u64::try_from(warmup.as_nanos()).unwrap_or(u64::MAX);
-        Record {
+        RunRecord {
             latencies: Latencies::default(),
             start,
             counts_from: start.saturating_add(warmup),
@@ -139,17 +139,17 @@ impl Record {
         seconds(end.saturating_sub(self.counts_from))
     }
 
-    /// Returns deliveries per second, over [`Record::measured_s`]; 0 if that is 0.
+    /// Returns deliveries per second, over [`RunRecord::measured_s`]; 0 if that is 0.
     pub(super) fn rate(&self) -> f64 {
         let over = self.measured_s();
         if over > 0.0 { self.measured as f64 / over } else { 0.0 }
     }
 
     /// Closes the current slot and returns it.
-    pub(super) fn slot(&mut self, now: u64) -> Slot {
+    pub(super) fn slot(&mut self, now: u64) -> RunSlot {
         let over = seconds(now.saturating_sub(self.slot_start));
         let quantiles = self.slot.quantiles();
-        let slot = Slot {
+        let slot = RunSlot {
             at_s: seconds(now.saturating_sub(self.start)),
             per_s: if over > 0.0 { self.slot.count() as f64 / over } else { 0.0 },
             p50_ms: quantiles.map(|quantiles| quantiles.p50),
@@ -171,7 +171,7 @@ impl Record {
     }
 
     /// Returns the slots of the run so far.
-    pub(super) fn slots(&self) -> &[Slot] {
+    pub(super) fn slots(&self) -> &[RunSlot] {
         &self.slots
     }
 }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_warm_up_and_what_comes_after_the_end_do_not_count() {
-        let mut record = Record::new(0, Duration::from_millis(10));
+        let mut record = RunRecord::new(0, Duration::from_millis(10));
         record.arrived(stamp(0), 5 * MS);
         record.arrived(stamp(9 * MS), 11 * MS);
         record.arrived(stamp(12 * MS), 14 * MS);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn without_an_end_the_rate_is_up_to_the_last_arrival() {
-        let mut record = Record::new(0, Duration::ZERO);
+        let mut record = RunRecord::new(0, Duration::ZERO);
         record.arrived(stamp(0), 500 * MS);
         record.arrived(stamp(0), 1000 * MS);
         assert_eq!(record.rate(), 2.0);
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_slot_holds_what_came_since_the_one_before() {
-        let mut record = Record::new(0, Duration::ZERO);
+        let mut record = RunRecord::new(0, Duration::ZERO);
         record.arrived(stamp(0), 100 * MS);
         assert_eq!(record.slot(500 * MS).per_s, 2.0);
         let empty = record.slot(1000 * MS);

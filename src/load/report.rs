@@ -1,9 +1,9 @@
 //! The report at the end of a run, as a table or as one JSON object, and the exit code.
 
 use super::process::Cost;
-use super::record::{Quantiles, Slot};
-use super::run::Run;
-use super::verify::Counts;
+use super::record::{Quantiles, RunSlot};
+use super::run::LoadRun;
+use super::verify::DeliveryCounts;
 use super::watch::Meter;
 use serde::Serialize;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct LoadReport {
     pub scenario: &'static str,
     pub broker: String,
     pub mqtt: String,
@@ -19,7 +19,7 @@ pub(super) struct Report {
     pub payload: usize,
     pub publishers: usize,
     pub subscribers: usize,
-    pub counts: Counts,
+    pub counts: DeliveryCounts,
     /// The measured time in seconds, to which rate and cost refer.
     pub measured_s: f64,
     pub rate_per_s: f64,
@@ -36,7 +36,7 @@ pub(super) struct Report {
     /// The reason if the run ended early.
     pub failure: Option<String>,
     pub interrupted: bool,
-    pub slots: Vec<Slot>,
+    pub slots: Vec<RunSlot>,
 }
 
 /// One measurement of a single scenario.
@@ -62,10 +62,15 @@ impl Figure {
     }
 }
 
-impl Report {
+impl LoadReport {
     /// Returns the report of a run. `figures` are the measurements of its scenario alone. Messages
     /// that were under way when a run was cut short do not count as lost.
-    pub(super) fn of(scenario: &'static str, run: &Run, meter: &Meter, mut figures: Vec<Figure>) -> Report {
+    pub(super) fn of(
+        scenario: &'static str,
+        run: &LoadRun,
+        meter: &Meter,
+        mut figures: Vec<Figure>,
+    ) -> LoadReport {
         let mut counts = run.deliveries.borrow().counts();
         if counts.lost > 0 && (run.interrupted() || run.failure().is_some()) {
             figures.push(Figure::new("under way at the end", counts.lost as f64, "messages"));
@@ -73,7 +78,7 @@ impl Report {
         }
         let record = run.record.borrow();
         let wire = &run.wire;
-        Report {
+        LoadReport {
             scenario,
             broker: format!("{}:{}", wire.host, wire.port),
             mqtt: wire.version.to_string(),

@@ -3,11 +3,11 @@
 //!
 //! There is one thread, so cells suffice. No cell is borrowed across an await.
 
-use super::client::Message;
-use super::flow::{Bounds, Flow};
-use super::plan::{Extent, Topology, Wire};
-use super::record::{Latencies, Record};
-use super::verify::{Arrival, DeliveryLog, Stamp, Verdict};
+use super::client::ReceivedPublish;
+use super::flow::{FlowBounds, PublishFlow};
+use super::plan::{Extent, LoadWire, Topology};
+use super::record::{Latencies, RunRecord};
+use super::verify::{ArrivalVerdict, DeliveryLog, LoggedArrival, Stamp};
 use crate::clock;
 use crate::mqtt::packet::QoS;
 use bytes::Bytes;
@@ -21,14 +21,14 @@ use tokio::sync::Notify;
 const WRITE_OFF: Duration = Duration::from_secs(1);
 
 /// A run in progress.
-pub(super) struct Run {
-    pub wire: Wire,
+pub(super) struct LoadRun {
+    pub wire: LoadWire,
     pub topology: Topology,
     pub deliveries: RefCell<DeliveryLog>,
-    pub record: RefCell<Record>,
+    pub record: RefCell<RunRecord>,
     /// The time by which messages of a fixed rate were sent late.
     pub lateness: RefCell<Latencies>,
-    flows: Vec<(RefCell<Flow>, Notify)>,
+    flows: Vec<(RefCell<PublishFlow>, Notify)>,
     ending: Cell<bool>,
     changed: Notify,
     interrupted: Cell<bool>,
@@ -37,25 +37,30 @@ pub(super) struct Run {
     moved: Cell<u64>,
 }
 
-impl Run {
+impl LoadRun {
     /// Returns a run whose clients have sent nothing. `end_to_end` bounds the messages of a
     /// publisher under way.
-    pub(super) fn new(wire: Wire, topology: Topology, extent: &Extent, end_to_end: Option<u32>) -> Rc<Run> {
-        let bounds = Bounds {
+    pub(super) fn new(
+        wire: LoadWire,
+        topology: Topology,
+        extent: &Extent,
+        end_to_end: Option<u32>,
+    ) -> Rc<LoadRun> {
+        let bounds = FlowBounds {
             messages: extent.messages,
             window: u32::from(wire.window),
             end_to_end,
             copies: topology.copies,
         };
-        let flow = |_: &String| (RefCell::new(Flow::new(bounds)), Notify::new());
-        Rc::new(Run {
+        let flow = |_: &String| (RefCell::new(PublishFlow::new(bounds)), Notify::new());
+        Rc::new(LoadRun {
             deliveries: RefCell::new(DeliveryLog::new(
                 wire.version,
                 wire.qos,
                 topology.copies,
                 &topology.audiences,
             )),
-            record: RefCell::new(Record::new(clock::nanos(), extent.warmup)),
+            record: RefCell::new(RunRecord::new(clock::nanos(), extent.warmup)),
             lateness: RefCell::default(),
             flows: topology.topics.iter().map(flow).collect(),
             ending: Cell::new(false),
@@ -70,7 +75,7 @@ impl Run {
 
     /// Starts the measurement. Everything before was preparation.
     pub(super) fn start(&self, warmup: Duration) {
-        self.record.replace(Record::new(clock::nanos(), warmup));
+        self.record.replace(RunRecord::new(clock::nanos(), warmup));
     }
 
     /// Ends the publishing. No more messages are sent.
@@ -193,7 +198,7 @@ impl Run {
         });
     }
 
-    fn with_flow(&self, publisher: usize, change: impl FnOnce(&mut Flow)) {
+    fn with_flow(&self, publisher: usize, change: impl FnOnce(&mut PublishFlow)) {
         if let Some((flow, wake)) = self.flows.get(publisher) {
             let mut flow = flow.borrow_mut();
             change(&mut flow);
@@ -206,14 +211,18 @@ impl Run {
 
     /// Records an arrival. Returns its meaning and its stamp, or `None` if the message is not of
     /// this run.
-    pub(super) fn arrived(&self, receiver: usize, message: &Message) -> Option<(Verdict, Stamp)> {
+    pub(super) fn arrived(
+        &self,
+        receiver: usize,
+        message: &ReceivedPublish,
+    ) -> Option<(ArrivalVerdict, Stamp)> {
         let now = clock::nanos();
         let ours = |stamp: &Stamp| stamp.run == self.wire.run && message.payload.len() == self.wire.payload;
         let Some(stamp) = Stamp::read(&message.payload).filter(ours) else {
             self.deliveries.borrow_mut().foreign();
             return None;
         };
-        let verdict = self.deliveries.borrow_mut().arrived(Arrival {
+        let verdict = self.deliveries.borrow_mut().arrived(LoggedArrival {
             receiver,
             publisher: stamp.publisher,
             sequence: stamp.sequence,
@@ -221,7 +230,7 @@ impl Run {
             dup: message.dup,
             id: message.id,
         });
-        if verdict == Verdict::First {
+        if verdict == ArrivalVerdict::First {
             self.record.borrow_mut().arrived(stamp, now);
             self.with_flow(stamp.publisher as usize, |flow| flow.arrived(stamp.sequence));
         }

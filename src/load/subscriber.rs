@@ -6,11 +6,13 @@
 //! to redeliver.
 
 use super::args::Withhold;
-use super::client::{self, Acks, Broken, Connection, Event, Message, Options, Sender, Session};
+use super::client::{
+    self, Acks, Broken, ClientConnection, ClientSender, Event, Options, ReceivedPublish, SessionLife,
+};
 use super::record::Latencies;
-use super::run::Run;
-use super::verify::Verdict;
-use super::withhold::{Answer, Policy};
+use super::run::LoadRun;
+use super::verify::ArrivalVerdict;
+use super::withhold::{AckChoice, Policy};
 use crate::clock;
 use crate::mqtt::packet::QoS;
 use std::cell::RefCell;
@@ -26,7 +28,7 @@ const CUTS: u32 = 1000;
 
 /// The phase of the scenario, the same for all subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum RedeliveryPhase {
     /// Subscribers acknowledge by plan.
     Live,
     /// Subscribers are disconnected.
@@ -53,20 +55,20 @@ pub(super) struct Sightings {
 }
 
 /// One subscriber of the scenario `redelivery`.
-pub(super) struct Subscriber {
-    pub run: Rc<Run>,
+pub(super) struct RedeliverySubscriber {
+    pub run: Rc<LoadRun>,
     pub receiver: usize,
     pub policy: Policy,
     /// With [`Withhold::Crash`]: the number of first transmissions after which the subscriber
     /// closes its own connection.
     pub crash_after: u64,
-    pub phases: watch::Receiver<Phase>,
+    pub phases: watch::Receiver<RedeliveryPhase>,
     pub sightings: Rc<RefCell<Sightings>>,
 }
 
 /// The subscriber's knowledge of its session.
 #[derive(Default)]
-struct Memory {
+struct SubscriberMemory {
     /// Every QoS 2 identifier of the session; see [`Options::known_ids`].
     ids: HashSet<u16>,
     /// The last arrival of each open message on this connection, by identifier.
@@ -78,27 +80,27 @@ struct Memory {
 }
 
 /// The reason why a connection is no longer run.
-enum Stop {
+enum SubscriberStop {
     Phase,
     Crashed,
     Cut(Broken),
 }
 
 /// Returns the options of a subscriber with a session that outlives its connection.
-pub(super) fn options(run: &Run, receiver: usize, acks: Acks) -> Options {
-    Options { session: Session::Kept, acks, ..run.wire.options("s", receiver) }
+pub(super) fn options(run: &LoadRun, receiver: usize, acks: Acks) -> Options {
+    Options { session: SessionLife::Kept, acks, ..run.wire.options("s", receiver) }
 }
 
-impl Subscriber {
+impl RedeliverySubscriber {
     /// Goes through all phases, from a connection that has its subscription.
-    pub(super) async fn live(mut self, sender: Sender, connection: Connection) {
-        let mut memory = Memory::default();
+    pub(super) async fn live(mut self, sender: ClientSender, connection: ClientConnection) {
+        let mut memory = SubscriberMemory::default();
         let mut client = Some((sender, connection));
         let mut cuts = 0;
         loop {
             let phase = *self.phases.borrow_and_update();
-            let away = phase == Phase::Away || (phase == Phase::Live && memory.crashed);
-            if phase == Phase::Done {
+            let away = phase == RedeliveryPhase::Away || (phase == RedeliveryPhase::Live && memory.crashed);
+            if phase == RedeliveryPhase::Done {
                 return;
             }
             if away {
@@ -125,15 +127,15 @@ impl Subscriber {
                 },
             };
             match stop {
-                Stop::Crashed => memory.crashed = true,
-                Stop::Phase => {
-                    if matches!(*self.phases.borrow(), Phase::Again | Phase::Done)
+                SubscriberStop::Crashed => memory.crashed = true,
+                SubscriberStop::Phase => {
+                    if matches!(*self.phases.borrow(), RedeliveryPhase::Again | RedeliveryPhase::Done)
                         && let Some(client) = client.take()
                     {
                         leave(client).await;
                     }
                 }
-                Stop::Cut(Broken(cause)) => {
+                SubscriberStop::Cut(Broken(cause)) => {
                     client = None;
                     cuts += 1;
                     self.sightings.borrow_mut().cut_by_broker += 1;
@@ -147,7 +149,7 @@ impl Subscriber {
         }
     }
 
-    async fn come_back(&self, memory: &Memory) -> Result<(Sender, Connection), Broken> {
+    async fn come_back(&self, memory: &SubscriberMemory) -> Result<(ClientSender, ClientConnection), Broken> {
         let known_ids = memory.ids.iter().copied().collect();
         let options = Options { known_ids, ..options(&self.run, self.receiver, Acks::ByHand) };
         let (sender, connection, present) = client::connect(&options).await?;
@@ -161,34 +163,39 @@ impl Subscriber {
     /// Runs one connection until the phase changes or the connection ends.
     async fn attend(
         &mut self,
-        phase: Phase,
-        sender: &Sender,
-        connection: &mut Connection,
-        memory: &mut Memory,
-    ) -> Stop {
+        phase: RedeliveryPhase,
+        sender: &ClientSender,
+        connection: &mut ClientConnection,
+        memory: &mut SubscriberMemory,
+    ) -> SubscriberStop {
         loop {
             let event = tokio::select! {
                 event = connection.next() => event,
-                _ = self.phases.changed() => return Stop::Phase,
+                _ = self.phases.changed() => return SubscriberStop::Phase,
             };
             match event {
                 Ok(Event::Message(message)) => {
                     self.receive(phase, sender, &message, memory);
-                    let crash = self.policy.plan == Withhold::Crash && phase == Phase::Live;
+                    let crash = self.policy.plan == Withhold::Crash && phase == RedeliveryPhase::Live;
                     if crash && memory.firsts >= self.crash_after {
-                        return Stop::Crashed;
+                        return SubscriberStop::Crashed;
                     }
                 }
                 Ok(Event::Released { id }) => self.released(id, memory),
                 Ok(_) => {}
-                Err(broken) => return Stop::Cut(broken),
+                Err(broken) => return SubscriberStop::Cut(broken),
             }
         }
     }
 
     /// Records the events that rumqttc has read and not reported. These messages are not
     /// acknowledged.
-    fn catch_up(&self, phase: Phase, connection: &mut Connection, memory: &mut Memory) {
+    fn catch_up(
+        &self,
+        phase: RedeliveryPhase,
+        connection: &mut ClientConnection,
+        memory: &mut SubscriberMemory,
+    ) {
         while let Some(event) = connection.buffered() {
             match event {
                 Event::Message(message) => {
@@ -200,40 +207,51 @@ impl Subscriber {
         }
     }
 
-    fn released(&self, id: u16, memory: &mut Memory) {
+    fn released(&self, id: u16, memory: &mut SubscriberMemory) {
         memory.last.remove(&id);
         self.run.closed(self.receiver, id);
     }
 
-    fn receive(&self, phase: Phase, sender: &Sender, message: &Message, memory: &mut Memory) {
+    fn receive(
+        &self,
+        phase: RedeliveryPhase,
+        sender: &ClientSender,
+        message: &ReceivedPublish,
+        memory: &mut SubscriberMemory,
+    ) {
         let Some((verdict, sequence)) = self.take(phase, message, memory) else { return };
-        let live = phase == Phase::Live;
-        let answer = if live { self.policy.answer(sequence, verdict) } else { Answer::Now };
+        let live = phase == RedeliveryPhase::Live;
+        let answer = if live { self.policy.answer(sequence, verdict) } else { AckChoice::Now };
         match answer {
-            Answer::Now => acknowledge(&self.run, self.receiver, sender, message),
-            Answer::Withheld => {}
-            Answer::After(late) => self.acknowledge_late(late, sender, message, memory),
+            AckChoice::Now => acknowledge(&self.run, self.receiver, sender, message),
+            AckChoice::Withheld => {}
+            AckChoice::After(late) => self.acknowledge_late(late, sender, message, memory),
         }
     }
 
     /// Records a message. Returns its meaning and its sequence number, or `None` if the message is
     /// not of this run.
-    fn take(&self, phase: Phase, message: &Message, memory: &mut Memory) -> Option<(Verdict, u64)> {
+    fn take(
+        &self,
+        phase: RedeliveryPhase,
+        message: &ReceivedPublish,
+        memory: &mut SubscriberMemory,
+    ) -> Option<(ArrivalVerdict, u64)> {
         memory.ids.insert(message.id);
         let (verdict, stamp) = self.run.arrived(self.receiver, message)?;
         self.book(phase, verdict, message.id, memory);
-        memory.firsts += u64::from(verdict == Verdict::First);
+        memory.firsts += u64::from(verdict == ArrivalVerdict::First);
         Some((verdict, stamp.sequence))
     }
 
-    fn book(&self, phase: Phase, verdict: Verdict, id: u16, memory: &mut Memory) {
+    fn book(&self, phase: RedeliveryPhase, verdict: ArrivalVerdict, id: u16, memory: &mut SubscriberMemory) {
         let now = clock::nanos();
         let before = memory.last.insert(id, now);
         let mut seen = self.sightings.borrow_mut();
-        if phase == Phase::Again {
+        if phase == RedeliveryPhase::Again {
             seen.after_the_end += 1;
         }
-        if verdict != Verdict::Redelivered {
+        if verdict != ArrivalVerdict::Redelivered {
             return;
         }
         match before {
@@ -247,7 +265,13 @@ impl Subscriber {
 
     /// Acknowledges a message after `late`. A message that comes again meanwhile is acknowledged
     /// once.
-    fn acknowledge_late(&self, late: Duration, sender: &Sender, message: &Message, memory: &Memory) {
+    fn acknowledge_late(
+        &self,
+        late: Duration,
+        sender: &ClientSender,
+        message: &ReceivedPublish,
+        memory: &SubscriberMemory,
+    ) {
         if !memory.pending.borrow_mut().insert(message.id) {
             return;
         }
@@ -262,7 +286,7 @@ impl Subscriber {
 }
 
 /// Sends PUBACK, which ends the handshake, or PUBREC, which does not.
-fn acknowledge(run: &Run, receiver: usize, sender: &Sender, message: &Message) {
+fn acknowledge(run: &LoadRun, receiver: usize, sender: &ClientSender, message: &ReceivedPublish) {
     // If the connection has ended, the message comes again on the next one.
     if sender.acknowledge(message.qos, message.id).is_ok() && message.qos == QoS::AtLeastOnce {
         run.closed(receiver, message.id);
@@ -270,7 +294,7 @@ fn acknowledge(run: &Run, receiver: usize, sender: &Sender, message: &Message) {
 }
 
 /// Sends DISCONNECT after all earlier requests, and waits until it is sent.
-pub(super) async fn leave((sender, mut connection): (Sender, Connection)) {
+pub(super) async fn leave((sender, mut connection): (ClientSender, ClientConnection)) {
     if sender.disconnect().is_err() {
         return;
     }
@@ -281,7 +305,7 @@ pub(super) async fn leave((sender, mut connection): (Sender, Connection)) {
 ///
 /// # Errors
 /// The broker cannot be reached.
-pub(super) async fn clear_sessions(run: &Run) -> Result<(), Broken> {
+pub(super) async fn clear_sessions(run: &LoadRun) -> Result<(), Broken> {
     for receiver in 0..run.topology.filters.len() {
         let (sender, connection, _) = client::connect(&run.wire.options("s", receiver)).await?;
         leave((sender, connection)).await;

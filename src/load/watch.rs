@@ -2,10 +2,10 @@
 //! the cost of the broker.
 
 use super::plan::Extent;
-use super::process::{self, Cost, Reading};
-use super::progress::Progress;
+use super::process::{self, Cost, ProcessReading};
+use super::progress::ProgressLine;
 use super::record::seconds;
-use super::run::Run;
+use super::run::LoadRun;
 use crate::clock;
 use crate::mqtt::packet::QoS;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ const INTERRUPTED: i32 = 130;
 /// Measures the cost of the broker over the counted part of a run.
 pub(super) struct Meter {
     pid: Option<u32>,
-    first: Option<(Reading, u64)>,
+    first: Option<(ProcessReading, u64)>,
     cost: Option<Cost>,
 }
 
@@ -52,7 +52,7 @@ impl Meter {
         }
     }
 
-    fn read(&self) -> Option<Reading> {
+    fn read(&self) -> Option<ProcessReading> {
         self.pid.and_then(|pid| process::read(pid).ok())
     }
 
@@ -64,7 +64,7 @@ impl Meter {
 
 /// Waits for ctrl-c in a task of its own. The first ctrl-c ends the run, which still reports. The
 /// second ends the program.
-pub(super) fn for_interrupt(run: &Rc<Run>) {
+pub(super) fn for_interrupt(run: &Rc<LoadRun>) {
     let run = Rc::clone(run);
     tokio::task::spawn_local(async move {
         if signal::ctrl_c().await.is_ok() {
@@ -79,10 +79,10 @@ pub(super) fn for_interrupt(run: &Rc<Run>) {
 /// Waits until the publishers are done, the time is over, or something stops the run. Then stops
 /// the run.
 pub(super) async fn publishing(
-    run: &Run,
+    run: &LoadRun,
     extent: &Extent,
     producers: &mut JoinSet<()>,
-    progress: &mut Progress,
+    progress: &mut ProgressLine,
     meter: &mut Meter,
 ) {
     let start = Instant::now();
@@ -114,13 +114,18 @@ pub(super) async fn publishing(
     while producers.join_next().await.is_some() {}
 }
 
-fn done(run: &Run, extent: &Extent, at_s: f64) -> f64 {
+fn done(run: &LoadRun, extent: &Extent, at_s: f64) -> f64 {
     let time = extent.duration.map_or(0.0, |duration| at_s / duration.as_secs_f64());
     extent.messages.map_or(time, |messages| run.sent_of(messages).max(time))
 }
 
 /// Waits for messages that are under way, as long as some arrive. Returns true if all arrived.
-pub(super) async fn draining(run: &Run, extent: &Extent, progress: &mut Progress, meter: &mut Meter) -> bool {
+pub(super) async fn draining(
+    run: &LoadRun,
+    extent: &Extent,
+    progress: &mut ProgressLine,
+    meter: &mut Meter,
+) -> bool {
     let stragglers = run.wire.qos == QoS::AtMostOnce || run.interrupted();
     let patience = if stragglers { extent.patience.min(STRAGGLERS) } else { extent.patience };
     let all = quiet(run, patience, progress, |run| run.complete()).await;
@@ -132,10 +137,10 @@ pub(super) async fn draining(run: &Run, extent: &Extent, progress: &mut Progress
 /// Waits until `done` returns true, nothing has moved for `patience`, or the run failed. Returns
 /// true if `done` did.
 pub(super) async fn quiet(
-    run: &Run,
+    run: &LoadRun,
     patience: Duration,
-    progress: &mut Progress,
-    done: impl Fn(&Run) -> bool,
+    progress: &mut ProgressLine,
+    done: impl Fn(&LoadRun) -> bool,
 ) -> bool {
     let (mut moved, mut since, mut shown) = (run.moved(), clock::nanos(), clock::nanos());
     let mut looks = interval(LOOK);

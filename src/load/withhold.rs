@@ -1,7 +1,7 @@
 //! The plan of a subscriber: which acknowledgements it withholds. Pure.
 
 use super::args::Withhold;
-use super::verify::Verdict;
+use super::verify::ArrivalVerdict;
 use std::time::Duration;
 
 /// A plan and its parameters.
@@ -14,7 +14,7 @@ pub(super) struct Policy {
 
 /// The decision about one acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum AckChoice {
     Now,
     After(Duration),
     Withheld,
@@ -23,15 +23,15 @@ pub(super) enum Answer {
 impl Policy {
     /// Returns the decision for a message that came before the subscriber was away. After its
     /// return a subscriber acknowledges everything.
-    pub(super) fn answer(&self, sequence: u64, verdict: Verdict) -> Answer {
+    pub(super) fn answer(&self, sequence: u64, verdict: ArrivalVerdict) -> AckChoice {
         let chosen = sequence % self.nth == self.nth - 1;
-        let first = verdict == Verdict::First;
+        let first = verdict == ArrivalVerdict::First;
         match self.plan {
-            Withhold::Never => Answer::Withheld,
-            Withhold::EveryNth if chosen && first => Answer::Withheld,
-            Withhold::Crash if chosen => Answer::Withheld,
-            Withhold::Late => Answer::After(self.late),
-            Withhold::EveryNth | Withhold::Crash => Answer::Now,
+            Withhold::Never => AckChoice::Withheld,
+            Withhold::EveryNth if chosen && first => AckChoice::Withheld,
+            Withhold::Crash if chosen => AckChoice::Withheld,
+            Withhold::Late => AckChoice::After(self.late),
+            Withhold::EveryNth | Withhold::Crash => AckChoice::Now,
         }
     }
 }
@@ -40,19 +40,19 @@ impl Policy {
 mod tests {
     use super::*;
 
-    fn answers(plan: Withhold, verdict: Verdict) -> Vec<Answer> {
+    fn answers(plan: Withhold, verdict: ArrivalVerdict) -> Vec<AckChoice> {
         let policy = Policy { plan, nth: 3, late: Duration::from_secs(2) };
         (0..4).map(|sequence| policy.answer(sequence, verdict)).collect()
     }
 
     #[test]
     fn each_plan_withholds_what_it_says() {
-        use Answer::{After, Now, Withheld};
+        use AckChoice::{After, Now, Withheld};
         let late = After(Duration::from_secs(2));
-        assert_eq!(answers(Withhold::Never, Verdict::Redelivered), [Withheld; 4]);
-        assert_eq!(answers(Withhold::Late, Verdict::First), [late; 4]);
-        assert_eq!(answers(Withhold::EveryNth, Verdict::First), [Now, Now, Withheld, Now]);
-        assert_eq!(answers(Withhold::EveryNth, Verdict::Redelivered), [Now; 4]);
-        assert_eq!(answers(Withhold::Crash, Verdict::Redelivered), [Now, Now, Withheld, Now]);
+        assert_eq!(answers(Withhold::Never, ArrivalVerdict::Redelivered), [Withheld; 4]);
+        assert_eq!(answers(Withhold::Late, ArrivalVerdict::First), [late; 4]);
+        assert_eq!(answers(Withhold::EveryNth, ArrivalVerdict::First), [Now, Now, Withheld, Now]);
+        assert_eq!(answers(Withhold::EveryNth, ArrivalVerdict::Redelivered), [Now; 4]);
+        assert_eq!(answers(Withhold::Crash, ArrivalVerdict::Redelivered), [Now, Now, Withheld, Now]);
     }
 }

@@ -63,12 +63,12 @@ impl AdminPart {
     }
 
     /// Notes that clients can connect. Returns the addresses of the interface, and the way to its
-    /// pages, for the message of the start. The interface examines the configuration as it is then,
+    /// pages, for the message of the start. The interface checks the configuration as it is then,
     /// read with `settings`. `store` is the section of the configuration of the start.
     pub(crate) fn started(&self, broker: &Broker, settings: &Settings, store: Store) -> Option<String> {
         let AdminPart::Started(Some(server)) = self else { return None };
         let settings = settings.clone();
-        server.started(broker.observer(), Arc::new(move || examine_own(&settings, &store)));
+        server.started(broker.observer(), Arc::new(move || check_own(&settings, &store)));
         if let Some(tls) = server.tls() {
             broker.renew_also(tls);
         }
@@ -83,13 +83,13 @@ impl AdminPart {
     }
 }
 
-/// Examines the broker that runs as this process, with the configuration as it is now, except for
+/// Checks the broker that runs as this process, with the configuration as it is now, except for
 /// the store: the broker uses the directory of the start until it ends.
-fn examine_own(settings: &Settings, store: &Store) -> Vec<Finding> {
+fn check_own(settings: &Settings, store: &Store) -> Vec<Finding> {
     match read_configuration(settings) {
         Ok(loaded) => {
             let config = Config { store: store.clone(), ..loaded.config };
-            doctor::examine_own(&config, data_directory(&config).as_deref())
+            doctor::check_own(&config, data_directory(&config).as_deref())
         }
         Err(refusal) => doctor::refused(&refusal),
     }

@@ -8,7 +8,7 @@
 //! | `banner`, `administration` | the message of the start, and the start of the HTTP interface |
 //! | `serve` | the run of the broker |
 //! | `control` | `homing ctl` and `homing trace` |
-//! | `examination` | `homing doctor` |
+//! | `doctor` | `homing doctor` |
 //! | `manual` | the manual page, and the completions of shells |
 //! | `commands` | the other commands |
 
@@ -19,7 +19,7 @@ pub(crate) mod commands;
 #[cfg(feature = "admin")]
 pub(crate) mod control;
 pub(crate) mod data;
-pub(crate) mod examination;
+pub(crate) mod doctor;
 pub(crate) mod manual;
 pub(crate) mod output;
 pub(crate) mod serve;

@@ -7,8 +7,9 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::keyed::Keyed;
-use crate::persistence::records::{EntryNumber, Flight, Record, RetainedRecord, SessionKey, SessionState};
-use crate::store::operation::{Operation, Subject};
+use crate::mqtt::packet::PacketId;
+use crate::persistence::records::{EntryNumber, Record, RetainedRecord, SessionKey, SessionState};
+use crate::store::operation::{Fold, Operation, Subject};
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
@@ -134,62 +135,44 @@ impl CommitGroup {
     pub fn fold(&mut self, record: Record) {
         self.recorded += 1;
         match record {
-            Record::Session(session) => {
-                self.highest = self.highest.max(session.key.0);
-                self.put(Operation::Session(session));
-            }
             Record::SessionState(state) => self.change_session(state),
             Record::SessionEnded(key) => self.end_session(key),
-            Record::Subscribed(subscription) => self.put(Operation::Subscribed(subscription)),
-            Record::Unsubscribed { session, filter } => {
-                self.put(Operation::Unsubscribed { session, filter });
+            Record::Session(_)
+            | Record::Body { .. }
+            | Record::Entry(_)
+            | Record::Delayed(_)
+            | Record::Letter(_)
+            | Record::Subscribed(_)
+            | Record::Unsubscribed { .. } => {
+                self.count(&record);
+                self.put(record.into());
             }
-            Record::Body { number, message } => {
-                self.highest = self.highest.max(number.0);
-                self.bytes += message.size();
-                self.put(Operation::Body { number, message });
-            }
-            Record::BodyDone(number) => self.done(Operation::BodyDone(number)),
-            Record::BodyReleased(number) => self.done(Operation::BodyReleased(number)),
-            Record::Entry(entry) => {
-                self.highest = self.highest.max(entry.number.0);
-                self.put(Operation::Entry { entry, received: false });
-            }
-            Record::Sent { number, flight } => self.change_entry(number, Some(flight)),
-            Record::Received(number) => self.change_entry(number, None),
-            Record::EntryDone(number) => self.done(Operation::EntryDone(number)),
-            Record::EntryAcknowledged(number) => self.done(Operation::EntryAcknowledged(number)),
-            Record::Incoming { session, packet_id } => {
-                self.done(Operation::Incoming { session, packet_id, known: true });
-            }
-            Record::IncomingDone { session, packet_id } => {
-                self.done(Operation::IncomingDone { session, packet_id, known: true });
-            }
-            Record::IncomingRefused { session, packet_id } => {
-                match self.find(Subject::Incoming(session.0, packet_id.get())) {
-                    Some(at)
-                        if matches!(self.operations[at], Some(Operation::Incoming { known: true, .. })) =>
-                    {
-                        self.cancel(at);
-                    }
-                    // The row may exist or not, so from here on the last record wins.
-                    _ => self.put(Operation::IncomingDone { session, packet_id, known: false }),
-                }
-            }
-            Record::Delayed(delayed) => {
-                self.highest = self.highest.max(delayed.number.0);
-                self.bytes += delayed.message.size();
-                self.put(Operation::Delayed(delayed));
-            }
-            Record::DelayedDone(number) => self.done(Operation::DelayedDone(number)),
-            Record::Letter(letter) => {
-                self.highest = self.highest.max(letter.place.number.0);
-                self.bytes += letter.size();
-                self.put(Operation::Letter(letter));
-            }
-            Record::LetterDone(number) => self.done(Operation::LetterDone(number)),
+            Record::Sent { number, .. } | Record::Received(number) => self.change_entry(number, record),
+            Record::BodyDone(_)
+            | Record::BodyReleased(_)
+            | Record::EntryDone(_)
+            | Record::EntryAcknowledged(_)
+            | Record::Incoming { .. }
+            | Record::IncomingDone { .. }
+            | Record::DelayedDone(_)
+            | Record::LetterDone(_) => self.done(record.into()),
+            Record::IncomingRefused { session, packet_id } => self.refuse(session, packet_id),
             Record::Nothing => {}
         }
+    }
+
+    /// Counts the number and the message of a record that has them.
+    fn count(&mut self, record: &Record) {
+        let (number, bytes) = match record {
+            Record::Session(session) => (session.key.0, 0),
+            Record::Body { number, message } => (number.0, message.size()),
+            Record::Entry(entry) => (entry.number.0, 0),
+            Record::Delayed(delayed) => (delayed.number.0, delayed.message.size()),
+            Record::Letter(letter) => (letter.place.number.0, letter.size()),
+            _ => return,
+        };
+        self.highest = self.highest.max(number);
+        self.bytes += bytes;
     }
 
     /// Removes the operations on sessions that end in this group. Call it before the group is
@@ -199,16 +182,17 @@ impl CommitGroup {
             return;
         }
         for at in 0..self.operations.len() {
-            let of = match &self.operations[at] {
-                Some(Operation::Subscribed(subscription)) => subscription.session,
-                Some(Operation::Unsubscribed { session, .. }) => *session,
-                Some(Operation::Incoming { session, .. } | Operation::IncomingDone { session, .. }) => {
-                    *session
-                }
+            let of = match self.operations[at].as_ref().map(|operation| &operation.record) {
+                Some(Record::Subscribed(subscription)) => subscription.session,
+                Some(
+                    Record::Unsubscribed { session, .. }
+                    | Record::Incoming { session, .. }
+                    | Record::IncomingDone { session, .. },
+                ) => *session,
                 _ => continue,
             };
             let end = self.find(Subject::Session(of.0)).and_then(|end| self.operations[end].as_ref());
-            if matches!(end, Some(Operation::SessionEnded(_))) {
+            if matches!(end, Some(Operation { record: Record::SessionEnded(_), .. })) {
                 self.cancel(at);
             }
         }
@@ -229,17 +213,15 @@ impl CommitGroup {
         let Some(at) = self.find(operation.subject()) else {
             return self.push(operation);
         };
-        let opposite = match (&self.operations[at], &mut operation) {
-            (Some(Operation::EntryChanged { .. }), _) => false,
-            (
-                Some(Operation::Incoming { known: false, .. } | Operation::IncomingDone { known: false, .. }),
-                Operation::Incoming { known, .. } | Operation::IncomingDone { known, .. },
-            ) => {
-                *known = false;
+        let opposite = match &self.operations[at] {
+            Some(Operation { record: Record::Sent { .. } | Record::Received(_), .. }) | None => false,
+            Some(Operation { fold: Fold::Unknown, .. }) => {
+                operation.fold = Fold::Unknown;
                 false
             }
-            (Some(before), after) => std::mem::discriminant(before) != std::mem::discriminant(after),
-            (None, _) => false,
+            Some(before) => {
+                std::mem::discriminant(&before.record) != std::mem::discriminant(&operation.record)
+            }
         };
         if opposite {
             self.cancel(at);
@@ -248,20 +230,33 @@ impl CommitGroup {
         }
     }
 
-    /// Folds in a change of an entry: sent, or, without a flight, received.
-    fn change_entry(&mut self, number: EntryNumber, sent: Option<Flight>) {
-        let Some(at) = self.find(Subject::Entry(number.0)) else {
-            return self.push(Operation::EntryChanged { number, flight: sent, received: sent.is_none() });
-        };
-        match &mut self.operations[at] {
-            Some(Operation::Entry { entry, received }) => {
-                entry.flight = sent.or(entry.flight);
-                *received |= sent.is_none();
+    /// Folds in the end of an identifier whose message nobody took.
+    fn refuse(&mut self, session: SessionKey, packet_id: PacketId) {
+        let begun = self.find(Subject::Incoming(session.0, packet_id.get())).filter(|at| {
+            matches!(
+                self.operations[*at],
+                Some(Operation { record: Record::Incoming { .. }, fold: Fold::Plain })
+            )
+        });
+        match begun {
+            Some(at) => self.cancel(at),
+            // The row may exist or not, so from here on the last record wins.
+            None => {
+                let record = Record::IncomingDone { session, packet_id };
+                self.put(Operation { record, fold: Fold::Unknown });
             }
-            Some(Operation::EntryChanged { flight, received, .. }) => {
-                *flight = sent.or(*flight);
-                *received |= sent.is_none();
-            }
+        }
+    }
+
+    /// Folds in a change of an entry: [`Record::Sent`] or [`Record::Received`].
+    fn change_entry(&mut self, number: EntryNumber, change: Record) {
+        let Some(at) = self.find(Subject::Entry(number.0)) else { return self.push(change.into()) };
+        let Some(Operation { record, fold }) = &mut self.operations[at] else { return };
+        match (&mut *record, change) {
+            (Record::Entry(_) | Record::Sent { .. }, Record::Received(_)) => *fold = Fold::Received,
+            (Record::Entry(entry), Record::Sent { flight, .. }) => entry.flight = Some(flight),
+            (Record::Sent { .. }, sent @ Record::Sent { .. }) => *record = sent,
+            (Record::Received(_), sent @ Record::Sent { .. }) => (*record, *fold) = (sent, Fold::Received),
             // An entry that is done does not change any more.
             _ => {}
         }
@@ -269,14 +264,14 @@ impl CommitGroup {
 
     fn change_session(&mut self, state: SessionState) {
         let Some(at) = self.find(Subject::Session(state.key.0)) else {
-            return self.push(Operation::SessionState(state));
+            return self.push(Record::SessionState(state).into());
         };
-        match &mut self.operations[at] {
-            Some(Operation::Session(session)) => {
+        match self.operations[at].as_mut().map(|operation| &mut operation.record) {
+            Some(Record::Session(session)) => {
                 (session.connected, session.ends) = (state.connected, state.ends);
                 session.will_due = state.will_due;
             }
-            Some(Operation::SessionState(before)) => *before = state,
+            Some(Record::SessionState(before)) => *before = state,
             // A session that has ended does not change any more.
             _ => {}
         }
@@ -288,7 +283,7 @@ impl CommitGroup {
         if let Some(at) = self.find(Subject::Session(key.0)) {
             self.cancel(at);
         }
-        self.push(Operation::SessionEnded(key));
+        self.push(Record::SessionEnded(key).into());
         self.ends_sessions = true;
     }
 

@@ -16,26 +16,23 @@
 //! | [`commit_queue`] | decides which batches may be committed together |
 //! | [`writer`] | the committing thread and the reading thread |
 //! | [`sqlite`] | the store in a file |
-//! | `wall` | the times in the store, and the time that passed while it was closed |
-//! | [`memory`] | a store in memory, for tests, and for simulations that crash and recover |
-//!
-//! `memory` is compiled into the library, although only tests use it: it needs `wall`, which is
-//! private to this module. A cargo feature for it would have to be named in each `cargo test`
-//! command, since cargo has no feature that is on for tests alone. The release binary does not
-//! contain it, because nothing in it reaches it.
+//! | [`wall`] | the times in the store, and the time that passed while it was closed |
 
 pub mod coalesce;
 pub mod commit_queue;
-pub mod memory;
 pub mod operation;
 pub mod sqlite;
-mod wall;
+pub mod wall;
 pub mod writer;
 
 #[cfg(test)]
 #[path = "../../tests/support/faulty_store.rs"]
 #[expect(unreachable_pub, reason = "it is a part of the test kit")]
 mod faulty_store;
+#[cfg(test)]
+#[path = "../../tests/support/memory_store.rs"]
+#[expect(unreachable_pub, dead_code, reason = "it is a part of the test kit")]
+mod memory_store;
 #[cfg(test)]
 mod tests;
 

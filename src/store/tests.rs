@@ -1,6 +1,6 @@
 //! What every store does, whatever it keeps things in.
 
-use super::memory::{Image, Memory};
+use super::memory_store::{Image, Memory};
 use super::sqlite::{self, Sqlite};
 use super::{Boot, Moment, Store};
 use crate::config::Durability;

@@ -44,7 +44,6 @@
 //! - A virtual machine is paused and gets no notice. Its clock since the boot stands still with it.
 
 use super::{Boot, Moment};
-use crate::mqtt::message::{Message, Parts};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -67,7 +66,7 @@ pub(super) const CREDIBLE: Duration = Duration::from_secs(400 * 24 * 60 * 60);
 /// The mapping between the times of this process and the file times. The mapping is fixed while the
 /// store is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct FileTime {
+pub struct FileTime {
     /// One moment: `at` in this process is `millis` in the file.
     at: Instant,
     millis: u64,
@@ -76,7 +75,7 @@ pub(super) struct FileTime {
 impl FileTime {
     /// Returns the file time of an instant, in milliseconds: [`NEVER`] for [`Instant::NEVER`], and
     /// 0 for [`Instant::ZERO`], which stands for all times before this process.
-    pub(super) fn to_file(self, at: Instant) -> u64 {
+    pub fn to_file(self, at: Instant) -> u64 {
         if at.is_never() {
             return NEVER;
         }
@@ -96,7 +95,7 @@ impl FileTime {
 
     /// Returns the instant of a file time in milliseconds. Times before the start of this process
     /// give [`Instant::ZERO`], and [`NEVER`] gives [`Instant::NEVER`].
-    pub(super) fn instant(self, millis: u64) -> Instant {
+    pub fn instant(self, millis: u64) -> Instant {
         if millis >= NEVER {
             return Instant::NEVER;
         }
@@ -108,7 +107,7 @@ impl FileTime {
 
 /// One moment by all clocks, as a heartbeat writes it to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Heartbeat {
+pub struct Heartbeat {
     /// The file time in milliseconds.
     pub file_millis: u64,
     /// The wall clock, in milliseconds since 1970.
@@ -119,14 +118,14 @@ pub(super) struct Heartbeat {
 
 impl Heartbeat {
     /// Returns the heartbeat for the moment `now`.
-    pub(super) fn at(now: Moment, time: FileTime) -> Heartbeat {
+    pub fn at(now: Moment, time: FileTime) -> Heartbeat {
         Heartbeat { file_millis: time.reads(now.monotonic), unix_millis: now.unix_millis, boot: now.boot }
     }
 }
 
 /// The result of opening a store: the mapping of times, and the time that the broker was down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Resumed {
+pub struct Resumed {
     /// The mapping for this process.
     pub time: FileTime,
     /// The time since the last heartbeat; zero if nobody knows.
@@ -139,7 +138,7 @@ pub(super) struct Resumed {
 ///
 /// `last` is the last heartbeat in the file; `None` in a new store. `now` is read when the store is
 /// opened.
-pub(super) fn resume(last: Option<Heartbeat>, now: Moment) -> Resumed {
+pub fn resume(last: Option<Heartbeat>, now: Moment) -> Resumed {
     let Some(last) = last else {
         // At least the first credible moment, so that there is room for times before this process.
         let time = FileTime { at: now.monotonic, millis: now.unix_millis.clamp(SET_SINCE, NEVER / 2) };
@@ -187,16 +186,6 @@ pub(super) fn clock_step(before: Moment, after: Moment) -> i64 {
     let shown = signed(after.unix_millis) - signed(before.unix_millis);
     let step = shown.saturating_sub(passed);
     if step.abs() > SLEW_MS { step } else { 0 }
-}
-
-/// Returns the message with another expiry time. Copies the message only if the time differs.
-pub(super) fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec<u8>) -> Message {
-    let header = message.header();
-    if header.expires == expires {
-        return message.clone();
-    }
-    let parts = Parts { expires, ..message.parts() };
-    Message::published_by(message.shared_publisher(), parts, scratch)
 }
 
 #[cfg(test)]

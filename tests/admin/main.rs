@@ -8,7 +8,6 @@ mod support;
 
 mod api;
 mod bulk;
-mod checkup;
 mod dead_letters;
 mod hostile;
 mod hostile_readers;
@@ -31,6 +30,7 @@ mod questions;
 mod reload;
 mod remote;
 mod schema;
+mod self_checks;
 mod session_rule;
 mod slow;
 mod topics;

@@ -1,9 +1,9 @@
 //! Clients with user names and passwords, over real sockets.
 
 use crate::support::launch::{TestBroker, on_configured_threads, restart_on, start_broker, start_broker_on};
+use crate::support::memory_store::Memory;
 use crate::support::{Connect, Kind, Message, Packet, RawClient, V5, V311, Version, password_file};
-use homing::config::{Anonymous, Config, Glob, RedeliveryRule};
-use homing::store::memory::Memory;
+use homing::config::{Anonymous, Config, RedeliveryRule};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -206,7 +206,7 @@ fn a_reload_disconnects_users_who_are_gone_or_have_another_password() {
 fn rules_act_on_the_authenticated_name_alone() {
     let file = Passwords::new(&[("slow", "secret")]);
     let rule = RedeliveryRule {
-        user_name: Some(Glob("slow".parse().expect("a glob"))),
+        user_name: Some("slow".parse().expect("a glob")),
         interval: Some(Duration::ZERO),
         ..RedeliveryRule::default()
     };

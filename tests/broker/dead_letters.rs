@@ -3,12 +3,14 @@
 
 use crate::rules::{glob, topic};
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker_on, versions};
+use crate::support::memory_store::Memory;
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Property, Publish, RawClient, V5, V311, Version, now,
 };
 use homing::clock::unix_millis;
 use homing::config::{Config, OnExhausted, QueuePolicy, RedeliveryRule};
-use homing::store::memory::Memory;
+use homing::named_enum::Named;
+use homing::session::drops::{DropReason, DropReasons};
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -179,7 +181,7 @@ fn what_a_full_queue_drops_is_a_dead_letter(version: Version) {
         let change = |config: &mut Config| {
             config.limits.queue_policy = policy;
             config.limits.queue_messages = 1;
-            config.redelivery.dead_letters = vec![cause.to_owned()];
+            causes(&[cause])(config);
         };
         on_configured_threads(configured(change), |broker| {
             let mut watcher = watch(broker);
@@ -218,8 +220,10 @@ fn a_long_stored_queue_drops_no_message_without_its_dead_letter() {
     }
 }
 
-fn causes(names: &'static [&'static str]) -> impl Fn(&mut Config) {
-    move |config| config.redelivery.dead_letters = names.iter().map(|name| (*name).to_owned()).collect()
+fn causes(names: &[&str]) -> impl Fn(&mut Config) {
+    move |config| {
+        config.redelivery.dead_letters = names.iter().filter_map(|name| DropReason::of_name(name)).collect()
+    }
 }
 
 #[test]
@@ -300,10 +304,10 @@ fn a_message_that_no_member_of_a_group_takes_is_the_groups_dead_letter() {
 fn rules_choose_whose_messages_are_dead_letters() {
     let for_s = RedeliveryRule {
         client_id: glob("s*"),
-        dead_letters: Some(vec!["session_ended".to_owned()]),
+        dead_letters: Some([DropReason::SessionEnded].into_iter().collect()),
         ..RedeliveryRule::default()
     };
-    let never = RedeliveryRule { dead_letters: Some(Vec::new()), ..topic("private/#") };
+    let never = RedeliveryRule { dead_letters: Some(DropReasons::default()), ..topic("private/#") };
     let rules = move |config: &mut Config| config.redelivery.rules = vec![never.clone(), for_s.clone()];
     on_configured_threads(configured(rules), |broker| {
         let mut watcher = watch(broker);

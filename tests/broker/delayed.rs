@@ -3,9 +3,9 @@
 use crate::support::launch::{
     on_one_and_three_threads, restart_on, start_broker, start_broker_on, start_stored, versions,
 };
+use crate::support::memory_store::Memory;
 use crate::support::{Connect, Message, Property, V5, V311, Version, now};
 use homing::config::{Config, Durability};
-use homing::store::memory::Memory;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use std::time::Duration;
 

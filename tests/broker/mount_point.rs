@@ -1,9 +1,10 @@
 //! `mount_point` of a listener: the topics of its clients have a prefix that they do not see.
 
 use crate::support::launch::{TestBroker, restart_on, start_broker, start_broker_on, versions};
+use crate::support::memory_store::Memory;
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311, Version, Will};
 use homing::config::{ByteSize, Config, Listener, ListenerAddress};
-use homing::store::memory::Memory;
+use homing::session::drops::DropReason;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -391,7 +392,7 @@ fn a_session_that_began_without_a_mount_point_is_not_resumed_behind_one() {
 fn a_message_from_outside_the_mount_point_is_dropped_and_counted() {
     let configure = |config: &mut Config| {
         tenants(config);
-        config.redelivery.dead_letters = vec!["not_authorized".to_owned()];
+        config.redelivery.dead_letters = [DropReason::NotAuthorized].into_iter().collect();
     };
     let clients = [(1, 1), (1, 9), (2, 1), (2, 9)].map(|(qos, window)| {
         let connect = Connect::persistent(V5, &format!("c{qos}{window}"));

@@ -2,7 +2,8 @@
 
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker, versions};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, Version, now};
-use homing::config::{Config, Glob, OnAckTimeout, OnExhausted, RedeliveryRule};
+use homing::access::glob::Pattern;
+use homing::config::{Config, OnAckTimeout, OnExhausted, RedeliveryRule};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(600);
@@ -12,8 +13,8 @@ const TOLERANCE: Duration = Duration::from_millis(500);
 /// The broker counts whole milliseconds.
 const GRANULARITY: Duration = Duration::from_millis(5);
 
-pub fn glob(text: &str) -> Option<Glob> {
-    Some(Glob(text.parse().expect("a glob")))
+pub fn glob(text: &str) -> Option<Pattern> {
+    Some(text.parse().expect("a glob"))
 }
 
 pub fn topic(filter: &str) -> RedeliveryRule {

@@ -2,9 +2,9 @@
 //! clients' sessions live.
 
 use crate::support::launch::{TestBroker, restart_on, start_broker, start_broker_on};
+use crate::support::memory_store::Memory;
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311};
 use homing::config::{Config, Listener};
-use homing::store::memory::Memory;
 use std::time::Duration;
 
 fn four_threads(configure: impl FnOnce(&mut Config)) -> TestBroker {

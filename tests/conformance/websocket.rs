@@ -3,7 +3,7 @@
 
 use crate::harness::Target;
 use crate::support::{Connect, Version};
-use homing::config::Listener;
+use homing::config::{Listener, ListenerProtocol};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::http::HeaderValue;
@@ -24,7 +24,7 @@ impl Upgraded {
         let target = target.configured(|config| {
             let plain = Listener::plain(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
             config.network.listen.clear();
-            config.listeners = vec![Listener { protocol: Some("websocket".into()), ..plain }];
+            config.listeners = vec![Listener { protocol: Some(ListenerProtocol::WebSocket), ..plain }];
         });
         let stream = TcpStream::connect(target.address()).expect("it listens");
         stream.set_read_timeout(Some(target.ack_wait())).expect("a timeout");

@@ -17,9 +17,8 @@ use homing::session::drops::DropReason;
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ShardSettings;
 use homing::shard::access::RetainSourceCheck;
-use homing::shard::arrival::{Arrival, ListenerNumber};
 use homing::shard::authentication::AuthDecision;
-use homing::shard::listener_terms::{ListenerTerms, ProtocolVersions};
+use homing::shard::listener_terms::ListenerTerms;
 use homing::shard::turn::STEPS_PER_TURN;
 use std::path::Path;
 use std::sync::Arc;
@@ -397,36 +396,13 @@ fn a_claimed_name_stands_in_a_client_id_rule_only_if_the_operator_says_so() {
     for counts_claims in [true, false] {
         let mut settings = settings(10);
         settings.access.counts_claims = counts_claims;
-        settings.listeners = vec![Some(ListenerTerms {
-            mount_point: None,
-            auth: settings.auth.clone(),
-            connect: settings.session.connect,
-            versions: ProtocolVersions::ALL,
-            client_id: Some("%u-*".parse().expect("a lawful rule")),
-        })];
         let mut driver = MemoryDriver::new(&settings, 1);
+        let client_id = Some("%u-*".parse().expect("a lawful rule"));
+        driver.listener = Arc::new(ListenerTerms { client_id, ..ListenerTerms::default() });
         let ann = user(&mut driver, "ann", "ann-1", 0);
         assert_eq!(driver.links[ann].received[3], if counts_claims { 0 } else { 0x85 });
         let other = user(&mut driver, "ann", "bob-1", 0);
         assert_eq!(driver.links[other].received[3], 0x85);
-    }
-}
-
-#[test]
-fn a_client_of_a_listener_whose_settings_are_not_known_is_refused() {
-    let mut settings = settings(10);
-    settings.listeners = vec![Some(ListenerTerms {
-        mount_point: None,
-        auth: settings.auth.clone(),
-        connect: settings.session.connect,
-        versions: ProtocolVersions::ALL,
-        client_id: None,
-    })];
-    let mut driver = MemoryDriver::new(&settings, 1);
-    for (listener, code) in [(0, 0), (1, 0x88)] {
-        let link = driver.open_from(Arrival { listener: ListenerNumber(listener), ..Arrival::local() });
-        send(&mut driver, link, &Packet::Connect(Box::new(connect("c"))));
-        assert_eq!(driver.links[link].received[3], code);
     }
 }
 

@@ -3,11 +3,13 @@
 use crate::client::{self, connect, enter, publish, subscribe};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{Connect, ConnectProperties, QoS};
+use homing::operators::bulk_commands::{BulkCommand, Portion};
+use homing::operators::command::Command;
+use homing::operators::letters::LetterFilter;
+use homing::operators::query::{Query, QueryAnswer, SessionName};
 use homing::persistence::records::Record;
 use homing::session::drops::DropReason;
-use homing::shard::features::bulk::{BulkCommand, Portion};
-use homing::shard::observe::letters::LetterFilter;
-use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
+use homing::session::outbound::stall::SocketView;
 use homing::shard::{LetterLimits, ShardSettings};
 
 fn subscriber(driver: &mut MemoryDriver, name: &str) -> LinkId {
@@ -31,7 +33,7 @@ fn with_queue(settings: &ShardSettings, messages: u16) -> MemoryDriver {
 
 fn portion(driver: &mut MemoryDriver, command: &BulkCommand) -> Option<Portion> {
     driver.shards[0].begin_turn();
-    let (portion, _) = driver.shards[0].carry_out_portion(driver.now, command);
+    let portion = command.carry_out(driver.now, SocketView::default(), &mut driver.shards[0]).outcome;
     driver.settle();
     portion
 }
@@ -74,11 +76,11 @@ fn purged_messages_become_dead_letters_where_a_rule_says_so() {
     assert_eq!(purge(&mut driver, 100).done, 64, "the next ones wait until these are published");
     assert_eq!(purge(&mut driver, 36).done, 36);
     let query = Query::Letters { before: None, most: 256, filter: LetterFilter::default() };
-    let QueryAnswer::Letters(page) = driver.shards[0].answer(driver.now, &query) else { panic!("no page") };
-    assert_eq!(page.letters.len(), 100);
-    assert!(page.letters.iter().all(|letter| &*letter.cause == "skipped"));
+    let QueryAnswer::Letters(page) = query.answer(driver.now, &driver.shards[0]) else { panic!("no page") };
+    assert_eq!(page.rows.len(), 100);
+    assert!(page.rows.iter().all(|letter| &*letter.cause == "skipped"));
     // They are deleted in portions, too.
-    let places: Vec<_> = page.letters.iter().map(|letter| letter.place).collect();
+    let places: Vec<_> = page.rows.iter().map(|letter| letter.place).collect();
     let done = portion(&mut driver, &BulkCommand::DeleteLetters(places.into())).expect("a portion");
     assert_eq!((done.done, done.looked_at), (100, 100));
 }

@@ -4,11 +4,12 @@
 use crate::client::{self, publish, subscribe, take};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::QoS;
+use homing::operators::command::{Command, CommandOutcome};
+use homing::operators::message_commands::MessageCommand;
 use homing::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredDelayed};
+use homing::session::outbound::stall::SocketView;
 use homing::shard::durability::placement::RecoveredShard;
-use homing::shard::features::administration::CommandOutcome;
 use homing::shard::features::delayed::{DelayedPlace, DelayedRequest, HORIZON};
-use homing::shard::features::message_commands::MessageCommand;
 use homing::time::Instant;
 use std::time::Duration;
 
@@ -58,7 +59,11 @@ fn a_deleted_message_that_a_look_up_read_before_does_not_come_back() {
     let (mut driver, link) = reading();
     let deleted = delay(&mut driver, "$delayed/10/t");
     let place = DelayedPlace { due: deleted.due, number: deleted.number };
-    let done = driver.shards[0].carry_out_on_message(driver.now, &MessageCommand::DeleteDelayed(place));
+    let done = MessageCommand::DeleteDelayed(place).carry_out(
+        driver.now,
+        SocketView::default(),
+        &mut driver.shards[0],
+    );
     assert_eq!(done.outcome, CommandOutcome::Done);
     driver.settle();
     end_reading(&mut driver, deleted);

@@ -18,6 +18,7 @@ use homing::session::outbox::Outbox;
 use homing::session::policy::SendPolicy;
 use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
+use homing::session::trace_steps::{TraceStep, TraceSteps};
 use homing::shard::access::AccessSettings;
 use homing::shard::arrival::Arrival;
 use homing::shard::authentication::{AuthDecision, AuthRequest};
@@ -28,8 +29,8 @@ use homing::shard::durability::gates::PageRequest;
 use homing::shard::exchange::outbound::{Item, PeerBatch};
 use homing::shard::features::delayed::DelayedRequest;
 use homing::shard::io::{EventMessages, Io, Written};
+use homing::shard::listener_terms::ListenerTerms;
 use homing::shard::observe::client_events::{ClientEvent, Occurrence};
-use homing::shard::observe::trace::{TraceStep, TraceSteps};
 use homing::shard::randomness::Randomness;
 use homing::shard::totals::Totals;
 use homing::shard::turn::STEPS_PER_TURN;
@@ -93,11 +94,9 @@ pub fn settings() -> ShardSettings {
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
         auth: AuthPolicy::default(),
-        listeners: Vec::new(),
-        listener_names: Arc::default(),
         connect_size: u32::MAX,
         access: AccessSettings::default(),
-        rates: Vec::new(),
+        rates: None,
         flapping: StrikeRule::default(),
         owners: OwnerPolicy::default(),
         user_names_are_tokens: false,
@@ -148,6 +147,8 @@ pub struct Link {
 pub struct MemoryDriver {
     pub now: Instant,
     pub shared: Arc<SharedState>,
+    /// The listener by which [`MemoryDriver::open`] opens connections.
+    pub listener: Arc<ListenerTerms>,
     pub shards: Vec<Shard>,
     pub links: Vec<Link>,
     registrations: Vec<(usize, Registration)>,
@@ -201,6 +202,7 @@ impl MemoryDriver {
             now: Instant::ZERO,
             shards: (0..shards).map(shard).collect(),
             shared: Arc::clone(&shared),
+            listener: Arc::default(),
             links: Vec::new(),
             registrations: Vec::new(),
             peer_batches: VecDeque::new(),
@@ -274,7 +276,7 @@ impl MemoryDriver {
 
     /// Opens a connection. Connections arrive at the shards in turn.
     pub fn open(&mut self) -> LinkId {
-        self.open_from(Arrival::local())
+        self.open_from(Arrival { listener: Arc::clone(&self.listener), ..Arrival::local() })
     }
 
     /// Opens a connection that arrives so.

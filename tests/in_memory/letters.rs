@@ -6,16 +6,17 @@ use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS,
 };
+use homing::operators::client_commands::{MessageOf, OperatorAction, OperatorCommand};
+use homing::operators::command::{Command, CommandOutcome};
+use homing::operators::letters::LetterFilter;
+use homing::operators::message_commands::{MessageCommand, RepublishTo};
+use homing::operators::query::{Query, QueryAnswer, SessionName};
+use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
 use homing::persistence::letter::StoredLetter;
 use homing::persistence::records::{Batch, Record};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::session::drops::DropReason;
 use homing::session::outbound::stall::SocketView;
-use homing::shard::features::administration::{CommandOutcome, MessageOf, OperatorAction, OperatorCommand};
-use homing::shard::features::message_commands::{MessageCommand, RepublishTo};
-use homing::shard::observe::letters::LetterFilter;
-use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
-use homing::shard::observe::unfinished::{PagePayloads, UnfinishedPart};
 use homing::shard::{LetterLimits, ShardSettings};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,25 +56,25 @@ fn park_first(driver: &mut MemoryDriver, name: &str, part: UnfinishedPart) -> Co
     let client = SessionName::Client(name.into());
     let query =
         Query::Unfinished { client: client.clone(), part, payloads: PagePayloads::Hidden, from: 0, most: 1 };
-    let QueryAnswer::Unfinished(Some(page)) = driver.shards[0].answer(driver.now, &query) else {
+    let QueryAnswer::Unfinished(Some(page)) = query.answer(driver.now, &driver.shards[0]) else {
         panic!("no session of {name}");
     };
     let message = MessageOf { session: None, name: page.rows[0].name.expect("a name") };
     let command = OperatorCommand { client, action: OperatorAction::Park(message) };
-    let done = driver.shards[0].carry_out(driver.now, &command, SocketView::default());
+    let done = command.carry_out(driver.now, SocketView::default(), &mut driver.shards[0]);
     driver.settle();
     done.outcome
 }
 
 fn letters(driver: &MemoryDriver) -> Vec<Arc<StoredLetter>> {
     let query = Query::Letters { before: None, most: 100, filter: LetterFilter::default() };
-    let QueryAnswer::Letters(page) = driver.shards[0].answer(driver.now, &query) else { panic!("no page") };
-    page.letters
+    let QueryAnswer::Letters(page) = query.answer(driver.now, &driver.shards[0]) else { panic!("no page") };
+    page.rows
 }
 
 fn republish(driver: &mut MemoryDriver, to: RepublishTo) -> CommandOutcome {
     let command = MessageCommand::Republish(letters(driver)[0].place, to);
-    let done = driver.shards[0].carry_out_on_message(driver.now, &command);
+    let done = command.carry_out(driver.now, SocketView::default(), &mut driver.shards[0]);
     assert_eq!(done.commit.is_some(), done.outcome == CommandOutcome::Done, "{done:?}");
     driver.settle();
     done.outcome

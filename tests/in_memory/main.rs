@@ -56,6 +56,9 @@ mod gauges;
 mod large_groups;
 mod letters;
 mod memory;
+#[path = "../support/memory_store.rs"]
+#[expect(dead_code, reason = "the simulation looks at its content")]
+mod memory_store;
 mod names;
 mod objectives;
 mod paused;

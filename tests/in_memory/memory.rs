@@ -5,9 +5,9 @@ use crate::access;
 use crate::client::{V5, connect, encoded, enter, named_at, publication, subscribe, will};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{Connect, ConnectProperties, Packet, Publish, QoS, WillMessage};
+use homing::operators::query::{Query, QueryAnswer};
 use homing::persistence::records::Record;
 use homing::routing::subscription_tree::SurveyPlace;
-use homing::shard::observe::query::{Query, QueryAnswer};
 use std::time::Duration;
 use tikv_jemalloc_ctl::thread::{allocatedp, deallocatedp};
 
@@ -43,7 +43,7 @@ fn an_answer_with_the_subscribers_of_a_filter_ends_after_256_kib_of_client_ident
     let by_filter = |filter: &str| Query::Subscribers { filter: filter.into() };
     let by_topic = Query::Receivers { topic: "t".into(), from: SurveyPlace::default() };
     for query in [by_filter("t"), by_filter("$share/g/t"), by_topic] {
-        let QueryAnswer::Receivers(found) = driver.shards[0].answer(driver.now, &query) else {
+        let QueryAnswer::Receivers(found) = query.answer(driver.now, &driver.shards[0]) else {
             panic!("no receivers: {query:?}");
         };
         let more = found.more || found.next.is_some();

@@ -154,7 +154,7 @@ fn a_message_to_many_whom_the_rules_decide_about_goes_out_in_portions() {
 fn a_connect_is_charged_by_the_globs_that_look_at_its_client_id() {
     let mut settings = driver::settings();
     let objective = |n: usize| Objective {
-        name: n.to_string().into(),
+        name: n.to_string(),
         topic: "t".into(),
         client_id: format!("*{n}*x").parse().ok(),
         within: Duration::from_secs(5),

@@ -14,7 +14,7 @@ const PUBLISH: &[u8] = b"\x30\x04\0\x01tx";
 fn limited() -> (MemoryDriver, LinkId) {
     let mut settings = driver::settings();
     let messages = MeteredRate::new(1, Duration::from_millis(300));
-    settings.rates = vec![TrafficRates { messages, bytes: None }];
+    settings.rates = Some(TrafficRates { messages, bytes: None });
     let mut driver = MemoryDriver::new(&settings, 1);
     let subscriber = client(&mut driver, "subscriber", 1_000);
     subscribe(&mut driver, subscriber, &["t", "will"], QoS::AtMostOnce);

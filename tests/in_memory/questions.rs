@@ -4,13 +4,13 @@
 use crate::client::{V5, client, connect, encoded, enter, publication, publish, subscribe};
 use crate::driver::{self, MemoryDriver};
 use homing::mqtt::packet::{ConnectProperties, Packet, PacketId, Publish, QoS};
+use homing::operators::budget::{QuestionBudget, STEPS};
+use homing::operators::query::{Part, Query, QueryAnswer, SessionFilter, SessionName};
+use homing::operators::receivers::MatchedReceivers;
+use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
+use homing::operators::wanted::{Wanted, WantedTopic};
+use homing::operators::whereabouts::SearchPlace;
 use homing::shard::ShardSettings;
-use homing::shard::observe::budget::{QuestionBudget, STEPS};
-use homing::shard::observe::query::{Query, QueryAnswer, SessionFilter, SessionName};
-use homing::shard::observe::receivers::MatchedReceivers;
-use homing::shard::observe::unfinished::{PagePayloads, UnfinishedPart};
-use homing::shard::observe::wanted::{Wanted, WantedTopic};
-use homing::shard::observe::whereabouts::SearchPlace;
 use std::ops::Bound;
 
 /// Steps by which the last thing that a question looks at may exceed the budget: a row with a text
@@ -35,7 +35,7 @@ fn settings() -> ShardSettings {
 /// Answers a question, and asserts that it stays within its steps. Returns them with the answer.
 fn answer(driver: &MemoryDriver, query: &Query) -> (QueryAnswer, u32) {
     let mut budget = QuestionBudget::default();
-    let answer = driver.shards[0].answer_within(driver.now, query, &mut budget);
+    let answer = query.answer_within(driver.now, &driver.shards[0], &mut budget);
     assert!(budget.spent() <= STEPS + BEYOND, "{query:?} took {} steps", budget.spent());
     (answer, budget.spent())
 }
@@ -183,8 +183,8 @@ fn the_delayed_messages_of_a_topic_are_looked_for_in_portions() {
         while let Some(place) = from {
             let query = Query::Delayed { topic: Some(wanted(topic)), from: place, most: 256 };
             let (QueryAnswer::Delayed(part), _) = answer(&driver, &query) else { panic!("no part") };
-            topics.extend(part.messages.into_iter().map(|(_, message)| message.topic));
-            (from, portions) = (part.reached.map(Bound::Excluded), portions + 1);
+            topics.extend(part.rows.into_iter().map(|(_, message)| message.topic));
+            (from, portions) = (part.next.map(Bound::Excluded), portions + 1);
         }
         (topics, portions)
     };
@@ -213,7 +213,9 @@ fn a_listing_of_sessions_counts_what_a_row_costs() {
     let (mut rows, mut from, mut questions) = (0, Some(0), 0);
     while let Some(slot) = from {
         let query = Query::Sessions { from: slot, most: 256, filter: SessionFilter::default() };
-        let (QueryAnswer::Sessions(found, next), _) = answer(&driver, &query) else { panic!("no rows") };
+        let (QueryAnswer::Sessions(Part { rows: found, next }), _) = answer(&driver, &query) else {
+            panic!("no rows")
+        };
         (rows, from, questions) = (rows + found.len(), next, questions + 1);
     }
     assert_eq!(rows, 601);

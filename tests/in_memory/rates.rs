@@ -16,7 +16,7 @@ const PUBLISH: &[u8] = b"\x30\x05\0\x01t\0x";
 fn limited(messages: u64, bytes: u64) -> MemoryDriver {
     let mut settings = driver::settings();
     let rate = |per_second| MeteredRate::new(per_second, TICK * 5 / 4);
-    settings.rates = vec![TrafficRates { messages: rate(messages), bytes: rate(bytes) }];
+    settings.rates = Some(TrafficRates { messages: rate(messages), bytes: rate(bytes) });
     settings.session.send.outbox = 1 << 30;
     MemoryDriver::new(&settings, 1)
 }

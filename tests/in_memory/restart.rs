@@ -2,6 +2,7 @@
 
 use crate::client::{V5, connect, enter, publish, send, subscribe, take, take_packets};
 use crate::driver::{self, LinkId, MemoryDriver};
+use crate::memory_store::Memory;
 use homing::access::grant::{Grant, SessionRules};
 use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
@@ -11,12 +12,12 @@ use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod};
 use homing::session::drops::DropReason;
 use homing::shard::ShardSettings;
-use homing::shard::access::ListenerAcl;
-use homing::shard::arrival::{Arrival, ListenerNumber};
+use homing::shard::access::AclFiles;
+use homing::shard::arrival::Arrival;
 use homing::shard::authentication::AuthDecision;
 use homing::shard::durability::placement::share_out;
+use homing::shard::listener_terms::{ListenerRules, ListenerTerms, LiveRules};
 use homing::store::coalesce::CommitGroup;
-use homing::store::memory::Memory;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
@@ -244,20 +245,35 @@ fn the_rules_of_a_token_hold_after_a_restart() {
     }
 }
 
-/// Rules of their own for the second listener.
-fn with_listeners(second: Option<&str>, names: [&str; 2]) -> ShardSettings {
-    let mut settings = settings("topic read broker/#\npattern write #\n");
+/// Returns the rules of an open listener, which has these of its own if some are given.
+fn rules_of(name: &str, rules: Option<&str>) -> ListenerRules {
     let own =
         |rules: &str| Arc::new(acl_file::parse(Path::new("acl"), rules.as_bytes()).expect("lawful rules"));
-    settings.access.files.listeners = vec![
-        Some(ListenerAcl { name: names[0].into(), is_open: true, acl: None }),
-        Some(ListenerAcl { name: names[1].into(), is_open: true, acl: second.map(own) }),
-    ];
+    ListenerRules { name: name.into(), is_open: true, acl: rules.map(own), ..ListenerRules::default() }
+}
+
+fn listener(rules: ListenerRules) -> Arc<ListenerTerms> {
+    let rules = Arc::new(LiveRules::from_pointee(rules));
+    Arc::new(ListenerTerms { rules, ..ListenerTerms::default() })
+}
+
+/// Rules of their own for the second listener.
+fn two_listeners(second: Option<&str>, names: [&str; 2]) -> [Arc<ListenerTerms>; 2] {
+    [listener(rules_of(names[0], None)), listener(rules_of(names[1], second))]
+}
+
+fn with_listeners(listeners: &[Arc<ListenerTerms>]) -> ShardSettings {
+    let mut settings = settings("topic read broker/#\npattern write #\n");
+    settings.access.files.listeners = listeners.iter().map(|listener| listener.rules.load_full()).collect();
     settings
 }
 
-fn enter_by(driver: &mut MemoryDriver, listener: u16, connect: Connect<'_>) -> LinkId {
-    let link = driver.open_from(Arrival { listener: ListenerNumber(listener), ..Arrival::local() });
+fn files_of(listeners: &[Arc<ListenerTerms>]) -> AclFiles {
+    with_listeners(listeners).access.files
+}
+
+fn enter_by(driver: &mut MemoryDriver, listener: &Arc<ListenerTerms>, connect: Connect<'_>) -> LinkId {
+    let link = driver.open_from(Arrival { listener: Arc::clone(listener), ..Arrival::local() });
     send(driver, link, &Packet::Connect(Box::new(connect)));
     link
 }
@@ -265,65 +281,63 @@ fn enter_by(driver: &mut MemoryDriver, listener: u16, connect: Connect<'_>) -> L
 const DEVICES: &str = "topic read devices/#\npattern write #\n";
 
 /// The topics that a client who came by the second listener gets when it is back there. It was away
-/// while one message came for each rule, before and after a restart with other settings.
-fn received_after(after: &ShardSettings) -> Vec<String> {
-    let before = with_listeners(Some(DEVICES), ["plain", "devices"]);
-    let mut driver = MemoryDriver::new(&before, 1);
+/// while one message came for each rule, before and after a restart with other listeners.
+fn received_after(after: &[Arc<ListenerTerms>], settings: &ShardSettings) -> Vec<String> {
+    let before = two_listeners(Some(DEVICES), ["plain", "devices"]);
+    let mut driver = MemoryDriver::new(&with_listeners(&before), 1);
     driver.keep_in_store();
-    let link = enter_by(&mut driver, 1, kept(None, "c"));
+    let link = enter_by(&mut driver, &before[1], kept(None, "c"));
     subscribe(&mut driver, link, &["#"], QoS::AtLeastOnce);
     driver.close(link);
-    let publish_both = |driver: &mut MemoryDriver, name: &str| {
-        let publisher = enter_by(driver, 0, connect("publisher"));
+    let publish_both = |driver: &mut MemoryDriver, listeners: &[Arc<ListenerTerms>], name: &str| {
+        let publisher = enter_by(driver, &listeners[0], connect("publisher"));
         for (id, topic) in [(1, "broker"), (2, "devices")] {
             publish(driver, publisher, &format!("{topic}/{name}"), QoS::AtLeastOnce, id);
         }
     };
-    publish_both(&mut driver, "before");
-    let mut driver = restarted(driver, after);
-    publish_both(&mut driver, "after");
-    let link = enter_by(&mut driver, 1, kept(None, "c"));
+    publish_both(&mut driver, &before, "before");
+    let mut driver = restarted(driver, settings);
+    publish_both(&mut driver, after, "after");
+    let link = enter_by(&mut driver, &after[1], kept(None, "c"));
     all(&mut driver, link)
 }
 
 #[test]
 fn a_session_that_is_away_keeps_the_rules_of_the_listener_by_which_its_client_came() {
-    let same = with_listeners(Some(DEVICES), ["plain", "devices"]);
-    assert_eq!(received_after(&same), ["devices/before", "devices/after"]);
-    // The numbers of listeners do not matter, but their names do.
-    let mut moved = with_listeners(Some(DEVICES), ["plain", "devices"]);
-    let new = ListenerAcl { name: "new".into(), is_open: true, acl: None };
-    moved.access.files.listeners.insert(0, Some(new));
-    let second = moved.access.files.listeners[2].clone();
-    let another = second.map(|second| ListenerAcl { name: "another".into(), ..second });
-    moved.access.files.listeners[1] = another;
-    assert_eq!(received_after(&moved), ["devices/before", "devices/after"]);
+    let same = two_listeners(Some(DEVICES), ["plain", "devices"]);
+    assert_eq!(received_after(&same, &with_listeners(&same)), ["devices/before", "devices/after"]);
+    // The places of listeners do not matter, but their names do.
+    let [another, devices] = two_listeners(Some(DEVICES), ["another", "devices"]);
+    another.rules.store(Arc::new(rules_of("another", Some(DEVICES))));
+    let moved = [listener(rules_of("new", None)), another, devices];
+    assert_eq!(received_after(&moved, &with_listeners(&moved)), ["devices/before", "devices/after"]);
 }
 
 #[test]
 fn a_new_name_and_a_new_acl_file_of_a_listener_are_stored_for_its_clients_that_are_away() {
-    let after = with_listeners(Some(DEVICES), ["plain", "things"]);
-    let renamed = with_listeners(Some(DEVICES), ["plain", "devices"]);
-    let without_file = with_listeners(None, ["plain", "things"]);
+    let after = two_listeners(Some(DEVICES), ["plain", "things"]);
+    let renamed = two_listeners(Some(DEVICES), ["plain", "devices"]);
+    let without_file = two_listeners(None, ["plain", "things"]);
     for before in [renamed, without_file] {
-        let mut driver = MemoryDriver::new(&before, 1);
+        let mut driver = MemoryDriver::new(&with_listeners(&before), 1);
         driver.keep_in_store();
-        let link = enter_by(&mut driver, 1, kept(None, "c"));
+        let link = enter_by(&mut driver, &before[1], kept(None, "c"));
         subscribe(&mut driver, link, &["#"], QoS::AtLeastOnce);
         driver.close(link);
-        driver.shards[0].access_control().replace_acls(after.access.files.clone());
+        before[1].rules.store(after[1].rules.load_full());
+        driver.shards[0].access_control().replace_acls(files_of(&before));
         driver.settle();
         // The same rules again are no news for the store.
         let stored = driver.batches.len();
-        driver.shards[0].access_control().replace_acls(after.access.files.clone());
+        driver.shards[0].access_control().replace_acls(files_of(&before));
         driver.settle();
         assert_eq!(driver.batches.len(), stored);
-        let mut driver = restarted(driver, &after);
-        let publisher = enter_by(&mut driver, 0, connect("publisher"));
+        let mut driver = restarted(driver, &with_listeners(&after));
+        let publisher = enter_by(&mut driver, &after[0], connect("publisher"));
         for (id, topic) in [(1, "broker/x"), (2, "devices/x")] {
             publish(&mut driver, publisher, topic, QoS::AtLeastOnce, id);
         }
-        let link = enter_by(&mut driver, 1, kept(None, "c"));
+        let link = enter_by(&mut driver, &after[1], kept(None, "c"));
         assert_eq!(all(&mut driver, link), ["devices/x"]);
     }
 }
@@ -331,30 +345,32 @@ fn a_new_name_and_a_new_acl_file_of_a_listener_are_stored_for_its_clients_that_a
 #[test]
 fn a_session_whose_listener_is_gone_has_the_rules_of_the_broker_and_without_any_none() {
     // By its new listener, it is judged by the rules of that one.
-    let mut gone = with_listeners(Some("topic read #\n"), ["plain", "new"]);
-    assert_eq!(received_after(&gone), ["devices/before", "broker/after"]);
-    gone.access.files.broker = None;
-    assert_eq!(received_after(&gone), ["devices/before"]);
-    let without_file = with_listeners(None, ["plain", "devices"]);
-    assert_eq!(received_after(&without_file), ["broker/after"]);
+    let gone = two_listeners(Some("topic read #\n"), ["plain", "new"]);
+    let mut settings = with_listeners(&gone);
+    assert_eq!(received_after(&gone, &settings), ["devices/before", "broker/after"]);
+    settings.access.files.broker = None;
+    assert_eq!(received_after(&gone, &settings), ["devices/before"]);
+    let without_file = two_listeners(None, ["plain", "devices"]);
+    assert_eq!(received_after(&without_file, &with_listeners(&without_file)), ["broker/after"]);
 }
 
 #[test]
 fn a_client_has_the_rules_of_its_listener_and_a_change_reaches_it() {
-    let settings = with_listeners(Some(DEVICES), ["plain", "devices"]);
-    let mut driver = MemoryDriver::new(&settings, 2);
-    for (listener, codes) in [(0, [1, 0x87]), (1, [0x87, 1])] {
+    let listeners = two_listeners(Some(DEVICES), ["plain", "devices"]);
+    let mut driver = MemoryDriver::new(&with_listeners(&listeners), 2);
+    for (listener, codes) in listeners.iter().zip([[1, 0x87], [0x87, 1]]) {
         let link = enter_by(&mut driver, listener, kept(None, "c"));
         driver.links[link].received.clear();
         subscribe(&mut driver, link, &["broker/x", "devices/x"], QoS::AtLeastOnce);
-        assert!(driver.links[link].received.ends_with(&codes), "listener {listener}");
+        assert!(driver.links[link].received.ends_with(&codes), "{listener:?}");
     }
-    let link = enter_by(&mut driver, 1, kept(None, "d"));
+    let link = enter_by(&mut driver, &listeners[1], kept(None, "d"));
     subscribe(&mut driver, link, &["devices/x", "devices/y"], QoS::AtLeastOnce);
-    let changed = with_listeners(Some("topic devices/y\n"), ["plain", "devices"]).access.files;
+    listeners[1].rules.store(Arc::new(rules_of("devices", Some("topic devices/y\n"))));
+    let changed = files_of(&listeners);
     driver.shards.iter_mut().for_each(|shard| shard.access_control().replace_acls(changed.clone()));
     driver.settle();
-    let publisher = enter_by(&mut driver, 0, connect("publisher"));
+    let publisher = enter_by(&mut driver, &listeners[0], connect("publisher"));
     for (id, topic) in [(1, "devices/x"), (2, "devices/y")] {
         publish(&mut driver, publisher, topic, QoS::AtLeastOnce, id);
     }
@@ -363,39 +379,36 @@ fn a_client_has_the_rules_of_its_listener_and_a_change_reaches_it() {
 
 #[test]
 fn rules_of_a_listener_that_gets_an_acl_file_hold_for_its_clients_that_are_away() {
-    let mut driver = MemoryDriver::new(&with_listeners(None, ["plain", "devices"]), 1);
-    let link = enter_by(&mut driver, 1, kept(None, "c"));
+    let [plain, devices] = two_listeners(None, ["plain", "devices"]);
+    let mut driver = MemoryDriver::new(&with_listeners(&[Arc::clone(&plain), Arc::clone(&devices)]), 1);
+    let link = enter_by(&mut driver, &devices, kept(None, "c"));
     subscribe(&mut driver, link, &["#"], QoS::AtLeastOnce);
     driver.close(link);
-    let with_file = with_listeners(Some(DEVICES), ["plain", "devices"]).access.files;
-    // Its clients come by another number from now on.
-    let open = with_file.listeners[1].clone();
-    let mut closed = with_file.clone();
-    closed.listeners[1] = open.clone().map(|open| ListenerAcl { is_open: false, ..open });
-    closed.listeners.push(open.clone());
-    // Then the number is vacant, and the name counts.
-    let mut vacant = with_file;
-    vacant.listeners[1] = None;
-    vacant.listeners.push(open);
-    let publisher = enter_by(&mut driver, 0, connect("publisher"));
-    for (turn, files) in [closed, vacant].into_iter().enumerate() {
-        driver.shards[0].access_control().replace_acls(files);
+    // Its clients come by other terms from now on, which share the rules.
+    let rules = Arc::clone(&devices.rules);
+    rules.store(Arc::new(rules_of("devices", Some(DEVICES))));
+    let open = [plain, Arc::new(ListenerTerms { rules, ..ListenerTerms::default() })];
+    let publisher = enter_by(&mut driver, &open[0], connect("publisher"));
+    let mut closed = Some(devices);
+    for turn in 0..2 {
+        driver.shards[0].access_control().replace_acls(files_of(&open));
         driver.settle();
         for (id, topic) in [(1, "broker"), (2, "devices")] {
             publish(&mut driver, publisher, &format!("{topic}/{turn}"), QoS::AtLeastOnce, id);
         }
+        // Then nobody is connected by the terms before, and the name counts.
+        drop(closed.take());
     }
-    let link = enter_by(&mut driver, 2, kept(None, "c"));
+    let link = enter_by(&mut driver, &open[1], kept(None, "c"));
     assert_eq!(all(&mut driver, link), ["devices/0", "devices/1"]);
 }
 
 #[test]
 fn a_closed_listener_keeps_its_rules_beside_an_open_one_of_the_same_name() {
-    let mut settings = with_listeners(Some(DEVICES), ["devices", "devices"]);
-    let old = settings.access.files.listeners[1].as_mut().expect("a listener");
-    old.is_open = false;
-    let mut driver = MemoryDriver::new(&settings, 1);
-    let link = enter_by(&mut driver, 1, kept(None, "c"));
+    let closed = ListenerRules { is_open: false, ..rules_of("devices", Some(DEVICES)) };
+    let listeners = [listener(rules_of("devices", None)), listener(closed)];
+    let mut driver = MemoryDriver::new(&with_listeners(&listeners), 1);
+    let link = enter_by(&mut driver, &listeners[1], kept(None, "c"));
     subscribe(&mut driver, link, &["devices/x", "broker/x"], QoS::AtLeastOnce);
     assert!(driver.links[link].received.ends_with(&[1, 0x87]), "the rules of its own");
 }

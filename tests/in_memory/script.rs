@@ -20,7 +20,7 @@ use homing::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use homing::session::drops::DropReason;
 use homing::session::outbound::queue::QueuePolicy;
 use homing::session::outbound::retry::OnExhausted;
-use homing::session::redelivery_rule::Rule;
+use homing::session::redelivery_rule::RedeliveryRule;
 use homing::shard::ShardSettings;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn settings(first: u8, second: u8) -> (ShardSettings, u8) {
         redelivery.negative_ack = true;
         redelivery.dead_letters = DropReason::ALL.into_iter().collect();
         let (topic, interval) = (Some("+/#".into()), Some(Duration::from_secs(1)));
-        settings.session.send.rules = vec![Rule { topic, interval, ..Rule::default() }];
+        settings.session.send.rules = vec![RedeliveryRule { topic, interval, ..RedeliveryRule::default() }];
     }
     (settings, 1 + (first & 1))
 }

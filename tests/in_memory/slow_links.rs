@@ -16,8 +16,10 @@ use homing::mqtt::packet::{
 use homing::session::outbound::queue::QueuePolicy;
 use homing::session::outbound::retry::OnAckTimeout;
 use homing::shard::ShardSettings;
-use homing::shard::arrival::{Arrival, ListenerNumber};
+use homing::shard::arrival::Arrival;
+use homing::shard::listener_terms::ListenerTerms;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 const V3: ProtocolVersion = ProtocolVersion::V3_1_1;
@@ -119,9 +121,8 @@ fn settings(case: &Case) -> ShardSettings {
     settings.session.receive_maximum = RECEIVE_MAXIMUM;
     settings.write_timeout = Duration::from_secs(100);
     if case.pauses == Pauses::Rate {
-        // The publisher comes by another listener.
         let messages = MeteredRate::new(1, Duration::from_millis(300));
-        settings.rates = vec![TrafficRates { messages, bytes: None }, TrafficRates::default()];
+        settings.rates = Some(TrafficRates { messages, bytes: None });
     }
     settings
 }
@@ -164,7 +165,9 @@ impl World {
             filters: [SubscribeFilter { filter: "down/#", options }].into_iter().collect(),
         };
         driver.send(link, &encoded(&Packet::Subscribe(subscription), case.version));
-        let publisher = driver.open_from(Arrival { listener: ListenerNumber(1), ..Arrival::local() });
+        // The publisher comes by a listener without rates.
+        let listener = Arc::new(ListenerTerms { message_rate: Some(None), ..ListenerTerms::default() });
+        let publisher = driver.open_from(Arrival { listener, ..Arrival::local() });
         let name = named_at("publisher", 0, shards);
         let publishes = connect(&name);
         driver.send(publisher, &encoded(&Packet::Connect(Box::new(publishes)), V5));

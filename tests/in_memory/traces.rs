@@ -6,7 +6,8 @@ use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode,
 };
 use homing::session::outbound::queue::QueuePolicy;
-use homing::shard::observe::trace::{StepKind, TraceWatch, TracedPayloads};
+use homing::session::trace_steps::StepKind;
+use homing::shard::observe::trace::{TraceWatch, TracedPayloads};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,12 +3,13 @@
 use crate::client::{self, connect_3_1_1, packet, publish, string};
 use crate::driver::{self, MemoryDriver};
 use homing::mqtt::packet::QoS;
+use homing::operators::client_commands::{OperatorAction, OperatorCommand, RedeliverBy};
+use homing::operators::command::{Command, CommandOutcome};
+use homing::operators::query::{Query, QueryAnswer, SessionName};
+use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
+use homing::operators::wait_reason::{AtDeadline, WaitReason};
 use homing::session::outbound::retry::OnExhausted;
 use homing::session::outbound::stall::SocketView;
-use homing::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand, RedeliverBy};
-use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
-use homing::shard::observe::unfinished::{PagePayloads, UnfinishedPart};
-use homing::shard::observe::wait_reason::{AtDeadline, WaitReason};
 use std::time::Duration;
 
 /// CONNECT of 3.1.1 with the Clean Session flag off.
@@ -35,7 +36,7 @@ fn unacknowledged(connect: &[u8], attempts: u16, on_exhausted: OnExhausted) -> M
 fn next_action(driver: &MemoryDriver) -> Option<(u16, AtDeadline)> {
     let (client, part) = (SessionName::Client("pump".into()), UnfinishedPart::InFlight);
     let query = Query::Unfinished { client, part, payloads: PagePayloads::Hidden, from: 0, most: 1 };
-    let QueryAnswer::Unfinished(Some(page)) = driver.shards[0].answer(driver.now, &query) else {
+    let QueryAnswer::Unfinished(Some(page)) = query.answer(driver.now, &driver.shards[0]) else {
         panic!("no page");
     };
     let row = page.rows.first()?;
@@ -55,7 +56,7 @@ fn after_one_resend(connect: &[u8], on_exhausted: OnExhausted) -> AtDeadline {
 fn redeliver(driver: &mut MemoryDriver, by: RedeliverBy) -> CommandOutcome {
     let client = SessionName::Client("pump".into());
     let command = OperatorCommand { client, action: OperatorAction::Redeliver(by) };
-    let done = driver.shards[0].carry_out(driver.now, &command, SocketView::default());
+    let done = command.carry_out(driver.now, SocketView::default(), &mut driver.shards[0]);
     driver.settle();
     done.outcome
 }

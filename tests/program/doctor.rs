@@ -8,29 +8,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 
-/// An examination in a folder of its own, with a private data directory `data` in it.
-struct Examination {
+/// A run of the doctor in a folder of its own, with a private data directory `data` in it.
+struct DoctorRun {
     folder: PathBuf,
     arguments: Vec<String>,
 }
 
-impl Examination {
-    fn new(name: &str) -> Examination {
+impl DoctorRun {
+    fn new(name: &str) -> DoctorRun {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor").join(name);
         drop(fs::remove_dir_all(&folder));
         fs::create_dir_all(folder.join("data")).expect("the target directory is ours");
-        let examination = Examination { folder, arguments: Vec::new() };
-        examination.mode("data", 0o700);
+        let run = DoctorRun { folder, arguments: Vec::new() };
+        run.mode("data", 0o700);
         // What a small test machine has.
-        examination
-            .set("limits.memory=64 MiB")
+        run.set("limits.memory=64 MiB")
             .set("network.backlog=16")
             .set("network.listen=127.0.0.1:0")
             .set("admin.addresses=127.0.0.1:0")
             .set("store.durability=os")
     }
 
-    fn set(mut self, assignment: &str) -> Examination {
+    fn set(mut self, assignment: &str) -> DoctorRun {
         self.arguments.extend(["--set".to_owned(), assignment.to_owned()]);
         self
     }
@@ -82,7 +81,7 @@ fn troubles(output: &Output) -> (Option<i32>, Vec<String>) {
 
 #[test]
 fn nothing_is_found_on_a_sound_host() {
-    let sound = Examination::new("sound");
+    let sound = DoctorRun::new("sound");
     assert_eq!(sound.troubles(), (Some(0), Vec::new()));
     let left: Vec<_> = fs::read_dir(sound.folder.join("data")).expect("a folder").collect();
     assert!(left.is_empty(), "{left:?}");
@@ -90,13 +89,13 @@ fn nothing_is_found_on_a_sound_host() {
 
 #[test]
 fn a_refused_configuration() {
-    let refused = Examination::new("configuration").set("limits.memory=much");
+    let refused = DoctorRun::new("configuration").set("limits.memory=much");
     refused.finds(1, "fail  configuration  --set: limits.memory");
 }
 
 #[test]
 fn fewer_descriptors_than_connections() {
-    let few = Examination::new("descriptors").set("limits.connections=100000000");
+    let few = DoctorRun::new("descriptors").set("limits.connections=100000000");
     few.finds(0, "warn  descriptors ");
 }
 
@@ -104,7 +103,7 @@ fn fewer_descriptors_than_connections() {
 fn a_backlog_that_the_system_does_not_allow() {
     let most: u32 =
         fs::read_to_string("/proc/sys/net/core/somaxconn").expect("Linux").trim().parse().expect("a number");
-    let wide = Examination::new("backlog").set("network.backlog=65535");
+    let wide = DoctorRun::new("backlog").set("network.backlog=65535");
     if most < 65_535 {
         wide.finds(0, "warn  backlog ");
     } else {
@@ -114,19 +113,19 @@ fn a_backlog_that_the_system_does_not_allow() {
 
 #[test]
 fn more_memory_than_there_is() {
-    Examination::new("memory").set("limits.memory=8 TiB").finds(0, "warn  memory ");
+    DoctorRun::new("memory").set("limits.memory=8 TiB").finds(0, "warn  memory ");
 }
 
 #[test]
 fn a_data_directory_that_others_may_enter() {
-    let open = Examination::new("mode");
+    let open = DoctorRun::new("mode");
     open.mode("data", 0o755);
     open.finds(0, "warn  owner ");
 }
 
 #[test]
 fn a_data_directory_that_is_a_file() {
-    let file = Examination::new("file");
+    let file = DoctorRun::new("file");
     fs::remove_dir(file.folder.join("data")).expect("a folder");
     file.write("data", "");
     file.finds(1, "fail  store ");
@@ -134,12 +133,12 @@ fn a_data_directory_that_is_a_file() {
 
 #[test]
 fn a_limit_of_the_store_beyond_the_disk() {
-    Examination::new("room").set("store.size_limit=200 TiB").finds(0, "warn  room ");
+    DoctorRun::new("room").set("store.size_limit=200 TiB").finds(0, "warn  room ");
 }
 
 #[test]
 fn a_store_that_a_power_loss_emptied() {
-    let emptied = Examination::new("emptied");
+    let emptied = DoctorRun::new("emptied");
     emptied.write("data/homing.db", "");
     emptied.write("data/reserve", "");
     emptied.finds(1, "fail  store ");
@@ -147,16 +146,16 @@ fn a_store_that_a_power_loss_emptied() {
 
 #[test]
 fn a_store_that_is_none() {
-    let other = Examination::new("other");
+    let other = DoctorRun::new("other");
     other.write("data/homing.db", "This is a letter, and no database. It is longer than the head of one, which has 100 bytes of its own.");
     other.finds(1, "fail  store ");
 }
 
 #[test]
 fn a_password_file_that_is_missing_and_one_that_everybody_reads() {
-    let missing = Examination::new("missing").set("auth.password_file=nowhere");
+    let missing = DoctorRun::new("missing").set("auth.password_file=nowhere");
     missing.finds(1, "fail  passwords      nowhere");
-    let open = Examination::new("passwords").set("auth.password_file=passwd");
+    let open = DoctorRun::new("passwords").set("auth.password_file=passwd");
     open.write("passwd", "");
     open.mode("passwd", 0o644);
     open.finds(0, "warn  passwords ");
@@ -164,7 +163,7 @@ fn a_password_file_that_is_missing_and_one_that_everybody_reads() {
 
 #[test]
 fn a_mistake_in_an_acl() {
-    let wrong = Examination::new("acl").set("acl.file=acl");
+    let wrong = DoctorRun::new("acl").set("acl.file=acl");
     wrong.write("acl", "topic everything a/#\n");
     wrong.finds(1, "fail  acl            acl");
 }
@@ -173,7 +172,7 @@ fn a_mistake_in_an_acl() {
 fn a_port_that_another_process_has() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound");
-    Examination::new("port")
+    DoctorRun::new("port")
         .set(&format!("network.listen={address}"))
         .finds(1, &format!("fail  port           {address}"));
 }
@@ -182,7 +181,7 @@ fn a_port_that_another_process_has() {
 fn a_port_of_the_http_interface_that_another_process_has() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound");
-    let interface = Examination::new("interface").set(&format!("admin.addresses={address}"));
+    let interface = DoctorRun::new("interface").set(&format!("admin.addresses={address}"));
     interface.finds(1, &format!("fail  port           {address}"));
     let start = interface.command_of("serve").output().expect("the binary was built");
     let said = String::from_utf8_lossy(&start.stderr).into_owned();
@@ -194,17 +193,17 @@ fn a_port_of_the_http_interface_that_another_process_has() {
 fn addresses_that_exclude_each_other() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
     let listeners = format!("network.listen=127.0.0.1:{free},0.0.0.0:{free}");
-    let (code, lines) = Examination::new("overlap").set(&listeners).set("auth.anonymous=always").troubles();
+    let (code, lines) = DoctorRun::new("overlap").set(&listeners).set("auth.anonymous=always").troubles();
     assert_eq!(code, Some(1), "{lines:#?}");
     assert!(lines[0].starts_with(&format!("fail  port           0.0.0.0:{free}")), "{lines:#?}");
-    let both = Examination::new("both").set(&format!("network.listen=127.0.0.1:{free}"));
+    let both = DoctorRun::new("both").set(&format!("network.listen=127.0.0.1:{free}"));
     both.set(&format!("admin.addresses=127.0.0.1:{free}"))
         .finds(1, &format!("fail  port           127.0.0.1:{free}"));
 }
 
 #[test]
 fn a_unix_socket_in_whose_place_is_a_file() {
-    let file = Examination::new("unix");
+    let file = DoctorRun::new("unix");
     file.write("mqtt", "precious");
     let address = format!("unix:{}", file.path("mqtt"));
     file.write("homing.toml", &format!("[[listeners]]\naddress = \"{address}\"\n"));
@@ -223,7 +222,7 @@ fn proxies_that_everybody_is_and_plain_http_for_all() {
         ("\"0.0.0.0/1\", \"128.0.0.0/1\"", "0.0.0.0/0"),
         ("\"8000::/1\", \"::/1\"", "::/0"),
     ] {
-        let proxies = Examination::new("proxies");
+        let proxies = DoctorRun::new("proxies");
         let text = format!(
             "[[listeners]]\naddress = \"0.0.0.0:0\"\nanonymous = \"always\"\nproxy_protocol = \"v2\"\ntrusted_proxies = [{networks}]\n"
         );
@@ -236,9 +235,9 @@ fn proxies_that_everybody_is_and_plain_http_for_all() {
         let is_found = |line: &String| line.starts_with("warn  proxies ") && line.contains(&needed);
         assert!(lines.iter().any(is_found), "{networks}: {lines:#?}");
     }
-    let plain = Examination::new("plain-http").set("admin.addresses=0.0.0.0:0");
+    let plain = DoctorRun::new("plain-http").set("admin.addresses=0.0.0.0:0");
     plain.finds(1, "fail  http           0.0.0.0:0");
-    let allowed = Examination::new("plain-http-allowed").set("admin.addresses=0.0.0.0:0");
+    let allowed = DoctorRun::new("plain-http-allowed").set("admin.addresses=0.0.0.0:0");
     allowed.set("admin.allow_plain_http=true").finds(0, "warn  http           0.0.0.0:0");
 }
 
@@ -247,7 +246,7 @@ fn files_that_everybody_may_change() {
     for (key, subject) in
         [("admin.credentials", "admin credentials"), ("acl.file", "acl"), ("bans.file", "bans")]
     {
-        let open = Examination::new("change").set(&format!("{key}=file"));
+        let open = DoctorRun::new("change").set(&format!("{key}=file"));
         open.write("file", "");
         open.mode("file", 0o602);
         open.finds(0, &format!("warn  {subject:<14} everybody may change file (mode 602)"));
@@ -263,7 +262,7 @@ fn check_config_reads_the_files_that_the_configuration_names_unless_told_not_to(
         ("bans.file", "bans.file"),
         ("admin.credentials", "admin.credentials"),
     ] {
-        let missing = Examination::new("check").set(&format!("{key}=nowhere"));
+        let missing = DoctorRun::new("check").set(&format!("{key}=nowhere"));
         let missing = if key == "auth.jwt_keys" { missing.set("auth.methods=jwt") } else { missing };
         let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
         let checked = missing.command_of("check-config").output().expect("the binary was built");
@@ -273,7 +272,7 @@ fn check_config_reads_the_files_that_the_configuration_names_unless_told_not_to(
         let alone = alone.arg("--without-files").output().expect("the binary was built");
         assert_eq!(alone.status.code(), Some(0), "{key}: {}", said(&alone));
     }
-    let tls = Examination::new("check-tls");
+    let tls = DoctorRun::new("check-tls");
     let listener = "[[listeners]]\nname = \"secure\"\naddress = \"127.0.0.1:0\"\ntls.certificates = [{ certificate = \"cert.pem\", key = \"key.pem\" }]\n";
     tls.write("homing.toml", listener);
     let mut command = tls.command_of("check-config");
@@ -289,7 +288,7 @@ fn check_config_reads_the_files_that_the_configuration_names_unless_told_not_to(
 #[test]
 fn check_config_names_the_key_of_a_file_that_hangs() {
     let check = |(key, named): (&str, &str)| {
-        let hung = Examination::new(&format!("hung-{key}"));
+        let hung = DoctorRun::new(&format!("hung-{key}"));
         mknodat(CWD, hung.folder.join("hung"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
         let hung = if key == "acl_file" {
             hung.write("homing.toml", "[[listeners]]\naddress = \"127.0.0.1:0\"\nacl_file = \"hung\"\n");
@@ -322,13 +321,13 @@ fn check_config_names_the_key_of_a_file_that_hangs() {
 
 #[test]
 fn a_listener_that_lets_everybody_in() {
-    let open = Examination::new("open").set("network.listen=0.0.0.0:0").set("auth.anonymous=always");
+    let open = DoctorRun::new("open").set("network.listen=0.0.0.0:0").set("auth.anonymous=always");
     open.finds(0, "warn  login          0.0.0.0:0: every client");
 }
 
 #[test]
 fn a_certificate_that_is_missing() {
-    let tls = Examination::new("tls");
+    let tls = DoctorRun::new("tls");
     tls.write(
         "homing.toml",
         "[[listeners]]\naddress = \"127.0.0.1:0\"\ntls.certificates = [{ certificate = \"cert.pem\", key = \"key.pem\" }]\n",
@@ -342,6 +341,6 @@ fn a_certificate_that_is_missing() {
 
 #[test]
 fn a_certificate_of_the_http_interface_that_is_missing() {
-    let https = Examination::new("https").set("admin.certificate=cert.pem").set("admin.key=key.pem");
+    let https = DoctorRun::new("https").set("admin.certificate=cert.pem").set("admin.key=key.pem");
     https.finds(1, "fail  tls            admin.certificate: cert.pem");
 }

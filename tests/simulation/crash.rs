@@ -1,5 +1,6 @@
 //! Crashes of the whole broker: memory is gone, every connection breaks, and clients come back.
 
+use crate::memory_store::Image;
 use crate::oracle::{Live, Oracle, SessionLog};
 use crate::plan::LONG;
 use crate::store::HEARTBEAT_MS;
@@ -9,7 +10,6 @@ use crate::world::{Event, World};
 use homing::mqtt::packet::QoS;
 use homing::persistence::records::EntryNumber;
 use homing::session::outbound::queue::QueuePolicy;
-use homing::store::memory::Image;
 
 /// How long after a shortage what was answered in it may not be stored.
 const UNSETTLED_MS: u64 = 1_000;

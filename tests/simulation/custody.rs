@@ -2,9 +2,9 @@
 //! is in exactly one place, whatever is committed and wherever the broker crashes.
 
 use crate::gates::number_of;
+use crate::memory_store::Image;
 use homing::persistence::letter::LetterNumber;
 use homing::persistence::records::{Committed, EntryNumber, Lsn};
-use homing::store::memory::Image;
 use std::collections::BTreeSet;
 
 /// A row of the store that has a message.

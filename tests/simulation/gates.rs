@@ -10,13 +10,13 @@
 //! | PUBLISH at QoS 2 | its identifier |
 //! | PUBREL | that PUBREC came |
 
+use crate::memory_store::Image;
 use crate::oracle::{Message, Oracle};
 use crate::world::World;
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::message::Message as Stored;
 use homing::mqtt::packet::{Acknowledgement, Packet, PacketId, QoS, ReasonCode};
 use homing::persistence::records::SessionKey;
-use homing::store::memory::Image;
 
 /// Packet Identifiers that running numbers stand for, in turn.
 const IDS: u64 = 65_535;

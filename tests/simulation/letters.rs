@@ -21,16 +21,15 @@ use crate::republishing::Names;
 use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
+use homing::operators::letters::LetterFilter;
+use homing::operators::message_commands::RepublishTo;
+use homing::operators::query::{Query, QueryAnswer, SessionName};
 use homing::persistence::letter::{LetterNumber, StoredLetter};
-use homing::persistence::records::{Committed, Lsn};
+use homing::persistence::records::{Committed, Lsn, Record};
 use homing::session::drops::DropReason;
 use homing::session::outbound::one_message::MessageName;
-use homing::shard::features::message_commands::RepublishTo;
-use homing::shard::observe::letters::LetterFilter;
-use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
 use homing::shard::{LetterLimits, shard_of};
 use homing::store::coalesce::CommitGroup;
-use homing::store::operation::Operation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -288,10 +287,10 @@ impl World {
         let (mut letters, mut before) = (Vec::new(), None);
         loop {
             let query = Query::Letters { before, most: 5, filter: LetterFilter::default() };
-            let QueryAnswer::Letters(page) = self.nodes[shard].core.answer(self.instant(), &query) else {
+            let QueryAnswer::Letters(page) = query.answer(self.instant(), &self.nodes[shard].core) else {
                 return letters;
             };
-            letters.extend(page.letters);
+            letters.extend(page.rows);
             before = page.next;
             if before.is_none() {
                 return letters;
@@ -462,5 +461,5 @@ impl World {
 
 /// Whether a transaction begins or ends a dead letter.
 pub fn concerns_letters(group: &CommitGroup) -> bool {
-    group.operations().any(|o| matches!(o, Operation::Letter(_) | Operation::LetterDone(_)))
+    group.operations().any(|o| matches!(o.record, Record::Letter(_) | Record::LetterDone(_)))
 }

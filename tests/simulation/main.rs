@@ -38,6 +38,8 @@ mod crash;
 mod custody;
 mod gates;
 mod letters;
+#[path = "../support/memory_store.rs"]
+mod memory_store;
 mod network;
 mod operator;
 mod oracle;

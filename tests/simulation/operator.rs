@@ -13,14 +13,13 @@ use crate::letters::LetterStream;
 use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
+use homing::operators::client_commands::{MessageOf, OperatorAction, OperatorCommand, RedeliverBy};
+use homing::operators::command::{Command, CommandOutcome};
+use homing::operators::query::{Query, QueryAnswer, SessionName};
+use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
 use homing::session::outbound::one_message::MessageName;
 use homing::session::outbound::stall::SocketView;
-use homing::shard::features::administration::{
-    CommandOutcome, MessageOf, OperatorAction, OperatorCommand, RedeliverBy,
-};
 use homing::shard::observe::client_events::DisconnectCause;
-use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
-use homing::shard::observe::unfinished::{PagePayloads, UnfinishedPart};
 use homing::shard::{LetterLimits, SessionId, shard_of};
 
 /// Drawn apart from all else.
@@ -170,7 +169,7 @@ impl World {
                     from: at,
                     most: 50,
                 };
-                let QueryAnswer::Unfinished(page) = self.nodes[shard].core.answer(self.instant(), &query)
+                let QueryAnswer::Unfinished(page) = query.answer(self.instant(), &self.nodes[shard].core)
                 else {
                     return None;
                 };
@@ -187,7 +186,8 @@ impl World {
         let now = self.instant();
         let client = SessionName::Client(name.into());
         let core = &self.nodes[shard].core;
-        let QueryAnswer::Session(Some(detail)) = core.answer(now, &Query::Session { client: client.clone() })
+        let QueryAnswer::Session(Some(detail)) =
+            (Query::Session { client: client.clone() }).answer(now, core)
         else {
             return None;
         };
@@ -206,7 +206,7 @@ impl World {
                     from: at,
                     most,
                 };
-                let QueryAnswer::Unfinished(Some(page)) = self.nodes[shard].core.answer(now, &query) else {
+                let QueryAnswer::Unfinished(Some(page)) = query.answer(now, &self.nodes[shard].core) else {
                     self.fail(format!("the session of {name} is gone between two pages"));
                     return None;
                 };
@@ -234,12 +234,12 @@ impl World {
             self.oracle.commanded.insert(client);
         }
         let now = self.instant();
-        let connection = self.nodes[shard].core.connection_of(&command.client);
+        let connection = command.client.connection(&self.nodes[shard].core);
         let socket = connection.and_then(|id| self.socket_of(shard, id));
         let unsent = socket.map_or(0, |socket| self.sockets[socket].send_queue.len());
         let unread = socket.map_or(0, |socket| self.sockets[socket].up.len());
         let view = SocketView { unsent, unread, ..SocketView::default() };
-        let done = self.nodes[shard].core.carry_out(now, &command, view);
+        let done = command.carry_out(now, view, &mut self.nodes[shard].core);
         trace!(self, "shard {shard}: the operator: {command:?}: {done:?}");
         let drops = matches!(command.action, OperatorAction::Skip(_) | OperatorAction::Park(_));
         if drops

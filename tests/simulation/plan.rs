@@ -16,7 +16,6 @@ use homing::shard::ShardSettings;
 use homing::shard::access::AccessSettings;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{DelayedLimits, LetterLimits};
-use std::sync::Arc;
 use std::time::Duration;
 
 pub struct Plan {
@@ -393,12 +392,10 @@ fn manners(rng: &mut Rng, n: u64) -> Manners {
 
 /// One seed in eight limits what clients send. The choice takes no random number, and leaves out
 /// the seeds that failed once, so that each of these is as it was.
-fn rates(seed: u64) -> Vec<TrafficRates> {
-    if seed < 100 || seed % 8 != 6 {
-        return Vec::new();
-    }
+fn rates(seed: u64) -> Option<TrafficRates> {
     let burst = Duration::from_millis(100);
-    vec![TrafficRates { messages: MeteredRate::new(40, burst), bytes: MeteredRate::new(4_000, burst) }]
+    let rates = TrafficRates { messages: MeteredRate::new(40, burst), bytes: MeteredRate::new(4_000, burst) };
+    (seed >= 100 && seed % 8 == 6).then_some(rates)
 }
 
 fn settings(rng: &mut Rng) -> ShardSettings {
@@ -462,12 +459,10 @@ fn settings(rng: &mut Rng) -> ShardSettings {
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
         auth: AuthPolicy::default(),
-        listeners: Vec::new(),
-        listener_names: Arc::default(),
         connect_size: u32::MAX,
         access: AccessSettings::default(),
         flapping: StrikeRule::default(),
-        rates: Vec::new(),
+        rates: None,
         owners: OwnerPolicy::default(),
         user_names_are_tokens: false,
         auth_timeout: Duration::from_secs(5),

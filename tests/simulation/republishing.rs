@@ -9,12 +9,13 @@ use crate::topics::Topic;
 use crate::trace::trace;
 use crate::world::World;
 use homing::mqtt::packet::QoS;
+use homing::operators::command::{Command, CommandOutcome};
+use homing::operators::message_commands::{MessageCommand, RepublishTo};
+use homing::operators::query::{Query, QueryAnswer, SessionName};
 use homing::persistence::letter::{LetterPlace, StoredLetter};
 use homing::persistence::records::Lsn;
 use homing::session::outbound::one_message::MessageName;
-use homing::shard::features::administration::CommandOutcome;
-use homing::shard::features::message_commands::{MessageCommand, RepublishTo};
-use homing::shard::observe::query::{Query, QueryAnswer, SessionName};
+use homing::session::outbound::stall::SocketView;
 use homing::shard::{SessionId, shard_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl World {
             return;
         }
         let letter = Arc::clone(&all[rng.below(all.len() as u64) as usize]);
-        let answer = self.nodes[shard].core.answer(self.instant(), &Query::Letter(letter.place));
+        let answer = Query::Letter(letter.place).answer(self.instant(), &self.nodes[shard].core);
         if !matches!(answer, QueryAnswer::Letter(Some(_))) {
             return self.fail(format!("a listed letter is not there: {letter:?}"));
         }
@@ -88,7 +89,7 @@ impl World {
     fn delete_letter(&mut self, shard: usize, letter: &StoredLetter) {
         let (now, place) = (self.instant(), letter.place);
         let command = MessageCommand::DeleteLetter(place);
-        let done = self.nodes[shard].core.carry_out_on_message(now, &command);
+        let done = command.carry_out(now, SocketView::default(), &mut self.nodes[shard].core);
         trace!(self, "shard {shard}: the operator: {command:?} for {}: {done:?}", letter.receiver);
         let is_there = self.letters_of(shard).iter().any(|letter| letter.place == place);
         if done.outcome != CommandOutcome::Done || is_there {
@@ -119,7 +120,7 @@ impl World {
         let (now, place) = (self.instant(), letter.place);
         let before = self.names_in(shard);
         let command = MessageCommand::Republish(place, to);
-        let done = self.nodes[shard].core.carry_out_on_message(now, &command);
+        let done = command.carry_out(now, SocketView::default(), &mut self.nodes[shard].core);
         trace!(self, "shard {shard}: the operator: {command:?} for {}: {done:?}", letter.receiver);
         let after = self.names_in(shard);
         let republished = Republished { place, to, letter, before, after, outcome: done.outcome };

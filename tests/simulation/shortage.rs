@@ -16,6 +16,7 @@
 //! is never refused. The other oracles go on: nothing acknowledged is dropped, and when there is
 //! room again all comes to rest.
 
+use crate::memory_store::Memory;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::trace::trace;
@@ -24,7 +25,6 @@ use homing::mqtt::charge::Charge;
 use homing::mqtt::packet::QoS;
 use homing::store::Store;
 use homing::store::coalesce::CommitGroup;
-use homing::store::memory::Memory;
 use std::sync::atomic::Ordering;
 
 /// Seeds that failed before there was this play without.

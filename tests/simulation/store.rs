@@ -5,6 +5,7 @@
 //! nothing else.
 
 use crate::letters::concerns_letters;
+use crate::memory_store::{Memory, Rows};
 use crate::shortage::RETRY_MS;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
@@ -19,7 +20,6 @@ use homing::shard::features::delayed::{DelayedRequest, HORIZON};
 use homing::store::Store;
 use homing::store::coalesce::CommitGroup;
 use homing::store::commit_queue::{Bounds, CommitQueue};
-use homing::store::memory::{Memory, Rows};
 use homing::time::Instant;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

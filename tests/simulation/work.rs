@@ -5,6 +5,7 @@
 //! it came as a dead letter.
 
 use crate::client::{Outgoing, packet_id};
+use crate::memory_store::Image;
 use crate::oracle::{Message, SessionLog};
 use crate::publishing::MOST_UNFINISHED;
 use crate::topics::Topic;
@@ -12,7 +13,6 @@ use crate::trace::trace;
 use crate::world::{Phase, World};
 use homing::mqtt::packet::{Acknowledgement, Packet, QoS, ReasonCode};
 use homing::session::outbound::queue::QueuePolicy;
-use homing::store::memory::Image;
 
 const PUBLISHER: usize = 0;
 /// Its session ends only with the simulation.

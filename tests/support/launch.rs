@@ -9,11 +9,11 @@
 //! The first two cannot be configured from here: a test that needs a setting fails against them,
 //! which is to be expected.
 
+use super::memory_store::Memory;
 use crate::support::{Connect, PATIENCE, RawClient, Version, now};
 use homing::broker::Broker;
 use homing::config::Config;
 use homing::store::Store;
-use homing::store::memory::Memory;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

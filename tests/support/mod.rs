@@ -6,10 +6,11 @@
 //! out of place) fails the test.
 //!
 //! `launch` starts a broker in this process, and `process` starts the real program. `shim` builds a
-//! library between the program and the system. `faulty_store` is a store whose calls fail when a test
-//! says so. `passwords` makes password files. `abuse`, `operated`
-//! and `work` are traffic that several binaries use. `bystander` and `pair` measure how long others
-//! wait meanwhile: the longest wait, and the share of messages that are late.
+//! library between the program and the system. `memory_store` is a store in memory that can be
+//! copied. `faulty_store` is a store whose calls fail when a test says so. `passwords` makes
+//! password files. `abuse`, `operated` and `work` are traffic that several binaries use. `bystander`
+//! and `pair` measure how long others wait meanwhile: the longest wait, and the share of messages
+//! that are late.
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test binary uses its own part of the kit")]
 
@@ -19,6 +20,7 @@ pub mod client;
 pub mod connect;
 pub mod faulty_store;
 pub mod launch;
+pub mod memory_store;
 pub mod message;
 pub mod operated;
 pub mod packet;

@@ -2,7 +2,9 @@
 
 use crate::kit::{self, Pki};
 use homing::broker::Broker;
-use homing::config::{Anonymous, Listener, ListenerTls};
+use homing::config::{Anonymous, Group, Listener, ListenerProtocol, ListenerTls, ProxyProtocol};
+use homing::mqtt::packet::ProtocolVersion;
+use homing::named_enum::Named;
 use std::process::Command;
 
 /// Runs `homing health` with a file of settings and these arguments. Returns its exit code and all
@@ -81,7 +83,7 @@ fn a_unix_socket_is_checked_by_its_path() {
 #[test]
 fn a_websocket_is_checked_through_its_upgrade() {
     let pki = Pki::new();
-    let websocket = || Listener { protocol: Some("websocket".into()), ..kit::listener() };
+    let websocket = || Listener { protocol: Some(ListenerProtocol::WebSocket), ..kit::listener() };
     let broker =
         kit::start(vec![websocket(), Listener { tls: Some(pki.tls()), ..websocket() }, kit::listener()]);
     let [plain, tls, mqtt] = [0, 1, 2].map(|at: usize| broker.addresses()[at].to_string());
@@ -99,7 +101,8 @@ fn a_websocket_is_checked_through_its_upgrade() {
 #[test]
 fn the_first_listener_of_the_configuration_says_what_to_use() {
     let pki = Pki::new();
-    let listener = Listener { protocol: Some("websocket".into()), tls: Some(pki.tls()), ..kit::listener() };
+    let listener =
+        Listener { protocol: Some(ListenerProtocol::WebSocket), tls: Some(pki.tls()), ..kit::listener() };
     let broker = kit::start(vec![listener]);
     let settings = format!(
         "[[listeners]]\naddress = \"{}\"\nprotocol = \"websocket\"\n[listeners.tls]\n\
@@ -117,7 +120,7 @@ fn settings(broker: &Broker, keys: &str) -> String {
 #[test]
 fn a_listener_that_does_not_want_the_client_is_healthy() {
     let of_listener = |listener: Listener| kit::start(vec![listener]);
-    let five = of_listener(Listener { versions: Some(vec!["5.0".into()]), ..kit::listener() });
+    let five = of_listener(Listener { versions: Some(vec![ProtocolVersion::V5]), ..kit::listener() });
     assert_healthy("", &["--address", &address(&five)]);
     let named = of_listener(Listener { client_id: Some("%u-*".into()), ..kit::listener() });
     assert_healthy("", &["--address", &address(&named)]);
@@ -126,7 +129,7 @@ fn a_listener_that_does_not_want_the_client_is_healthy() {
 #[test]
 fn a_listener_behind_a_proxy_is_checked_as_the_proxy_does_it() {
     let trusting = |versions: &str, network: &str| Listener {
-        proxy_protocol: Some(versions.into()),
+        proxy_protocol: ProxyProtocol::of_name(versions),
         trusted_proxies: Some(vec![network.into()]),
         ..kit::listener()
     };
@@ -148,7 +151,7 @@ fn a_listener_with_a_certificate_of_its_own_authority_needs_no_argument() {
     assert_healthy(&settings(&own, PAIR), &[]);
     let mutual = kit::start(vec![Listener { tls: Some(pki.mutual_tls()), ..kit::listener() }]);
     assert_healthy(&settings(&mutual, PAIR), &[]);
-    let group = ListenerTls { groups: Some(vec!["P-384".into()]), ..pki.tls() };
+    let group = ListenerTls { groups: Some(vec![Group::P384]), ..pki.tls() };
     let other_group = kit::start(vec![Listener { tls: Some(group), ..kit::listener() }]);
     assert_healthy(&settings(&other_group, PAIR), &[]);
     let folder = tempfile::tempdir().expect("a folder");

@@ -3,7 +3,7 @@
 pub use crate::support::PATIENCE;
 use crate::support::{Connect, V311};
 use homing::broker::Broker;
-use homing::config::{CertificatePair, Config, Listener, ListenerAddress, ListenerTls};
+use homing::config::{CertificatePair, ClientCertificates, Config, Listener, ListenerAddress, ListenerTls};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
     KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
@@ -156,7 +156,7 @@ impl Pki {
     /// Returns the same, for clients that must have a certificate of `ca.pem`.
     pub fn mutual_tls(&self) -> ListenerTls {
         ListenerTls {
-            client_certificates: Some("required".into()),
+            client_certificates: Some(ClientCertificates::Required),
             client_ca: Some(self.text_path("ca.pem")),
             ..self.tls()
         }

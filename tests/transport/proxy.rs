@@ -3,7 +3,8 @@
 use crate::kit::{self, CONNECT, Pki};
 use crate::support::{Connect, V5, password_file};
 use homing::broker::Broker;
-use homing::config::{Anonymous, Listener};
+use homing::config::{Anonymous, Listener, ProxyProtocol};
+use homing::named_enum::Named;
 use std::io::Write;
 
 const V1: &[u8] = b"PROXY TCP4 192.0.2.1 192.0.2.2 4567 1883\r\n";
@@ -12,7 +13,7 @@ const V1: &[u8] = b"PROXY TCP4 192.0.2.1 192.0.2.2 4567 1883\r\n";
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x01\xc0\x00\x02\x02\x11\xd7\x07\x5b";
 
 fn listener(versions: &str) -> Listener {
-    Listener { proxy_protocol: Some(versions.into()), ..kit::listener() }
+    Listener { proxy_protocol: ProxyProtocol::of_name(versions), ..kit::listener() }
 }
 
 /// Starts a broker that anonymous clients from any address may enter.

@@ -4,7 +4,7 @@ use crate::kit::{self, Pki};
 use crate::support::process::Process;
 use crate::support::{password_file, until};
 use homing::broker::handshake_counts::HandshakeEnd;
-use homing::config::Listener;
+use homing::config::{Listener, ListenerProtocol, ProxyProtocol};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
@@ -80,10 +80,10 @@ fn a_start_warns_of_passwords_that_cross_the_network_in_the_clear() {
 #[test]
 fn refusals_are_counted_by_their_cause() {
     let pki = Pki::new();
-    let plain = Listener { proxy_protocol: Some("v1".into()), ..kit::listener() };
+    let plain = Listener { proxy_protocol: Some(ProxyProtocol::V1), ..kit::listener() };
     let closed = Listener { trusted_proxies: Some(vec!["192.0.2.0/24".into()]), ..plain.clone() };
     let tls = Listener { tls: Some(pki.mutual_tls()), ..kit::listener() };
-    let websocket = Listener { protocol: Some("websocket".into()), ..kit::listener() };
+    let websocket = Listener { protocol: Some(ListenerProtocol::WebSocket), ..kit::listener() };
     let broker = kit::start_with(vec![plain, closed, tls, websocket], |config| {
         config.network.connect_timeout = Duration::from_millis(500);
     });

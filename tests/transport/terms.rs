@@ -4,6 +4,7 @@ use crate::kit;
 use crate::support::{Connect, V5, password_file};
 use homing::broker::Broker;
 use homing::config::{Anonymous, ByteSize, Listener, Sources};
+use homing::mqtt::packet::ProtocolVersion;
 use std::io::Write;
 use std::time::Duration;
 
@@ -104,7 +105,7 @@ fn a_listener_has_a_password_file_of_its_own_and_a_reload_reads_it_again() {
 
 #[test]
 fn a_listener_admits_the_versions_that_it_names() {
-    let own = Listener { versions: Some(vec!["3.1.1".to_owned()]), ..kit::listener() };
+    let own = Listener { versions: Some(vec![ProtocolVersion::V3_1_1]), ..kit::listener() };
     let broker = kit::start(vec![own, kit::listener()]);
     let old = |listener: usize| {
         let mut socket = kit::dial(broker.addresses()[listener]);

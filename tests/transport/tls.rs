@@ -3,7 +3,7 @@
 use crate::kit::{self, CONNACK, CONNECT, Pki};
 use crate::support::{self, Connect, V5, V311, Will, password_file};
 use homing::broker::Broker;
-use homing::config::{Anonymous, CertificatePair, Listener, ListenerTls};
+use homing::config::{Anonymous, CertificatePair, CertificateUser, Listener, ListenerTls};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, StreamOwned};
@@ -85,7 +85,7 @@ fn a_client_certificate_is_required_and_must_be_of_the_authority() {
 #[test]
 fn a_certificate_that_is_not_to_name_its_client_is_required_and_leaves_the_user_to_connect() {
     let pki = Pki::new();
-    let tls = ListenerTls { certificate_user: Some("none".into()), ..pki.mutual_tls() };
+    let tls = ListenerTls { certificate_user: Some(CertificateUser::None), ..pki.mutual_tls() };
     let start = |anonymous, rules: &str| {
         pki.write("acl", rules);
         kit::start_with(vec![listener(tls.clone())], |config| {

@@ -3,7 +3,7 @@
 use crate::kit::{self, CONNACK, CONNECT, Pki};
 use crate::support::wire::packet;
 use crate::support::{Connect, V311, Will};
-use homing::config::Listener;
+use homing::config::{Listener, ListenerProtocol, ProxyProtocol};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use tungstenite::client::IntoClientRequest;
@@ -11,7 +11,7 @@ use tungstenite::http::HeaderValue;
 use tungstenite::{Bytes, Message, WebSocket};
 
 fn listener() -> Listener {
-    Listener { protocol: Some("websocket".into()), ..kit::listener() }
+    Listener { protocol: Some(ListenerProtocol::WebSocket), ..kit::listener() }
 }
 
 /// Upgrades a stream as tungstenite's client with subprotocol mqtt.
@@ -287,7 +287,7 @@ fn a_client_behind_a_proxy_of_this_machine_is_not_taken_for_one_of_it() {
 #[test]
 fn a_client_that_a_proxy_header_names_cannot_name_another_address() {
     let proxied = Listener {
-        proxy_protocol: Some("v1".into()),
+        proxy_protocol: Some(ProxyProtocol::V1),
         trusted_proxies: Some(vec!["127.0.0.1".into()]),
         ..listener()
     };

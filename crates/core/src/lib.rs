@@ -15,6 +15,7 @@ pub mod escape;
 pub mod expiry;
 pub mod mqtt;
 pub mod named_enum;
+pub mod operators;
 pub mod persistence;
 pub mod routing;
 #[cfg(feature = "schema")]

@@ -37,6 +37,14 @@ macro_rules! __named_enum {
             }
         }
 
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<$name, D::Error> {
+                use $crate::named_enum::Named;
+                let name = <String as serde::Deserialize>::deserialize(from)?;
+                $name::of_name(&name).ok_or_else(|| serde::de::Error::unknown_variant(&name, $name::NAMES))
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.name())

@@ -3,13 +3,13 @@
 
 use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::Named;
+use crate::operators::client_commands::RedeliverBy;
+use crate::operators::message_commands::RepublishTo;
+use crate::operators::wait_reason::{AtDeadline, WaitKind};
 use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::Holder;
-use crate::shard::features::administration::RedeliverBy;
-use crate::shard::features::message_commands::RepublishTo;
-use crate::shard::observe::trace::StepKind;
-use crate::shard::observe::wait_reason::{AtDeadline, WaitKind};
+use crate::session::trace_steps::StepKind;
 use std::fmt::Display;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};

@@ -2,20 +2,13 @@
 
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{act, client_path};
-use super::listings::path_with;
+use super::http::{NoteFlag, act, client_path, path_with, read};
 use super::text::Print;
+use crate::admin::bulk::ManyDone;
+use crate::admin::commands::ActionDone;
 use crate::admin::segment::segment;
-use clap::{Args, Subcommand};
-use serde_json::Value;
-
-/// The note of an action.
-#[derive(Args, Clone, Debug)]
-pub(super) struct NoteFlag {
-    /// A note for the audit log
-    #[arg(long)]
-    pub(super) note: Option<String>,
-}
+use clap::Subcommand;
+use serde_json::{Value, json};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum ActionCommand {
@@ -95,7 +88,7 @@ pub(super) fn run(
     Ok(match command {
         ActionCommand::Redeliver { id, by, note } => {
             let path = client_path(id, &format!("/redeliver?by={}", segment(by)));
-            print.answer(&act(broker, "POST", &path, note)?, redelivered)
+            print.answer(act(broker, "POST", &path, note)?, redelivered)?
         }
         ActionCommand::Skip { id, message, note } => {
             act(broker, "POST", &message_path(id, message, "skip"), note)?;
@@ -106,8 +99,8 @@ pub(super) fn run(
             "the message is a dead letter now".to_owned()
         }
         ActionCommand::Purge { id, note } => {
-            let body = to_the_end(|| act(broker, "DELETE", &client_path(id, "/queue"), note))?;
-            print.answer(&body, |body| format!("{} messages were dropped", body["count"]))
+            let done = to_the_end(|| act(broker, "DELETE", &client_path(id, "/queue"), note))?;
+            print.answer(json!(done), |done: ManyDone| format!("{} messages were dropped", done.count))?
         }
         ActionCommand::Disconnect { id: Some(id), note, .. } => {
             act(broker, "POST", &client_path(id, "/disconnect"), note)?;
@@ -116,8 +109,8 @@ pub(super) fn run(
         ActionCommand::Disconnect { id: None, user, listener, prefix, note } => {
             let named = [("user", user), ("listener", listener), ("prefix", prefix)];
             let path = path_with("/api/v1/connections", &named);
-            let body = to_the_end(|| act(broker, "DELETE", &path, note))?;
-            print.answer(&body, |body| format!("{} clients were disconnected", body["count"]))
+            let done = to_the_end(|| act(broker, "DELETE", &path, note))?;
+            print.answer(json!(done), |done: ManyDone| format!("{} clients were disconnected", done.count))?
         }
         ActionCommand::End { id, note } => {
             act(broker, "DELETE", &client_path(id, ""), note)?;
@@ -128,15 +121,14 @@ pub(super) fn run(
 
 /// Repeats an action on many things until the broker is done with all. Returns the last answer, with
 /// the sums of all.
-pub(super) fn to_the_end(act: impl Fn() -> Result<Value, CtlError>) -> Result<Value, CtlError> {
+pub(super) fn to_the_end(act: impl Fn() -> Result<Value, CtlError>) -> Result<ManyDone, CtlError> {
     let (mut count, mut refused) = (0, 0);
     loop {
-        let mut body = act()?;
-        count += body["count"].as_u64().unwrap_or_default();
-        refused += body["refused"].as_u64().unwrap_or_default();
-        if body["complete"] != false || body["confirm"].is_string() {
-            (body["count"], body["refused"]) = (count.into(), refused.into());
-            return Ok(body);
+        let done: ManyDone = read(act()?)?;
+        count += done.count;
+        refused += done.refused;
+        if done.complete || done.confirm.is_some() {
+            return Ok(ManyDone { count, refused, ..done });
         }
     }
 }
@@ -146,8 +138,8 @@ fn message_path(id: &str, message: &str, verb: &str) -> String {
 }
 
 /// Returns the text of a redelivery.
-fn redelivered(body: &Value) -> String {
-    match body["packets"].as_u64() {
+fn redelivered(done: ActionDone) -> String {
+    match done.packets {
         Some(packets) => format!("{packets} packets were sent again"),
         None => "disconnected; the messages are sent again when the client returns".to_owned(),
     }

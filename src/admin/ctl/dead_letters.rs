@@ -1,14 +1,16 @@
 //! `homing ctl dead-letters`: stored dead letters.
 
-use super::actions::{NoteFlag, to_the_end};
+use super::actions::to_the_end;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{act, request};
-use super::listings::{TOPIC, name, pages, path_with, text};
+use super::http::{NoteFlag, act, path_with, request};
+use super::listings::{TOPIC, given, name, pages, text};
 use super::text::{Print, flat, left, right, table};
+use crate::admin::bulk::ManyDone;
+use crate::admin::routes::dead_letters::LetterRow;
 use crate::admin::segment::segment;
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::json;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum DeadLettersCommand {
@@ -99,11 +101,11 @@ pub(super) fn run(
     match command {
         DeadLettersCommand::List { filter, limit } => {
             let path = path_with("/api/v1/dead-letters", &filter.parameters());
-            Ok(print.rows(pages(broker, &path, "dead_letters", (*limit, 256))?, letters_table))
+            print.answer(pages(broker, &path, "dead_letters", (*limit, 256))?, letters_table)
         }
         DeadLettersCommand::Show { id, payload } => {
             let payload = if *payload { "?payload=true" } else { "" };
-            Ok(print.answer(&request(broker, "GET", &letter_path(id, payload))?, flat))
+            print.answer(request(broker, "GET", &letter_path(id, payload))?, flat)
         }
         DeadLettersCommand::Republish { which, to, note } => match &which.id {
             Some(id) => {
@@ -113,8 +115,7 @@ pub(super) fn run(
             }
             None => {
                 let path = which.path("/api/v1/dead-letters/republish", Some(to));
-                let body = to_the_end(|| act(broker, "POST", &path, note))?;
-                many(&body, "published again", print)
+                many(to_the_end(|| act(broker, "POST", &path, note))?, "published again", print)
             }
         },
         DeadLettersCommand::Delete { which, note } => match &which.id {
@@ -124,8 +125,7 @@ pub(super) fn run(
             }
             None => {
                 let path = which.path("/api/v1/dead-letters", None);
-                let body = to_the_end(|| act(broker, "DELETE", &path, note))?;
-                many(&body, "deleted", print)
+                many(to_the_end(|| act(broker, "DELETE", &path, note))?, "deleted", print)
             }
         },
     }
@@ -145,18 +145,18 @@ impl LetterFlags {
 ///
 /// # Errors
 /// The action waits for its confirmation.
-fn many(body: &Value, done: &str, print: Print) -> Result<String, CtlError> {
-    let count = &body["count"];
-    match body["confirm"].as_str() {
+fn many(done: ManyDone, verb: &str, print: Print) -> Result<String, CtlError> {
+    let count = done.count;
+    match &done.confirm {
         Some(confirm) if print == Print::Text => Err(CtlError::Refused(format!(
-            "nothing is done yet: {count} dead letters would be {done}. Repeat the command with --confirm {confirm}"
+            "nothing is done yet: {count} dead letters would be {verb}. Repeat the command with --confirm {confirm}"
         ))),
-        _ => Ok(print.answer(body, |body| match (body["refused"].as_u64(), body["refusal"].as_str()) {
-            (Some(1..), Some(why)) => {
-                format!("{count} dead letters are {done}; {} stay, the first because {why}", body["refused"])
+        _ => print.answer(json!(done), |done: ManyDone| match (done.refused, done.refusal) {
+            (refused @ 1.., Some(why)) => {
+                format!("{count} dead letters are {verb}; {refused} stay, the first because {why}")
             }
-            _ => format!("{count} dead letters are {done}"),
-        })),
+            _ => format!("{count} dead letters are {verb}"),
+        }),
     }
 }
 
@@ -164,10 +164,18 @@ fn letter_path(id: &str, rest: &str) -> String {
     format!("/api/v1/dead-letters/{}{rest}", segment(id))
 }
 
-fn letters_table(rows: &[Value]) -> String {
-    let cells = |row: &Value| {
-        ["id", "cause", "receiver", "topic", "qos", "payload_bytes", "attempts", "publisher"]
-            .map(|field| if field == "topic" { name(&row[field], TOPIC) } else { text(&row[field]) })
+fn letters_table(rows: Vec<LetterRow>) -> String {
+    let cells = |row: &LetterRow| {
+        [
+            text(&row.id),
+            text(&row.cause),
+            text(&row.receiver),
+            name(&row.topic, TOPIC),
+            text(row.qos),
+            text(row.payload_bytes),
+            text(row.attempts),
+            given(&row.publisher),
+        ]
     };
     let columns = [
         left("dead letter"),
@@ -179,5 +187,5 @@ fn letters_table(rows: &[Value]) -> String {
         right("sent"),
         left("publisher"),
     ];
-    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+    table(columns, &rows, cells)
 }

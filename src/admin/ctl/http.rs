@@ -1,9 +1,13 @@
 //! One request to the broker.
 
-use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
+use crate::admin::problem::ProblemAnswer;
+use crate::admin::routes::doctor::DoctorAnswer;
 use crate::admin::segment::segment;
+use crate::escape;
+use clap::Args;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::{self, Read, Write};
 
@@ -12,6 +16,21 @@ const ANSWER: u64 = 16 << 20;
 
 /// Headers of an answer at most.
 const HEADERS: usize = 32;
+
+/// The note of an action.
+#[derive(Args, Clone, Debug)]
+pub(super) struct NoteFlag {
+    /// A note for the audit log
+    #[arg(long)]
+    pub(super) note: Option<String>,
+}
+
+/// Returns a path with the parameters that are given.
+pub(super) fn path_with(path: &str, parameters: &[(&str, &Option<String>)]) -> String {
+    let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
+    format!("{path}?{}", given.join("&"))
+}
 
 /// Returns the path of a client in the interface. `rest` follows the client identifier.
 pub(super) fn client_path(id: &str, rest: &str) -> String {
@@ -54,12 +73,22 @@ pub(crate) fn overview(broker: &BrokerEndpoint) -> Result<Value, CtlError> {
     request(broker, "GET", "/api/v1/overview")
 }
 
-/// Returns what a running broker finds out about itself and its machine: `GET /api/v1/doctor`.
+/// Returns the checks that a running broker makes of itself and its machine: `GET /api/v1/doctor`.
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.
-pub(crate) fn checks(endpoint: &BrokerEndpoint) -> Result<Value, CtlError> {
-    request(endpoint, "GET", "/api/v1/doctor")
+pub(crate) fn checks(broker: &BrokerEndpoint) -> Result<DoctorAnswer, CtlError> {
+    read(request(broker, "GET", "/api/v1/doctor")?)
+}
+
+/// Reads an answer, or a row of it, as its type.
+///
+/// # Errors
+/// It has another form, as that of another version of the broker may have.
+pub(super) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, CtlError> {
+    serde_json::from_value(answer).map_err(|error| {
+        CtlError::Answer(format!("{error}; the broker may be of another version than this program"))
+    })
 }
 
 /// Returns the body of an answer.
@@ -67,18 +96,23 @@ pub(crate) fn checks(endpoint: &BrokerEndpoint) -> Result<Value, CtlError> {
 /// # Errors
 /// The status is no success.
 pub(super) fn done((status, body): (u16, Value)) -> Result<Value, CtlError> {
-    match status {
-        200..=299 => Ok(body),
-        _ => {
-            let detail = body["detail"].as_str().unwrap_or("the broker refused").to_owned();
-            // A word or a name that does not exist is a mistake of the arguments.
-            Err(if matches!(status, 400 | 404) {
-                CtlError::Argument(detail)
-            } else {
-                CtlError::Refused(detail)
-            })
-        }
+    if let 200..=299 = status {
+        return Ok(body);
     }
+    let (detail, mistakes) = match read(body) {
+        Ok(ProblemAnswer { detail, mistakes, .. }) => (detail, mistakes),
+        // A proxy on the way may have answered.
+        Err(_) => ("the broker refused".to_owned(), None),
+    };
+    Err(match (mistakes, status) {
+        (Some(mistakes), _) => {
+            let mistakes: Vec<String> = mistakes.iter().map(|mistake| escape::visible(mistake)).collect();
+            CtlError::Configuration(mistakes.join("\n"))
+        }
+        // A word or a name that does not exist is a mistake of the arguments.
+        (None, 400 | 404) => CtlError::Argument(detail),
+        (None, _) => CtlError::Refused(detail),
+    })
 }
 
 /// Sends one request with this body. Returns the status, and the JSON of the answer; null without

@@ -2,15 +2,26 @@
 
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::request;
-use super::text::{TextColumn, items, left, right, table};
-use crate::admin::payloads::MOST;
+use super::http::{path_with, request};
+use super::text::{TextColumn, left, right, table};
+use crate::admin::audit::AuditEntry;
+use crate::admin::payloads::{MOST, PayloadView};
+use crate::admin::routes::audit::Audit;
+use crate::admin::routes::clients::TopClients;
+use crate::admin::routes::delayed::{DelayedMessage, DelayedMessages};
+use crate::admin::routes::mosquitto::{ListenerRow, Listeners};
+use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
+use crate::admin::routes::slow::{SlowAnswer, SlowRow};
+use crate::admin::routes::topics::{RetainedMessageRow, RetainedMessages};
+use crate::admin::routes::whereabouts::{GroupRow, Whereabouts};
+use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
 use crate::escape;
 use crate::mqtt::topic::first_chars;
 use crate::time::duration;
 use clap::Args;
 use serde_json::Value;
+use std::fmt::Display;
 use std::time::Duration;
 
 /// Characters of a topic in a table at most.
@@ -58,7 +69,7 @@ pub(super) struct ClientsFlags {
 }
 
 /// Returns the clients that the flags ask for, over as many pages as it takes.
-pub(super) fn clients(broker: &BrokerEndpoint, flags: &ClientsFlags) -> Result<Vec<Value>, CtlError> {
+pub(super) fn clients(broker: &BrokerEndpoint, flags: &ClientsFlags) -> Result<Value, CtlError> {
     let filter = [
         ("prefix", &flags.prefix),
         ("state", &flags.state),
@@ -81,9 +92,8 @@ pub(super) fn pages(
     path: &str,
     field: &str,
     (limit, page): (usize, usize),
-) -> Result<Vec<Value>, CtlError> {
-    let body = listing(broker, path, field, (limit, page))?;
-    Ok(items(&body, field).to_vec())
+) -> Result<Value, CtlError> {
+    Ok(listing(broker, path, field, (limit, page))?[field].take())
 }
 
 /// Returns the last answer of a listing, with the rows of all pages as [`pages`] takes them.
@@ -97,7 +107,7 @@ pub(super) fn listing(
     loop {
         let most = (limit - rows.len()).min(page);
         let mut body = request(broker, "GET", &format!("{path}&limit={most}{cursor}"))?;
-        rows.extend(items(&body, field).iter().cloned());
+        rows.append(body[field].as_array_mut().unwrap_or(&mut Vec::new()));
         match body["next"].as_str().filter(|_| rows.len() < limit) {
             Some(next) => cursor = format!("&cursor={}", segment(next)),
             None => {
@@ -108,58 +118,62 @@ pub(super) fn listing(
     }
 }
 
-/// Returns a value as the text of a cell; empty for null.
-pub(super) fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => escape::visible(text),
-        other => other.to_string(),
-    }
+/// Returns a value as the text of a cell.
+pub(super) fn text(value: impl Display) -> String {
+    escape::visible(&value.to_string())
+}
+
+/// Returns a value as the text of a cell; empty without one.
+pub(super) fn given(value: &Option<impl Display>) -> String {
+    value.as_ref().map(text).unwrap_or_default()
 }
 
 /// Returns a name as the text of a cell, with a mark where it is cut: after so many characters. JSON
 /// has the whole name.
-pub(super) fn name(value: &Value, most: usize) -> String {
-    let whole = value.as_str().unwrap_or_default();
+pub(super) fn name(whole: &str, most: usize) -> String {
     let first = first_chars(whole, most);
     if first.len() == whole.len() { escape::visible(first) } else { escape::visible(first) + "..." }
 }
 
 /// Returns a number of seconds as the text of a cell.
-pub(super) fn seconds(value: &Value) -> String {
-    let time = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.map(duration::seconds).unwrap_or_default()
+fn seconds(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds).map(duration::seconds).unwrap_or_default()
 }
 
-/// Returns the payload of a row as the text of a cell; empty without one.
-pub(super) fn payload(row: &Value) -> String {
-    let payload = &row["payload"];
-    let shown = match (&payload["text"], &payload["base64"]) {
-        (Value::String(shown), _) => escape::visible(shown),
-        (_, Value::String(encoded)) => format!("base64 {encoded}"),
+/// Returns a number of seconds as the text of a cell; empty without one.
+pub(super) fn given_seconds(value: Option<f64>) -> String {
+    value.map(seconds).unwrap_or_default()
+}
+
+/// Returns a payload as the text of a cell; empty without one.
+pub(super) fn payload(payload: &Option<PayloadView>) -> String {
+    let (shown, is_complete) = match payload {
+        Some(PayloadView { text: Some(text), is_complete, .. }) => (escape::visible(text), is_complete),
+        Some(PayloadView { base64: Some(encoded), is_complete, .. }) => {
+            (format!("base64 {}", escape::visible(encoded)), is_complete)
+        }
         _ => return String::new(),
     };
-    let more = if payload["complete"] == Value::Bool(false) { " ..." } else { "" };
-    shown + more
+    if *is_complete { shown } else { shown + " ..." }
 }
 
 /// Returns the column of payloads. Without any, the column is empty, and has no name either.
-pub(super) fn payload_column(rows: &[Value]) -> TextColumn {
-    left(if rows.iter().any(|row| row["payload"].is_object()) { "payload" } else { "" })
+pub(super) fn payload_column(has_any: bool) -> TextColumn {
+    left(if has_any { "payload" } else { "" })
 }
 
 /// Returns clients as a table.
-pub(super) fn clients_table(rows: &[Value]) -> String {
-    let cells = |row: &Value| {
-        let oldest = &row["oldest_unacknowledged"];
+pub(super) fn clients_table(rows: Vec<Client>) -> String {
+    let cells = |row: &Client| {
+        let oldest = row.oldest_unacknowledged.as_ref();
         [
-            name(&row["client_id"], CLIENT_ID),
-            text(&row["version"]),
-            text(&row["state"]),
-            text(&row["in_flight"]),
-            text(&row["queued"]),
-            seconds(&oldest["age"]),
-            text(&oldest["detail"]),
+            name(&row.client_id, CLIENT_ID),
+            text(row.version),
+            text(row.state),
+            text(row.in_flight),
+            text(row.queued),
+            given_seconds(oldest.map(|oldest| oldest.age)),
+            given(&oldest.and_then(|oldest| oldest.detail.as_deref())),
         ]
     };
     let columns = [
@@ -171,26 +185,18 @@ pub(super) fn clients_table(rows: &[Value]) -> String {
         right("oldest"),
         left("cause"),
     ];
-    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+    table(columns, &rows, cells)
 }
 
 /// Returns the clients that come first by a figure as a table.
-pub(super) fn top_table(body: &Value) -> String {
-    let out = clients_table(items(body, "clients"));
-    let is_complete = body["complete"] == Value::Bool(true);
-    if is_complete { out } else { format!("{out}\nnot all clients were looked at; the broker is busy") }
-}
-
-/// Returns a path with the parameters that are given.
-pub(super) fn path_with(path: &str, parameters: &[(&str, &Option<String>)]) -> String {
-    let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
-    format!("{path}?{}", given.join("&"))
+pub(super) fn top_table(TopClients { clients, complete }: TopClients) -> String {
+    let out = clients_table(clients);
+    if complete { out } else { format!("{out}\nnot all clients were looked at; the broker is busy") }
 }
 
 /// Returns the verdicts of a search, one on each line.
-pub(super) fn verdicts(body: &Value) -> String {
-    let verdicts: Vec<String> = items(body, "verdicts").iter().map(text).collect();
+pub(super) fn verdicts(found: Whereabouts) -> String {
+    let verdicts: Vec<String> = found.verdicts.iter().map(text).collect();
     if verdicts.is_empty() {
         "no message and no subscription was found".to_owned()
     } else {
@@ -199,27 +205,27 @@ pub(super) fn verdicts(body: &Value) -> String {
 }
 
 /// Returns shared groups as a table.
-pub(super) fn groups_table(rows: &[Value]) -> String {
-    let cells = |row: &Value| [name(&row["filter"], TOPIC), text(&row["members"])];
-    table([left("group and filter"), right("members")], &rows.iter().map(cells).collect::<Vec<_>>())
+pub(super) fn groups_table(rows: Vec<GroupRow>) -> String {
+    let cells = |row: &GroupRow| [name(&row.filter, TOPIC), text(row.members)];
+    table([left("group and filter"), right("members")], &rows, cells)
 }
 
 /// Returns listeners as a table.
-pub(super) fn listeners_table(body: &Value) -> String {
-    let cells = |row: &Value| {
-        let tls = match (&row["tls"], &row["mtls"]) {
-            (Value::Bool(true), Value::Bool(true)) => "mutual",
-            (Value::Bool(true), _) => "yes",
-            _ => "no",
+pub(super) fn listeners_table(Listeners { listeners }: Listeners) -> String {
+    let cells = |row: &ListenerRow| {
+        let tls = match (row.tls, row.mtls) {
+            (true, true) => "mutual",
+            (true, false) => "yes",
+            (false, _) => "no",
         };
-        let anonymous = if row["allow_anonymous"] == Value::Bool(true) { "yes" } else { "no" };
+        let anonymous = if row.allow_anonymous { "yes" } else { "no" };
         [
-            text(&row["address"]),
-            text(&row["name"]),
-            text(&row["protocol"]),
-            tls.to_owned(),
-            anonymous.to_owned(),
-            text(&row["connections"]),
+            text(&row.address),
+            given(&row.name),
+            text(row.protocol),
+            text(tls),
+            text(anonymous),
+            given(&row.connections),
         ]
     };
     let columns = [
@@ -230,108 +236,102 @@ pub(super) fn listeners_table(body: &Value) -> String {
         left("anonymous"),
         right("connections"),
     ];
-    table(columns, &items(body, "listeners").iter().map(cells).collect::<Vec<_>>())
+    table(columns, &listeners, cells)
 }
 
 /// Returns slow deliveries as a table.
-pub(super) fn slow_table(body: &Value) -> String {
-    let rows = items(body, "deliveries");
-    if rows.is_empty() {
+pub(super) fn slow_table(SlowAnswer { deliveries }: SlowAnswer) -> String {
+    if deliveries.is_empty() {
         return "no delivery took more than a second within the last hour".to_owned();
     }
-    let cells = |row: &Value| {
+    let cells = |row: &SlowRow| {
         [
-            text(&row["receiver"]),
-            name(&row["topic"], TOPIC),
-            seconds(&row["longest"]),
-            text(&row["deliveries"]),
-            seconds(&row["ago"]),
+            text(&row.receiver),
+            name(&row.topic, TOPIC),
+            seconds(row.longest),
+            text(row.deliveries),
+            seconds(row.ago as f64),
         ]
     };
     let columns = [left("client"), left("topic"), right("slowest"), right("deliveries"), right("last ago")];
-    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+    table(columns, &deliveries, cells)
 }
 
 /// Returns retained messages as a table.
-pub(super) fn retained_table(body: &Value) -> String {
-    let cells = |row: &Value| {
+pub(super) fn retained_table(RetainedMessages { retained, complete, .. }: RetainedMessages) -> String {
+    let cells = |row: &RetainedMessageRow| {
         [
-            name(&row["topic"], TOPIC),
-            text(&row["qos"]),
-            text(&row["payload_bytes"]),
-            seconds(&row["expires_in"]),
-            payload(row),
+            name(&row.topic, TOPIC),
+            text(row.qos),
+            text(row.payload_bytes),
+            given_seconds(row.expires_in),
+            payload(&row.payload),
         ]
     };
-    let rows = items(body, "retained");
-    let columns = [left("topic"), right("QoS"), right("bytes"), right("expires in"), payload_column(rows)];
-    let out = table(columns, &rows.iter().map(cells).collect::<Vec<_>>());
-    if body["complete"] == Value::Bool(true) {
+    let has_payloads = retained.iter().any(|row| row.payload.is_some());
+    let columns =
+        [left("topic"), right("QoS"), right("bytes"), right("expires in"), payload_column(has_payloads)];
+    let out = table(columns, &retained, cells);
+    if complete {
         return out;
     }
-    let has_most = rows.len() == MOST && rows.iter().any(|row| !row["payload"].is_null());
-    match has_most {
+    match has_payloads && retained.len() == MOST {
         true => format!("{out}\nthere are more; narrow the filter: --payload shows {MOST} at most"),
         false => format!("{out}\nthere are more; narrow the filter, or raise --limit"),
     }
 }
 
 /// Returns delayed messages as a table.
-pub(super) fn delayed_table(body: &Value) -> String {
-    let cells = |row: &Value| {
-        let message = &row["message"];
+pub(super) fn delayed_table(DelayedMessages { delayed, next }: DelayedMessages) -> String {
+    let cells = |row: &DelayedMessage| {
         [
-            text(&row["id"]),
-            name(&message["topic"], TOPIC),
-            text(&message["qos"]),
-            text(&message["payload_bytes"]),
-            seconds(&row["due_in"]),
+            text(&row.id),
+            name(&row.message.topic, TOPIC),
+            text(row.message.qos),
+            text(row.message.payload_bytes),
+            given_seconds(row.due_in),
         ]
     };
     let columns = [left("message"), left("topic"), right("QoS"), right("bytes"), right("due in")];
-    let out = table(columns, &items(body, "delayed").iter().map(cells).collect::<Vec<_>>());
-    if body["next"].is_null() { out } else { format!("{out}\nthere are more; raise --limit") }
+    let out = table(columns, &delayed, cells);
+    if next.is_none() { out } else { format!("{out}\nthere are more; raise --limit") }
 }
 
 /// Returns actions of operators as a table.
-pub(super) fn audit_table(body: &Value) -> String {
-    let cells = |row: &Value| {
+pub(super) fn audit_table(Audit { actions }: Audit) -> String {
+    let cells = |row: &AuditEntry| {
         [
-            text(&row["unix_ms"]),
-            text(&row["who"]),
-            text(&row["action"]),
-            text(&row["target"]),
-            text(&row["result"]),
-            text(&row["arguments"]),
+            text(row.unix_ms),
+            text(&row.who),
+            text(&row.action),
+            text(&row.target),
+            text(&row.result),
+            text(&row.arguments),
         ]
     };
     let columns =
         [right("unix ms"), left("who"), left("action"), left("on"), left("result"), left("arguments")];
-    table(columns, &items(body, "actions").iter().map(cells).collect::<Vec<_>>())
+    table(columns, &actions, cells)
 }
 
 /// Returns delivery objectives as a table.
-pub(super) fn objectives_table(body: &Value) -> String {
-    let rows = items(body, "objectives");
-    if rows.is_empty() {
+pub(super) fn objectives_table(ObjectivesAnswer { objectives }: ObjectivesAnswer) -> String {
+    if objectives.is_empty() {
         return "no objectives; [[slo]] of the configuration sets them".to_owned();
     }
-    let percent = |value: &Value, places: usize| {
-        value.as_f64().map(|share| format!("{:.places$} %", share * 100.0)).unwrap_or_default()
-    };
-    let cells = |row: &Value| {
-        let within = Duration::from_secs_f64(row["within"].as_f64().unwrap_or_default());
+    let percent = |share: f64, places: usize| format!("{:.places$} %", share * 100.0);
+    let cells = |row: &ObjectiveRow| {
         [
-            text(&row["name"]),
-            name(&row["topic"], TOPIC),
-            duration::format(within),
-            percent(&row["target"], 3),
-            percent(&row["ratio"], 3),
-            percent(&row["budget_left"], 0),
-            text(&row["in_time"]),
-            text(&row["late"]),
-            text(&row["dropped"]),
-            text(&row["open"]),
+            text(&row.name),
+            name(&row.topic, TOPIC),
+            Duration::try_from_secs_f64(row.within).map(duration::format).unwrap_or_default(),
+            percent(row.target, 3),
+            row.ratio.map(|share| percent(share, 3)).unwrap_or_default(),
+            row.budget_left.map(|share| percent(share, 0)).unwrap_or_default(),
+            text(row.in_time),
+            text(row.late),
+            text(row.dropped),
+            text(row.open),
         ]
     };
     let columns = [
@@ -346,7 +346,7 @@ pub(super) fn objectives_table(body: &Value) -> String {
         right("dropped"),
         right("open"),
     ];
-    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+    table(columns, &objectives, cells)
 }
 
 #[cfg(test)]
@@ -356,8 +356,14 @@ mod tests {
 
     #[test]
     fn a_long_client_identifier_is_cut_with_a_mark() {
-        let row = |client_id: &str| json!({ "client_id": client_id, "version": "5.0" });
-        let table = clients_table(&[row(&"é".repeat(60_000)), row("pump")]);
+        let row = |client_id: &str| {
+            let row = json!({
+                "client_id": client_id, "ref": "1", "version": "5.0", "state": "away", "session_expiry": 0,
+                "in_flight": 0, "queued": 0, "queued_bytes": 0, "held": 0, "subscription_count": 0,
+            });
+            serde_json::from_value(row).expect("a client")
+        };
+        let table = clients_table(vec![row(&"é".repeat(60_000)), row("pump")]);
         let cut = format!("{}...  5.0", "é".repeat(64));
         assert!(table.lines().all(|line| line.chars().count() < 200) && table.contains(&cut), "{table}");
     }
@@ -367,7 +373,8 @@ mod tests {
         let row = |payload: Value| json!({ "topic": "a", "qos": 0, "payload_bytes": 2, "payload": payload });
         let last = |payload: Value| {
             let rows = vec![row(payload); MOST];
-            let table = retained_table(&json!({ "retained": rows, "complete": false }));
+            let page = serde_json::from_value(json!({ "retained": rows, "complete": false }));
+            let table = retained_table(page.expect("a page"));
             table.lines().last().map(ToOwned::to_owned)
         };
         let cut = "there are more; narrow the filter, or raise --limit".to_owned();

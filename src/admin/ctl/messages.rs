@@ -3,11 +3,11 @@
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::client_path;
-use super::listings::{TOPIC, name, pages, payload, payload_column, seconds, text};
+use super::listings::{TOPIC, given, given_seconds, name, pages, payload, payload_column, text};
 use super::text::{Print, left, right, table};
 use crate::admin::payloads::MOST;
+use crate::admin::routes::messages::UnfinishedRow;
 use clap::Args;
-use serde_json::Value;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct MessageFlags {
@@ -34,24 +34,24 @@ pub(super) fn run(
     // Fewer messages with payloads come in one answer.
     let (query, page) = if flags.payload { ("payload=true", MOST) } else { ("", 256) };
     let path = client_path(&flags.id, &format!("/{part}?{query}"));
-    Ok(print.rows(pages(broker, &path, "messages", (flags.limit, page))?, messages_table))
+    print.answer(pages(broker, &path, "messages", (flags.limit, page))?, messages_table)
 }
 
 /// Returns unfinished messages as a table.
-fn messages_table(rows: &[Value]) -> String {
-    let cells = |row: &Value| {
-        let (message, wait) = (&row["message"], &row["wait"]);
+fn messages_table(rows: Vec<UnfinishedRow>) -> String {
+    let cells = |row: &UnfinishedRow| {
+        let message = row.message.as_ref();
         [
-            text(&row["mid"]),
-            text(&row["packet_id"]),
-            name(&message["topic"], TOPIC),
-            text(&message["qos"]),
-            text(&message["payload_bytes"]),
-            seconds(&row["age"]),
-            text(&row["transmissions"]),
-            text(&wait["reason"]),
-            text(&wait["ends_with"]),
-            payload(row),
+            given(&row.mid),
+            given(&row.packet_id),
+            message.map(|message| name(&message.topic, TOPIC)).unwrap_or_default(),
+            given(&message.map(|message| message.qos)),
+            given(&message.map(|message| message.payload_bytes)),
+            given_seconds(row.age),
+            text(row.transmissions),
+            text(row.wait.reason),
+            given(&row.wait.ends_with),
+            payload(&row.payload),
         ]
     };
     let columns = [
@@ -64,7 +64,7 @@ fn messages_table(rows: &[Value]) -> String {
         right("sent"),
         left("waits"),
         left("until"),
-        payload_column(rows),
+        payload_column(rows.iter().any(|row| row.payload.is_some())),
     ];
-    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+    table(columns, &rows, cells)
 }

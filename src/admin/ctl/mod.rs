@@ -13,19 +13,20 @@ mod topics;
 pub mod trace;
 mod wheel;
 
+pub(crate) use super::routes::doctor::{CheckRow, DoctorAnswer};
 pub(crate) use http::{checks, overview};
 pub(crate) use settings::pending_restart;
 
+use super::routes::login::LoginCodeAnswer;
 use super::segment::segment;
 use actions::ActionCommand;
 use clap::{Args, Subcommand};
 use dead_letters::DeadLettersCommand;
 pub use endpoint::{BrokerEndpoint, EndpointArguments, EndpointDefaults};
 pub use error::CtlError;
-use http::{client_path, request};
+use http::{client_path, read, request};
 use listings::{ClientsFlags, clients, clients_table};
 use messages::MessageFlags;
-use serde_json::Value;
 use settings::SettingsCommand;
 use text::{Print, flat, pretty};
 use topics::TopicsCommand;
@@ -100,23 +101,23 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
     let print = if arguments.json { Print::Json } else { Print::Text };
     let get = |path: &str| request(broker, "GET", path);
     Ok(match &arguments.command {
-        CtlCommand::Status => print.answer(&overview(broker)?, flat),
-        CtlCommand::Listeners => print.answer(&get("/api/v1/listeners")?, listings::listeners_table),
-        CtlCommand::Clients(flags) => print.rows(clients(broker, flags)?, clients_table),
+        CtlCommand::Status => print.answer(overview(broker)?, flat)?,
+        CtlCommand::Listeners => print.answer(get("/api/v1/listeners")?, listings::listeners_table)?,
+        CtlCommand::Clients(flags) => print.answer(clients(broker, flags)?, clients_table)?,
         CtlCommand::Top { by, limit } => {
             let path = format!("/api/v1/clients/top?by={}&limit={limit}", segment(by));
-            print.answer(&get(&path)?, listings::top_table)
+            print.answer(get(&path)?, listings::top_table)?
         }
-        CtlCommand::Client { id } => print.answer(&get(&client_path(id, ""))?, flat),
+        CtlCommand::Client { id } => print.answer(get(&client_path(id, ""))?, flat)?,
         CtlCommand::Inflight(flags) => return messages::run(flags, "inflight", broker, print),
         CtlCommand::Queue(flags) => return messages::run(flags, "queue", broker, print),
         CtlCommand::Audit { limit } => {
-            print.answer(&get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)
+            print.answer(get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)?
         }
         CtlCommand::DeadLetters(command) => return dead_letters::run(command, broker, print),
         CtlCommand::Dashboard => return dashboard(broker, print),
-        CtlCommand::Wheel => print.answer(&get("/api/v1/expiry")?, wheel::text),
-        CtlCommand::Slo => print.answer(&get("/api/v1/slo")?, listings::objectives_table),
+        CtlCommand::Wheel => print.answer(get("/api/v1/expiry")?, wheel::text)?,
+        CtlCommand::Slo => print.answer(get("/api/v1/slo")?, listings::objectives_table)?,
         CtlCommand::Actions(command) => return actions::run(command, broker, print),
         CtlCommand::Topics(command) => return topics::run(command, broker, print),
         CtlCommand::Settings(command) => return settings::run(command, broker, print),
@@ -129,9 +130,9 @@ fn dashboard(broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> 
     if print == Print::Json {
         return Ok(pretty(&body));
     }
+    let LoginCodeAnswer { code, urls, .. } = read(body)?;
     let none = || CtlError::Refused("admin.addresses is off, so there are no pages".to_owned());
-    let of_broker = || body["urls"].get(0).and_then(Value::as_str).map(str::to_owned);
     // A browser reaches the broker by the URL that this command has used.
-    let url = broker.url().or_else(of_broker).ok_or_else(none)?;
-    Ok(format!("{url}login#code={}", body["code"].as_str().unwrap_or_default()))
+    let url = broker.url().or_else(|| urls.into_iter().next()).ok_or_else(none)?;
+    Ok(format!("{url}login#code={code}"))
 }

@@ -1,10 +1,16 @@
 //! The commands of `homing ctl` about the settings of the broker.
 
-use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{done, noted, request, send};
-use super::text::{Print, items, left, short, table};
+use super::http::{NoteFlag, done, noted, read, request, send};
+use super::listings::{given, text};
+use super::text::{Print, left, table};
+use crate::admin::routes::config::{
+    ChangedListener, ConfigAnswer, Disconnected, ReadFile, ReloadAnswer, UnderWay,
+};
+use crate::admin::routes::log_level::LogLevel;
+use crate::config::{KeyChange, KeyInForce, ReloadEffect, Shadowed};
+use crate::escape;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -51,43 +57,31 @@ pub(super) fn run(
         }
         SettingsCommand::Config { changed } => {
             let body = request(broker, "GET", &format!("/api/v1/config?changed={changed}"))?;
-            Ok(print.answer(&body, values_table))
+            print.answer(body, values_table)
         }
-        SettingsCommand::Reload { dry_run, note } => {
-            Ok(print.answer(&reload(broker, *dry_run, note)?, changes))
-        }
+        SettingsCommand::Reload { dry_run, note } => print.answer(reload(broker, *dry_run, note)?, changes),
     }
 }
 
 /// Returns the values in force as a table.
-fn values_table(body: &Value) -> String {
-    let rows = items(body, "keys");
-    if rows.is_empty() {
+fn values_table(ConfigAnswer { keys }: ConfigAnswer) -> String {
+    if keys.is_empty() {
         return "every key has its built-in default".to_owned();
     }
-    let cells = |row: &Value| {
-        let pending = match &row["pending"] {
-            Value::Null => String::new(),
-            value => short(value),
-        };
-        let [key, value, source, effect] = ["key", "value", "source", "effect"].map(|name| short(&row[name]));
-        [key, value, effect, source, pending]
+    let cells = |row: &KeyInForce| {
+        [text(&row.key), text(&row.value), text(row.effect), text(&row.source), given(&row.pending)]
     };
     let columns = [left("key"), left("value"), left("reload"), left("source"), left("after a restart")];
-    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+    table(columns, &keys, cells)
 }
 
 /// Has the configuration read again. Returns the answer.
 fn reload(broker: &BrokerEndpoint, dry_run: bool, note: &NoteFlag) -> Result<Value, CtlError> {
     let path = noted(&format!("/api/v1/config/reload?dry_run={dry_run}"), note);
-    let (status, body) = send(broker, "POST", &path, "")?;
-    match body["mistakes"].as_array() {
-        Some(mistakes) => {
-            Err(CtlError::Configuration(mistakes.iter().map(short).collect::<Vec<_>>().join("\n")))
-        }
+    match send(broker, "POST", &path, "")? {
         // It is not known yet if the new values will hold.
-        None if status == 202 => Err(CtlError::Refused(short(&body["detail"]))),
-        None => done((status, body)),
+        (202, body) => Err(CtlError::Refused(text(read::<UnderWay>(body)?.detail))),
+        answer => done(answer),
     }
 }
 
@@ -96,70 +90,61 @@ fn reload(broker: &BrokerEndpoint, dry_run: bool, note: &NoteFlag) -> Result<Val
 /// # Errors
 /// Nobody answers, or the configuration is refused.
 pub(crate) fn pending_restart(broker: &BrokerEndpoint) -> Result<Vec<String>, CtlError> {
-    let body = reload(broker, true, &NoteFlag { note: None })?;
-    let pending = items(&body, "changes").iter().filter(|change| change["effect"] == "restart");
-    Ok(pending.map(|change| short(&change["key"])).collect())
+    let answer: ReloadAnswer = read(reload(broker, true, &NoteFlag { note: None })?)?;
+    let pending = answer.changes.iter().filter(|change| change.effect == ReloadEffect::Restart);
+    Ok(pending.map(|change| text(&change.key)).collect())
 }
 
 /// Returns a line for each change, for each listener, for each value that does not count, for each
 /// file, and one for the clients that the files disconnected.
-fn changes(body: &Value) -> String {
+fn changes(answer: ReloadAnswer) -> String {
+    let pending = |effect| if effect == ReloadEffect::Restart { " (pending)" } else { "" };
     let mut lines = Vec::new();
-    for change in items(body, "changes") {
-        let [effect, key, from, to] = ["effect", "key", "from", "to"].map(|name| short(&change[name]));
-        let pending = if effect == "restart" { " (pending)" } else { "" };
-        lines.push(format!("{effect:<8} {key} {from} -> {to}{pending}"));
+    for KeyChange { key, from, to, effect, .. } in &answer.changes {
+        let (from, to) = (escape::visible(from), escape::visible(to));
+        lines.push(format!("{:<8} {key} {from} -> {to}{}", effect.name(), pending(*effect)));
     }
-    for change in items(body, "listeners") {
-        let [effect, listener, what] = ["effect", "listener", "change"].map(|name| short(&change[name]));
-        let keys: Vec<String> = items(change, "keys").iter().map(short).collect();
+    for ChangedListener { listener, change, keys, effect } in &answer.listeners {
         let keys = if keys.is_empty() { String::new() } else { format!(": {}", keys.join(", ")) };
-        let pending = if effect == "restart" { " (pending)" } else { "" };
-        lines.push(format!("{effect:<8} listener {listener} {what}{keys}{pending}"));
+        let listener = escape::visible(listener);
+        let pending = pending(*effect);
+        lines.push(format!("{:<8} listener {listener} {change}{keys}{pending}", effect.name()));
     }
-    for shadowed in items(body, "shadowed") {
-        lines.push(format!(
-            "shadowed {}: {} wins over the file",
-            short(&shadowed["key"]),
-            short(&shadowed["by"])
-        ));
+    for Shadowed { key, by } in &answer.shadowed {
+        lines.push(format!("shadowed {key}: {} wins over the file", escape::visible(by)));
     }
-    lines.extend(items(body, "files").iter().map(file_line));
-    if !items(body, "files").is_empty() {
-        lines.push(disconnected_line(&body["disconnected"]));
+    lines.extend(answer.files.iter().map(file_line));
+    if !answer.files.is_empty() {
+        lines.push(disconnected_line(&answer.disconnected));
     }
-    match (lines.is_empty(), body["dry_run"].as_bool()) {
-        (true, Some(true)) => "nothing would change".to_owned(),
-        (true, _) => "nothing changed".to_owned(),
+    match (lines.is_empty(), answer.dry_run) {
+        (true, true) => "nothing would change".to_owned(),
+        (true, false) => "nothing changed".to_owned(),
         _ => lines.join("\n"),
     }
 }
 
 /// Returns the line of one file that was read again.
-fn file_line(file: &Value) -> String {
-    let word = if file["changed"].as_bool() == Some(true) { "changed" } else { "same" };
-    let [kind, key] = ["kind", "key"].map(|name| short(&file[name]));
-    let of = |name: &str, before: &str| file[name].as_str().map(|text| format!("{before}{text}"));
-    let listener = of("listener", " of listener ").unwrap_or_default();
-    let path = of("path", ", ").unwrap_or_default();
-    let detail = of("detail", ": ").filter(|detail| detail != ": ").unwrap_or_default();
-    format!("{word:<8} {kind} ({key}{listener}{path}){detail}")
+fn file_line(file: &ReadFile) -> String {
+    let word = if file.changed { "changed" } else { "same" };
+    let after = |mark: &str, text: &str| format!("{mark}{}", escape::visible(text));
+    let listener = file.listener.as_ref().map(|name| after(" of listener ", name)).unwrap_or_default();
+    let path = file.path.as_ref().map(|path| after(", ", path)).unwrap_or_default();
+    let detail = if file.detail.is_empty() { String::new() } else { after(": ", &file.detail) };
+    format!("{word:<8} {} ({}{listener}{path}){detail}", file.kind, file.key)
 }
 
 /// Returns the line of the clients that a reload disconnected, by their causes.
-fn disconnected_line(clients: &Value) -> String {
-    let count = |name: &str| clients[name].as_u64().unwrap_or_default();
-    let by: Vec<String> = ["passwords", "tls", "bans"]
-        .into_iter()
-        .filter(|name| count(name) > 0)
-        .map(|name| format!("{} by {name}", count(name)))
-        .collect();
+fn disconnected_line(clients: &Disconnected) -> String {
+    let by = [("passwords", clients.passwords), ("tls", clients.tls), ("bans", clients.bans)];
+    let by = by.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} by {name}"));
+    let by: Vec<String> = by.collect();
     let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
-    let so_far = match clients["complete"].as_bool() {
-        Some(false) => " so far; the others are still being looked at (the log: config.clients_checked)",
-        _ => "",
+    let so_far = match clients.complete {
+        false => " so far; the others are still being looked at (the log: config.clients_checked)",
+        true => "",
     };
-    format!("clients  {} disconnected{by}{so_far}", count("total"))
+    format!("clients  {} disconnected{by}{so_far}", clients.total)
 }
 
 /// Shows the level of the log, or sets it.
@@ -170,8 +155,8 @@ fn log_level(
     note: &NoteFlag,
 ) -> Result<String, CtlError> {
     let Some(level) = level else {
-        let body = request(broker, "GET", "/api/v1/log/level")?;
-        return Ok(body["level"].as_str().unwrap_or_default().to_owned());
+        let answer: LogLevel = read(request(broker, "GET", "/api/v1/log/level")?)?;
+        return Ok(answer.level.unwrap_or_default());
     };
     let body = json!({ "level": level, "for": hold }).to_string();
     done(send(broker, "PUT", &noted("/api/v1/log/level", note), &body)?)?;

@@ -1,6 +1,9 @@
 //! The texts that `homing ctl` prints.
 
+use super::error::CtlError;
+use super::http::read;
 use crate::escape;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -14,26 +17,20 @@ pub(super) enum Print {
 }
 
 impl Print {
-    /// Returns an answer as JSON, or as `text` makes it.
-    pub(super) fn answer(self, body: &Value, text: impl FnOnce(&Value) -> String) -> String {
+    /// Returns an answer, or the rows of a listing, as JSON, or as `text` makes them.
+    ///
+    /// # Errors
+    /// The answer has another form than its type.
+    pub(super) fn answer<T: DeserializeOwned>(
+        self,
+        body: Value,
+        text: impl FnOnce(T) -> String,
+    ) -> Result<String, CtlError> {
         match self {
-            Print::Json => pretty(body),
-            Print::Text => text(body),
+            Print::Json => Ok(pretty(&body)),
+            Print::Text => read(body).map(text),
         }
     }
-
-    /// Returns the rows of a listing as JSON, or as `table` makes them.
-    pub(super) fn rows(self, rows: Vec<Value>, table: impl FnOnce(&[Value]) -> String) -> String {
-        match self {
-            Print::Json => pretty(&Value::Array(rows)),
-            Print::Text => table(&rows),
-        }
-    }
-}
-
-/// Returns the items of a list in an answer; none if there is no list.
-pub(super) fn items<'a>(body: &'a Value, field: &str) -> &'a [Value] {
-    body[field].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Returns the JSON in lines.
@@ -42,9 +39,9 @@ pub(super) fn pretty(value: &Value) -> String {
 }
 
 /// Returns an object as lines of `key: value`, deeper ones indented. What is null is left out.
-pub(super) fn flat(value: &Value) -> String {
+pub(super) fn flat(value: Value) -> String {
     let mut out = String::new();
-    put(&mut out, value, 0);
+    put(&mut out, &value, 0);
     out.trim_end().to_owned()
 }
 
@@ -71,7 +68,7 @@ fn put(out: &mut String, value: &Value, depth: usize) {
 }
 
 /// Returns a value on one line.
-pub(super) fn short(value: &Value) -> String {
+fn short(value: &Value) -> String {
     match value {
         Value::String(text) => escape::visible(text),
         Value::Object(fields) => {
@@ -107,15 +104,20 @@ pub(super) const fn right(name: &'static str) -> TextColumn {
 }
 
 /// Returns a table whose columns are as wide as their widest cell. The last column is not filled.
-pub(super) fn table<const N: usize>(columns: [TextColumn; N], rows: &[[String; N]]) -> String {
+pub(super) fn table<R, const N: usize>(
+    columns: [TextColumn; N],
+    rows: &[R],
+    cells: impl Fn(&R) -> [String; N],
+) -> String {
+    let rows: Vec<[String; N]> = rows.iter().map(cells).collect();
     let mut widths = columns.each_ref().map(|column| column.name.chars().count());
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut out = line(&columns, &widths, columns.each_ref().map(|column| column.name));
-    for row in rows {
+    for row in &rows {
         out.push('\n');
         out += &line(&columns, &widths, row.each_ref().map(String::as_str));
     }
@@ -150,13 +152,14 @@ mod tests {
     #[test]
     fn an_object_is_written_without_what_is_null() {
         let value = json!({ "a": 1, "b": null, "c": { "d": "x" }, "e": [], "f": [{ "g": 1, "h": null }] });
-        assert_eq!(flat(&value), "a: 1\nc:\n  d: x\ne: none\nf:\n  - g 1");
+        assert_eq!(flat(value), "a: 1\nc:\n  d: x\ne: none\nf:\n  - g 1");
     }
 
     #[test]
     fn the_numbers_of_a_table_stand_below_each_other() {
-        let rows = [["a".to_owned(), "1".to_owned()], ["longer".to_owned(), "1000".to_owned()]];
-        let table = table([left("client"), right("queued")], &rows);
+        let rows = [("a", 1), ("longer", 1_000)];
+        let cells = |(client, queued): &(&str, u64)| [(*client).to_owned(), queued.to_string()];
+        let table = table([left("client"), right("queued")], &rows, cells);
         assert_eq!(table, "client  queued\na            1\nlonger    1000");
     }
 }

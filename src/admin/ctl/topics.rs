@@ -1,10 +1,9 @@
 //! The commands about topics: where messages are, who is subscribed, and what is retained, slow or
 //! delayed.
 
-use super::actions::NoteFlag;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{act, request};
+use super::http::{NoteFlag, act, path_with, request};
 use super::listings::{self, listing, pages};
 use super::text::{Print, flat};
 use crate::admin::payloads::MOST;
@@ -102,18 +101,16 @@ pub(super) fn run(
     Ok(match command {
         TopicsCommand::Where { topic, publisher, receiver } => {
             let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
-            print.answer(
-                &get(&listings::path_with("/api/v1/messages/where", &parameters))?,
-                listings::verdicts,
-            )
+            let body = get(&path_with("/api/v1/messages/where", &parameters))?;
+            print.answer(body, listings::verdicts)?
         }
         TopicsCommand::Subscriptions { topic, filter, client } => {
             let parameters = [("matches", topic), ("filter", filter), ("client", client)];
-            print.answer(&get(&listings::path_with("/api/v1/subscriptions", &parameters))?, flat)
+            print.answer(get(&path_with("/api/v1/subscriptions", &parameters))?, flat)?
         }
         TopicsCommand::SharedGroups { limit } => {
             let rows = pages(broker, "/api/v1/shared-groups?", "shared_groups", (*limit, 256))?;
-            print.rows(rows, listings::groups_table)
+            print.answer(rows, listings::groups_table)?
         }
         TopicsCommand::Retained { delete: Some(topic), note, .. } => {
             act(broker, "DELETE", &format!("/api/v1/retained?topic={}", segment(topic)), note)?;
@@ -124,20 +121,20 @@ pub(super) fn run(
                 if *payload { ((*limit).min(MOST), "&payload=true") } else { (*limit, "") };
             let path = format!("/api/v1/retained?filter={}{payload}", segment(filter));
             let found = listing(broker, &path, "retained", (limit, 1_000))?;
-            print.answer(&found, listings::retained_table)
+            print.answer(found, listings::retained_table)?
         }
         TopicsCommand::Slow { topic, receiver, limit } => {
             let parameters = [("topic", topic), ("receiver", receiver), ("limit", &Some(limit.to_string()))];
-            let body = get(&listings::path_with("/api/v1/deliveries/slow", &parameters))?;
-            print.answer(&body, listings::slow_table)
+            let body = get(&path_with("/api/v1/deliveries/slow", &parameters))?;
+            print.answer(body, listings::slow_table)?
         }
         TopicsCommand::Delayed { delete: Some(id), note, .. } => {
             act(broker, "DELETE", &format!("/api/v1/delayed/{}", segment(id)), note)?;
             "the delayed message is deleted".to_owned()
         }
         TopicsCommand::Delayed { topic, limit, delete: None, .. } => {
-            let path = listings::path_with("/api/v1/delayed", &[("topic", topic)]);
-            print.answer(&listing(broker, &path, "delayed", (*limit, 256))?, listings::delayed_table)
+            let path = path_with("/api/v1/delayed", &[("topic", topic)]);
+            print.answer(listing(broker, &path, "delayed", (*limit, 256))?, listings::delayed_table)?
         }
     })
 }

@@ -1,13 +1,16 @@
 //! `homing trace`: begins a trace in a running broker, and prints its steps as they come.
 
-use super::actions::NoteFlag;
 use super::endpoint::{BrokerEndpoint, EndpointArguments};
 use super::error::CtlError;
-use super::http::{done, noted, request, send};
-use super::text::items;
+use super::http::{NoteFlag, done, noted, read, request, send};
+use super::listings::given;
+use crate::admin::routes::traces::TraceNumber;
+use crate::admin::traces::TraceRow;
+use crate::admin::traces::step::StepRow;
 use crate::escape;
+use crate::session::trace_steps::StepKind;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::Write;
 
 /// Flags of `homing trace`.
@@ -45,11 +48,12 @@ pub fn run(arguments: &TraceArguments, broker: &BrokerEndpoint) -> Result<(), Ct
     let TraceArguments { clients, topics, lasts, payload, .. } = arguments;
     let body = json!({ "clients": clients, "topics": topics, "for": lasts, "payload": payload });
     let begun = done(send(broker, "POST", &noted("/api/v1/traces", &arguments.note), &body.to_string())?)?;
-    let (number, mut after) = (begun["trace"].as_u64().unwrap_or_default(), 0);
+    let (TraceNumber { trace }, mut after) = (read(begun)?, 0);
     loop {
-        let page = request(broker, "GET", &format!("/api/v1/traces/{number}?after={after}&wait=5s"))?;
-        let steps = items(&page, "steps");
-        for step in steps {
+        let path = format!("/api/v1/traces/{trace}?after={after}&wait=5s");
+        let page: TraceRow = read(request(broker, "GET", &path)?)?;
+        let steps = page.steps.unwrap_or_default();
+        for step in &steps {
             let text = if arguments.json { as_json(step) } else { line(step) };
             let mut out = std::io::stdout().lock();
             // Nobody reads the steps any more.
@@ -57,59 +61,55 @@ pub fn run(arguments: &TraceArguments, broker: &BrokerEndpoint) -> Result<(), Ct
                 return Ok(());
             }
         }
-        after = page["next"].as_u64().unwrap_or(after);
-        if page["ended"].as_bool().unwrap_or(true) && steps.is_empty() {
+        after = page.next.unwrap_or(after);
+        if page.ended && steps.is_empty() {
             return Ok(());
         }
     }
 }
 
 /// Returns a step as JSON on one line. Characters that act on a terminal are escaped.
-fn as_json(step: &Value) -> String {
-    escape::json(&step.to_string()).into_owned()
+fn as_json(step: &StepRow) -> String {
+    escape::json(&json!(step).to_string()).into_owned()
 }
 
 /// Returns a step as one line for people.
-fn line(step: &Value) -> String {
-    let text = |key: &str| step[key].as_str().map(escape::visible).unwrap_or_default();
-    let kind = text("step");
-    let arrow = match kind.as_str() {
-        "received" | "acknowledged" | "pubrec" | "packet_in" => "<-",
-        "sent" | "resent" | "publisher_acknowledged" | "packet_out" => "->",
+fn line(step: &StepRow) -> String {
+    let arrow = match step.step {
+        StepKind::Received | StepKind::Acknowledged | StepKind::Pubrec | StepKind::PacketIn => "<-",
+        StepKind::Sent | StepKind::Resent | StepKind::PublisherAcknowledged | StepKind::PacketOut => "->",
         _ => "  ",
     };
-    let mut out =
-        format!("{} {arrow} {}", time(step["unix_ms"].as_u64().unwrap_or_default()), text("client"));
-    match (arrow, step["packet"].as_str()) {
-        ("  ", _) => out += &format!(" {}", kind.replace('_', " ")),
+    let mut out = format!("{} {arrow} {}", time(step.unix_ms), given(&step.client));
+    match (arrow, &step.packet) {
+        ("  ", _) => out += &format!(" {}", step.step.name().replace('_', " ")),
         (_, Some(packet)) => out += &format!(" {}", escape::visible(packet)),
         _ => {}
     }
-    for (key, name) in [("packet_id", "id"), ("qos", "qos")] {
-        if let Some(number) = step[key].as_u64() {
-            out += &format!(" {name}={number}");
-        }
+    if let Some(id) = step.packet_id {
+        out += &format!(" id={id}");
     }
-    if step["dup"] == true {
+    if let Some(qos) = step.qos {
+        out += &format!(" qos={qos}");
+    }
+    if step.dup == Some(true) {
         out += " dup";
     }
-    let topic = text("topic");
-    if !topic.is_empty() {
-        out += &format!(" {topic}");
+    if let Some(topic) = &step.topic {
+        out += &format!(" {}", escape::visible(topic));
     }
-    if let Some(bytes) = step["payload_bytes"].as_u64() {
+    if let Some(bytes) = step.payload_bytes {
         out += &format!(" {bytes} B");
     }
-    if let Some(code) = step["reason_code"].as_u64().filter(|code| *code > 0) {
+    if let Some(code) = step.reason_code.filter(|code| *code > 0) {
         out += &format!(" reason {code:#04x}");
     }
-    for key in ["detail", "traceparent", "payload"] {
-        let value = text(key);
-        if !value.is_empty() {
-            out += &format!("; {value}");
+    for text in [&step.detail, &step.traceparent, &step.payload].into_iter().flatten() {
+        if !text.is_empty() {
+            out += &format!("; {}", escape::visible(text));
         }
     }
-    if let Some(message) = step["message"].as_u64() {
+    if let Some(message) = step.message {
         out += &format!("  #{message}");
     }
     out
@@ -125,6 +125,10 @@ fn time(unix_ms: u64) -> String {
 mod tests {
     use super::*;
 
+    fn row(step: serde_json::Value) -> StepRow {
+        serde_json::from_value(step).expect("a step")
+    }
+
     #[test]
     fn a_step_is_one_line_with_its_direction() {
         let received = json!({
@@ -132,20 +136,21 @@ mod tests {
             "packet": "PUBLISH", "packet_id": 9, "qos": 1, "payload_bytes": 41, "dup": false,
             "topic": "alarms/7", "traceparent": "00-ab",
         });
-        assert_eq!(line(&received), "09:02:11.004 <- app-1 PUBLISH id=9 qos=1 alarms/7 41 B; 00-ab  #7");
+        assert_eq!(line(&row(received)), "09:02:11.004 <- app-1 PUBLISH id=9 qos=1 alarms/7 41 B; 00-ab  #7");
         let queued = json!({
             "n": 2, "unix_ms": 0, "step": "queued", "message": 7, "client": "pump", "packet": "PUBLISH",
             "qos": 1, "payload_bytes": 41, "topic": "alarms/7", "detail": "the receiver is away",
         });
         assert_eq!(
-            line(&queued),
+            line(&row(queued)),
             "00:00:00.000    pump queued qos=1 alarms/7 41 B; the receiver is away  #7"
         );
     }
 
     #[test]
     fn a_hostile_client_writes_nothing_on_the_terminal() {
-        let step = json!({ "unix_ms": 0, "step": "packet_in", "client": "a\u{1b}[2J\n\u{202e}", "packet": "PINGREQ" });
+        let step = json!({ "n": 1, "unix_ms": 0, "step": "packet_in", "client": "a\u{1b}[2J\n\u{202e}", "packet": "PINGREQ" });
+        let step = row(step);
         assert_eq!(line(&step), "00:00:00.000 <- a\\u{1b}[2J\\n\\u{202e} PINGREQ");
         assert!(as_json(&step).contains("\\u202e"));
     }

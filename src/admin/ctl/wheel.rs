@@ -1,7 +1,6 @@
 //! The text of `homing ctl wheel`.
 
-use super::text::items;
-use serde_json::Value;
+use crate::admin::wheel::Deadlines;
 use std::fmt::Write as _;
 
 /// Lines for one round of the ring at most.
@@ -12,13 +11,12 @@ const MARKS: u64 = 40;
 
 /// Returns the answer of `/api/v1/expiry` as lines with marks: one line for each part of the next
 /// round that has deadlines, and the totals.
-pub(super) fn text(body: &Value) -> String {
-    let each = (body["span"].as_f64().unwrap_or_default() / LINES).max(f64::MIN_POSITIVE);
+pub(super) fn text(body: Deadlines) -> String {
+    let each = (body.span / LINES).max(f64::MIN_POSITIVE);
     let mut parts: Vec<(u64, u64)> = Vec::new();
-    for bucket in items(body, "buckets") {
-        let ends = bucket["ends_in"].as_f64().unwrap_or_default();
-        let part = (ends / each).floor().clamp(0.0, LINES) as u64;
-        let keys = bucket["keys"].as_u64().unwrap_or_default();
+    for bucket in body.buckets {
+        let part = (bucket.ends_in / each).floor().clamp(0.0, LINES) as u64;
+        let keys = bucket.keys;
         match parts.last_mut().filter(|(last, _)| *last == part) {
             Some((_, sum)) => *sum += keys,
             None => parts.push((part, keys)),
@@ -35,11 +33,12 @@ pub(super) fn text(body: &Value) -> String {
         let marks = "#".repeat((keys * MARKS).div_ceil(most) as usize);
         line(&format!("{from:.0} to {to:.0} s"), &format!("{keys:>9} {marks}"));
     }
-    for name in ["later", "overdue", "keys"] {
-        line(name, &format!("{:>9}", body[name].as_u64().unwrap_or_default()));
+    let totals = [("later", body.later), ("overdue", body.overdue), ("keys", body.keys)];
+    for (name, keys) in totals {
+        line(name, &format!("{keys:>9}"));
     }
-    for (kind, keys) in body["kinds"].as_object().into_iter().flatten() {
-        line(kind, &format!("{:>9}", keys.as_u64().unwrap_or_default()));
+    for (kind, keys) in body.kinds {
+        line(&kind, &format!("{keys:>9}"));
     }
     out.truncate(out.trim_end().len());
     out
@@ -52,12 +51,12 @@ mod tests {
 
     #[test]
     fn neighbouring_buckets_share_a_line_and_the_longest_line_is_full() {
-        let bucket = |ends_in: f64, keys: u64| json!({ "ends_in": ends_in, "keys": keys });
+        let bucket = |ends_in: f64, keys: u64| json!({ "ends_in": ends_in, "keys": keys, "kinds": {} });
         let body = json!({
-            "span": 256.0, "keys": 107, "later": 2, "overdue": 0, "kinds": { "session": 107 },
+            "tick": 0.25, "span": 256.0, "keys": 107, "later": 2, "overdue": 0, "kinds": { "session": 107 },
             "buckets": [bucket(0.25, 60), bucket(0.5, 40), bucket(60.0, 5)],
         });
-        let text = text(&body);
+        let text = text(serde_json::from_value(body).expect("deadlines"));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], format!("0 to 8 s             100 {}", "#".repeat(40)));
         assert_eq!(lines[1], "56 to 64 s             5 ##");

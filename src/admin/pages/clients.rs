@@ -19,9 +19,9 @@ use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
 use crate::admin::session_rule::{RuleFact, rule_facts, topic_rules};
 use crate::admin::state::State;
-use crate::shard::features::administration::OperatorAction;
-use crate::shard::observe::query::SessionName;
-use crate::shard::observe::unfinished::{PagePayloads, UnfinishedPage, UnfinishedPart};
+use crate::operators::client_commands::OperatorAction;
+use crate::operators::query::SessionName;
+use crate::operators::unfinished::{PagePayloads, UnfinishedPage, UnfinishedPart};
 use actix_web::{HttpRequest, ResponseError, web};
 use askama::Template;
 use serde::Deserialize;
@@ -96,7 +96,7 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
         is_filtered: given_pairs(&request).any(|pair| pair != "state=all"),
         queued: form.min_queued,
         cause: form.cause,
-        stuck: listed.rows.iter().map(|row| view_of(&state, row, observer)).collect(),
+        stuck: listed.rows.iter().map(|row| view_of(&state, row)).collect(),
         prefix: form.prefix,
         state: form.state,
         age: form.min_unacked_age,
@@ -161,7 +161,7 @@ async fn client_page(
         unfinished(state, target, (UnfinishedPart::InFlight, PagePayloads::Hidden), 0, MESSAGES).await?;
     let queue = unfinished(state, target, (UnfinishedPart::Queue, PagePayloads::Hidden), 0, MESSAGES).await?;
     let row = &detail.row;
-    let client = Client::of(state, target.shard(observer), row, socket.as_ref(), observer);
+    let client = Client::of(state, target.shard(observer), row, socket.as_ref());
     let stall = socket.as_ref().and_then(|socket| socket.stall);
     let rows = |page: &UnfinishedPage| -> Vec<MessageView> {
         page.rows.iter().map(|row| MessageView::of(row, message_id(state, page.session, row))).collect()

@@ -11,7 +11,7 @@ use askama::Template;
 const CONFIRMED: &str = "yes";
 
 /// A question before something is lost.
-pub(super) struct Question {
+pub(super) struct ConfirmQuestion {
     pub(super) title: String,
     pub(super) text: &'static str,
     /// The path of the form, and its fields.
@@ -31,7 +31,7 @@ struct ConfirmPage {
     frame: PageFrame,
     csrf: String,
     confirmed: &'static str,
-    question: Question,
+    question: ConfirmQuestion,
 }
 
 /// Returns true if the form of the page was sent.
@@ -44,7 +44,7 @@ pub(super) async fn ask(
     request: &HttpRequest,
     state: &State,
     login: &LoggedIn,
-    (place, question): (&'static str, Question),
+    (place, question): (&'static str, ConfirmQuestion),
 ) -> HttpResponse {
     let frame = PageFrame::of(request, state, login, place).await;
     // The path of a form has no page to go back to.

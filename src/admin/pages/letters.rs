@@ -1,6 +1,6 @@
 //! The pages of the stored dead letters, and the actions on them.
 
-use super::confirm::{Question, ask, is_confirmed};
+use super::confirm::{ConfirmQuestion, ask, is_confirmed};
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render, render_form};
@@ -15,9 +15,9 @@ use crate::admin::request::{note_of, permit, read_query};
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::clock;
+use crate::operators::message_commands::MessageCommand;
 use crate::persistence::letter::StoredLetter;
 use crate::session::drops::DropReason;
-use crate::shard::features::message_commands::MessageCommand;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
@@ -86,7 +86,7 @@ struct LettersPage {
     done: Option<&'static str>,
     mistake: Option<String>,
     causes: Vec<&'static str>,
-    letters: Vec<LetterRow>,
+    letters: Vec<ListedLetter>,
     /// The query of the next page.
     next: Option<String>,
 }
@@ -98,7 +98,7 @@ struct OneLetterPage {
     csrf: String,
     may_act: bool,
     may_see: bool,
-    letter: LetterRow,
+    letter: ListedLetter,
     publisher: String,
     /// True if the receiver is a shared group, which has no session.
     is_shared: bool,
@@ -106,7 +106,7 @@ struct OneLetterPage {
 }
 
 /// A stored dead letter.
-pub(super) struct LetterRow {
+pub(super) struct ListedLetter {
     pub(super) id: String,
     pub(super) age: String,
     pub(super) receiver: String,
@@ -140,7 +140,7 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
         },
         mistake,
         causes: DropReason::ALL.iter().map(|cause| cause.name()).collect(),
-        letters: listed.letters.iter().map(|letter| LetterRow::of(letter)).collect(),
+        letters: listed.letters.iter().map(|letter| ListedLetter::of(letter)).collect(),
         next: listed.next.map(|cursor| form.query(&cursor)),
         form,
     };
@@ -162,7 +162,7 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         frame: PageFrame::of(&request, &state, &login, "/dead-letters").await,
         publisher: shown(letter.message.publisher()),
         is_shared: letter.receiver.starts_with("$share/"),
-        letter: LetterRow::of(&letter),
+        letter: ListedLetter::of(&letter),
         payload,
     }))
 }
@@ -199,8 +199,8 @@ pub(super) async fn delete(
     if !is_confirmed(&form.confirm) {
         permit(&login.caller, Scope::Operator)?;
         let (_, letter) = find_letter(&state, &path).await?;
-        let LetterRow { receiver, topic, .. } = LetterRow::of(&letter);
-        let question = Question {
+        let ListedLetter { receiver, topic, .. } = ListedLetter::of(&letter);
+        let question = ConfirmQuestion {
             title: format!("Delete the dead letter of {receiver} on {topic}?"),
             text: "The message is lost.",
             action: format!("/dead-letters/{}/delete", letter_name(letter.place)),
@@ -217,11 +217,11 @@ pub(super) async fn delete(
     Ok(see("/dead-letters?done=deleted"))
 }
 
-impl LetterRow {
-    pub(super) fn of(letter: &StoredLetter) -> LetterRow {
+impl ListedLetter {
+    pub(super) fn of(letter: &StoredLetter) -> ListedLetter {
         let ago = clock::unix_millis().saturating_sub(letter.place.dropped_ms);
         let code = letter.code.map(|code| format!(" (0x{:02X})", code.byte())).unwrap_or_default();
-        LetterRow {
+        ListedLetter {
             id: letter_name(letter.place),
             age: long(Duration::from_millis(ago)),
             receiver: shown(&letter.receiver),

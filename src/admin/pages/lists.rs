@@ -140,7 +140,7 @@ pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
     let rows = state.audit().last(ACTIONS).into_iter().map(|entry| {
         let AuditEntry { unix_ms, who, scope, source, action, target, arguments, result, .. } = entry;
         let who = format!("{who} ({scope})");
-        vec![date_time(unix_ms), who, source, plain(action), target, arguments, plain(&result)]
+        vec![date_time(unix_ms), who, source, plain(&action), target, arguments, plain(&result)]
     });
     Ok(render(&ListPage {
         frame: PageFrame::of(&request, &state, &login, "/audit").await,

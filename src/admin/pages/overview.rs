@@ -36,7 +36,7 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     Ok(render(&OverviewPage {
         frame,
         problems: problems(&state, observer).await,
-        stuck: found.rows.iter().take(STUCK).map(|row| view_of(&state, row, observer)).collect(),
+        stuck: found.rows.iter().take(STUCK).map(|row| view_of(&state, row)).collect(),
         more,
         gauges,
         groups,

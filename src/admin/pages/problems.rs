@@ -109,7 +109,7 @@ pub(crate) async fn problems(state: &State, observer: &Observer) -> Vec<BrokerPr
     let mut found = FoundProblems::default();
     found.of_store(StoreState::of(observer, now));
     found.of_threads_and_memory(observer, now);
-    found.of_stuck_clients(state, observer, &stuck);
+    found.of_stuck_clients(state, &stuck);
     found.of_deliveries(observer, &total, now);
     found.of_delays(state);
     found.of_configuration(observer);
@@ -152,9 +152,9 @@ impl FoundProblems {
     }
 
     /// Adds the client that has waited longest.
-    fn of_stuck_clients(&mut self, state: &State, observer: &Observer, stuck: &StuckClients) {
+    fn of_stuck_clients(&mut self, state: &State, stuck: &StuckClients) {
         let Some(worst) = stuck.rows.first() else { return };
-        let (view, oldest) = (view_of(state, worst, observer), worst.session.oldest);
+        let (view, oldest) = (view_of(state, worst), worst.session.oldest);
         let packet = oldest.map_or(0, |stall| stall.packet_id.get());
         let age = oldest.map(|stall| seconds(stall.age)).unwrap_or_default();
         let name = in_sentence(&view.name.chars().take(NAME).collect::<String>());

@@ -3,7 +3,7 @@
 use super::entry::login_of;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
-use super::subscribers::GroupRow;
+use super::subscribers::GroupView;
 use crate::admin::queries::by_filter::shared_groups;
 use crate::admin::request::{cursor_to, place_of, read_query};
 use crate::admin::state::State;
@@ -24,7 +24,7 @@ struct GroupsForm {
 #[template(path = "shared_groups.html", config = "src/admin/askama.toml")]
 struct GroupsPage {
     frame: PageFrame,
-    groups: Vec<GroupRow>,
+    groups: Vec<GroupView>,
     /// The cursor of the next page.
     next: Option<String>,
 }
@@ -36,7 +36,7 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let found = shared_groups(&state, state.running()?, from, GROUPS).await?;
     Ok(render(&GroupsPage {
         frame: PageFrame::of(&request, &state, &login, "/topics").await,
-        groups: found.groups.iter().map(GroupRow::of).collect(),
+        groups: found.rows.iter().map(GroupView::of).collect(),
         next: found.next.map(cursor_to),
     }))
 }

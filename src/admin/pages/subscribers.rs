@@ -2,18 +2,18 @@
 
 use super::views::{LONG, link_of, shown};
 use crate::admin::segment::segment;
-use crate::shard::observe::receivers::{MatchedReceivers, MatchedSession};
+use crate::operators::receivers::{MatchedReceivers, MatchedSession};
 
 /// The receivers of a topic.
 pub(super) struct SubscriberList {
-    pub(super) rows: Vec<SubscriberRow>,
-    pub(super) groups: Vec<GroupRow>,
+    pub(super) rows: Vec<SubscriberView>,
+    pub(super) groups: Vec<GroupView>,
     /// False if there are more receivers than these.
     pub(super) is_complete: bool,
 }
 
 /// A client whose subscriptions match the topic now.
-pub(super) struct SubscriberRow {
+pub(super) struct SubscriberView {
     pub(super) name: String,
     pub(super) link: Option<String>,
     pub(super) state: &'static str,
@@ -22,25 +22,25 @@ pub(super) struct SubscriberRow {
 }
 
 /// A shared group whose filter matches the topic now. One of its members gets each message.
-pub(super) struct GroupRow {
+pub(super) struct GroupView {
     pub(super) filter: String,
     /// The page of its members; `None` if the filter is too long for a link.
     pub(super) link: Option<String>,
     pub(super) members: usize,
 }
 
-impl GroupRow {
-    pub(super) fn of((filter, members): &(Box<str>, usize)) -> GroupRow {
+impl GroupView {
+    pub(super) fn of((filter, members): &(Box<str>, usize)) -> GroupView {
         let link = || format!("/topics?filter={}", segment(filter));
-        GroupRow { filter: shown(filter), link: (filter.len() <= LONG).then(link), members: *members }
+        GroupView { filter: shown(filter), link: (filter.len() <= LONG).then(link), members: *members }
     }
 }
 
 impl SubscriberList {
     pub(super) fn of(found: &MatchedReceivers) -> SubscriberList {
         SubscriberList {
-            rows: found.sessions().iter().map(SubscriberRow::of).collect(),
-            groups: found.groups.iter().map(GroupRow::of).collect(),
+            rows: found.sessions().iter().map(SubscriberView::of).collect(),
+            groups: found.groups.iter().map(GroupView::of).collect(),
             is_complete: !found.more,
         }
     }
@@ -51,10 +51,10 @@ impl SubscriberList {
     }
 }
 
-impl SubscriberRow {
-    fn of(session: &MatchedSession) -> SubscriberRow {
+impl SubscriberView {
+    fn of(session: &MatchedSession) -> SubscriberView {
         let filters: Vec<String> = session.filters.iter().map(|filter| shown(filter)).collect();
-        SubscriberRow {
+        SubscriberView {
             name: shown(&session.client_id),
             link: link_of(&session.client_id),
             state: session.presence().name(),

@@ -1,6 +1,6 @@
 //! The page of topics: who gets a message, and what is retained.
 
-use super::confirm::{Question, ask, is_confirmed};
+use super::confirm::{ConfirmQuestion, ask, is_confirmed};
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render_form};
@@ -163,7 +163,7 @@ pub(super) async fn delete(request: HttpRequest, state: State, form: web::Form<D
     if !is_confirmed(&form.confirm) {
         permit(&login.caller, Scope::Operator)?;
         let DeleteForm { topic, filter, note, .. } = form.into_inner();
-        let question = Question {
+        let question = ConfirmQuestion {
             title: format!("Delete the retained message of {}?", shown(&topic)),
             text: "Clients that subscribe from now on do not get it. Subscribers are not told.",
             action: "/topics/delete".to_owned(),

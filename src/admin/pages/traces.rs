@@ -233,7 +233,7 @@ impl ShownStep {
         let joined =
             |parts: &[Option<String>]| parts.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
         let packet = [
-            step.packet.map(ToOwned::to_owned),
+            step.packet.as_deref().map(ToOwned::to_owned),
             step.packet_id.map(|id| format!("packet {id}")),
             step.qos.map(|qos| format!("QoS {qos}")),
             (step.dup == Some(true)).then(|| "DUP".to_owned()),

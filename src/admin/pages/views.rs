@@ -5,11 +5,10 @@ use crate::admin::queries::waits::ends_with;
 use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
 use crate::admin::state::AdminState;
-use crate::broker::observer::Observer;
 use crate::escape::is_harmful;
 use crate::mqtt::topic::first_chars;
+use crate::operators::unfinished::UnfinishedMessage;
 use crate::session::outbound::stall::Stall;
-use crate::shard::observe::unfinished::UnfinishedMessage;
 use std::time::Duration;
 
 pub(super) use crate::time::duration::{long, seconds};
@@ -32,7 +31,7 @@ pub(super) struct ClientView {
     /// The time for which the oldest message is unacknowledged; empty without one.
     pub(super) oldest: String,
     /// Where that message is.
-    pub(super) detail: &'static str,
+    pub(super) detail: String,
     /// All that is known of the session.
     pub(super) client: Client,
 }
@@ -62,7 +61,9 @@ impl ClientView {
             path: if is_long { "-".to_owned() } else { segment(&client.client_id) },
             suffix: if is_long { format!("?ref={}", client.reference) } else { String::new() },
             oldest: oldest.map(|stall| seconds(Duration::from_secs_f64(stall.age))).unwrap_or_default(),
-            detail: oldest.map_or("", |stall| stall.detail.unwrap_or("the client is away")),
+            detail: oldest
+                .map_or("", |stall| stall.detail.as_deref().unwrap_or("the client is away"))
+                .to_owned(),
             client,
         }
     }
@@ -89,8 +90,8 @@ impl MessageView {
 }
 
 /// Returns the view of a listed session.
-pub(super) fn view_of(state: &AdminState, row: &ListedRow, observer: &Observer) -> ClientView {
-    ClientView::of(Client::of_row(state, row, observer))
+pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
+    ClientView::of(Client::of_row(state, row))
 }
 
 /// Returns what holds the oldest message, and for how long, as one sentence.

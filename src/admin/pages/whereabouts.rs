@@ -2,7 +2,7 @@
 
 use super::entry::login_of;
 use super::frame::PageFrame;
-use super::letters::LetterRow;
+use super::letters::ListedLetter;
 use super::page::{PageResult, or_mistake, render_form};
 use super::subscribers::SubscriberList;
 use super::views::{in_sentence, link_of, seconds, shown};
@@ -12,7 +12,7 @@ use crate::admin::request::read_query;
 use crate::admin::state::State;
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
-use crate::shard::observe::wanted::Wanted;
+use crate::operators::wanted::Wanted;
 use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;
@@ -41,7 +41,7 @@ struct WherePage {
 /// The answer: one verdict for each receiver and place, and what there is to look at further.
 struct WhereAnswer {
     verdicts: Vec<String>,
-    letters: Vec<LetterRow>,
+    letters: Vec<ListedLetter>,
     traced: Vec<TracedRow>,
     subscribers: SubscriberList,
 }
@@ -96,7 +96,7 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let found = found.map(|found| {
         let subscribers = SubscriberList::of(&found.receivers);
         let verdicts = found.verdicts.iter().map(|verdict| in_sentence(verdict)).collect();
-        let letters = found.letters.iter().map(|letter| LetterRow::of(letter)).collect();
+        let letters = found.letters.iter().map(|letter| ListedLetter::of(letter)).collect();
         let traced = found.traced.iter().map(TracedRow::of).collect();
         WhereAnswer { verdicts, letters, traced, subscribers }
     });

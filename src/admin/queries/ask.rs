@@ -1,10 +1,10 @@
 //! One question to one shard, and the turns of those who ask.
 
 use crate::admin::failed::Failed;
-use crate::admin::state::{AdminState, Turn};
+use crate::admin::state::{AdminState, CallerTurn};
 use crate::broker::observer::Observer;
 use crate::broker::question::ShardAnswer;
-use crate::shard::observe::query::Query;
+use crate::operators::query::Query;
 use std::time::Duration;
 
 /// Time for which a caller waits for a search that is under way. A request has 10 s.
@@ -31,7 +31,7 @@ pub(crate) async fn ask(
 ///
 /// # Errors
 /// Too many wait, or the searches before this one take too long.
-pub(super) async fn search_turn(state: &AdminState) -> Result<Turn<'_>, Failed> {
+pub(super) async fn search_turn(state: &AdminState) -> Result<CallerTurn<'_>, Failed> {
     let turn = tokio::time::timeout(WAIT, state.search()).await;
     turn.ok().flatten().ok_or(Failed::Busy)
 }

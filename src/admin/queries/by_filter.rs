@@ -8,9 +8,8 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::topic::TopicFilter;
-use crate::shard::observe::by_filter::SharedGroups;
-use crate::shard::observe::query::{Query, QueryAnswer};
-use crate::shard::observe::receivers::MatchedReceivers;
+use crate::operators::query::{Part, Query, QueryAnswer};
+use crate::operators::receivers::MatchedReceivers;
 
 /// Returns the sessions of all shards that have exactly this filter. That of a shared subscription
 /// begins with `$share/`; its sessions are the members of the group.
@@ -37,17 +36,17 @@ pub(crate) async fn shared_groups(
     observer: &Observer,
     from: u32,
     most: usize,
-) -> Result<SharedGroups, Failed> {
-    let mut all = SharedGroups { next: Some(from), ..SharedGroups::default() };
+) -> Result<Part<(Box<str>, usize), u32>, Failed> {
+    let mut all = Part::empty(Some(from));
     let started = clock::now();
-    let has_room = |groups: usize| groups < most && clock::now().since(started) < PAGE;
-    while let Some(from) = all.next.filter(|_| has_room(all.groups.len())) {
-        let query = Query::SharedGroups { from, most: most - all.groups.len() };
+    let has_room = |rows: usize| rows < most && clock::now().since(started) < PAGE;
+    while let Some(from) = all.next.filter(|_| has_room(all.rows.len())) {
+        let query = Query::SharedGroups { from, most: most - all.rows.len() };
         // Every shard knows every group.
         let QueryAnswer::SharedGroups(part) = ask(state, observer, 0, query).await?.answer else {
             return Err(Failed::Busy);
         };
-        all.groups.extend(part.groups);
+        all.rows.extend(part.rows);
         all.next = part.next;
     }
     Ok(all)

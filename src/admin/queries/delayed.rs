@@ -6,10 +6,10 @@ use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::operators::query::{MessageSummary, Part, Query, QueryAnswer, ROWS};
+use crate::operators::wanted::{Wanted, WantedTopic};
 use crate::shard::features::delayed::DelayedPlace;
-use crate::shard::observe::query::{DelayedPart, MessageSummary, Query, QueryAnswer, ROWS};
 use crate::shard::observe::recent_drops::RecentDrop;
-use crate::shard::observe::wanted::{Wanted, WantedTopic};
 use crate::time::Instant;
 use std::cmp::Reverse;
 use std::ops::Bound;
@@ -61,7 +61,7 @@ pub(crate) async fn list_delayed(
             let QueryAnswer::Delayed(part) = ask(state, observer, shard, query).await?.answer else {
                 return Err(Failed::Busy);
             };
-            let DelayedPart { messages, reached: place } = part;
+            let Part { rows: messages, next: place } = part;
             found += messages.len();
             let row = |(place, message)| DelayedRow { shard: number, place, message };
             rows.extend(messages.into_iter().map(row));

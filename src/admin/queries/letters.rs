@@ -9,11 +9,11 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::topic::TopicFilter;
+use crate::operators::letters::LetterFilter;
+use crate::operators::query::{Part, Query, QueryAnswer, ROWS};
+use crate::operators::wanted::Wanted;
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::DropReason;
-use crate::shard::observe::letters::{LetterFilter, LetterPage};
-use crate::shard::observe::query::{Query, QueryAnswer, ROWS};
-use crate::shard::observe::wanted::Wanted;
 use crate::time::Instant;
 use serde::Deserialize;
 use std::cmp::Reverse;
@@ -95,7 +95,7 @@ pub(crate) async fn list_letters(
     for shard in 0..state.running()?.shards() {
         let found = of_shard(state, shard, before, (limit, end), &filter).await?;
         reached = reached.max(found.next);
-        letters.extend(found.letters);
+        letters.extend(found.rows);
     }
     let bytes = |letter: &Arc<StoredLetter>| letter.message.topic().len() + letter.receiver.len();
     let next = cut_page(&mut letters, limit, |letter| Reverse(letter.place), bytes, reached.map(Reverse));
@@ -110,17 +110,17 @@ async fn of_shard(
     before: Option<LetterPlace>,
     (most, end): (usize, Instant),
     filter: &LetterFilter,
-) -> Result<LetterPage, Failed> {
+) -> Result<Part<Arc<StoredLetter>, LetterPlace>, Failed> {
     let observer = state.running()?;
-    let (mut all, mut before) = (LetterPage::default(), before);
+    let (mut all, mut before) = (Part::empty(None), before);
     loop {
-        let query = Query::Letters { before, most: most - all.letters.len(), filter: filter.clone() };
+        let query = Query::Letters { before, most: most - all.rows.len(), filter: filter.clone() };
         let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
             return Err(Failed::Busy);
         };
-        all.letters.extend(page.letters);
+        all.rows.extend(page.rows);
         all.next = page.next;
-        if all.letters.len() >= most || page.next.is_none() || clock::now() >= end {
+        if all.rows.len() >= most || page.next.is_none() || clock::now() >= end {
             return Ok(all);
         }
         before = page.next;
@@ -149,7 +149,7 @@ pub(crate) async fn places_of(
             let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
                 return Err(Failed::Busy);
             };
-            places.extend(page.letters.iter().map(|letter| letter.place));
+            places.extend(page.rows.iter().map(|letter| letter.place));
             (before, has_more) = (page.next, page.next.is_some());
         }
         places.reverse();
@@ -179,7 +179,7 @@ pub(super) async fn find_letters(
             let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
                 return Err(Failed::Busy);
             };
-            letters.extend(page.letters.into_iter().filter(|letter| wanted.is(&letter.message)));
+            letters.extend(page.rows.into_iter().filter(|letter| wanted.is(&letter.message)));
             (before, has_more) = (page.next, page.next.is_some());
         }
         is_complete &= !has_more;

@@ -1,6 +1,6 @@
 //! A page of rows that several shards have in one order.
 
-use crate::shard::observe::query::BYTES;
+use crate::operators::query::BYTES;
 
 /// Sorts rows by their keys, and cuts them to a page of `limit` rows with texts of [`BYTES`].
 /// `reached` is the least key at which a shard has stopped, if one has: behind it, its rows are not

@@ -13,9 +13,10 @@ use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::named_enum;
+use crate::operators::query::{
+    BYTES, Part, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary,
+};
 use crate::session::outbound::stall::Holder;
-use crate::shard::arrival::ListenerNumber;
-use crate::shard::observe::query::{BYTES, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary};
 use crate::shard::slots::SessionId;
 use crate::time::duration;
 use actix_web::HttpRequest;
@@ -134,15 +135,14 @@ fn version(text: &str) -> Result<ProtocolVersion, Failed> {
     named("version", text, &ProtocolVersion::ALL, ProtocolVersion::name)
 }
 
-/// Returns the numbers of the listener with this label. It has several if a reload changed it.
-fn listener(observer: &Observer, label: &str) -> Result<Vec<ListenerNumber>, Failed> {
-    let numbers = observer.listeners().numbers_of(label);
-    if numbers.is_empty() {
+/// Returns the label of a listener, if one has or had it.
+fn listener(observer: &Observer, label: &str) -> Result<Box<str>, Failed> {
+    if observer.statistics().listeners().of_label(label).is_none() {
         let labels: Vec<String> = observer.listeners().open().iter().map(OpenListener::label).collect();
         let what = format!("listener is {label:?}, and must be one of {}", labels.join(", "));
         return Err(Failed::Parameter(what));
     }
-    Ok(numbers)
+    Ok(label.into())
 }
 
 /// The holder of the oldest unacknowledged message of a session, as a filter.
@@ -187,7 +187,7 @@ pub(crate) async fn list_sessions(
     {
         let query = Query::Sessions { from: cursor.slot, most: limit - rows.len(), filter: filter.clone() };
         let answer = ask(state, observer, usize::from(cursor.shard), query).await?;
-        let QueryAnswer::Sessions(found, next) = &answer.answer else { break };
+        let QueryAnswer::Sessions(Part { rows: found, next }) = &answer.answer else { break };
         bytes += found.iter().map(|row| row.client_id.len()).sum::<usize>();
         let shard = usize::from(cursor.shard);
         let listed = |row: &SessionSummary| {

@@ -3,8 +3,8 @@
 use super::ask::ask;
 use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
+use crate::operators::query::{Query, QueryAnswer};
 use crate::session::slow_deliveries::{SlowDelivery, may_be_cut};
-use crate::shard::observe::query::{Query, QueryAnswer};
 use std::cmp::Reverse;
 
 /// Returns the rows of a topic and a receiver with a slow delivery in the last hour, the slowest

@@ -9,7 +9,7 @@ use super::top::{Top, TopFigure, search};
 use crate::admin::listing::StuckClients;
 use crate::admin::state::State;
 use crate::clock;
-use crate::shard::observe::query::SessionFilter;
+use crate::operators::query::SessionFilter;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::admin::names::SessionPlace;
 use crate::admin::request::read_query;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
-use crate::shard::observe::query::SessionName;
+use crate::operators::query::SessionName;
 use actix_web::HttpRequest;
 use serde::Deserialize;
 use utoipa::ToSchema;

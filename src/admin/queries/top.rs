@@ -8,7 +8,7 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::named_enum::named_enum;
-use crate::shard::observe::query::{Query, QueryAnswer, ROWS, SessionFilter, SessionSummary};
+use crate::operators::query::{Part, Query, QueryAnswer, ROWS, SessionFilter, SessionSummary};
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ pub(super) async fn search(
             let query = Query::Sessions { from: slot, most: ROWS, filter: top.filter(elapsed) };
             let answer = ask(state, observer, shard, query).await?;
             let elapsed = clock::now().since(started);
-            let QueryAnswer::Sessions(found, next) = &answer.answer else { break };
+            let QueryAnswer::Sessions(Part { rows: found, next }) = &answer.answer else { break };
             for session in found {
                 let socket = answer.socket_of(session.id).cloned();
                 top.add(ListedRow { shard, session: session.clone(), socket }, elapsed);

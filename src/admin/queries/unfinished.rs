@@ -4,8 +4,8 @@ use super::ask::ask;
 use super::target::ClientTarget;
 use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
-use crate::shard::observe::query::{Query, QueryAnswer};
-use crate::shard::observe::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPage, UnfinishedPart};
+use crate::operators::query::{Query, QueryAnswer};
+use crate::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPage, UnfinishedPart};
 use crate::shard::slots::SessionId;
 
 /// Returns a page of the unfinished messages of a client.

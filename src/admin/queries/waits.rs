@@ -1,8 +1,8 @@
 //! The ends of waits, for people and for programs.
 
 use crate::clock;
+use crate::operators::wait_reason::{SentPacket, WaitReason};
 use crate::session::outbound::stall::StallCause;
-use crate::shard::observe::wait_reason::{SentPacket, WaitReason};
 use crate::time::Instant;
 use crate::time::duration::seconds;
 

@@ -8,7 +8,7 @@ use crate::admin::failed::Failed;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::request::{Asker, note_of};
 use crate::admin::state::State;
-use crate::shard::features::administration::{OperatorAction, RedeliverBy};
+use crate::operators::client_commands::{OperatorAction, RedeliverBy};
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! A row of the table of routes: its handler, and the description of its parameters and answers.
 
-use super::Admission;
 use super::json_answer::JsonAnswer;
 use super::openapi::body_schema::BodySchema;
+use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
 use crate::admin::pages::page::PageResult;
 use crate::admin::state::AdminState;
@@ -14,11 +14,34 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
+/// Who may ask. The request of anybody else ends before its handler.
+#[derive(Clone, Copy)]
+pub(super) enum RouteAdmission {
+    /// Everybody. The handler may still ask for a token.
+    Everybody,
+    /// A caller with this scope at least: by a token, by the Unix socket, or by the login of a
+    /// browser. The handler finds the caller as an `Asker`.
+    Scope(Scope),
+    /// A viewer, as above. The handler finds it as a `PageReader`, which knows when the login ends.
+    Reader,
+}
+
+impl RouteAdmission {
+    /// Returns the least scope; `None` for everybody.
+    pub(super) const fn least(self) -> Option<Scope> {
+        match self {
+            RouteAdmission::Everybody => None,
+            RouteAdmission::Scope(scope) => Some(scope),
+            RouteAdmission::Reader => Some(Scope::Viewer),
+        }
+    }
+}
+
 /// One method of one path for programs.
 pub(super) struct ApiRoute {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
-    pub(super) who: Admission,
+    pub(super) who: RouteAdmission,
     /// Makes the route of the handler.
     pub(super) route: Box<dyn Fn() -> Route + Send + Sync>,
     pub(super) summary: &'static str,
@@ -28,13 +51,13 @@ pub(super) struct ApiRoute {
     /// True if a reader of events can go on behind the last one, by the header `Last-Event-ID`.
     pub(super) is_resumed: bool,
     /// The answers other than errors. Without any, the answer is 204.
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<RouteAnswer>,
     /// The errors that do not follow from the rest of the row.
     pub(super) refusals: &'static [u16],
 }
 
 /// An answer other than an error.
-pub(super) struct Answer {
+pub(super) struct RouteAnswer {
     pub(super) status: u16,
     pub(super) text: &'static str,
     pub(super) content: Content,
@@ -108,13 +131,13 @@ impl<T: Serialize + ToSchema + 'static> Answered for JsonAnswer<T> {
 }
 
 /// The arguments of a handler, as a tuple.
-pub(super) trait Arguments: FromRequest + 'static {
+pub(super) trait HandlerArguments: FromRequest + 'static {
     fn taken() -> Taken;
 }
 
 macro_rules! arguments {
     ($($argument:ident)*) => {
-        impl<$($argument: Argument),*> Arguments for ($($argument,)*) {
+        impl<$($argument: Argument),*> HandlerArguments for ($($argument,)*) {
             fn taken() -> Taken {
                 let mut taken = Taken::default();
                 $($argument::describe(&mut taken);)*
@@ -124,7 +147,7 @@ macro_rules! arguments {
     };
 }
 
-impl Arguments for () {
+impl HandlerArguments for () {
     fn taken() -> Taken {
         Taken::default()
     }
@@ -135,11 +158,11 @@ arguments!(A B);
 arguments!(A B C);
 arguments!(A B C D);
 
-fn row<F, A>(name: &'static str, path: &'static str, who: Admission, handler: F) -> ApiRoute
+fn row<F, A>(name: &'static str, path: &'static str, who: RouteAdmission, handler: F) -> ApiRoute
 where
     F: Handler<A> + Send + Sync,
     F::Output: Answered,
-    A: Arguments,
+    A: HandlerArguments,
 {
     let verb = Method::from_bytes(name.as_bytes()).expect("the name of a method");
     let route = Box::new(move || method(verb.clone()).to(handler.clone()));
@@ -167,13 +190,13 @@ macro_rules! verbs {
         $(/// Returns the row of a handler.
         pub(super) fn $function<F, A>(
             path: &'static str,
-            who: Admission,
+            who: RouteAdmission,
             handler: F,
         ) -> ApiRoute
         where
             F: Handler<A> + Send + Sync,
             F::Output: Answered,
-            A: Arguments,
+            A: HandlerArguments,
         {
             row($name, path, who, handler)
         })*
@@ -190,7 +213,7 @@ impl ApiRoute {
 
     /// Adds an answer.
     pub(super) fn gives(mut self, status: u16, text: &'static str, content: Content) -> ApiRoute {
-        self.answers.push(Answer { status, text, content });
+        self.answers.push(RouteAnswer { status, text, content });
         self
     }
 

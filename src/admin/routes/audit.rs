@@ -17,10 +17,10 @@ pub(crate) struct AuditParameters {
 }
 
 /// The last actions.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Audit {
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct Audit {
     #[schema(max_items = 1000)]
-    actions: Vec<AuditEntry>,
+    pub(crate) actions: Vec<AuditEntry>,
 }
 
 /// Returns the last actions, the newest first.

@@ -26,7 +26,7 @@ fn row_schema() -> Object {
 
 /// A client without its messages. With `fields`, a row has these fields and no other.
 #[derive(Serialize)]
-pub(super) struct ClientRow(Map<String, Value>);
+pub(crate) struct ClientRow(Map<String, Value>);
 
 impl PartialSchema for ClientRow {
     fn schema() -> RefOr<Schema> {

@@ -22,7 +22,8 @@ const TOP: usize = 100;
 
 /// A page of the sessions.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Clients {
+#[schema(as = Clients)]
+pub(crate) struct ClientsAnswer {
     clients: Vec<ClientRow>,
     /// The cursor of the next page. Only an answer without it is the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,11 +31,11 @@ pub(super) struct Clients {
 }
 
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
-pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer<Clients> {
+pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer<ClientsAnswer> {
     let (observer, fields) = (state.running()?, ClientFields::read(asked.fields.as_deref())?);
     let listed = list_sessions(&state, observer, &asked).await?;
-    let clients = listed.rows.iter().map(|row| fields.of(&Client::of_row(&state, row, observer)));
-    Ok(Json(Clients { clients: clients.collect(), next: listed.next.map(|next| next.encode()) }))
+    let clients = listed.rows.iter().map(|row| fields.of(&Client::of_row(&state, row)));
+    Ok(Json(ClientsAnswer { clients: clients.collect(), next: listed.next.map(|next| next.encode()) }))
 }
 
 /// The parameters of the sessions that come first by a figure.
@@ -50,13 +51,13 @@ pub(crate) struct TopParameters {
 }
 
 /// The sessions that come first by a figure.
-#[derive(Serialize, ToSchema)]
-pub(super) struct TopClients {
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct TopClients {
     /// The largest figure first.
     #[schema(max_items = 100)]
-    clients: Vec<Client>,
+    pub(crate) clients: Vec<Client>,
     /// False if the time was over before every session was looked at.
-    complete: bool,
+    pub(crate) complete: bool,
 }
 
 /// Lists the sessions that come first by a figure.
@@ -64,7 +65,7 @@ pub(crate) async fn top(asked: Query<TopParameters>, state: State) -> JsonAnswer
     let (figure, limit) = (TopFigure::read(&asked.by)?, limit_of(asked.limit, 10, TOP)?);
     let observer = state.running()?;
     let found = top_sessions(&state, observer, figure, limit).await?;
-    let clients = found.rows.iter().map(|row| Client::of_row(&state, row, observer));
+    let clients = found.rows.iter().map(|row| Client::of_row(&state, row));
     Ok(Json(TopClients { clients: clients.collect(), complete: found.is_complete }))
 }
 
@@ -79,7 +80,7 @@ pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: 
     let observer = state.running()?;
     let target = ClientTarget::read(&path, asked.reference.as_deref(), &state)?;
     let (detail, socket) = find(&state, observer, &target).await?;
-    let row = Client::of(&state, target.shard(observer), &detail.row, socket.as_ref(), observer);
+    let row = Client::of(&state, target.shard(observer), &detail.row, socket.as_ref());
     Ok(Json(Client {
         in_flight_messages: Some(detail.in_flight.iter().map(InFlightMessage::of).collect()),
         queue: Some(detail.queue.iter().map(MessageRow::of).collect()),
@@ -91,7 +92,7 @@ pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: 
 
 /// The moments of redelivery of a client.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ClientEvents {
+pub(crate) struct ClientEvents {
     client_id: String,
     events: Vec<EventRow>,
 }

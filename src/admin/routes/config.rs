@@ -15,6 +15,7 @@ use crate::config::{KeyChange, KeyInForce, ListenerChange, ReloadEffect, Shadowe
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::path::PathBuf;
 use utoipa::ToSchema;
 
@@ -64,81 +65,81 @@ pub(crate) async fn reload(
     Ok(match commands::reload(&state, &caller, mode, &note).await? {
         ReloadEnd::Done(reloaded) => HttpResponse::Ok().json(ReloadAnswer::of(reloaded)),
         ReloadEnd::Refused(mistakes) => refused(&mistakes),
-        ReloadEnd::UnderWay => HttpResponse::Accepted().json(UnderWay { detail: UNDER_WAY }),
+        ReloadEnd::UnderWay => HttpResponse::Accepted().json(UnderWay { detail: UNDER_WAY.into() }),
     })
 }
 
 /// The keys of the configuration.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Config)]
-pub(super) struct ConfigAnswer {
-    keys: Vec<KeyInForce>,
+pub(crate) struct ConfigAnswer {
+    pub(crate) keys: Vec<KeyInForce>,
 }
 
 /// The answer to a reload that goes on.
-#[derive(Serialize, ToSchema)]
-pub(super) struct UnderWay {
-    detail: &'static str,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct UnderWay {
+    pub(crate) detail: Cow<'static, str>,
 }
 
 /// The changes of a reload.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Reloaded)]
-pub(super) struct ReloadAnswer {
-    dry_run: bool,
-    changes: Vec<KeyChange>,
+pub(crate) struct ReloadAnswer {
+    pub(crate) dry_run: bool,
+    pub(crate) changes: Vec<KeyChange>,
     /// The listeners that differ. One with the effect `restart` stays as it is until then.
-    listeners: Vec<ChangedListener>,
+    pub(crate) listeners: Vec<ChangedListener>,
     /// Values of the file that a variable or a flag overrides.
-    shadowed: Vec<Shadowed>,
+    pub(crate) shadowed: Vec<Shadowed>,
     /// The files that the configuration names, as they were read again; none for a dry run.
-    files: Vec<ReadFile>,
-    disconnected: Disconnected,
+    pub(crate) files: Vec<ReadFile>,
+    pub(crate) disconnected: Disconnected,
 }
 
 /// A listener that differs.
-#[derive(Serialize, ToSchema)]
-struct ChangedListener {
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct ChangedListener {
     /// The name, or the address of a listener without one.
-    listener: String,
+    pub(crate) listener: String,
     /// `added`, `removed` or `changed`.
-    change: &'static str,
+    pub(crate) change: Cow<'static, str>,
     /// The keys that differ.
-    keys: Vec<&'static str>,
-    effect: ReloadEffect,
+    pub(crate) keys: Vec<Cow<'static, str>>,
+    pub(crate) effect: ReloadEffect,
 }
 
 /// A file that was read again.
-#[derive(Serialize, ToSchema)]
-struct ReadFile {
-    kind: FileKind,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct ReadFile {
+    pub(crate) kind: FileKind,
     /// The key that names the file.
-    key: &'static str,
+    pub(crate) key: Cow<'static, str>,
     /// The listener whose file it is; null for a file of the whole broker.
     #[schema(required)]
-    listener: Option<String>,
+    pub(crate) listener: Option<String>,
     /// Null if the key has several files; then the detail names those that changed.
     #[schema(required)]
-    path: Option<String>,
+    pub(crate) path: Option<String>,
     /// False if the content is as before.
-    changed: bool,
+    pub(crate) changed: bool,
     /// The content in numbers, or the changes.
-    detail: String,
+    pub(crate) detail: String,
 }
 
 /// The clients that the files disconnected.
-#[derive(Serialize, ToSchema)]
-struct Disconnected {
-    total: u64,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct Disconnected {
+    pub(crate) total: u64,
     /// Users that left their password file, or have another password there.
-    passwords: u64,
+    pub(crate) passwords: u64,
     /// Certificates that are not valid any more.
-    tls: u64,
+    pub(crate) tls: u64,
     /// Banned clients, users, addresses and certificates.
-    bans: u64,
+    pub(crate) bans: u64,
     /// False if not all clients were looked at within two seconds. The log says when they were
     /// (config.clients_checked).
-    complete: bool,
+    pub(crate) complete: bool,
 }
 
 impl ReloadAnswer {
@@ -146,13 +147,13 @@ impl ReloadAnswer {
         let Reloaded { mode, changes, listeners, shadowed, files, disconnected, .. } = reloaded;
         let listener = |ListenerChange { listener, what, effect }| ChangedListener {
             listener,
-            change: what.name(),
-            keys: what.keys().to_vec(),
+            change: what.name().into(),
+            keys: what.keys().iter().map(|key| Cow::Borrowed(*key)).collect(),
             effect,
         };
         let file = |FileNews { kind, key, listener, path, is_changed, detail }| ReadFile {
             kind,
-            key,
+            key: key.into(),
             listener,
             path: path.map(|path: PathBuf| path.to_string_lossy().into_owned()),
             changed: is_changed,

@@ -10,8 +10,8 @@ use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters
 use crate::admin::request::{Asker, NoteParameters, note_of};
 use crate::admin::state::State;
 use crate::mqtt::packet::ReasonCode;
+use crate::operators::message_commands::{MessageCommand, RepublishTo};
 use crate::persistence::letter::StoredLetter;
-use crate::shard::features::message_commands::{MessageCommand, RepublishTo};
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,7 @@ pub(crate) struct RepublishManyParameters {
 /// A page of dead letters.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeadLetters)]
-pub(super) struct LettersAnswer {
+pub(crate) struct LettersAnswer {
     dead_letters: Vec<LetterRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -169,31 +169,31 @@ pub(crate) async fn delete_many(
 }
 
 /// A stored dead letter.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = DeadLetter)]
-pub(super) struct LetterRow {
+pub(crate) struct LetterRow {
     /// Outlasts a restart of the broker with a data directory.
-    id: String,
-    dropped_unix_ms: u64,
-    cause: String,
+    pub(crate) id: String,
+    pub(crate) dropped_unix_ms: u64,
+    pub(crate) cause: String,
     /// Of the receiver's negative acknowledgement.
     #[schema(required)]
-    reason_code: Option<u8>,
-    receiver: String,
+    pub(crate) reason_code: Option<u8>,
+    pub(crate) receiver: String,
     /// In full: pages of long topics are short.
-    topic: String,
+    pub(crate) topic: String,
     #[schema(maximum = 2)]
-    qos: u8,
-    payload_bytes: usize,
-    attempts: u16,
+    pub(crate) qos: u8,
+    pub(crate) payload_bytes: usize,
+    pub(crate) attempts: u16,
     #[schema(required)]
-    first_sent_unix_ms: Option<u64>,
+    pub(crate) first_sent_unix_ms: Option<u64>,
     #[schema(required)]
-    last_sent_unix_ms: Option<u64>,
+    pub(crate) last_sent_unix_ms: Option<u64>,
     #[schema(required)]
-    publisher: Option<String>,
+    pub(crate) publisher: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<PayloadView>,
+    pub(crate) payload: Option<PayloadView>,
 }
 
 impl LetterRow {

@@ -9,9 +9,9 @@ use crate::admin::request::{Asker, NoteParameters, limit_of};
 use crate::admin::rows::message::MessageRow;
 use crate::admin::state::State;
 use crate::clock;
-use crate::shard::features::message_commands::MessageCommand;
-use crate::shard::observe::query::ROWS;
-use crate::shard::observe::wanted::WantedTopic;
+use crate::operators::message_commands::MessageCommand;
+use crate::operators::query::ROWS;
+use crate::operators::wanted::WantedTopic;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Path, Query};
 use serde::{Deserialize, Serialize};
@@ -34,21 +34,21 @@ pub(crate) struct DelayedParameters {
 }
 
 /// A page of delayed messages.
-#[derive(Serialize, ToSchema)]
-pub(super) struct DelayedMessages {
-    delayed: Vec<DelayedMessage>,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct DelayedMessages {
+    pub(crate) delayed: Vec<DelayedMessage>,
     /// The cursor of the next page.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
-#[derive(Serialize, ToSchema)]
-struct DelayedMessage {
-    id: String,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct DelayedMessage {
+    pub(crate) id: String,
     /// Seconds.
     #[schema(required)]
-    due_in: Option<f64>,
-    message: MessageRow,
+    pub(crate) due_in: Option<f64>,
+    pub(crate) message: MessageRow,
 }
 
 /// Lists delayed messages that are in memory, in pages: those of the next minute, or all without a

@@ -1,63 +1,66 @@
 //! /api/v1/doctor: the checks of `homing doctor` that make sense within the running broker.
 
 use super::json_answer::JsonAnswer;
-use crate::admin::checkup::own_findings;
+use crate::admin::self_checks::self_checks;
 use crate::admin::state::{AdminState, State};
 use crate::file_thread::NotRead;
-use crate::finding::{Finding, Severity};
+use crate::finding::{Check, Finding, Severity};
 use actix_web::web::Json;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What was found.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Checkup {
+/// The results of the checks.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[schema(as = Doctor)]
+pub(crate) struct DoctorAnswer {
     /// The worst of all checks.
-    result: Severity,
-    checks: Vec<CheckRow>,
+    pub(crate) result: Severity,
+    pub(crate) checks: Vec<CheckRow>,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Check)]
-struct CheckRow {
-    /// The thing that was looked at.
-    name: &'static str,
-    result: Severity,
+pub(crate) struct CheckRow {
+    /// The name of the check.
+    pub(crate) name: String,
+    pub(crate) result: Severity,
     /// The fact.
-    detail: String,
+    pub(crate) detail: String,
     /// What to do about a problem.
     #[schema(required)]
-    advice: Option<String>,
+    pub(crate) advice: Option<String>,
 }
 
-/// Examines the broker.
-pub(crate) async fn doctor(state: State) -> JsonAnswer<Checkup> {
+/// Makes the checks.
+pub(crate) async fn doctor(state: State) -> JsonAnswer<DoctorAnswer> {
     // Together, because each may wait for a disk that hangs.
-    let (mut findings, looked_at) = tokio::join!(own_findings(state.running()?), look(&state));
+    let (mut findings, looked_at) = tokio::join!(self_checks(state.running()?), look(&state));
     findings.extend(looked_at);
     findings.extend(state.refused_credentials().map(|why| {
         let text = format!("the file is not what is in force; the broker still has the one before: {why}");
-        Finding::fail("admin credentials", text).advise("Correct the file; the next request reads it")
+        Finding::fail(Check::AdminCredentials, text).advise("Correct the file; the next request reads it")
     }));
     let result = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
-    Ok(Json(Checkup { result, checks: findings.into_iter().map(check).collect() }))
+    Ok(Json(DoctorAnswer { result, checks: findings.into_iter().map(check).collect() }))
 }
 
 /// Looks at the machine and the files: one look at a time, on a thread that may block.
 async fn look(state: &AdminState) -> Vec<Finding> {
-    match state.examine().await {
+    match state.check().await {
         Ok(found) => found,
         Err(NotRead::Busy(_)) => vec![
-            Finding::warn("files", "not looked at: another look is under way, or hangs")
+            Finding::warn(Check::Files, "not looked at: another look is under way, or hangs")
                 .advise("Ask again; if it stays, see if a disk or a network file system hangs"),
         ],
         Err(error) => vec![
-            Finding::fail("files", error.to_string()).advise("See if a disk or a network file system hangs"),
+            Finding::fail(Check::Files, error.to_string())
+                .advise("See if a disk or a network file system hangs"),
         ],
     }
 }
 
 fn check(finding: Finding) -> CheckRow {
-    let Finding { severity, subject, text, advice } = finding;
-    CheckRow { name: subject, result: severity, detail: text, advice: Some(advice).filter(|a| !a.is_empty()) }
+    let Finding { severity, check, text, advice } = finding;
+    let advice = Some(advice).filter(|advice| !advice.is_empty());
+    CheckRow { name: check.to_string(), result: severity, detail: text, advice }
 }

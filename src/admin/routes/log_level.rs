@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "level": "debug", "for": "10m" }))]
-pub(super) struct LogLevelOrder {
+pub(crate) struct LogLevelOrder {
     /// A level, or directives such as `info,homing::broker=debug`.
     level: String,
     /// The time for which it holds, up to `24h`. Without it, the level holds until a reload.
@@ -32,11 +32,11 @@ pub(super) struct LogLevelOrder {
 }
 
 /// The level that holds.
-#[derive(Serialize, ToSchema)]
-pub(super) struct LogLevel {
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct LogLevel {
     /// Null if this process has no log.
     #[schema(required)]
-    level: Option<String>,
+    pub(crate) level: Option<String>,
 }
 
 /// Returns the level that holds.

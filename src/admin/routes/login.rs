@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 /// The body of /api/v1/login.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PasswordLogin {
+pub(crate) struct PasswordLogin {
     user: String,
     password: String,
 }
@@ -28,7 +28,7 @@ pub(super) struct PasswordLogin {
 /// A login that has begun.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Login)]
-pub(super) struct LoginAnswer {
+pub(crate) struct LoginAnswer {
     name: String,
     scope: Scope,
     /// The value of `X-CSRF-Token`.
@@ -36,13 +36,13 @@ pub(super) struct LoginAnswer {
 }
 
 /// A code that begins a login.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = LoginCode)]
-pub(super) struct LoginCodeAnswer {
-    code: String,
+pub(crate) struct LoginCodeAnswer {
+    pub(crate) code: String,
     /// Seconds.
-    expires_in: u64,
-    urls: Vec<String>,
+    pub(crate) expires_in: u64,
+    pub(crate) urls: Vec<String>,
 }
 
 /// Begins a login with the name and the password of a user. Returns the cookie of the login, and

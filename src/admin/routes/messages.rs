@@ -11,14 +11,15 @@ use crate::admin::rows::message::MessageRow;
 use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
+use crate::operators::query::ROWS;
+use crate::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPart};
+use crate::operators::wait_reason::{AtDeadline, WaitKind, WaitReason};
+use crate::operators::whereabouts::FoundMessage;
 use crate::session::outbound::stall::Holder;
-use crate::shard::observe::query::ROWS;
-use crate::shard::observe::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPart};
-use crate::shard::observe::wait_reason::{AtDeadline, WaitKind, WaitReason};
-use crate::shard::observe::whereabouts::FoundMessage;
 use crate::shard::slots::SessionId;
 use actix_web::web::{Json, Path, Query};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use utoipa::ToSchema;
 
 /// The name in the audit log of a message that waits for room in the queue: it has no `mid`.
@@ -42,7 +43,7 @@ pub(crate) struct PageParameters {
 
 /// A page of unfinished messages.
 #[derive(Serialize, ToSchema)]
-pub(super) struct UnfinishedMessages {
+pub(crate) struct UnfinishedMessages {
     #[schema(max_items = 256)]
     messages: Vec<UnfinishedRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,26 +111,26 @@ fn show_payloads(
 }
 
 /// An unfinished message of a session.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = UnfinishedMessage)]
-pub(super) struct UnfinishedRow {
+pub(crate) struct UnfinishedRow {
     /// Names the message for `skip` and `park`.
     #[schema(required)]
-    mid: Option<String>,
+    pub(crate) mid: Option<String>,
     #[schema(required, minimum = 1, maximum = 65535)]
-    packet_id: Option<u16>,
-    transmissions: u16,
+    pub(crate) packet_id: Option<u16>,
+    pub(crate) transmissions: u16,
     /// Seconds since the first transmission.
     #[schema(required)]
-    age: Option<f64>,
+    pub(crate) age: Option<f64>,
     #[schema(required)]
-    message: Option<MessageRow>,
-    wait: Wait,
+    pub(crate) message: Option<MessageRow>,
+    pub(crate) wait: Wait,
     /// Where several receivers may be in one answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    receiver: Option<String>,
+    pub(crate) receiver: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<PayloadView>,
+    pub(crate) payload: Option<PayloadView>,
 }
 
 impl UnfinishedRow {
@@ -153,36 +154,36 @@ impl UnfinishedRow {
 }
 
 /// The reason why a message waits. Times are in seconds; one that never comes is missing.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Wait {
-    reason: WaitKind,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct Wait {
+    pub(crate) reason: WaitKind,
     /// What ends the wait, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
-    ends_with: Option<String>,
+    pub(crate) ends_with: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    session_ends_in: Option<f64>,
+    pub(crate) session_ends_in: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 65535)]
-    oldest_packet_id: Option<u16>,
+    pub(crate) oldest_packet_id: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    oldest_age: Option<f64>,
+    pub(crate) oldest_age: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ahead: Option<usize>,
+    pub(crate) ahead: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    closed_in: Option<f64>,
+    pub(crate) closed_in: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    refused_in: Option<f64>,
+    pub(crate) refused_in: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<Holder>,
+    pub(crate) cause: Option<Holder>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'static str>,
+    pub(crate) detail: Option<Cow<'static, str>>,
     /// What the broker does if no acknowledgement comes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    then: Option<AtDeadline>,
+    pub(crate) then: Option<AtDeadline>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    then_in: Option<f64>,
+    pub(crate) then_in: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    due_in: Option<f64>,
+    pub(crate) due_in: Option<f64>,
 }
 
 impl Wait {
@@ -227,7 +228,7 @@ impl Wait {
             WaitReason::Held(until_then) => Wait { refused_in: until(now, *until_then), ..body },
             WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) => Wait {
                 cause: Some(sent.cause.holder()),
-                detail: Some(sent.cause.detail()),
+                detail: Some(sent.cause.detail().into()),
                 then: (!sent.due.is_never()).then_some(sent.then),
                 then_in: until(now, sent.due),
                 ..body

@@ -2,32 +2,32 @@
 
 mod actions;
 mod api_route;
-mod audit;
+pub(super) mod audit;
 mod client_fields;
-mod clients;
-mod config;
-mod dead_letters;
-mod delayed;
-mod doctor;
+pub(super) mod clients;
+pub(super) mod config;
+pub(super) mod dead_letters;
+pub(super) mod delayed;
+pub(super) mod doctor;
 mod expiry;
 mod health;
 mod json_answer;
-mod log_level;
-mod login;
+pub(super) mod log_level;
+pub(super) mod login;
 mod me;
-mod messages;
+pub(super) mod messages;
 mod metrics;
-mod mosquitto;
+pub(super) mod mosquitto;
 pub(super) mod openapi;
 mod overview;
 mod overview_detail;
 mod problems;
-mod slo;
-mod slow;
-mod topics;
+pub(super) mod slo;
+pub(super) mod slow;
+pub(super) mod topics;
 mod trace_events;
-mod traces;
-mod whereabouts;
+pub(super) mod traces;
+pub(super) mod whereabouts;
 
 use super::access::Scope;
 use super::pages::entry::PageReader;
@@ -44,40 +44,17 @@ use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, ServiceConfig, route};
 use actix_web::{Error, HttpMessage, Resource, Route};
 use api_route::Content::{self, Document, Text};
-use api_route::{ApiRoute, delete, get, post, put};
+use api_route::{ApiRoute, RouteAdmission, delete, get, post, put};
 use openapi::body_schema::BodySchema;
 use serde::Serialize;
 use std::sync::LazyLock;
 use utoipa::ToSchema;
 
-/// Who may ask. The request of anybody else ends before its handler.
-#[derive(Clone, Copy)]
-enum Admission {
-    /// Everybody. The handler may still ask for a token.
-    Everybody,
-    /// A caller with this scope at least: by a token, by the Unix socket, or by the login of a
-    /// browser. The handler finds the caller as an `Asker`.
-    Scope(Scope),
-    /// A viewer, as above. The handler finds it as a `PageReader`, which knows when the login ends.
-    Reader,
-}
-
-impl Admission {
-    /// Returns the least scope; `None` for everybody.
-    const fn least(self) -> Option<Scope> {
-        match self {
-            Admission::Everybody => None,
-            Admission::Scope(scope) => Some(scope),
-            Admission::Reader => Some(Scope::Viewer),
-        }
-    }
-}
-
-const EVERYBODY: Admission = Admission::Everybody;
-const READER: Admission = Admission::Reader;
-const VIEWER: Admission = Admission::Scope(Scope::Viewer);
-const OPERATOR: Admission = Admission::Scope(Scope::Operator);
-const ADMIN: Admission = Admission::Scope(Scope::Admin);
+const EVERYBODY: RouteAdmission = RouteAdmission::Everybody;
+const READER: RouteAdmission = RouteAdmission::Reader;
+const VIEWER: RouteAdmission = RouteAdmission::Scope(Scope::Viewer);
+const OPERATOR: RouteAdmission = RouteAdmission::Scope(Scope::Operator);
+const ADMIN: RouteAdmission = RouteAdmission::Scope(Scope::Admin);
 
 /// The path of the sessions that come first by a figure. A client may be called `top`, too, so the
 /// path means the listing only with the parameter `by`.
@@ -309,16 +286,16 @@ fn admitted(row: &ApiRoute) -> Route {
 
 /// Refuses a request of somebody else. Keeps who asks for the handler.
 async fn admit(
-    who: Admission,
+    who: RouteAdmission,
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse, Error> {
     let known = match who {
-        Admission::Everybody => Ok(()),
-        Admission::Scope(scope) => {
+        RouteAdmission::Everybody => Ok(()),
+        RouteAdmission::Scope(scope) => {
             caller(request.request(), scope).map(|caller| drop(request.extensions_mut().insert(caller)))
         }
-        Admission::Reader => {
+        RouteAdmission::Reader => {
             PageReader::of(request.request()).map(|reader| drop(request.extensions_mut().insert(reader)))
         }
     };

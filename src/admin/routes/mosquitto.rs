@@ -12,7 +12,7 @@ use crate::named_enum::named_enum;
 use crate::net::tls::settings::ClientCertificates;
 use actix_web::HttpResponse;
 use actix_web::web::Json;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ const TOPICS: usize = 1_000;
 
 named_enum! {
     /// The protocol of a listener, in mosquitto's words.
-    pub(super) enum ListenerProtocol {
+    pub(crate) enum ListenerProtocol {
         Mqtt = "mqtt",
         WebSockets = "websockets",
         /// This interface itself.
@@ -34,40 +34,40 @@ named_enum! {
 }
 
 /// What is open.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Listeners {
-    listeners: Vec<ListenerRow>,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct Listeners {
+    pub(crate) listeners: Vec<ListenerRow>,
 }
 
 /// A listener: mosquitto's fields, and behind them our own.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Listener)]
-struct ListenerRow {
+pub(crate) struct ListenerRow {
     #[serde(skip_serializing_if = "Option::is_none")]
-    port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// The path of a Unix socket, in place of the port.
     #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
+    pub(crate) path: Option<String>,
     /// `httpapi` is this interface itself.
-    protocol: ListenerProtocol,
-    tls: bool,
+    pub(crate) protocol: ListenerProtocol,
+    pub(crate) tls: bool,
     /// True if each client needs a certificate.
-    mtls: bool,
+    pub(crate) mtls: bool,
     /// True if clients need no credentials.
-    allow_anonymous: bool,
+    pub(crate) allow_anonymous: bool,
     #[schema(required)]
-    name: Option<String>,
-    address: String,
+    pub(crate) name: Option<String>,
+    pub(crate) address: String,
     /// True if each connection begins with a PROXY header.
-    proxy: bool,
+    pub(crate) proxy: bool,
     /// Open connections; null for this interface.
     #[schema(required)]
-    connections: Option<usize>,
+    pub(crate) connections: Option<usize>,
 }
 
 /// Topics with their values. A figure is a number, and the uptime is in seconds.
 #[derive(Serialize, ToSchema)]
-pub(super) struct SysTree(BTreeMap<String, SysValue>);
+pub(crate) struct SysTree(BTreeMap<String, SysValue>);
 
 /// A value of `$SYS`.
 #[derive(Serialize)]
@@ -114,7 +114,7 @@ fn mqtt_listener(statistics: &BrokerStatistics, listener: &OpenListener) -> List
         name: listener.name.clone(),
         address: listener.address.to_string(),
         proxy: listener.has_proxy,
-        connections: Some(statistics.listeners().open_of(&listener.label())),
+        connections: statistics.listeners().of_label(&listener.label()).map(|counts| counts.open()),
     }
 }
 

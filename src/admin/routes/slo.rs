@@ -4,37 +4,37 @@ use super::json_answer::JsonAnswer;
 use crate::admin::state::State;
 use crate::session::objectives::{Objective, ObjectiveCounts};
 use actix_web::web::Json;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The delivery objectives.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Objectives)]
-pub(super) struct ObjectivesAnswer {
-    objectives: Vec<ObjectiveRow>,
+pub(crate) struct ObjectivesAnswer {
+    pub(crate) objectives: Vec<ObjectiveRow>,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Objective)]
-struct ObjectiveRow {
-    name: String,
-    topic: String,
+pub(crate) struct ObjectiveRow {
+    pub(crate) name: String,
+    pub(crate) topic: String,
     #[schema(required)]
-    client_id: Option<String>,
+    pub(crate) client_id: Option<String>,
     /// Seconds.
-    within: f64,
-    target: f64,
-    in_time: u64,
-    late: u64,
-    dropped: u64,
-    excluded: u64,
-    open: u64,
+    pub(crate) within: f64,
+    pub(crate) target: f64,
+    pub(crate) in_time: u64,
+    pub(crate) late: u64,
+    pub(crate) dropped: u64,
+    pub(crate) excluded: u64,
+    pub(crate) open: u64,
     /// The share in time; null before the first delivery.
     #[schema(required)]
-    ratio: Option<f64>,
+    pub(crate) ratio: Option<f64>,
     /// The unused share of the error budget; below 0 if it is overspent.
     #[schema(required)]
-    budget_left: Option<f64>,
+    pub(crate) budget_left: Option<f64>,
 }
 
 /// Returns every objective, as of the shards' last reports.

@@ -23,29 +23,29 @@ pub(crate) struct SlowParameters {
 }
 
 /// The slow deliveries, by receiver and topic.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = SlowDeliveries)]
-pub(super) struct SlowAnswer {
+pub(crate) struct SlowAnswer {
     #[schema(max_items = 1000)]
-    deliveries: Vec<SlowRow>,
+    pub(crate) deliveries: Vec<SlowRow>,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = SlowDelivery)]
-struct SlowRow {
+pub(crate) struct SlowRow {
     /// The client id, or its first 128 characters with a mark and the length of the whole:
     /// `... (1024 bytes)`.
-    receiver: String,
+    pub(crate) receiver: String,
     /// The topic name, or its first 128 characters with a mark and the length of the whole.
-    topic: String,
+    pub(crate) topic: String,
     /// Seconds that the slowest delivery took since the row began. A row that is an hour old begins
     /// anew with its next slow delivery.
-    longest: f64,
+    pub(crate) longest: f64,
     /// Number of slow deliveries since the row began.
     #[schema(minimum = 1)]
-    deliveries: u64,
+    pub(crate) deliveries: u64,
     /// Seconds since the last one.
-    ago: u64,
+    pub(crate) ago: u64,
 }
 
 /// Lists the rows with a slow delivery in the last hour, the slowest first.

@@ -17,7 +17,7 @@ use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
 use crate::mqtt::topic::has_wildcard;
-use crate::shard::observe::query::ROWS;
+use crate::operators::query::ROWS;
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,7 @@ pub(crate) struct DeleteParameters {
 /// Who is subscribed.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Subscriptions)]
-pub(super) struct SubscriptionsAnswer {
+pub(crate) struct SubscriptionsAnswer {
     subscriptions: Vec<SubscriberRow>,
     /// Not with `client`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ pub(super) struct SubscriptionsAnswer {
 /// A page of the shared groups.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SharedGroups)]
-pub(super) struct GroupsAnswer {
+pub(crate) struct GroupsAnswer {
     shared_groups: Vec<GroupRow>,
     /// The cursor of the next page; none on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,34 +109,34 @@ pub(super) struct GroupsAnswer {
 }
 
 /// A page of the retained messages.
-#[derive(Serialize, ToSchema)]
-pub(super) struct RetainedMessages {
-    retained: Vec<RetainedMessageRow>,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct RetainedMessages {
+    pub(crate) retained: Vec<RetainedMessageRow>,
     /// False if there are more.
-    complete: bool,
+    pub(crate) complete: bool,
     /// The cursor of the next page. It is missing at the end, and if a topic of more than 16 KiB
     /// comes next.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = RetainedMessage)]
-struct RetainedMessageRow {
-    topic: String,
+pub(crate) struct RetainedMessageRow {
+    pub(crate) topic: String,
     #[schema(maximum = 2)]
-    qos: u8,
-    payload_bytes: usize,
+    pub(crate) qos: u8,
+    pub(crate) payload_bytes: usize,
     /// Seconds; null for never.
     #[schema(required)]
-    expires_in: Option<f64>,
+    pub(crate) expires_in: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<PayloadView>,
+    pub(crate) payload: Option<PayloadView>,
 }
 
 /// The last dropped messages.
 #[derive(Serialize, ToSchema)]
-pub(super) struct DroppedMessages {
+pub(crate) struct DroppedMessages {
     dropped: Vec<DroppedMessage>,
 }
 
@@ -186,7 +186,7 @@ pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonA
     let limit = limit_of(asked.limit, 100, ROWS)?;
     let from = place_of(asked.cursor.as_deref())?;
     let found = shared_groups(&state, state.running()?, from, limit).await?;
-    let shared_groups = found.groups.iter().map(GroupRow::of).collect();
+    let shared_groups = found.rows.iter().map(GroupRow::of).collect();
     Ok(Json(GroupsAnswer { shared_groups, next: found.next.map(cursor_to) }))
 }
 

@@ -45,7 +45,7 @@ pub(crate) async fn events(
 }
 
 /// The reader is gone.
-struct Gone;
+struct ReaderGone;
 
 /// Writes the steps of a trace behind a number until the trace ends, the reader goes, or its token
 /// leaves the file.
@@ -54,14 +54,14 @@ async fn write(
     caller: &Caller,
     (number, mut after): (u64, u64),
     to: &Sender<Bytes>,
-) -> Result<(), Gone> {
+) -> Result<(), ReaderGone> {
     loop {
         state.look_at_credentials().await;
         if !state.still_admits(caller) {
             return Ok(());
         }
         let page = tokio::select! {
-            () = to.closed() => return Err(Gone),
+            () = to.closed() => return Err(ReaderGone),
             page = state.traces().watch(number, (after, STEPS), SILENCE) => page,
         };
         let Some(mut page) = page else { return Ok(()) };
@@ -80,6 +80,6 @@ async fn write(
 }
 
 /// Waits until the reader has room for an event.
-async fn put(to: &Sender<Bytes>, event: Bytes) -> Result<(), Gone> {
-    to.send(event).await.map_err(|_| Gone)
+async fn put(to: &Sender<Bytes>, event: Bytes) -> Result<(), ReaderGone> {
+    to.send(event).await.map_err(|_| ReaderGone)
 }

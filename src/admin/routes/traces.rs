@@ -34,9 +34,9 @@ pub(crate) struct StepParameters {
 }
 
 /// The number of a trace that has begun.
-#[derive(Serialize, ToSchema)]
-pub(super) struct TraceNumber {
-    trace: u64,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct TraceNumber {
+    pub(crate) trace: u64,
 }
 
 /// Begins a trace.

@@ -10,14 +10,15 @@ use crate::admin::rows::message::MessageRow;
 use crate::admin::state::{AdminState, State};
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
+use crate::operators::receivers::MatchedSession;
+use crate::operators::wait_reason::{WaitKind, WaitReason};
 use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
-use crate::shard::observe::receivers::MatchedSession;
+use crate::session::trace_steps::StepKind;
 use crate::shard::observe::recent_drops::RecentDrop;
-use crate::shard::observe::trace::StepKind;
-use crate::shard::observe::wait_reason::{WaitKind, WaitReason};
 use actix_web::web::{Json, Query};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use utoipa::ToSchema;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -43,68 +44,68 @@ pub(crate) async fn find_messages(asked: Query<WhereParameters>, state: State) -
 }
 
 /// Where the messages are.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Whereabouts {
-    subscriptions: Vec<SubscriberRow>,
-    shared_groups: Vec<GroupRow>,
-    messages: Vec<UnfinishedRow>,
-    in_store: Vec<InStore>,
-    delayed: Vec<DelayedWait>,
-    dropped: Vec<DroppedMessage>,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct Whereabouts {
+    pub(crate) subscriptions: Vec<SubscriberRow>,
+    pub(crate) shared_groups: Vec<GroupRow>,
+    pub(crate) messages: Vec<UnfinishedRow>,
+    pub(crate) in_store: Vec<InStore>,
+    pub(crate) delayed: Vec<DelayedWait>,
+    pub(crate) dropped: Vec<DroppedMessage>,
     /// The newest first, at most 256.
-    dead_letters: Vec<LetterRow>,
+    pub(crate) dead_letters: Vec<LetterRow>,
     /// The last step of these messages for each client, in traces that run or ran.
-    traced: Vec<FateRow>,
+    pub(crate) traced: Vec<FateRow>,
     #[schema(required)]
-    retained: Option<RetainedHere>,
+    pub(crate) retained: Option<RetainedHere>,
     #[schema(required)]
-    publisher: Option<PublisherWait>,
+    pub(crate) publisher: Option<PublisherWait>,
     /// One verdict for each receiver, and one for each other place of the messages.
-    verdicts: Vec<String>,
-    complete: bool,
+    pub(crate) verdicts: Vec<String>,
+    pub(crate) complete: bool,
 }
 
 /// Messages of a receiver that are in the store alone.
-#[derive(Serialize, ToSchema)]
-struct InStore {
-    receiver: String,
-    messages: usize,
-    wait: Wait,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct InStore {
+    pub(crate) receiver: String,
+    pub(crate) messages: usize,
+    pub(crate) wait: Wait,
 }
 
-#[derive(Serialize, ToSchema)]
-struct DelayedWait {
-    wait: Wait,
-    message: MessageRow,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct DelayedWait {
+    pub(crate) wait: Wait,
+    pub(crate) message: MessageRow,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = TracedMessage)]
-struct FateRow {
-    trace: u64,
+pub(crate) struct FateRow {
+    pub(crate) trace: u64,
     /// The receiver; the publisher of a message that reached nobody.
-    client: String,
+    pub(crate) client: String,
     /// The first 256 characters.
-    topic: String,
-    step: StepKind,
+    pub(crate) topic: String,
+    pub(crate) step: StepKind,
     /// Seconds.
-    ago: u64,
+    pub(crate) ago: u64,
 }
 
 /// The retained message of the topic.
-#[derive(Serialize, ToSchema)]
-struct RetainedHere {
-    payload_bytes: usize,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct RetainedHere {
+    pub(crate) payload_bytes: usize,
     #[schema(maximum = 2)]
-    qos: u8,
+    pub(crate) qos: u8,
 }
 
 /// The wait of the publisher.
-#[derive(Serialize, ToSchema)]
-struct PublisherWait {
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct PublisherWait {
     /// `peer_pending` or `ack_deferred`.
-    reason: &'static str,
-    text: String,
+    pub(crate) reason: Cow<'static, str>,
+    pub(crate) text: String,
 }
 
 impl Whereabouts {
@@ -140,7 +141,7 @@ impl Whereabouts {
             dead_letters: found.letters.iter().map(|letter| LetterRow::of(letter)).collect(),
             traced: found.traced.iter().map(traced).collect(),
             retained: found.retained.map(retained),
-            publisher: found.publisher.map(|(reason, text)| PublisherWait { reason, text }),
+            publisher: found.publisher.map(|(reason, text)| PublisherWait { reason: reason.into(), text }),
             verdicts: found.verdicts,
             complete: found.is_complete,
         }
@@ -148,15 +149,15 @@ impl Whereabouts {
 }
 
 /// A session that is subscribed to a topic.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Subscriber)]
-pub(super) struct SubscriberRow {
-    client_id: String,
-    state: Presence,
+pub(crate) struct SubscriberRow {
+    pub(crate) client_id: String,
+    pub(crate) state: Presence,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 2)]
-    qos: Option<u8>,
-    filters: Vec<String>,
+    pub(crate) qos: Option<u8>,
+    pub(crate) filters: Vec<String>,
 }
 
 impl SubscriberRow {
@@ -172,11 +173,11 @@ impl SubscriberRow {
 }
 
 /// A shared group, and its number of members.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = SharedGroup)]
-pub(super) struct GroupRow {
-    filter: String,
-    members: usize,
+pub(crate) struct GroupRow {
+    pub(crate) filter: String,
+    pub(crate) members: usize,
 }
 
 impl GroupRow {
@@ -186,17 +187,17 @@ impl GroupRow {
 }
 
 /// A dropped message.
-#[derive(Serialize, ToSchema)]
-pub(super) struct DroppedMessage {
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct DroppedMessage {
     /// The client id, or its first 128 characters with a mark and the length of the whole:
     /// `... (1024 bytes)`.
-    receiver: String,
+    pub(crate) receiver: String,
     /// The topic name, or its first 128 characters with a mark and the length of the whole.
-    topic: String,
-    cause: DropReason,
-    transmissions: u16,
+    pub(crate) topic: String,
+    pub(crate) cause: DropReason,
+    pub(crate) transmissions: u16,
     /// Seconds.
-    ago: u64,
+    pub(crate) ago: u64,
 }
 
 impl DroppedMessage {

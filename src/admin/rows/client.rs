@@ -6,19 +6,18 @@ use crate::admin::queries::sessions::reference_of;
 use crate::admin::queries::waits::until;
 use crate::admin::session_rule::ClientRedelivery;
 use crate::admin::state::AdminState;
-use crate::broker::OpenListener;
-use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
+use crate::operators::query::{InFlightSummary, SessionSummary};
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::stall::{Holder, Stall};
-use crate::shard::observe::query::{InFlightSummary, SessionSummary};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use utoipa::ToSchema;
 
 /// A session. Times are in seconds.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct Client {
     pub(crate) client_id: String,
     /// Names the session in this process, for a client id that is too long for a URL.
@@ -63,8 +62,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn of_row(state: &AdminState, row: &ListedRow, observer: &Observer) -> Client {
-        Client::of(state, row.shard, &row.session, row.socket.as_ref(), observer)
+    pub(crate) fn of_row(state: &AdminState, row: &ListedRow) -> Client {
+        Client::of(state, row.shard, &row.session, row.socket.as_ref())
     }
 
     /// Returns a session without its messages.
@@ -73,10 +72,8 @@ impl Client {
         shard: usize,
         row: &SessionSummary,
         socket: Option<&SocketFacts>,
-        observer: &Observer,
     ) -> Client {
         let now = clock::now();
-        let listener = row.connection.and_then(|_| observer.listeners().get(row.listener));
         let diagnosed = socket.and_then(|socket| socket.stall);
         Client {
             client_id: row.client_id.to_string(),
@@ -85,7 +82,7 @@ impl Client {
             version: row.version,
             state: row.presence(),
             address: socket.map(|socket| socket.address.to_string()),
-            listener: listener.as_ref().map(|listener| OpenListener::label(listener).to_string()),
+            listener: row.listener.as_ref().map(|listener| listener.label().to_owned()),
             session_expiry: row.expiry,
             ends_in: until(now, row.ends),
             in_flight: row.in_flight,
@@ -106,7 +103,7 @@ impl Client {
 }
 
 /// The oldest unacknowledged message.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Stall)]
 pub(crate) struct StallRow {
     #[schema(minimum = 1, maximum = 65535)]
@@ -118,7 +115,7 @@ pub(crate) struct StallRow {
     #[schema(required)]
     pub(crate) cause: Option<Holder>,
     #[schema(required)]
-    pub(crate) detail: Option<&'static str>,
+    pub(crate) detail: Option<Cow<'static, str>>,
     #[schema(required)]
     pub(crate) unsent_bytes: Option<usize>,
 }
@@ -130,19 +127,19 @@ impl StallRow {
             age: stall.age.as_secs_f64(),
             transmissions: stall.transmissions,
             cause: diagnosed.then(|| stall.cause.holder()),
-            detail: diagnosed.then(|| stall.cause.detail()),
+            detail: diagnosed.then(|| stall.cause.detail().into()),
             unsent_bytes: diagnosed.then_some(stall.view.unsent),
         }
     }
 }
 
 /// A message in flight.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct InFlightMessage {
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) packet_id: u16,
     /// `PUBACK`, `PUBREC` or `PUBCOMP`.
-    pub(crate) waits_for: &'static str,
+    pub(crate) waits_for: Cow<'static, str>,
     /// Seconds since the first transmission.
     pub(crate) age: f64,
     pub(crate) transmissions: u16,
@@ -157,7 +154,7 @@ impl InFlightMessage {
     pub(crate) fn of(row: &InFlightSummary) -> InFlightMessage {
         InFlightMessage {
             packet_id: row.packet_id.get(),
-            waits_for: row.waits_for(),
+            waits_for: row.waits_for().into(),
             age: row.age.as_secs_f64(),
             transmissions: row.transmissions,
             sent_on_this_connection: row.sent_here,

@@ -2,12 +2,12 @@
 
 use crate::admin::queries::waits::until;
 use crate::clock;
-use crate::shard::observe::query::MessageSummary;
-use serde::Serialize;
+use crate::operators::query::MessageSummary;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A message.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Message)]
 pub(crate) struct MessageRow {
     /// In full: pages of long topics are short.

@@ -21,7 +21,7 @@ const GATHER: Duration = Duration::from_millis(100);
 /// Takes the moments of the broker in, until the broker stops.
 pub(crate) async fn collect(state: Data<AdminState>) {
     let observer = state.started_observer().await;
-    let Some(mut moments) = observer.statistics().moments.listen() else { return };
+    let Some(mut moments) = observer.statistics().moments.listen(WAITING) else { return };
     let mut gathered = Vec::new();
     let mut next_round = clock::now() + PACE;
     loop {

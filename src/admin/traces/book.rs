@@ -2,7 +2,8 @@
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::topic;
-use crate::shard::observe::trace::{StepKind, TraceStep, TraceWatch, TracedPayloads};
+use crate::session::trace_steps::{StepKind, TraceStep};
+use crate::shard::observe::trace::{TraceWatch, TracedPayloads};
 use crate::time::Instant;
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -99,8 +100,7 @@ impl Trace {
     fn wants(&mut self, step: &TraceStep) -> bool {
         let has_client = self.order.clients.contains(&step.client_id);
         if step.kind == StepKind::Received {
-            let topic = step.packet.as_ref().map_or("", |packet| &packet.topic);
-            let has_topic = self.order.filters.iter().any(|filter| topic::matches(filter, topic));
+            let has_topic = self.order.filters.iter().any(|filter| topic::matches(filter, &step.topic));
             if has_client || has_topic {
                 self.follow(step.audit);
             }
@@ -276,8 +276,6 @@ fn add(watch: &mut TraceWatch, order: &TraceOrder) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::packet_notes::PacketNote;
-    use std::borrow::Cow;
 
     fn at(secs: u64) -> Instant {
         Instant::from_millis(secs * 1_000)
@@ -295,16 +293,12 @@ mod tests {
     }
 
     fn step(kind: StepKind, client: &str, tag: u16, topic: &str) -> TraceStep {
-        let packet = PacketNote { topic: topic.into(), ..PacketNote::default() };
         TraceStep {
             at: at(1),
-            kind,
-            audit: AuditTag::new(tag),
             client_id: client.into(),
-            packet: Some(packet),
-            detail: Cow::Borrowed(""),
-            traceparent: None,
+            topic: topic.into(),
             payload: Some(Box::new([1; 256])),
+            ..TraceStep::new(kind, AuditTag::new(tag))
         }
     }
 

@@ -3,9 +3,8 @@
 use super::Traces;
 use super::book::Trace;
 use crate::mqtt::audit::AuditTag;
-use crate::session::packet_notes::TEXT;
-use crate::shard::observe::trace::{StepKind, TraceStep};
-use crate::shard::observe::wanted::Wanted;
+use crate::operators::wanted::Wanted;
+use crate::session::trace_steps::{StepKind, TEXT, TraceStep};
 use crate::time::Instant;
 use std::collections::HashMap;
 
@@ -69,7 +68,7 @@ impl Fates {
         // A number that comes again belongs to the newer message.
         let mut messages: HashMap<AuditTag, Followed<'_>> = HashMap::new();
         for (_, step) in trace.steps_after(0) {
-            let named = step.packet.as_ref().map_or("", |packet| &packet.topic);
+            let named = &*step.topic;
             if step.kind == StepKind::Received {
                 messages.insert(step.audit, Followed { publisher: &step.client_id, topic: named });
             }
@@ -127,22 +126,17 @@ fn client_of<'a>(step: &'a TraceStep, publisher: &'a str) -> Option<&'a str> {
 mod tests {
     use super::*;
     use crate::admin::traces::book::TraceOrder;
-    use crate::session::packet_notes::PacketNote;
+    use crate::operators::wanted::WantedTopic;
     use crate::shard::observe::trace::TracedPayloads;
-    use crate::shard::observe::wanted::WantedTopic;
-    use std::borrow::Cow;
     use std::time::Duration;
 
     fn step(secs: u64, kind: StepKind, tag: u16, client: &str, topic: &str) -> TraceStep {
         TraceStep {
             at: Instant::from_millis(secs * 1_000),
-            kind,
-            audit: AuditTag::new(tag),
             client_id: client.into(),
-            packet: (!topic.is_empty()).then(|| PacketNote { topic: topic.into(), ..PacketNote::default() }),
-            detail: Cow::Borrowed(if kind == StepKind::Matched { "nobody" } else { "" }),
-            traceparent: None,
-            payload: None,
+            topic: topic.into(),
+            detail: if kind == StepKind::Matched { "nobody".into() } else { "".into() },
+            ..TraceStep::new(kind, AuditTag::new(tag))
         }
     }
 

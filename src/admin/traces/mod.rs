@@ -2,23 +2,23 @@
 //!
 //! The shards push steps into one channel, and never wait: a step for which the channel has no room
 //! is counted as lost. One task takes the steps and gives each to the traces that it belongs to.
-//! The task runs only while a trace does.
 
 pub(super) mod book;
 pub(super) mod fates;
-mod step;
+pub(super) mod step;
 
+use crate::admin::state::State;
 use crate::broker::observer::Observer;
-use crate::broker::question::TraceFeed;
 use crate::clock;
-use crate::shard::observe::trace::{TraceStep, TracedPayloads};
+use crate::session::trace_steps::TraceStep;
+use crate::shard::observe::trace::TracedPayloads;
 use book::{BookFull, Trace, TraceBook, TraceOrder};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 pub(crate) use step::StepRow;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use utoipa::ToSchema;
 
 /// Steps that the channel takes. Beyond it, shards count lost steps.
@@ -31,11 +31,10 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     book: Mutex<TraceBook>,
-    /// The way of the shards to the collector, while it runs. The lock also orders the messages
-    /// that tell the shards what to trace.
-    feed: tokio::sync::Mutex<Option<TraceFeed>>,
+    /// Orders the messages that tell the shards what to trace.
+    telling: tokio::sync::Mutex<()>,
     /// Steps that were lost since the start, because the channel was full.
-    lost: Arc<AtomicU64>,
+    lost: AtomicU64,
     /// Notified when steps have come or a trace has ended.
     changed: Notify,
 }
@@ -106,11 +105,7 @@ impl Traces {
     ///
     /// # Errors
     /// The bound that has no room for the trace.
-    pub(super) async fn begin(
-        self: &Arc<Self>,
-        observer: &Observer,
-        order: TraceOrder,
-    ) -> Result<u64, BookFull> {
+    pub(super) async fn begin(&self, observer: &Observer, order: TraceOrder) -> Result<u64, BookFull> {
         let number = self.book().begin(clock::now(), order)?;
         self.tell_shards(observer).await;
         self.book().note_told(number);
@@ -118,7 +113,7 @@ impl Traces {
     }
 
     /// Ends a trace and forgets its steps. Returns false if there is none with this number.
-    pub(super) async fn end(self: &Arc<Self>, observer: &Observer, number: u64) -> bool {
+    pub(super) async fn end(&self, observer: &Observer, number: u64) -> bool {
         let is_removed = self.book().remove(number);
         if is_removed {
             self.tell_shards(observer).await;
@@ -133,24 +128,13 @@ impl Traces {
         self.book().hide_payloads();
     }
 
-    /// Tells every shard what the traces that run follow. Starts the collector if it does not run,
-    /// and lets it end if no trace runs.
-    async fn tell_shards(self: &Arc<Self>, observer: &Observer) {
-        let mut feed = self.feed.lock().await;
+    /// Tells every shard what the traces that run follow.
+    async fn tell_shards(&self, observer: &Observer) {
+        let _order = self.telling.lock().await;
         let watch = self.book().watch().map(Arc::new);
-        let to = match (&watch, &*feed) {
-            (None, _) => None,
-            (Some(_), Some(feed)) => Some(feed.clone()),
-            (Some(_), None) => {
-                let (steps, taken) = mpsc::channel(CHANNEL);
-                actix_web::rt::spawn(collect(Arc::clone(self), observer.clone(), taken));
-                Some(TraceFeed { steps, lost: Arc::clone(&self.lost) })
-            }
-        };
-        *feed = to.clone();
         for shard in 0..observer.shards() {
             // A shard that does not answer in time has the message in its mailbox all the same.
-            let _ = observer.trace(shard, watch.clone(), to.clone()).await;
+            let _ = observer.trace(shard, watch.clone()).await;
         }
     }
 }
@@ -165,7 +149,7 @@ pub(crate) struct TraceList {
 }
 
 /// A trace.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Trace)]
 pub(crate) struct TraceRow {
     pub(crate) trace: u64,
@@ -216,21 +200,20 @@ impl TraceRow {
     }
 }
 
-/// Takes steps until no shard can send any more.
-async fn collect(traces: Arc<Traces>, observer: Observer, mut steps: mpsc::Receiver<TraceStep>) {
-    let mut looked = clock::now();
+/// Takes steps, and ends the traces whose time is over, until the broker stops.
+pub(super) async fn collect(state: State) {
+    let observer = state.started_observer().await;
+    let feed = &observer.statistics().trace_steps;
+    let Some(mut from) = feed.listen(CHANNEL) else { return };
+    let (traces, mut looked, mut steps) = (state.traces(), clock::now(), Vec::new());
     loop {
-        let first = tokio::time::timeout(TICK, steps.recv()).await;
-        match first {
-            Ok(None) => return,
-            Ok(Some(first)) => {
+        match tokio::time::timeout(TICK, from.recv_many(&mut steps, CHANNEL)).await {
+            Ok(0) => return,
+            Ok(_) => {
                 let mut book = traces.book();
-                book.take(&first);
-                for _ in 0..CHANNEL {
-                    let Ok(step) = steps.try_recv() else { break };
-                    book.take(&step);
-                }
+                steps.drain(..).for_each(|step| book.take(&step));
                 drop(book);
+                traces.lost.store(feed.lost(), Ordering::Relaxed);
                 traces.changed.notify_waiters();
             }
             Err(_) => {}
@@ -240,7 +223,7 @@ async fn collect(traces: Arc<Traces>, observer: Observer, mut steps: mpsc::Recei
             looked = now;
             let has_ended = traces.book().end_due(now);
             if has_ended {
-                traces.tell_shards(&observer).await;
+                traces.tell_shards(observer).await;
                 traces.changed.notify_waiters();
             }
         }

@@ -1,13 +1,14 @@
 //! A step as a row of an answer.
 
 use crate::mqtt::packet::ReasonCode;
-use crate::shard::observe::trace::{StepKind, TraceStep};
-use serde::Serialize;
+use crate::session::trace_steps::{StepKind, TraceStep};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt::Write;
 use utoipa::ToSchema;
 
 /// A step of a trace. What a step does not have is left out.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = TraceStep)]
 pub(crate) struct StepRow {
     pub(crate) n: u64,
@@ -19,7 +20,7 @@ pub(crate) struct StepRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) packet: Option<&'static str>,
+    pub(crate) packet: Option<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) packet_id: Option<u16>,
@@ -46,21 +47,20 @@ pub(crate) struct StepRow {
 impl StepRow {
     pub(super) fn of(n: u64, unix_ms: u64, step: &TraceStep) -> StepRow {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        let packet = step.packet.as_ref();
-        let publish = packet.filter(|packet| packet.qos.is_some());
+        let publish = step.qos.map(|_| step);
         StepRow {
             n,
             unix_ms,
             step: step.kind,
             message: step.audit.is_some().then(|| step.audit.number()),
             client: given(&step.client_id),
-            packet: packet.map(|packet| packet.name),
-            packet_id: packet.and_then(|packet| packet.packet_id).map(|id| id.get()),
-            qos: publish.and_then(|packet| packet.qos).map(|qos| qos as u8),
-            payload_bytes: publish.map(|packet| packet.payload),
-            dup: publish.map(|packet| packet.dup),
-            topic: packet.and_then(|packet| given(&packet.topic)),
-            reason_code: packet.and_then(|packet| packet.reason).map(ReasonCode::byte),
+            packet: Some(step.packet).filter(|name| !name.is_empty()).map(Cow::from),
+            packet_id: step.packet_id.map(|id| id.get()),
+            qos: step.qos.map(|qos| qos as u8),
+            payload_bytes: publish.map(|step| step.payload_bytes),
+            dup: publish.map(|step| step.dup),
+            topic: given(&step.topic),
+            reason_code: step.reason.map(ReasonCode::byte),
             detail: given(&step.detail),
             traceparent: step.traceparent.as_deref().map(str::to_owned),
             payload: step.payload.as_deref().map(text),
@@ -87,30 +87,17 @@ mod tests {
     use super::*;
     use crate::mqtt::audit::AuditTag;
     use crate::mqtt::packet::{PacketId, QoS};
-    use crate::session::packet_notes::PacketNote;
-    use crate::time::Instant;
     use serde_json::json;
-    use std::borrow::Cow;
 
     #[test]
     fn a_step_has_what_is_known_and_nothing_else() {
-        let packet = PacketNote {
-            name: "PUBLISH",
+        let step = TraceStep {
+            client_id: "<b>".into(),
             packet_id: PacketId::new(9),
             qos: Some(QoS::AtLeastOnce),
-            topic: "a".into(),
-            payload: 3,
-            ..PacketNote::default()
-        };
-        let step = TraceStep {
-            at: Instant::ZERO,
-            kind: StepKind::Received,
-            audit: AuditTag::new(7),
-            client_id: "<b>".into(),
-            packet: Some(packet),
-            detail: Cow::Borrowed(""),
             traceparent: Some("00-ab".into()),
             payload: Some(Box::new([0xff, 1])),
+            ..TraceStep::of_message(StepKind::Received, AuditTag::new(7), "a", b"abc")
         };
         let expected = json!({
             "n": 1, "unix_ms": 5, "step": "received", "message": 7, "client": "<b>", "packet": "PUBLISH",
@@ -119,8 +106,7 @@ mod tests {
         });
         let written = |n, step: &TraceStep| serde_json::to_value(StepRow::of(n, 5, step)).expect("JSON");
         assert_eq!(written(1, &step), expected);
-        let bare = TraceStep { audit: AuditTag::NONE, client_id: "".into(), packet: None, ..step };
-        let bare = TraceStep { kind: StepKind::Committed, traceparent: None, payload: None, ..bare };
+        let bare = TraceStep::new(StepKind::Committed, AuditTag::NONE);
         assert_eq!(written(2, &bare), json!({ "n": 2, "unix_ms": 5, "step": "committed" }));
         assert_eq!(text("é".as_bytes()), "é");
     }

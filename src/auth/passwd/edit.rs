@@ -1,7 +1,8 @@
 //! The lines of a password file. Changes leave comments and the lines of other users as they are.
 
 use crate::auth::file_error::{FileError, LineErrors, lines};
-use crate::auth::password::hash::{HashError, PasswordHash};
+use crate::auth::password::hash::PasswordHash;
+use crate::auth::password::hash_text::HashError;
 use std::path::Path;
 use zeroize::Zeroize;
 

@@ -4,7 +4,7 @@
 //! `m` is the memory in KiB, `t` the number of passes, `p` the number of lanes. A check takes `m`
 //! KiB while it runs. mosquitto 2.1 takes m=47104 and t=1; OWASP recommends m=19456 and t=2.
 
-use super::hash::{HashError, check_salt, decode_with, number, parts};
+use super::hash_text::{HashError, check_salt, decode_with, number, parts};
 use ::argon2::{Algorithm, Argon2, Params, Version};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine;

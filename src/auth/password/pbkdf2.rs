@@ -3,7 +3,7 @@
 //! mosquitto 2.0 takes 101 iterations and 12 bytes of salt; 2.1 takes 1,000 iterations and 64
 //! bytes.
 
-use super::hash::{HashError, check_salt, decode, decode_array, encode, number, parts};
+use super::hash_text::{HashError, check_salt, decode, decode_array, encode, number, parts};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::pbkdf2::{PBKDF2_HMAC_SHA512, derive};
 use std::num::NonZeroU32;

@@ -3,7 +3,7 @@
 //! The file has no password equivalent: the stored key proves a password, but does not replace it.
 //! The line also checks the password of a plain login.
 
-use super::hash::{HashError, check_salt, decode, decode_array, encode, number, parts};
+use super::hash_text::{HashError, check_salt, decode, decode_array, encode, number, parts};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};

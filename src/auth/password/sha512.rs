@@ -3,7 +3,7 @@
 //! It is not the `$6$` of crypt(3), which has 5,000 rounds. One hash protects a password badly if
 //! the file is stolen, so Homing reads this kind and writes none.
 
-use super::hash::{HashError, check_salt, decode, decode_array, encode, parts};
+use super::hash_text::{HashError, check_salt, decode, decode_array, encode, parts};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{Context, SHA512, SHA512_OUTPUT_LEN};
 

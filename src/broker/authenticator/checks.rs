@@ -14,6 +14,7 @@ use crate::broker::listener_files::ListenerFiles;
 use crate::clock;
 use crate::session::authentication::AuthMethod;
 use crate::shard::authentication::AuthRequest;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,7 +147,7 @@ impl Checks {
     pub(super) fn costs(&self, request: &AuthRequest, place: ChainPlace) -> Vec<CheckCost> {
         let cost = |method: &AuthMethod| match method {
             AuthMethod::Password => {
-                self.passwords.of(request.listener)?.cost(request.user()).map(CheckCost::Hash)
+                self.passwords.of(own_file(request))?.cost(request.user()).map(CheckCost::Hash)
             }
             AuthMethod::Jwt => self.tokens.as_ref().map(|_| CheckCost::Token),
             _ => None,
@@ -165,7 +166,7 @@ impl Checks {
         for method in &request.methods {
             match method {
                 AuthMethod::Password => {
-                    let line = self.passwords.fingerprint(request.listener, request.user());
+                    let line = self.passwords.fingerprint(own_file(request), request.user());
                     if let Some(fingerprint) = line {
                         // This method decides, so no later one counts.
                         proofs.push(Proof::of_line(secret, request, fingerprint));
@@ -186,8 +187,8 @@ impl Checks {
     /// Returns true if a proof still rests on the files that are in force.
     pub(super) fn holds(&self, proof: &Proof) -> bool {
         match &proof.evidence {
-            Evidence::Line { listener, user, fingerprint } => {
-                self.passwords.fingerprint(*listener, user) == Some(*fingerprint)
+            Evidence::Line { file, user, fingerprint } => {
+                self.passwords.fingerprint(file.as_deref(), user) == Some(*fingerprint)
             }
             Evidence::Keys(fingerprint) => {
                 self.tokens.as_ref().is_some_and(|check| check.verifier.fingerprint() == *fingerprint)
@@ -205,7 +206,7 @@ impl Checks {
         measured: &mut dyn FnMut(CheckCost, Duration),
     ) -> ChainEnd {
         let ChainPlace { mut what, mut is_guess, .. } = place;
-        let passwords = self.passwords.of(request.listener);
+        let passwords = self.passwords.of(own_file(request));
         for (number, method) in (place.next..).zip(place.rest(request)) {
             match (method, passwords, &self.tokens) {
                 (AuthMethod::Password, Some(file), _) => {
@@ -260,6 +261,11 @@ impl Checks {
         follows.any(|method| *method == AuthMethod::Jwt)
             && check.verify(request, measured).err().is_none_or(TokenRefusal::is_signed)
     }
+}
+
+/// Returns the path of the password file of the client's listener; `None` for the broker's file.
+fn own_file(request: &AuthRequest) -> Option<&Path> {
+    request.listener.password_file.as_deref()
 }
 
 /// Does some work, and returns its result with the time that it took.
@@ -320,7 +326,6 @@ mod tests {
     use aws_lc_rs::hmac;
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-    use std::path::Path;
 
     fn checks() -> Checks {
         let hash = crate::auth::password::pbkdf2::Pbkdf2Hash::create(b"right", 1, &[7; 12]);

@@ -3,9 +3,9 @@
 use crate::auth::cache::{CacheSecret, LoginKey};
 use crate::auth::password::file::Fingerprint;
 use crate::shard::ConnectionId;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::authentication::{AuthDecision, AuthRequest};
 use actix::Message;
+use std::path::PathBuf;
 
 /// A decision of the authenticator about one CONNECT.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ pub(crate) struct Proof {
 /// The line or the file on which a success rests.
 #[derive(Debug)]
 pub(super) enum Evidence {
-    /// The line of a user in the password file of a listener.
-    Line { listener: ListenerNumber, user: Box<str>, fingerprint: Fingerprint },
+    /// The line of a user in the password file of a listener, or in that of the broker for `None`.
+    Line { file: Option<PathBuf>, user: Box<str>, fingerprint: Fingerprint },
     /// The file of keys.
     Keys(Fingerprint),
 }
@@ -48,8 +48,8 @@ impl Proof {
         let password = request.password.as_ref().map(|secret| secret.bytes());
         let key = secret.key(Some(&fingerprint), request.user(), password);
         let text = request.size();
-        let (listener, user) = (request.listener, request.user().into());
-        Proof { key, text, evidence: Evidence::Line { listener, user, fingerprint } }
+        let (file, user) = (request.listener.password_file.clone(), request.user().into());
+        Proof { key, text, evidence: Evidence::Line { file, user, fingerprint } }
     }
 
     /// Returns the proof of a token that was verified with the keys of this fingerprint.

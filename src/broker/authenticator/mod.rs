@@ -358,7 +358,7 @@ impl AuthClient {
             return;
         }
         if let Some(ExchangeStart { method: EnhancedMethod::ScramSha256, data }) = &request.exchange {
-            let decision = ScramLogin::begin(inner, request.listener, address, data);
+            let decision = ScramLogin::begin(inner, request.listener.password_file.as_deref(), address, data);
             reply.do_send(Decided { connection, decision, proof: None });
             return;
         }

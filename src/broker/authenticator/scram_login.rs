@@ -8,12 +8,12 @@ use crate::auth::password::file::Fingerprint;
 use crate::auth::random::random;
 use crate::auth::scram::{ClientFirst, ScramError, ScramExchange};
 use crate::clock;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Random bytes of a nonce.
@@ -23,8 +23,8 @@ const NONCE: usize = 24;
 pub(super) struct ScramLogin {
     inner: Arc<Inner>,
     exchange: ScramExchange,
-    /// The listener of the client, whose password file counts.
-    listener: ListenerNumber,
+    /// The path of the password file of the client's listener; `None` for the broker's file.
+    file: Option<PathBuf>,
     /// Stands for the user's line; `None` if the user has none.
     fingerprint: Option<Fingerprint>,
     /// The address whose failures count; `None` for a client on this machine.
@@ -36,7 +36,7 @@ impl ScramLogin {
     /// user too.
     pub(super) fn begin(
         inner: &Arc<Inner>,
-        listener: ListenerNumber,
+        file: Option<&Path>,
         address: Option<IpAddr>,
         message: &[u8],
     ) -> AuthDecision {
@@ -48,14 +48,15 @@ impl ScramLogin {
             return AuthDecision::Unavailable("the system has no random numbers");
         };
         let checks = inner.checks.load();
-        let Some(passwords) = checks.passwords.of(listener) else {
+        let Some(passwords) = checks.passwords.of(file) else {
             return AuthDecision::Unavailable("SCRAM needs auth.password_file");
         };
         let (hash, fingerprint) = passwords.scram(first.user());
         let nonce = STANDARD_NO_PAD.encode(nonce.as_slice());
         let exchange = ScramExchange::begin(first, hash, fingerprint.is_some(), &nonce);
         let data = exchange.server_first().as_bytes().into();
-        let login = ScramLogin { inner: Arc::clone(inner), exchange, listener, fingerprint, address };
+        let (inner, file) = (Arc::clone(inner), file.map(Path::to_owned));
+        let login = ScramLogin { inner, exchange, file, fingerprint, address };
         AuthDecision::Challenge(Challenge { data, exchange: Arc::new(login) })
     }
 
@@ -69,11 +70,12 @@ impl ScramLogin {
             AuthDecision::Deny(error.what())
         })?;
         let checks = self.inner.checks.load();
-        if checks.passwords.fingerprint(self.listener, self.user()) != self.fingerprint {
+        if checks.passwords.fingerprint(self.file.as_deref(), self.user()) != self.fingerprint {
             return Err(AuthDecision::Unavailable("the password file has changed meanwhile"));
         }
         // After the proof, so that the time tells nothing of users to others.
-        if checks.passwords.of(self.listener).is_some_and(|file| file.has_empty_password(self.user())) {
+        if checks.passwords.of(self.file.as_deref()).is_some_and(|file| file.has_empty_password(self.user()))
+        {
             self.inner.failed(now, self.address);
             return Err(AuthDecision::Deny(ScramError::EmptyPassword.what()));
         }
@@ -88,7 +90,7 @@ impl AuthExchange for ScramLogin {
 
     fn answer_us(&self) -> u64 {
         let checks = self.inner.checks.load();
-        checks.passwords.of(self.listener).map_or(0, |file| file.proof_us(self.user()))
+        checks.passwords.of(self.file.as_deref()).map_or(0, |file| file.proof_us(self.user()))
     }
 
     fn answer(&self, message: &[u8]) -> ExchangeStep {

@@ -6,7 +6,6 @@ use crate::auth::password::hash::{HashCost, HashKind, PasswordHash};
 use crate::auth::password::pbkdf2::Pbkdf2Hash;
 use crate::auth::password::scram::ScramHash;
 use crate::session::authentication::EnhancedMethod;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::authentication::{ExchangeStart, ExchangeStep, Secret};
 use crate::shard::slots::ConnectionId;
 use actix::{Actor, Context, Handler, System};
@@ -17,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 pub(super) fn request(user: &str, password: &[u8], waits: &Arc<()>) -> AuthRequest {
     AuthRequest {
         connection: ConnectionId::new(0, 0),
-        listener: ListenerNumber::default(),
+        listener: Arc::default(),
         methods: [AuthMethod::Password].into(),
         client_id: "client".into(),
         reach: Reach::Network,

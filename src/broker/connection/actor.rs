@@ -6,15 +6,16 @@ use super::incoming::{Incoming, Released};
 use super::transport::{HangUp, SocketRead};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::FIRST_READ_SIZE;
 use crate::shard::deadlines::OverdueConnection;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::{ConnectionId, ReadProgress};
 use actix::{Actor, Handler};
 use std::cell::RefMut;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{self, Poll};
 
 /// Number of reads of one connection after which the next read is the last of its turn. A turn has
@@ -71,7 +72,7 @@ pub trait ConnectionDriver: 'static {
 
     /// Sends a released socket to its shard. Without the socket, counts a connection of its
     /// listener less.
-    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, ListenerNumber>);
+    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, Arc<ListenerTerms>>);
 
     /// Tells the shard that the socket of this connection is closed, and why. Called once.
     fn closed(&self, id: ConnectionId, why: &str);
@@ -279,7 +280,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         let Some(released) = released else { return };
         let incoming = match transport {
             Some(transport) => Ok(Incoming::moved(transport.detach(), released, unread)),
-            None => Err(released.peer.listener()),
+            None => Err(released.arrival.listener),
         };
         self.driver.move_to_shard(shard, incoming);
     }

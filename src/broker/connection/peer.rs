@@ -1,52 +1,41 @@
 //! The address of a client, in 16 bytes.
 
-use crate::shard::arrival::ListenerNumber;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// The address of a client, and the listener that accepted its socket.
+/// The address of a client.
 ///
 /// Takes 16 bytes, because each connection has one: a `SocketAddr` takes 32. An IPv6 address is in
 /// a box of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress(Address);
 
-/// The listener stands in each variant, because there it takes no room beside the tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Address {
-    V4 { listener: ListenerNumber, port: u16, ip: Ipv4Addr },
-    V6 { listener: ListenerNumber, address: Box<SocketAddrV6> },
-    Unix { listener: ListenerNumber, uid: u32 },
+    V4 { port: u16, ip: Ipv4Addr },
+    V6(Box<SocketAddrV6>),
+    Unix { uid: u32 },
 }
 
 impl PeerAddress {
     /// Returns the address of a client with an IP address.
-    pub fn ip(listener: ListenerNumber, address: SocketAddr) -> PeerAddress {
+    pub fn ip(address: SocketAddr) -> PeerAddress {
         PeerAddress(match address {
-            SocketAddr::V4(v4) => Address::V4 { listener, port: v4.port(), ip: *v4.ip() },
-            SocketAddr::V6(v6) => Address::V6 { listener, address: Box::new(v6) },
+            SocketAddr::V4(v4) => Address::V4 { port: v4.port(), ip: *v4.ip() },
+            SocketAddr::V6(v6) => Address::V6(Box::new(v6)),
         })
     }
 
     /// Returns the address of a client on a Unix socket. `uid` is the user of its process.
-    pub fn unix(listener: ListenerNumber, uid: u32) -> PeerAddress {
-        PeerAddress(Address::Unix { listener, uid })
-    }
-
-    /// Returns the listener that accepted the socket.
-    pub fn listener(&self) -> ListenerNumber {
-        match self.0 {
-            Address::V4 { listener, .. } | Address::V6 { listener, .. } | Address::Unix { listener, .. } => {
-                listener
-            }
-        }
+    pub fn unix(uid: u32) -> PeerAddress {
+        PeerAddress(Address::Unix { uid })
     }
 
     /// Returns the IP address and port, or `None` on a Unix socket.
     pub fn socket_address(&self) -> Option<SocketAddr> {
         match &self.0 {
-            Address::V4 { port, ip, .. } => Some(SocketAddr::V4(SocketAddrV4::new(*ip, *port))),
-            Address::V6 { address, .. } => Some(SocketAddr::V6(**address)),
+            Address::V4 { port, ip } => Some(SocketAddr::V4(SocketAddrV4::new(*ip, *port))),
+            Address::V6(address) => Some(SocketAddr::V6(**address)),
             Address::Unix { .. } => None,
         }
     }
@@ -67,9 +56,9 @@ pub fn is_loopback(ip: IpAddr) -> bool {
 impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Address::V4 { port, ip, .. } => write!(f, "{ip}:{port}"),
-            Address::V6 { address, .. } => address.fmt(f),
-            Address::Unix { uid, .. } => write!(f, "unix:uid={uid}"),
+            Address::V4 { port, ip } => write!(f, "{ip}:{port}"),
+            Address::V6(address) => address.fmt(f),
+            Address::Unix { uid } => write!(f, "unix:uid={uid}"),
         }
     }
 }
@@ -78,10 +67,8 @@ impl fmt::Display for PeerAddress {
 mod tests {
     use super::*;
 
-    const LISTENER: ListenerNumber = ListenerNumber(7);
-
     fn ip(text: &str) -> PeerAddress {
-        PeerAddress::ip(LISTENER, text.parse().unwrap())
+        PeerAddress::ip(text.parse().unwrap())
     }
 
     #[test]
@@ -95,11 +82,9 @@ mod tests {
         for text in ["10.1.2.3:4567", "[2001:db8::1]:4567", "[fe80::1%3]:1"] {
             assert_eq!(ip(text).to_string(), text);
             assert_eq!(ip(text).socket_address(), text.parse().ok());
-            assert_eq!(ip(text).listener(), LISTENER);
         }
-        let unix = PeerAddress::unix(LISTENER, 1000);
+        let unix = PeerAddress::unix(1000);
         assert_eq!((unix.to_string().as_str(), unix.socket_address()), ("unix:uid=1000", None));
-        assert_eq!(unix.listener(), LISTENER);
     }
 
     #[test]
@@ -115,6 +100,6 @@ mod tests {
         ] {
             assert_eq!(ip(text).is_local(), local, "{text}");
         }
-        assert!(PeerAddress::unix(LISTENER, 0).is_local());
+        assert!(PeerAddress::unix(0).is_local());
     }
 }

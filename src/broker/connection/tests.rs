@@ -3,12 +3,14 @@
 use super::*;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::arrival::{Arrival, ListenerNumber};
+use crate::shard::arrival::Arrival;
 use crate::shard::deadlines::OverdueConnection;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::{ConnectionId, ReadProgress};
 use crate::time::Instant;
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
+use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -164,7 +166,7 @@ impl ConnectionDriver for Recorder {
         })
     }
 
-    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, ListenerNumber>) {
+    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, Arc<ListenerTerms>>) {
         let unread = socket.expect("the socket is whole").unread;
         self.call(Call::Moved(shard, unread));
     }
@@ -184,7 +186,7 @@ fn pair() -> (std::net::TcpStream, std::net::TcpStream, PeerAddress) {
     for socket in [&server, &client] {
         socket.set_nonblocking(true).expect("a socket");
     }
-    (server, client, PeerAddress::ip(ListenerNumber(0), peer))
+    (server, client, PeerAddress::ip(peer))
 }
 
 fn run(test: impl Future<Output = ()>) {

@@ -6,11 +6,12 @@ use crate::clock;
 use crate::mqtt::packet::ReasonCode;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::deadlines::OverdueConnection;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::{ConnectionId, ReadProgress};
 use std::cell::RefMut;
+use std::sync::Arc;
 
 /// Bytes of partial packets that a shard may have taken in before the broker's total includes them.
 pub(super) const PARTIAL_GROWTH: i64 = 1024 * 1024;
@@ -87,16 +88,17 @@ impl ConnectionDriver for ShardDriver {
         Some(Released { peer: peer?, accepted, arrival })
     }
 
-    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, ListenerNumber>) {
+    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, Arc<ListenerTerms>>) {
         match socket {
             Ok(incoming) => self.destinations.send_socket(shard, incoming),
-            Err(listener) => self.statistics.connection_closed(listener),
+            Err(listener) => self.statistics.connection_closed(&listener.connections),
         }
     }
 
     /// Reports the event at once, while the driver knows the client's address.
     fn closed(&self, id: ConnectionId, why: &str) {
         let held = self.handles.borrow().find(id).map_or(0, |handle| handle.transport().held());
+        let listener = self.look(|shard| shard.connection(id).listener().cloned());
         self.with_shard(|shard, now| {
             if held > 0 {
                 shard.did_not_leave(id, held);
@@ -106,9 +108,8 @@ impl ConnectionDriver for ShardDriver {
         });
         // Counted before the handle is dropped, because a client that sees the close may take the
         // free place at once.
-        let listener = self.handles.borrow().find(id).map(|handle| handle.peer.listener());
         if let Some(listener) = listener {
-            self.statistics.connection_closed(listener);
+            self.statistics.connection_closed(&listener.connections);
         }
         self.forget(id);
     }

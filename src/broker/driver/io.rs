@@ -4,12 +4,12 @@ use super::destinations::Destinations;
 use super::handles::Handles;
 use crate::broker::connection::{ConnectionDriver, ConnectionNotice};
 use crate::broker::events::EventListeners;
-use crate::broker::question::TraceFeed;
 use crate::clock;
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
+use crate::session::trace_steps::TraceSteps;
 use crate::shard::ConnectionId;
 use crate::shard::authentication::AuthRequest;
 use crate::shard::connection::Leaves;
@@ -18,7 +18,6 @@ use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::shard::io::{EventMessages, Io, Written};
 use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::observe::trace::TraceSteps;
 use crate::store::writer::{SessionToken, StorePageRequest, ToStore};
 use crate::time::Instant;
 use std::cell::{Cell, Ref, RefCell};
@@ -37,8 +36,6 @@ pub(super) struct DriverIo<'a, D: ConnectionDriver> {
     pub(super) write_buffer: &'a RefCell<Vec<u8>>,
     /// Counts the MQTT bytes that are written.
     pub(super) traffic: &'a Traffic,
-    /// The way of traced steps.
-    pub(super) trace: &'a RefCell<Option<TraceFeed>>,
     /// Delay of the latest batch of expired deadlines.
     pub(super) tick_late: Duration,
 }
@@ -144,9 +141,7 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
     }
 
     fn trace(&mut self, steps: TraceSteps) {
-        if let Some(feed) = &*self.trace.borrow() {
-            feed.send(steps);
-        }
+        self.listeners.borrow().trace(steps);
     }
 
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages {

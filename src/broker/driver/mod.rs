@@ -36,7 +36,6 @@ use crate::broker::authenticator::decided::Decided;
 use crate::broker::connection::{ConnectionHandle, ConnectionNotice, Incoming, PeerAddress, Transport};
 use crate::broker::events::EventListeners;
 use crate::broker::message::{ConnectPeers, PasswordsChanged, SettingsChanged};
-use crate::broker::question::TraceFeed;
 use crate::broker::revocations::RevokedBy;
 use crate::broker::statistics::BrokerStatistics;
 use crate::clock;
@@ -44,7 +43,7 @@ use crate::expiry::actor::ExpiryActor;
 use crate::net::tls::config::TlsServer;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::arrival::ListenerNumber;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::{ConnectionId, Shard};
 use crate::time::Instant;
 use actix::Addr;
@@ -56,7 +55,7 @@ use io::{DriverIo, Traffic};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -79,13 +78,11 @@ pub struct ShardDriver {
     destinations: Destinations,
     flusher: FlusherWaker,
     listeners: RefCell<EventListeners>,
-    /// The newest TLS of each listener whose clients had to be checked again. A listener without
-    /// clients that is gone leaves it with the next change.
-    changed_tls: RefCell<Vec<(ListenerNumber, Arc<TlsServer>)>>,
+    /// The newest TLS of each listener whose clients had to be checked again. A listener that is
+    /// gone leaves it with the next change.
+    changed_tls: RefCell<Vec<(Weak<ListenerTerms>, Arc<TlsServer>)>>,
     statistics: Arc<BrokerStatistics>,
     traffic: Traffic,
-    /// The way of traced steps; `None` while nothing is traced.
-    trace: RefCell<Option<TraceFeed>>,
     commits: CommitWaits,
     /// True once the broker stops: sockets that come now are closed.
     stopping: Cell<bool>,
@@ -111,7 +108,6 @@ impl ShardDriver {
             read_buffer: RefCell::new(vec![0; READ_SIZE]),
             opened: RefCell::default(),
             write_buffer: RefCell::default(),
-            trace: RefCell::default(),
             handles: RefCell::default(),
             destinations: Destinations::new(here),
             flusher: FlusherWaker::default(),
@@ -184,7 +180,7 @@ impl ShardDriver {
     /// Disconnects users whose line in the password file of their listener has changed. Looks at a
     /// bounded number of sessions, and returns the slot of the next one, or `None` at the end.
     pub fn passwords_changed(&self, change: &PasswordsChanged) -> Option<u32> {
-        let is_revoked = |user: &Identity, listener| change.revokes(user, listener);
+        let is_revoked = |user: &Identity, listener: &ListenerTerms| change.revokes(user, listener);
         let portion =
             self.in_new_turn(|shard, now| shard.access_control().revoke(now, change.from, &is_revoked));
         change.tally.add(RevokedBy::Passwords, portion.disconnected);
@@ -200,17 +196,17 @@ impl ShardDriver {
     pub fn adopt(self: &Rc<ShardDriver>, incoming: Incoming) {
         let Incoming { transport, peer, accepted, mut arrival, unread, .. } = incoming;
         if self.stopping.get() {
-            self.statistics.connection_closed(peer.listener());
+            self.statistics.connection_closed(&arrival.listener.connections);
             return;
         }
         let Ok(transport) = Transport::new(transport) else {
-            self.statistics.connection_closed(peer.listener());
+            self.statistics.connection_closed(&arrival.listener.connections);
             return;
         };
-        if let Err(why) = self.check_newcomer(peer.listener(), &transport) {
+        if let Err(why) = self.check_newcomer(&arrival.listener, &transport) {
             info!(event = "connection.certificate_ended", address = %peer, %why, "connection refused before CONNECT: the client's certificate is not valid any more");
             transport.shut_down_writing();
-            self.statistics.connection_closed(peer.listener());
+            self.statistics.connection_closed(&arrival.listener.connections);
             return;
         }
         arrival.host = peer.socket_address().map(|address| host(address.ip()));
@@ -327,7 +323,6 @@ impl ShardDriver {
             listeners: &self.listeners,
             write_buffer: &self.write_buffer,
             traffic: &self.traffic,
-            trace: &self.trace,
             tick_late: self.tick_late.get(),
         }
     }

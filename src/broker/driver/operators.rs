@@ -3,28 +3,20 @@
 use super::ShardDriver;
 use super::commits::AwaitedCommit;
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
-use crate::broker::question::{ShardAnswer, SocketFacts, TraceShard};
+use crate::broker::question::{ShardAnswer, SocketFacts};
 use crate::clock;
-use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
-use crate::shard::features::bulk::{BulkCommand, Portion};
-use crate::shard::features::message_commands::MessageCommand;
-use crate::shard::observe::query::{Query, QueryAnswer, SessionSummary};
+use crate::operators::command::Command;
+use crate::operators::longest_wait::LongestWait;
+use crate::operators::query::{Query, QueryAnswer, SessionSummary};
 
 impl ShardDriver {
-    /// Sets what the shard traces, and where its steps go.
-    pub fn trace(&self, order: TraceShard) {
-        let TraceShard { watch, feed } = order;
-        *self.trace.borrow_mut() = feed;
-        self.in_new_turn(|shard, _| shard.set_trace(watch));
-    }
-
     /// Returns the part of a dump that is about this shard. Diagnoses the socket of each listed
     /// session: one or two system calls each, for [`SESSIONS`] sessions at most.
     pub fn inspect(&self) -> ShardInspection {
         let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
         let mut waiting = Vec::new();
-        for mut found in shard.waiting(now, SESSIONS) {
-            let handle = found.connection.and_then(|(id, _)| handles.find(id));
+        for mut found in LongestWait::find(now, SESSIONS, &shard) {
+            let handle = found.session.connection.and_then(|id| handles.find(id));
             let stall = handle
                 .and_then(|handle| shard.connection(handle.id).diagnose(now, handle.transport().view()));
             let diagnosis = if stall.is_some() { Diagnosis::Done } else { Diagnosis::NoSocket };
@@ -38,22 +30,8 @@ impl ShardDriver {
     /// answer that has something unacknowledged.
     pub fn answer(&self, query: &Query) -> ShardAnswer {
         let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
-        let mut answer = shard.answer(now, query);
-        match &mut answer {
-            QueryAnswer::Unfinished(Some(page)) => {
-                if let Some(handle) = page.connection.and_then(|id| handles.find(id)) {
-                    page.diagnose(handle.transport().view());
-                }
-            }
-            QueryAnswer::Messages(found) => {
-                for message in &mut found.messages {
-                    if let Some(handle) = message.connection.and_then(|id| handles.find(id)) {
-                        message.diagnose(handle.transport().view());
-                    }
-                }
-            }
-            _ => {}
-        }
+        let mut answer = query.answer(now, &shard);
+        answer.diagnose(|id| Some(handles.find(id)?.transport().view()));
         let facts = |row: &SessionSummary| {
             let handle = handles.find(row.connection?)?;
             let stall =
@@ -61,7 +39,7 @@ impl ShardDriver {
             Some(SocketFacts { session: row.id, address: handle.peer.to_string(), stall })
         };
         let sockets = match &answer {
-            QueryAnswer::Sessions(rows, _) => rows.iter().filter_map(facts).collect(),
+            QueryAnswer::Sessions(part) => part.rows.iter().filter_map(facts).collect(),
             QueryAnswer::Session(detail) => detail.iter().filter_map(|detail| facts(&detail.row)).collect(),
             _ => Vec::new(),
         };
@@ -70,28 +48,14 @@ impl ShardDriver {
 
     /// Carries out a command of an operator. The caller answers once the returned commit has
     /// happened.
-    pub fn carry_out(&self, command: &OperatorCommand) -> (CommandOutcome, AwaitedCommit) {
+    pub fn carry_out<C: Command>(&self, command: &C) -> (C::Outcome, AwaitedCommit) {
         let view = {
             let handles = self.handles.borrow();
-            let connection = self.look(|shard| shard.connection_of(&command.client));
+            let connection = self.look(|shard| command.client()?.connection(shard));
             let handle = connection.and_then(|id| handles.find(id));
             handle.map(|handle| handle.transport().view()).unwrap_or_default()
         };
-        let done = self.in_new_turn(|shard, now| shard.carry_out(now, command, view));
+        let done = self.in_new_turn(|shard, now| command.carry_out(now, view, shard));
         (done.outcome, self.commits.wait_for(done.commit))
-    }
-
-    /// Carries out a command of an operator about a message that no session has. The caller answers
-    /// once the returned commit has happened.
-    pub fn carry_out_on_message(&self, command: &MessageCommand) -> (CommandOutcome, AwaitedCommit) {
-        let done = self.in_new_turn(|shard, now| shard.carry_out_on_message(now, command));
-        (done.outcome, self.commits.wait_for(done.commit))
-    }
-
-    /// Carries out a portion of a command of an operator about many things; `None` if there is no
-    /// such session. The caller answers once the returned commit has happened.
-    pub fn carry_out_portion(&self, command: &BulkCommand) -> (Option<Portion>, AwaitedCommit) {
-        let (portion, commit) = self.in_new_turn(|shard, now| shard.carry_out_portion(now, command));
-        (portion, self.commits.wait_for(commit))
     }
 }

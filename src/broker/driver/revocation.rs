@@ -11,9 +11,9 @@ use crate::clock;
 use crate::mqtt::packet::ReasonCode;
 use crate::net::tls::verify::ChainError;
 use crate::shard::access_control::BanCheck;
-use crate::shard::arrival::ListenerNumber;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::observe::client_events::{DisconnectCause, Revocation};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Slots of connections that are checked in one go. A check takes 10 us with a certificate.
 const CONNECTIONS_AT_ONCE: usize = 256;
@@ -61,13 +61,14 @@ impl ShardDriver {
     /// Checks the certificates of clients again, for up to [`CHECK_NANOS`]. Disconnects those that
     /// are not valid any more. Returns the first slot that is left, or `None` if none is.
     pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
-        let TlsChanged { listener, server, listeners, from, tally } = change;
+        let TlsChanged { listener, server, from, tally } = change;
         if *from == 0 {
             let mut changed = self.changed_tls.borrow_mut();
-            changed.retain(|(other, _)| other != listener && listeners.contains(other));
-            changed.push((*listener, Arc::clone(server)));
+            changed.retain(|(other, _)| !other.ptr_eq(listener) && other.strong_count() > 0);
+            changed.push((listener.clone(), Arc::clone(server)));
         }
-        let is_newest = |(other, newest): &(_, _)| other == listener && Arc::ptr_eq(newest, server);
+        let is_newest =
+            |(other, newest): &(Weak<_>, _)| other.ptr_eq(listener) && Arc::ptr_eq(newest, server);
         if !self.changed_tls.borrow().iter().any(is_newest) {
             // A newer change has its own walk.
             return None;
@@ -75,9 +76,11 @@ impl ShardDriver {
         let unix_ms = clock::unix_millis();
         let (mut refused, mut next) = (Vec::new(), *from);
         let is_left = {
-            let (handles, began) = (self.handles.borrow(), clock::nanos());
+            let (handles, shard, began) = (self.handles.borrow(), self.shard.borrow(), clock::nanos());
             while next < handles.slots() && clock::nanos() - began < CHECK_NANOS {
-                let of_listener = |handle: &&ConnectionHandle<_>| handle.peer.listener() == *listener;
+                let of_listener = |handle: &&ConnectionHandle<_>| {
+                    shard.connection(handle.id).listener().is_some_and(|own| is_same(own, listener))
+                };
                 if let Some(handle) = handles.range(next..next + 1).find(of_listener)
                     && let Err(error) = handle.transport().check_chain(server, unix_ms)
                 {
@@ -105,15 +108,20 @@ impl ShardDriver {
     /// The chain is not valid any more.
     pub(super) fn check_newcomer(
         &self,
-        listener: ListenerNumber,
+        listener: &Arc<ListenerTerms>,
         transport: &Transport,
     ) -> Result<(), ChainError> {
         let changed = self.changed_tls.borrow();
-        match changed.iter().find(|(changed, _)| *changed == listener) {
+        match changed.iter().find(|(changed, _)| is_same(listener, changed)) {
             Some((_, server)) => transport.check_chain(server, clock::unix_millis()),
             None => Ok(()),
         }
     }
+}
+
+/// Returns true if both are the same listener.
+fn is_same(one: &Arc<ListenerTerms>, other: &Weak<ListenerTerms>) -> bool {
+    std::ptr::eq(Arc::as_ptr(one), other.as_ptr())
 }
 
 /// Returns the ban of an address or of a certificate, if one holds.

@@ -6,7 +6,8 @@ use crate::broker::connection::ConnectionDriver;
 use crate::broker::events::{EventListeners, EventLog};
 use crate::broker::fixture;
 use crate::broker::message::{Adopt, PeerAddresses, PeerTurn};
-use crate::shard::arrival::{Arrival, ListenerNumber};
+use crate::shard::arrival::Arrival;
+use crate::shard::listener_terms::ListenerConnections;
 use crate::shard::shard_of;
 use actix::{Actor, Context, Handler};
 use std::sync::Mutex;
@@ -70,8 +71,10 @@ fn adopt(driver: &Rc<ShardDriver>) -> TcpStream {
     let (server, peer) = listener.accept().expect("a connection");
     server.set_nonblocking(true).expect("a socket");
     client.set_nonblocking(true).expect("a socket");
-    assert!(driver.statistics.open_connection(ListenerNumber(0), usize::MAX, usize::MAX).is_ok());
-    let peer = PeerAddress::ip(ListenerNumber(0), peer);
+    assert!(
+        driver.statistics.open_connection(&ListenerConnections::default(), usize::MAX, usize::MAX).is_ok()
+    );
+    let peer = PeerAddress::ip(peer);
     driver.adopt(Incoming::accepted(server.into(), peer, clock::now(), Arrival::local()));
     TcpStream::from_std(client).expect("a reactor")
 }
@@ -143,13 +146,13 @@ fn a_closed_connection_frees_its_place_and_its_handle() {
         connect_peers(&driver, 1);
         let client = connect(&driver).await;
         assert!(
-            driver.statistics.open_connection(ListenerNumber(0), 1, usize::MAX).is_err(),
+            driver.statistics.open_connection(&ListenerConnections::default(), 1, usize::MAX).is_err(),
             "the place is taken"
         );
         drop(client);
         driver.emptied().await;
         assert!(
-            driver.statistics.open_connection(ListenerNumber(0), 1, usize::MAX).is_ok(),
+            driver.statistics.open_connection(&ListenerConnections::default(), 1, usize::MAX).is_ok(),
             "the place is free"
         );
         assert_eq!(driver.look(|shard| shard.connection_ids().len()), 0);
@@ -169,7 +172,7 @@ fn a_stop_disconnects_every_client_and_closes_later_sockets() {
         drop(client);
         driver.emptied().await;
         assert!(
-            driver.statistics.open_connection(ListenerNumber(0), 1, usize::MAX).is_ok(),
+            driver.statistics.open_connection(&ListenerConnections::default(), 1, usize::MAX).is_ok(),
             "both places are free"
         );
     });
@@ -191,7 +194,7 @@ fn a_socket_goes_to_the_shard_of_its_session_with_its_connect() {
         assert_eq!(moved.peer.socket_address(), client.local_addr().ok());
         // The connection is not closed, so nothing is reported, and its place stays taken.
         assert_eq!(driver.handles.borrow().open(), 0);
-        assert!(driver.statistics.open_connection(ListenerNumber(0), 1, usize::MAX).is_err());
+        assert!(driver.statistics.open_connection(&ListenerConnections::default(), 1, usize::MAX).is_err());
     });
 }
 

@@ -3,7 +3,7 @@
 //! A plain DISCONNECT of the client and the broker's own stop have no record. The shard bounds the
 //! number of records, because all shards share the retained messages.
 
-use super::fields::{client_level, ms};
+use super::{client_level, ms};
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, EventDetail, Occurrence};
 use crate::time::Instant;

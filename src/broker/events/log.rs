@@ -6,7 +6,7 @@ use super::super::rate_limit::{Rate, RateLimiter};
 use crate::broker::connection::PeerAddress;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::StallCause;
-use crate::shard::observe::client_events::{ClientEvent, Occurrence, RedeliveryTime};
+use crate::shard::observe::client_events::{ClientEvent, Occurrence};
 use crate::time::Instant;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -191,7 +191,7 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
             info!(event = "client.disconnected", %client_id, %address, %version, why = %cause, "disconnected");
         }
         Occurrence::Redelivered { publishes, releases, when } => {
-            let when = if *when == RedeliveryTime::Live { "live" } else { "return" };
+            let when = when.name();
             debug!(event = "client.redelivered", %client_id, publishes, releases, when, "redelivered");
         }
         Occurrence::Stalled(stall) => {
@@ -229,8 +229,7 @@ mod tests {
     use crate::broker::events::tests::every_event;
     use crate::log::format::LineFormat;
     use crate::log::format::tests::written;
-    use crate::shard::arrival::ListenerNumber;
-    use crate::shard::observe::client_events::DisconnectCause;
+    use crate::shard::observe::client_events::{DisconnectCause, RedeliveryTime};
     use std::net::SocketAddr;
 
     /// Returns the text that `log` writes at level info.
@@ -248,8 +247,7 @@ mod tests {
     }
 
     fn event(client_id: &str, occurrence: Occurrence) -> ClientEvent {
-        let client_id = Some(client_id.into());
-        ClientEvent { connection: None, client_id, version: None, occurrence, detail: None }
+        ClientEvent::new(Some(client_id), occurrence)
     }
 
     fn disconnected(client_id: &str) -> ClientEvent {
@@ -284,7 +282,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_gone_has_no_address_in_its_line() {
         let log = EventLog::new(1_000);
-        let address = PeerAddress::ip(ListenerNumber(0), SocketAddr::from(([10, 1, 2, 3], 4_567)));
+        let address = PeerAddress::ip(SocketAddr::from(([10, 1, 2, 3], 4_567)));
         let text = logged(|| log.write(at(0), &disconnected("c"), Some(&address)));
         assert!(text.contains("address=10.1.2.3:4567 version=?"), "{text}");
         let text = logged(|| log.write(at(0), &disconnected("c"), None));

@@ -5,7 +5,7 @@
 //! made in this folder. The folder imports the rate limiter and the counters of the broker, and
 //! nothing of actors or sockets.
 //!
-//! `fields` has the form of values that stand in topics and in JSON.
+//! [`feed`] has the way to the HTTP interface. The steps of traces go there, too.
 //!
 //! | file | listener | bounded by |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! | [`moments`] | the timeline of the HTTP interface | a channel of 4,096 |
 //! | `last_disconnect` | retained JSON, one for each client | `sys.last_disconnects`, in number |
 
-mod fields;
+pub mod feed;
 mod last_disconnect;
 mod log;
 pub mod moments;
@@ -24,15 +24,22 @@ use super::rate_limit::EventRates;
 use super::statistics::BrokerStatistics;
 use crate::broker::connection::PeerAddress;
 use crate::clock;
+use crate::mqtt::topic::escape_level;
+use crate::session::trace_steps::TraceSteps;
 use crate::shard::io::EventMessages;
-use crate::shard::observe::client_events::{ClientEvent, Occurrence};
+use crate::shard::observe::client_events::ClientEvent;
 use crate::time::Instant;
 pub use last_disconnect::record;
 pub use log::{ClientText, EventLog};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 pub use topics::EventTopics;
-use topics::Scene;
+use topics::{Scene, Suppressed};
+
+/// Maximum length of a client id in a topic, in bytes. A longer one would leave no room in the
+/// topic once it is escaped.
+const LONGEST_CLIENT_ID: usize = 1024;
 
 /// The listeners of one thread's events.
 #[derive(Debug)]
@@ -65,19 +72,22 @@ impl EventListeners {
         tick_late: Duration,
     ) -> EventMessages {
         self.log.write(now, event, address);
-        self.statistics.moments.offer(clock::unix_millis, event);
-        if matches!(event.occurrence, Occurrence::SessionExpired { .. }) {
-            self.statistics.session_expired();
-        }
+        moments::offer(&self.statistics.moments, clock::unix_millis, event);
         let published = self.topics.as_mut().and_then(|topics| {
             let scene = Scene { unix_ms: clock::unix_millis(), address, tick_late };
-            let composed = topics.compose(now, event, scene);
-            if composed.is_suppressed() {
+            topics.compose(now, event, scene).unwrap_or_else(|Suppressed| {
                 self.statistics.event_suppressed();
-            }
-            composed.into_message()
+                None
+            })
         });
         EventMessages { event: published, last_disconnect: record(now, event) }
+    }
+
+    /// Passes steps on to the traces of operators.
+    pub fn trace(&self, steps: TraceSteps) {
+        let to = &self.statistics.trace_steps;
+        to.add_lost(steps.lost);
+        steps.steps.into_iter().for_each(|step| to.offer(|| step));
     }
 
     /// Sets the rates of the event topics; `None` turns the topics off. Rates that are as before
@@ -92,6 +102,16 @@ impl EventListeners {
     pub fn report_suppressed_lines(&self) {
         self.log.report_suppressed();
     }
+}
+
+/// Returns a client id as one level of a topic of the broker's own; `None` if the id is too long.
+fn client_level(client_id: &str) -> Option<Cow<'_, str>> {
+    (client_id.len() <= LONGEST_CLIENT_ID).then(|| escape_level(client_id))
+}
+
+/// Returns a duration in whole milliseconds, rounded down.
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

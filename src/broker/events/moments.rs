@@ -1,15 +1,12 @@
 //! The moments of redelivery, for the timeline of the HTTP interface.
 //!
-//! A thread offers each moment to one bounded channel, and never waits. If the channel is full, the
-//! moment is dropped and counted. Without a listener an event costs one load.
+//! An event that is no moment costs a comparison, and a moment without a listener one load more.
 
+use super::feed::Feed;
 use crate::mqtt::topic::first_chars;
 use crate::named_enum::named_enum;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence, RedeliveryTime};
 use std::borrow::Cow;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Moments that wait for their listener at most.
 pub const WAITING: usize = 4_096;
@@ -54,40 +51,17 @@ named_enum! {
     }
 }
 
-/// The way of moments from all threads to their one listener.
-#[derive(Debug, Default)]
-pub struct MomentFeed {
-    to: OnceLock<Sender<Moment>>,
-    dropped: AtomicU64,
-}
-
-impl MomentFeed {
-    /// Begins the feed, and returns its end; `None` if the feed has begun already.
-    pub fn listen(&self) -> Option<Receiver<Moment>> {
-        let (to, from) = channel(WAITING);
-        self.to.set(to).ok().map(|()| from)
-    }
-
-    /// Returns the number of moments that found no room.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Offers an event, if it is a moment and somebody listens.
-    pub(super) fn offer(&self, unix_ms: impl FnOnce() -> u64, event: &ClientEvent) {
-        let Some(to) = self.to.get() else { return };
-        let Some(kind) = kind_of(&event.occurrence) else { return };
-        let Some(client_id) = event.client_id.as_deref() else { return };
-        // The text of a moment is only made if there is room for it.
-        let Ok(room) = to.try_reserve() else {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        let client_id = client_id[..client_id.floor_char_boundary(LONGEST_ID)].into();
-        let text = first_chars(&text_of(&event.occurrence), LONGEST_TEXT).into();
-        let is_overdue = is_overdue(&event.occurrence);
-        room.send(Moment { unix_ms: unix_ms(), client_id, kind, is_overdue, text });
-    }
+/// Offers an event to the listener of moments, if the event is a moment.
+pub(super) fn offer(to: &Feed<Moment>, unix_ms: impl FnOnce() -> u64, event: &ClientEvent) {
+    let Some(kind) = kind_of(&event.occurrence) else { return };
+    let Some(client_id) = event.client_id.as_deref() else { return };
+    to.offer(|| Moment {
+        unix_ms: unix_ms(),
+        client_id: client_id[..client_id.floor_char_boundary(LONGEST_ID)].into(),
+        kind,
+        is_overdue: event.occurrence.is_overdue(),
+        text: first_chars(&text_of(&event.occurrence), LONGEST_TEXT).into(),
+    });
 }
 
 /// Returns the kind of an event; `None` if the event is no moment. A plain DISCONNECT and the first
@@ -100,15 +74,6 @@ fn kind_of(occurrence: &Occurrence) -> Option<MomentKind> {
         Occurrence::Disconnected(cause) => cause.needs_explanation().then_some(MomentKind::Disconnected),
         Occurrence::Connected { session_present, .. } => session_present.then_some(MomentKind::Returned),
         _ => None,
-    }
-}
-
-/// Returns true if an event is about an overdue message of its client.
-fn is_overdue(occurrence: &Occurrence) -> bool {
-    match occurrence {
-        Occurrence::Stalled(_) | Occurrence::Redelivered { .. } | Occurrence::Exhausted(_) => true,
-        Occurrence::Disconnected(cause) => cause.stall().is_some(),
-        _ => false,
     }
 }
 
@@ -136,13 +101,13 @@ mod tests {
 
     #[test]
     fn a_moment_has_the_client_and_a_text_and_a_full_channel_counts() {
-        let feed = MomentFeed::default();
-        let events = every_event();
-        events.iter().for_each(|event| feed.offer(|| 7, event));
-        assert_eq!(feed.dropped(), 0, "nobody listens");
-        let mut from = feed.listen().expect("the first listener");
-        assert!(feed.listen().is_none());
-        events.iter().for_each(|event| feed.offer(|| 7, event));
+        let (feed, events) = (Feed::default(), every_event());
+        let offer_all = || events.iter().for_each(|event| offer(&feed, || 7, event));
+        offer_all();
+        assert_eq!(feed.lost(), 0, "nobody listens");
+        let mut from = feed.listen(WAITING).expect("the first listener");
+        assert!(feed.listen(WAITING).is_none());
+        offer_all();
         let mut kinds = Vec::new();
         while let Ok(moment) = from.try_recv() {
             assert!(!moment.text.is_empty() && !moment.client_id.is_empty() && moment.unix_ms == 7);
@@ -151,9 +116,7 @@ mod tests {
         for kind in [MomentKind::Stalled, MomentKind::Redelivered, MomentKind::Disconnected] {
             assert!(kinds.contains(&kind), "{kind:?} in {kinds:?}");
         }
-        for _ in 0..=WAITING {
-            events.iter().for_each(|event| feed.offer(|| 7, event));
-        }
-        assert!(feed.dropped() > 0);
+        (0..=WAITING).for_each(|_| offer_all());
+        assert!(feed.lost() > 0);
     }
 }

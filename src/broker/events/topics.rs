@@ -5,13 +5,13 @@
 //! topics are off by default (`sys.events`): then nothing here runs.
 
 use super::super::rate_limit::{EventRates, Rate, RateLimiter};
-use super::fields::{client_level, ms};
+use super::{client_level, ms};
 use crate::broker::connection::PeerAddress;
 use crate::mqtt::charge::Charge;
 use crate::named_enum::named_enum;
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::client_events::{
-    ClientEvent, DisconnectCause, EventDetail, ExhaustedAction, Occurrence, OverduePacket, RedeliveryTime,
+    ClientEvent, DisconnectCause, EventDetail, Occurrence, OverduePacket,
 };
 use crate::time::Instant;
 use serde_json::{Map, Value, json};
@@ -75,31 +75,9 @@ pub(super) fn is_late(cause: &DisconnectCause) -> bool {
     }
 }
 
-/// The result of writing one event.
-#[derive(Debug)]
-pub enum Composed {
-    /// The topic and the JSON.
-    Message(String, String),
-    /// The event has no topic, or the client id is too long for one.
-    NoTopic,
-    /// A rate is used up.
-    Suppressed,
-}
-
-impl Composed {
-    /// Returns true if a rate is used up.
-    pub fn is_suppressed(&self) -> bool {
-        matches!(self, Composed::Suppressed)
-    }
-
-    /// Returns the topic and the JSON, if there are any.
-    pub fn into_message(self) -> Option<(String, String)> {
-        match self {
-            Composed::Message(topic, text) => Some((topic, text)),
-            Composed::NoTopic | Composed::Suppressed => None,
-        }
-    }
-}
+/// An event that is not written, because a rate is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suppressed;
 
 /// Writes the events of one thread's clients for the event topics, within two rates.
 ///
@@ -156,13 +134,22 @@ impl EventTopics {
         EventRates { per_second: self.overall.limit, per_client: self.per_client.limit }
     }
 
-    /// Writes an event, if it has a topic and the rates admit it.
-    pub fn compose(&mut self, now: Instant, event: &ClientEvent, scene: Scene<'_>) -> Composed {
-        let Some((kind, client_id, detail)) = parts(event) else { return Composed::NoTopic };
-        let Some(level) = client_level(client_id) else { return Composed::NoTopic };
-        let Some(suppressed) = self.admit(now, client_id, kind) else { return Composed::Suppressed };
+    /// Writes an event: its topic and the JSON. Returns `None` if the event has no topic, or the
+    /// client id is too long for one.
+    ///
+    /// # Errors
+    /// A rate is used up.
+    pub fn compose(
+        &mut self,
+        now: Instant,
+        event: &ClientEvent,
+        scene: Scene<'_>,
+    ) -> Result<Option<(String, String)>, Suppressed> {
+        let Some((kind, client_id, detail)) = parts(event) else { return Ok(None) };
+        let Some(level) = client_level(client_id) else { return Ok(None) };
+        let suppressed = self.admit(now, client_id, kind).ok_or(Suppressed)?;
         let topic = format!("$homing/events/{}/{level}", kind.name());
-        Composed::Message(topic, describe(kind, client_id, event, detail, scene, suppressed))
+        Ok(Some((topic, describe(kind, client_id, event, detail, scene, suppressed))))
     }
 
     /// Returns how many events of this kind and client were suppressed before this one, or `None`
@@ -284,11 +271,9 @@ fn describe_occurrence(fields: &mut Fields, occurrence: &Occurrence) {
         Occurrence::Redelivered { publishes, releases, when } => {
             fields.put("publishes", *publishes);
             fields.put("releases", *releases);
-            fields.put("when", if *when == RedeliveryTime::Live { "live" } else { "return" });
+            fields.put("when", when.name());
         }
-        Occurrence::Exhausted(then) => {
-            fields.put("then", if *then == ExhaustedAction::Disconnect { "disconnect" } else { "keep" });
-        }
+        Occurrence::Exhausted(then) => fields.put("then", then.name()),
         Occurrence::Disconnected(cause) => {
             fields.put("why", cause.name());
             fields.put("text", cause.to_string());

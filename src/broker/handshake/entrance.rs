@@ -2,14 +2,13 @@
 
 use crate::access::network::network;
 use crate::broker::connection::PeerAddress;
-use crate::config::{Listener, ListenerAddress, ListenerTls};
+use crate::config::{Listener, ListenerAddress, ListenerProtocol, ProxyProtocol};
 use crate::net::proxy::{ProxyRules, ProxyVersions, TrustedProxies};
 use crate::net::tls::config::TlsServer;
-use crate::net::tls::settings::{
-    CertificateFiles, CertificateUser, ClientCertificates, CrlCheck, Group, MinimumVersion, TlsSettings,
-};
+use crate::net::tls::settings::{CertificateFiles, TlsSettings};
 use crate::net::websocket::upgrade::{Origins, UpgradeRules};
-use crate::shard::arrival::{ListenerNumber, Reach};
+use crate::shard::arrival::Reach;
+use crate::shard::listener_terms::ListenerTerms;
 use arc_swap::ArcSwap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,12 +19,12 @@ use tracing::warn;
 /// Everything about one listener but its socket.
 #[derive(Debug)]
 pub(crate) struct Entrance {
-    /// The number of the listener.
-    pub(crate) number: ListenerNumber,
+    /// The settings of the listener.
+    pub(crate) settings: Listener,
+    /// The settings for the clients, which each connection has.
+    pub(crate) terms: Arc<ListenerTerms>,
     /// The name for the log.
     pub(crate) name: Box<str>,
-    /// Connects of this listener a second; 0 without a limit.
-    pub(crate) connects_per_second: u32,
     /// True if no other machine can connect: the listener is on loopback or a Unix socket.
     pub(crate) is_local: bool,
     /// The PROXY header that each connection begins with; `None` if there is none.
@@ -41,24 +40,25 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// Returns the entrance of a listener, which has this TLS if it has any.
+    /// Returns the entrance of a listener with these settings for its clients, which has this TLS if
+    /// it has any.
     pub(crate) fn new(
-        number: ListenerNumber,
         name: &str,
         listener: &Listener,
+        terms: Arc<ListenerTerms>,
         tls: Option<Arc<TlsServer>>,
     ) -> Entrance {
         let is_local = listener.address.as_ref().is_some_and(ListenerAddress::is_local);
         let proxy = proxy_rules(listener);
         Entrance {
-            number,
+            settings: listener.clone(),
+            terms,
             is_local,
             trusted: listener.trusted_proxies.as_ref().map(|networks| {
                 TrustedProxies::new(networks.iter().filter_map(|text| network(text).ok()).collect())
             }),
             websocket: websocket_rules(listener, is_local && proxy.is_none()),
             proxy,
-            connects_per_second: listener.connects_per_second.unwrap_or(0),
             tls: tls.map(ArcSwap::new),
             has_reported_proxy: AtomicBool::new(false),
             name: name.into(),
@@ -120,18 +120,18 @@ impl Entrance {
 }
 
 pub(crate) fn proxy_rules(listener: &Listener) -> Option<ProxyRules> {
-    let versions = match listener.proxy_protocol.as_deref() {
-        Some("v1") => ProxyVersions::V1,
-        Some("v2") => ProxyVersions::V2,
-        Some("any") => ProxyVersions::Any,
-        _ => return None,
+    let versions = match listener.proxy_protocol? {
+        ProxyProtocol::Off => return None,
+        ProxyProtocol::V1 => ProxyVersions::V1,
+        ProxyProtocol::V2 => ProxyVersions::V2,
+        ProxyProtocol::Any => ProxyVersions::Any,
     };
     Some(ProxyRules { versions, require_tls: listener.proxy_tls == Some(true) })
 }
 
 /// `is_loopback` is true if a browser reaches the listener under a loopback name only.
 fn websocket_rules(listener: &Listener, is_loopback: bool) -> Option<UpgradeRules> {
-    if listener.protocol.as_deref() != Some("websocket") {
+    if listener.protocol != Some(ListenerProtocol::WebSocket) {
         return None;
     }
     let is_tcp = matches!(listener.address, Some(ListenerAddress::Ip(_)));
@@ -180,33 +180,17 @@ pub(crate) fn tls_settings(listener: &Listener) -> Option<TlsSettings> {
     });
     let defaults = TlsSettings::new(files.collect());
     Some(TlsSettings {
-        minimum: match tls.minimum.as_deref() {
-            Some("1.3") => MinimumVersion::Tls13,
-            _ => MinimumVersion::Tls12,
-        },
-        groups: match &tls.groups {
-            Some(names) => names.iter().filter_map(|name| Group::named(name)).collect(),
-            None => defaults.groups,
-        },
+        minimum: tls.minimum.unwrap_or_default(),
+        groups: tls.groups.clone().unwrap_or(defaults.groups),
         alpn: tls.alpn.clone().unwrap_or_else(|| vec![default_alpn(listener).to_owned()]),
         record_size: tls.record_size.map_or(defaults.record_size, |size| size.as_usize()),
         tickets: tls.tickets.unwrap_or(defaults.tickets),
-        client_certificates: client_certificates(tls),
+        client_certificates: tls.client_certificates.unwrap_or_default(),
         client_ca: tls.client_ca.as_ref().map(PathBuf::from),
         crl: tls.crl.iter().flatten().map(PathBuf::from).collect(),
-        crl_check: match tls.crl_check.as_deref() {
-            Some("chain") => CrlCheck::Chain,
-            _ => CrlCheck::Leaf,
-        },
+        crl_check: tls.crl_check.unwrap_or_default(),
         certificate_dates: tls.certificate_dates.unwrap_or(defaults.certificate_dates),
-        certificate_user: match tls.certificate_user.as_deref() {
-            Some("san_dns") => CertificateUser::SanDns,
-            Some("san_uri") => CertificateUser::SanUri,
-            Some("san_email") => CertificateUser::SanEmail,
-            Some("subject") => CertificateUser::Subject,
-            Some("none") => CertificateUser::None,
-            _ => CertificateUser::Cn,
-        },
+        certificate_user: tls.certificate_user.unwrap_or_default(),
         certificates: defaults.certificates,
     })
 }
@@ -214,18 +198,9 @@ pub(crate) fn tls_settings(listener: &Listener) -> Option<TlsSettings> {
 /// Returns the application protocol of a listener. A browser that opens a WebSocket offers
 /// "http/1.1" and nothing else, because the upgrade is a request of HTTP (RFC 6455, section 4.1).
 fn default_alpn(listener: &Listener) -> &'static str {
-    match listener.protocol.as_deref() {
-        Some("websocket") => "http/1.1",
-        _ => "mqtt",
-    }
-}
-
-/// Returns whether clients are asked for a certificate.
-pub(crate) fn client_certificates(tls: &ListenerTls) -> ClientCertificates {
-    match tls.client_certificates.as_deref() {
-        Some("optional") => ClientCertificates::Optional,
-        Some("required") => ClientCertificates::Required,
-        _ => ClientCertificates::Off,
+    match listener.protocol.unwrap_or_default() {
+        ListenerProtocol::WebSocket => "http/1.1",
+        ListenerProtocol::Mqtt => "mqtt",
     }
 }
 
@@ -239,13 +214,12 @@ mod tests {
 
     /// Returns the reach of a client through a proxy, by a listener that trusts these proxies.
     fn reach(listener: &str, trusted: Option<&str>, client: &str, is_unknown: bool) -> Reach {
-        let number = ListenerNumber(0);
         let listener = Listener {
             trusted_proxies: trusted.map(|network| vec![network.to_owned()]),
             ..Listener::plain(listener.parse().unwrap())
         };
-        let entrance = Entrance::new(number, "door", &listener, None);
-        entrance.reach_through(&PeerAddress::ip(number, client.parse().unwrap()), is_unknown)
+        let entrance = Entrance::new("door", &listener, Arc::default(), None);
+        entrance.reach_through(&PeerAddress::ip(client.parse().unwrap()), is_unknown)
     }
 
     #[test]

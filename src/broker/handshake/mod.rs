@@ -33,7 +33,7 @@ use super::statistics::BrokerStatistics;
 use crate::clock;
 use crate::net::tls::identity::NoIdentity;
 use crate::scheduling;
-use crate::shard::arrival::{Arrival, ListenerNumber};
+use crate::shard::arrival::Arrival;
 use crate::time::Instant;
 use actix::Recipient;
 use entrance::Entrance;
@@ -135,7 +135,7 @@ impl Handshakes {
             eviction,
             limit: Arc::clone(&self.limit),
             statistics: Arc::clone(&self.statistics),
-            listener: socket.entrance.number,
+            entrance: Arc::clone(&socket.entrance),
             is_handed_over: false,
         };
         if let Some(thread) = self.threads.get(turn % self.threads.len().max(1)) {
@@ -159,7 +159,7 @@ struct HandshakePlace {
     /// Comes when the socket has to make room.
     eviction: Eviction,
     statistics: Arc<BrokerStatistics>,
-    listener: ListenerNumber,
+    entrance: Arc<Entrance>,
     /// True once the shard counts the connection.
     is_handed_over: bool,
 }
@@ -168,7 +168,7 @@ impl Drop for HandshakePlace {
     fn drop(&mut self) {
         self.limit.leave(self.ticket);
         if !self.is_handed_over {
-            self.statistics.connection_closed(self.listener);
+            self.statistics.connection_closed(&self.entrance.terms.connections);
         }
     }
 }
@@ -208,7 +208,7 @@ impl HandshakeThread {
             }
             return;
         }
-        let peer = client_address(&entrance, &peer, &progress);
+        let peer = client_address(&peer, &progress);
         arrival.reach = entrance.reach_through(&peer, progress.is_of_unknown_source());
         arrival.certificate_user = match certificate_user {
             Ok(name) => Some(name.into_boxed_str()),
@@ -241,7 +241,7 @@ impl HandshakeThread {
             return;
         }
         let (listener, stage) = (&*entrance.name, progress.stage());
-        let address = client_address(entrance, peer, progress);
+        let address = client_address(peer, progress);
         match end {
             HandshakeEnd::Evicted => {
                 warn!(event = "handshake.evicted", listener, %address, %stage, "connection closed before CONNECT, because limits.handshakes is reached and other connections wait");
@@ -261,7 +261,7 @@ impl HandshakeThread {
         why: &HandshakeRefusal,
     ) {
         let listener = &*entrance.name;
-        let address = client_address(entrance, peer, progress);
+        let address = client_address(peer, progress);
         let Some(end) = why.end() else {
             debug!(event = "handshake.closed", listener, %address, %why, "connection closed before CONNECT");
             return;
@@ -274,6 +274,6 @@ impl HandshakeThread {
 }
 
 /// Returns the address for the log: the one that a trusted proxy has named, else that of the peer.
-fn client_address(entrance: &Entrance, peer: &PeerAddress, progress: &HandshakeProgress) -> PeerAddress {
-    progress.source().map_or_else(|| peer.clone(), |source| PeerAddress::ip(entrance.number, source))
+fn client_address(peer: &PeerAddress, progress: &HandshakeProgress) -> PeerAddress {
+    progress.source().map_or_else(|| peer.clone(), PeerAddress::ip)
 }

@@ -3,23 +3,22 @@
 
 use super::entrance::{Entrance, tls_settings};
 use crate::auth::file_watch::FileWatch;
-use crate::broker::listener_places::{ListenerMove, ListenerPlace, ListenerPlaces, ListenerPlan};
+use crate::broker::listener_plan::ListenerPlan;
 use crate::broker::statistics::TlsDaysLeft;
 use crate::clock;
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::live::LiveTls;
-use crate::net::tls::reload::{self, INTERFACE, ListenerTlsError, TlsChange, TlsListener, TlsSet};
-use crate::shard::arrival::ListenerNumber;
+use crate::net::tls::reload::{self, ListenerTlsError, TlsChange, TlsListener, TlsOwner, TlsSet};
 use std::sync::Arc;
 use tracing::warn;
 
-/// The TLS of all listeners with the settings to read their files again. The HTTP interface is one
-/// of them, with the number [`INTERFACE`].
+/// The TLS of all listeners with the settings to read their files again. The HTTP interface is the
+/// last of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsReload {
     /// `None` if the HTTP interface has no TLS.
     interface: Option<Arc<LiveTls>>,
-    listeners: Vec<TlsListener>,
+    /// In the order of the entrances.
     set: TlsSet,
     watch: FileWatch,
     /// The time of the last warnings, in milliseconds since 1970.
@@ -33,8 +32,8 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 #[derive(Debug)]
 pub(crate) struct NewTls {
     set: TlsSet,
-    /// The listeners that the set was read for, and their files; `None` if they are as before.
-    listeners: Option<(Vec<TlsListener>, FileWatch)>,
+    /// The files that the set was read from; `None` if they are as before.
+    watch: Option<FileWatch>,
     /// The changes of each listener that changed.
     pub(crate) changes: Vec<TlsChange>,
 }
@@ -45,12 +44,12 @@ impl TlsReload {
     ///
     /// # Errors
     /// Each listener whose files cannot be used, with the file and the problem.
-    pub(crate) fn load(places: &ListenerPlaces) -> Result<TlsReload, String> {
-        let listeners = with_tls(places, &[]);
+    pub(crate) fn load(plan: &ListenerPlan) -> Result<TlsReload, String> {
+        let listeners = with_tls(plan);
         // Before the files are read, so that a change during the read is seen.
         let watch = reload::watch(&listeners);
-        let set = TlsSet::load(&listeners).map_err(in_one_line)?;
-        let mut reload = TlsReload { interface: None, listeners, set, watch, warned_ms: 0 };
+        let (set, _) = TlsSet::load(listeners).map_err(in_one_line)?;
+        let mut reload = TlsReload { interface: None, set, watch, warned_ms: 0 };
         reload.warn(clock::unix_millis());
         Ok(reload)
     }
@@ -60,18 +59,12 @@ impl TlsReload {
         let (listener, mut own) = (of_interface(&interface), TlsSet::default());
         own.add(listener.clone(), interface.newest());
         warn_of(&own, clock::unix_millis());
-        self.set.add(listener.clone(), interface.newest());
-        self.listeners.push(listener);
+        self.set.add(listener, interface.newest());
         self.watch.join(interface.watch());
         self.interface = Some(interface);
     }
 
-    /// Returns the TLS of a listener; `None` if it has none.
-    pub(crate) fn server(&self, number: ListenerNumber) -> Option<Arc<TlsServer>> {
-        self.set.get(number.0).cloned()
-    }
-
-    /// Returns the TLS of each listener and of the HTTP interface.
+    /// Returns the TLS of each entrance that has some, in their order, and of the HTTP interface.
     pub(crate) fn servers(&self) -> impl Iterator<Item = &Arc<TlsServer>> {
         self.set.servers()
     }
@@ -83,11 +76,11 @@ impl TlsReload {
     /// # Errors
     /// Each listener whose files cannot be used, with the file and the problem.
     pub(crate) fn read_again(&self, plan: &ListenerPlan) -> Result<NewTls, String> {
-        let mut listeners = with_tls(&plan.places, &plan.moves);
+        let mut listeners = with_tls(plan);
         listeners.extend(self.interface.as_deref().map(of_interface));
         let watch = reload::watch(&listeners);
-        let (set, changes) = self.set.reload(&listeners).map_err(in_one_line)?;
-        Ok(NewTls { set, changes, listeners: Some((listeners, watch)) })
+        let (set, changes) = TlsSet::load(listeners).map_err(in_one_line)?;
+        Ok(NewTls { set, changes, watch: Some(watch) })
     }
 
     /// Reads all files again if one of them changed. A broken file is reported once. Costs a `stat`
@@ -99,8 +92,8 @@ impl TlsReload {
         if !self.watch.has_changed() {
             return Ok(None);
         }
-        let (set, changes) = self.set.reload(&self.listeners).map_err(in_one_line)?;
-        Ok(Some(NewTls { set, changes, listeners: None }))
+        let (set, changes) = self.set.reload().map_err(in_one_line)?;
+        Ok(Some(NewTls { set, changes, watch: None }))
     }
 
     /// Logs certificates and revocation lists that ended or end soon, if the last time is a day
@@ -125,28 +118,27 @@ impl TlsReload {
         warn_of(&self.set, unix_ms);
     }
 
-    /// Puts new TLS in force for the handshakes of all listeners. Returns the entrances whose
-    /// clients are to be checked again, with their new TLS.
+    /// Puts new TLS in force for the handshakes of all listeners. `entrances` has the open ones and
+    /// then the closed ones, as the plan had. Returns those whose clients are to be checked again,
+    /// with their new TLS.
     pub(crate) fn put_in_force<'a>(
         &mut self,
         new: NewTls,
         entrances: &'a [Arc<Entrance>],
     ) -> Vec<(&'a Entrance, Arc<TlsServer>)> {
         self.set = new.set;
-        if let Some((listeners, watch)) = new.listeners {
-            (self.listeners, self.watch) = (listeners, watch);
+        if let Some(watch) = new.watch {
+            self.watch = watch;
         }
         self.warn(clock::unix_millis());
-        if let (Some(interface), Some(server)) = (&self.interface, self.set.get(INTERFACE)) {
+        if let (Some(interface), Some(server)) = (&self.interface, self.set.servers().last()) {
             interface.put_in_force(Arc::clone(server));
         }
         let mut to_check = Vec::new();
-        for entrance in entrances {
-            let (Some(slot), Some(server)) = (&entrance.tls, self.set.get(entrance.number.0)) else {
-                continue;
-            };
+        let slots = entrances.iter().filter_map(|entrance| Some((entrance, entrance.tls.as_ref()?)));
+        for (place, ((entrance, slot), server)) in slots.zip(self.set.servers()).enumerate() {
             slot.store(Arc::clone(server));
-            if new.changes.iter().any(|change| change.number == entrance.number.0 && change.check_clients) {
+            if new.changes.iter().any(|change| change.place == place && change.check_clients) {
                 to_check.push((&**entrance, Arc::clone(server)));
             }
         }
@@ -155,45 +147,38 @@ impl TlsReload {
 
     /// Returns true if neither a listener nor the HTTP interface has TLS.
     pub(crate) fn is_empty(&self) -> bool {
-        self.listeners.is_empty()
+        self.set.is_empty()
     }
 }
 
 impl NewTls {
-    /// Returns the TLS of a listener; `None` if it has none.
-    pub(crate) fn server(&self, number: ListenerNumber) -> Option<Arc<TlsServer>> {
-        self.set.get(number.0).cloned()
+    /// Returns the TLS of each listener that has some, in the order of the plan.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Arc<TlsServer>> {
+        self.set.servers()
     }
 }
 
-/// Returns the listeners with TLS.
-fn with_tls(places: &ListenerPlaces, moves: &[ListenerMove]) -> Vec<TlsListener> {
-    let predecessor = |number: ListenerNumber| {
-        moves.iter().find_map(|one| match one {
-            ListenerMove::Change { from, to } if *to == number => Some(from.0),
-            _ => None,
-        })
-    };
-    let listener = |(number, place): (ListenerNumber, &ListenerPlace)| {
-        Some(TlsListener {
-            number: number.0,
-            name: place.name.to_string(),
-            settings: tls_settings(&place.listener)?,
-            heir_of: predecessor(number),
-            is_closed: !place.is_open(),
-        })
-    };
-    places.iter().filter_map(listener).collect()
+/// Returns the listeners with TLS, the open ones first.
+fn with_tls(plan: &ListenerPlan) -> Vec<TlsListener> {
+    let server = |entrance: &Arc<Entrance>| Some(entrance.tls.as_ref()?.load_full());
+    let open =
+        plan.open.iter().map(|open| (&*open.name, &open.listener, open.predecessor(), TlsOwner::Listener));
+    let closed = plan.closed.iter();
+    let closed = closed.map(|old| (&*old.name, &old.settings, Some(old), TlsOwner::ClosedListener));
+    let with_tls = open.chain(closed).filter_map(|(name, listener, before, owner)| {
+        let (name, before) = (name.to_owned(), before.and_then(server));
+        Some(TlsListener { name, settings: tls_settings(listener)?, before, owner })
+    });
+    with_tls.collect()
 }
 
 /// Returns the HTTP interface as one of the listeners.
 fn of_interface(interface: &LiveTls) -> TlsListener {
     TlsListener {
-        number: INTERFACE,
         name: "of the HTTP interface".to_owned(),
         settings: interface.newest().settings().clone(),
-        heir_of: None,
-        is_closed: false,
+        before: Some(interface.newest()),
+        owner: TlsOwner::Interface,
     }
 }
 
@@ -204,8 +189,8 @@ fn warn_of(set: &TlsSet, unix_ms: u64) {
 }
 
 fn in_one_line(errors: Vec<ListenerTlsError>) -> String {
-    let with_key = |error: &ListenerTlsError| match error.number {
-        INTERFACE => format!("{error} (admin.certificate, admin.key)"),
+    let with_key = |error: &ListenerTlsError| match error.owner {
+        TlsOwner::Interface => format!("{error} (admin.certificate, admin.key)"),
         _ => format!("{error} ([listeners.tls])"),
     };
     errors.iter().map(with_key).collect::<Vec<_>>().join("; ")

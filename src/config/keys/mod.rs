@@ -30,8 +30,8 @@ mod sys;
 
 use super::choices::has;
 use super::listener::Listener;
-use super::slo::Slo;
 use super::table::{Key, Section, SectionFields, configuration};
+use crate::session::objectives::Objective;
 use config::{Value, ValueKind};
 
 pub use acl::Acl;
@@ -63,7 +63,7 @@ configuration! {
     log: Log,
     admin: Admin,
     listeners: Vec<Listener>,
-    slo: Vec<Slo>,
+    slo: Vec<Objective>,
 }
 
 impl Config {
@@ -90,8 +90,7 @@ impl Config {
         auth
     }
 
-    /// Returns all listeners: those of `network.listen`, then those of `[[listeners]]`. The place
-    /// in the list is the number of the listener.
+    /// Returns all listeners: those of `network.listen`, then those of `[[listeners]]`.
     pub fn all_listeners(&self) -> Vec<Listener> {
         let quick = self.network.listen.iter().map(|address| Listener::plain(*address));
         quick.chain(self.listeners.iter().cloned()).collect()

@@ -1,11 +1,12 @@
 //! The keys of `[redelivery]`.
 
-use crate::config::redelivery_rule::{self, RedeliveryRule};
+use crate::config::redelivery_rule;
 use crate::config::rule::{ValueType, days, millis};
 use crate::config::table::section;
 use crate::config::{OnAckTimeout, OnExhausted};
 use crate::named_enum::Named;
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, DropReasons};
+use crate::session::redelivery_rule::RedeliveryRule;
 use std::time::Duration;
 
 section! {
@@ -108,7 +109,7 @@ section! {
         /// publisher and original-qos. A dead letter never makes another. "/", "+", "#" and "%" in
         /// a client id are written %2F, %2B, %23 and %25. A message that all members of a shared
         /// group refused goes to `$dead/$share%2F<group>/<its topic>`.
-        dead_letters: Vec<String> = Vec::new(),
+        dead_letters: DropReasons = DropReasons::default(),
             ValueType::SomeOf(&DropReason::DEAD_LETTER_CAUSES).only(),
             reload: Live,
             why: "Where any cause is on, each message keeps its publisher's client id.";

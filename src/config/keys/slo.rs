@@ -1,8 +1,9 @@
 //! Delivery objectives.
 
 use crate::config::rule::ValueType;
-use crate::config::slo::{self, Slo};
+use crate::config::slo;
 use crate::config::table::section;
+use crate::session::objectives::Objective;
 
 section! {
     /// Delivery objectives, 16 at most: the share of deliveries that their receivers have to
@@ -19,7 +20,7 @@ section! {
     /// begin at 0.
     ///
     /// Each objective costs one match of its filter for each publication above QoS 0.
-    [[slo]] Slo, ValueType::Tables("slo", slo::problems).only(), reload: Live,
+    [[slo]] Objective, ValueType::Tables("slo", slo::problems).only(), reload: Live,
     example: "[[slo]]\n\
               name = \"alarms\"\n\
               topic = \"alarms/#\"\n\

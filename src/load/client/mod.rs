@@ -9,7 +9,7 @@ mod tunnel;
 mod v4;
 mod v5;
 
-use super::credentials::Credentials;
+use super::credentials::LoadCredentials;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ pub(super) use tunnel::Tunnel;
 pub(super) struct Options {
     pub host: String,
     pub port: u16,
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<LoadCredentials>,
     /// TLS; `None` for plain connections.
     pub tunnel: Option<Arc<Tunnel>>,
     pub version: ProtocolVersion,
     pub client_id: String,
     pub keep_alive: Duration,
-    pub session: Session,
+    pub session: SessionLife,
     pub acks: Acks,
     /// QoS 1 and 2 messages that this client may have under way.
     pub window: u16,
@@ -40,7 +40,7 @@ pub(super) struct Options {
 
 /// The life of the session of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Session {
+pub(super) enum SessionLife {
     /// The session begins and ends with the connection.
     Clean,
     /// The session is resumed, and outlives the connection (5.0: by [`SESSION_EXPIRY_S`]).
@@ -51,7 +51,7 @@ pub(super) enum Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acks {
     AtOnce,
-    /// The scenario acknowledges, with [`Sender::acknowledge`].
+    /// The scenario acknowledges, with [`ClientSender::acknowledge`].
     ByHand,
 }
 
@@ -82,7 +82,7 @@ fn host(options: &Options) -> String {
 
 /// A received PUBLISH.
 #[derive(Clone, Debug)]
-pub(super) struct Message {
+pub(super) struct ReceivedPublish {
     pub payload: Bytes,
     pub qos: QoS,
     pub dup: bool,
@@ -100,8 +100,8 @@ pub(super) enum Event {
     Subscribed {
         refused: bool,
     },
-    Message(Message),
-    /// A PUBLISH of this client was sent. They are sent in the order of [`Sender::publish`].
+    Message(ReceivedPublish),
+    /// A PUBLISH of this client was sent. They are sent in the order of [`ClientSender::publish`].
     Sent {
         id: u16,
     },
@@ -129,31 +129,31 @@ pub(super) struct Broken(pub String);
 /// The error of a request to a client whose event loop has ended.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the connection has ended")]
-pub(super) struct Gone;
+pub(super) struct ClientGone;
 
 /// The half of a client that takes requests.
 #[derive(Clone)]
-pub(super) enum Sender {
+pub(super) enum ClientSender {
     V4(rumqttc::AsyncClient),
     V5(rumqttc::v5::AsyncClient),
 }
 
-/// The half of a client that runs. Nothing moves unless [`Connection::next`] is awaited. Dropping
-/// it closes the connection without DISCONNECT.
-pub(super) enum Connection {
+/// The half of a client that runs. Nothing moves unless [`ClientConnection::next`] is awaited.
+/// Dropping it closes the connection without DISCONNECT.
+pub(super) enum ClientConnection {
     V4(Box<rumqttc::EventLoop>),
     V5(Box<rumqttc::v5::EventLoop>),
 }
 
-/// Returns a client that connects when its [`Connection`] runs: to the broker, or to the Unix
+/// Returns a client that connects when its [`ClientConnection`] runs: to the broker, or to the Unix
 /// socket of a relay.
-fn open(options: &Options, relay: Option<&str>) -> (Sender, Connection) {
+fn open(options: &Options, relay: Option<&str>) -> (ClientSender, ClientConnection) {
     if options.version.is_v5() {
         let (client, event_loop) = v5::open(options, relay);
-        (Sender::V5(client), Connection::V5(Box::new(event_loop)))
+        (ClientSender::V5(client), ClientConnection::V5(Box::new(event_loop)))
     } else {
         let (client, event_loop) = v4::open(options, relay);
-        (Sender::V4(client), Connection::V4(Box::new(event_loop)))
+        (ClientSender::V4(client), ClientConnection::V4(Box::new(event_loop)))
     }
 }
 
@@ -161,7 +161,7 @@ fn open(options: &Options, relay: Option<&str>) -> (Sender, Connection) {
 ///
 /// # Errors
 /// The broker does not answer, or refuses. The text names its address.
-pub(super) async fn connect(options: &Options) -> Result<(Sender, Connection, bool), Broken> {
+pub(super) async fn connect(options: &Options) -> Result<(ClientSender, ClientConnection, bool), Broken> {
     let cannot =
         |cause: String| Broken(format!("cannot connect to {}:{}: {cause}", host(options), options.port));
     let relay = match &options.tunnel {
@@ -182,18 +182,18 @@ pub(super) async fn connect(options: &Options) -> Result<(Sender, Connection, bo
     }
 }
 
-impl Sender {
+impl ClientSender {
     /// Hands a message to the client.
     ///
     /// # Errors
     /// The connection is over.
-    pub(super) async fn publish(&self, topic: &str, qos: QoS, payload: Bytes) -> Result<(), Gone> {
+    pub(super) async fn publish(&self, topic: &str, qos: QoS, payload: Bytes) -> Result<(), ClientGone> {
         match self {
-            Sender::V4(client) => {
-                client.publish_bytes(topic, v4::qos(qos), false, payload).await.map_err(|_| Gone)
+            ClientSender::V4(client) => {
+                client.publish_bytes(topic, v4::qos(qos), false, payload).await.map_err(|_| ClientGone)
             }
-            Sender::V5(client) => {
-                client.publish_bytes(topic, v5::qos(qos), false, payload).await.map_err(|_| Gone)
+            ClientSender::V5(client) => {
+                client.publish_bytes(topic, v5::qos(qos), false, payload).await.map_err(|_| ClientGone)
             }
         }
     }
@@ -202,10 +202,10 @@ impl Sender {
     ///
     /// # Errors
     /// The connection is over.
-    pub(super) async fn subscribe(&self, filter: &str, qos: QoS) -> Result<(), Gone> {
+    pub(super) async fn subscribe(&self, filter: &str, qos: QoS) -> Result<(), ClientGone> {
         match self {
-            Sender::V4(client) => client.subscribe(filter, v4::qos(qos)).await.map_err(|_| Gone),
-            Sender::V5(client) => client.subscribe(filter, v5::qos(qos)).await.map_err(|_| Gone),
+            ClientSender::V4(client) => client.subscribe(filter, v4::qos(qos)).await.map_err(|_| ClientGone),
+            ClientSender::V5(client) => client.subscribe(filter, v5::qos(qos)).await.map_err(|_| ClientGone),
         }
     }
 
@@ -213,10 +213,10 @@ impl Sender {
     ///
     /// # Errors
     /// The connection is over.
-    pub(super) fn acknowledge(&self, qos: QoS, id: u16) -> Result<(), Gone> {
+    pub(super) fn acknowledge(&self, qos: QoS, id: u16) -> Result<(), ClientGone> {
         match self {
-            Sender::V4(client) => client.try_ack(&v4::placeholder(qos, id)).map_err(|_| Gone),
-            Sender::V5(client) => client.try_ack(&v5::placeholder(qos, id)).map_err(|_| Gone),
+            ClientSender::V4(client) => client.try_ack(&v4::placeholder(qos, id)).map_err(|_| ClientGone),
+            ClientSender::V5(client) => client.try_ack(&v5::placeholder(qos, id)).map_err(|_| ClientGone),
         }
     }
 
@@ -224,15 +224,15 @@ impl Sender {
     ///
     /// # Errors
     /// The connection is over.
-    pub(super) fn disconnect(&self) -> Result<(), Gone> {
+    pub(super) fn disconnect(&self) -> Result<(), ClientGone> {
         match self {
-            Sender::V4(client) => client.try_disconnect().map_err(|_| Gone),
-            Sender::V5(client) => client.try_disconnect().map_err(|_| Gone),
+            ClientSender::V4(client) => client.try_disconnect().map_err(|_| ClientGone),
+            ClientSender::V5(client) => client.try_disconnect().map_err(|_| ClientGone),
         }
     }
 }
 
-impl Connection {
+impl ClientConnection {
     /// Waits for the next event. Do not drop the future before it is ready: bytes that rumqttc was
     /// about to flush would wait for the next call.
     ///
@@ -240,8 +240,8 @@ impl Connection {
     /// The connection has ended.
     pub(super) async fn next(&mut self) -> Result<Event, Broken> {
         match self {
-            Connection::V4(event_loop) => v4::next(event_loop).await,
-            Connection::V5(event_loop) => v5::next(event_loop).await,
+            ClientConnection::V4(event_loop) => v4::next(event_loop).await,
+            ClientConnection::V5(event_loop) => v5::next(event_loop).await,
         }
     }
 
@@ -249,8 +249,8 @@ impl Connection {
     /// ten packets at a time, so a scenario that closes a connection must still read these events.
     pub(super) fn buffered(&mut self) -> Option<Event> {
         match self {
-            Connection::V4(event_loop) => event_loop.state.events.pop_front().map(v4::translate),
-            Connection::V5(event_loop) => event_loop.state.events.pop_front().map(v5::translate),
+            ClientConnection::V4(event_loop) => event_loop.state.events.pop_front().map(v4::translate),
+            ClientConnection::V5(event_loop) => event_loop.state.events.pop_front().map(v5::translate),
         }
     }
 }

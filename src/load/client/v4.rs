@@ -1,6 +1,6 @@
 //! MQTT 3.1.1 of rumqttc: its options, and its events in the words of [`super`].
 
-use super::{Acks, Broken, Event, Message, Options, REQUESTS, Session};
+use super::{Acks, Broken, Event, Options, REQUESTS, ReceivedPublish, SessionLife};
 use crate::mqtt::packet::QoS;
 use bytes::Bytes;
 use rumqttc::{
@@ -21,7 +21,7 @@ pub(super) fn open(options: &Options, relay: Option<&str>) -> (AsyncClient, Even
     }
     let packet = super::packet_size(options.payload);
     mqtt.set_keep_alive(options.keep_alive)
-        .set_clean_session(options.session == Session::Clean)
+        .set_clean_session(options.session == SessionLife::Clean)
         .set_manual_acks(options.acks == Acks::ByHand)
         .set_inflight(super::identifier_range(options.window))
         .set_max_packet_size(packet, packet);
@@ -95,7 +95,7 @@ fn incoming(packet: Packet) -> Event {
             let refused = suback.return_codes.contains(&SubscribeReasonCode::Failure);
             Event::Subscribed { refused }
         }
-        Packet::Publish(publish) => Event::Message(Message {
+        Packet::Publish(publish) => Event::Message(ReceivedPublish {
             payload: publish.payload,
             qos: our_qos(publish.qos),
             dup: publish.dup,

@@ -1,6 +1,6 @@
 //! MQTT 5.0 of rumqttc: its options, and its events in the words of [`super`].
 
-use super::{Acks, Broken, Event, Message, Options, REQUESTS, Session};
+use super::{Acks, Broken, Event, Options, REQUESTS, ReceivedPublish, SessionLife};
 use crate::mqtt::packet::QoS;
 use bytes::Bytes;
 use rumqttc::v5::mqttbytes::v5::{Packet, PubAckReason, PubRecReason, Publish, SubscribeReasonCode};
@@ -22,7 +22,7 @@ pub(super) fn open(options: &Options, relay: Option<&str>) -> (AsyncClient, Even
         mqtt.set_credentials(credentials.user.as_str(), credentials.password.as_str());
     }
     mqtt.set_keep_alive(options.keep_alive)
-        .set_clean_start(options.session == Session::Clean)
+        .set_clean_start(options.session == SessionLife::Clean)
         .set_manual_acks(options.acks == Acks::ByHand)
         // Without this limit every client has room for 65,535 messages in flight: 13.8 MiB.
         .set_outgoing_inflight_upper_limit(super::identifier_range(options.window));
@@ -33,7 +33,7 @@ pub(super) fn open(options: &Options, relay: Option<&str>) -> (AsyncClient, Even
     if packet > DEFAULT_PACKET_SIZE {
         mqtt.set_max_packet_size(Some(u32::try_from(packet).unwrap_or(u32::MAX)));
     }
-    if options.session == Session::Kept {
+    if options.session == SessionLife::Kept {
         mqtt.set_session_expiry_interval(Some(super::SESSION_EXPIRY_S));
     }
     let (client, mut event_loop) = AsyncClient::new(mqtt, REQUESTS);
@@ -105,7 +105,7 @@ fn incoming(packet: Packet) -> Event {
             let granted = |code: &SubscribeReasonCode| matches!(code, SubscribeReasonCode::Success(_));
             Event::Subscribed { refused: !suback.return_codes.iter().all(granted) }
         }
-        Packet::Publish(publish) => Event::Message(Message {
+        Packet::Publish(publish) => Event::Message(ReceivedPublish {
             payload: publish.payload,
             qos: our_qos(publish.qos),
             dup: publish.dup,

@@ -2,15 +2,15 @@
 //! connect, the cost of a connection, and dropped connections.
 
 use crate::clock;
-use crate::load::args::Connections;
-use crate::load::client::{self, Broken, Connection, Event, Options};
+use crate::load::args::ConnectionsArguments;
+use crate::load::client::{self, Broken, ClientConnection, Event, Options};
 use crate::load::plan::{Topology, prepare};
 use crate::load::process;
-use crate::load::progress::Progress;
+use crate::load::progress::ProgressLine;
 use crate::load::record::{Latencies, seconds};
 use crate::load::refused::require;
-use crate::load::report::{Figure, Report};
-use crate::load::run::Run;
+use crate::load::report::{Figure, LoadReport};
+use crate::load::run::LoadRun;
 use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ const SLOT: Duration = Duration::from_millis(250);
 
 /// The observations of all connections together.
 #[derive(Debug, Default)]
-struct Sightings {
+struct ConnectionSightings {
     connected: u64,
     failed: u64,
     dropped: u64,
@@ -39,12 +39,12 @@ struct Sightings {
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
+pub(super) async fn perform(arguments: &ConnectionsArguments) -> Result<LoadReport, Trouble> {
     let common = &arguments.common;
     let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;
     check(arguments)?;
     let nobody = Topology { topics: Vec::new(), filters: Vec::new(), audiences: Vec::new(), copies: 0 };
-    let run = Run::new(wire, nobody, &extent, None);
+    let run = LoadRun::new(wire, nobody, &extent, None);
     watch::for_interrupt(&run);
 
     let options = |index: usize| Options { keep_alive: arguments.keep_alive, ..run.wire.options("c", index) };
@@ -52,15 +52,15 @@ pub(super) async fn perform(arguments: &Connections) -> Result<Report, Trouble> 
     drop(client::connect(&Options { client_id: format!("{}-0", options(0).client_id), ..options(0) }).await?);
     let idle_rss = common.pid.and_then(|pid| process::read(pid).ok()).map(|reading| reading.rss_bytes());
 
-    let seen = Rc::new(RefCell::new(Sightings::default()));
-    let mut progress = Progress::new("connections");
+    let seen = Rc::new(RefCell::new(ConnectionSightings::default()));
+    let mut progress = ProgressLine::new("connections");
     run.start(Duration::ZERO);
     let mut meter = Meter::new(common.pid);
     meter.begin(0);
     let began = clock::nanos();
     let mut tasks = storm(arguments, &run, &seen, options);
     let wanted = u64::from(arguments.connections);
-    let settled = |seen: &Sightings| seen.connected + seen.failed;
+    let settled = |seen: &ConnectionSightings| seen.connected + seen.failed;
     observe(&run, &mut progress, &seen, None, || {
         let settled = settled(&seen.borrow());
         (settled as f64 / wanted as f64, settled == wanted)
@@ -81,7 +81,7 @@ pub(super) async fn perform(arguments: &Connections) -> Result<Report, Trouble> 
         let grown = cost.rss_bytes.saturating_sub(idle_rss.unwrap_or(cost.rss_bytes));
         figures.push(Figure::new("broker RSS per connection", (grown / wanted) as f64, "B"));
     }
-    let mut report = Report::of("connections", &run, &meter, figures);
+    let mut report = LoadReport::of("connections", &run, &meter, figures);
     report.cost_per = "ping";
     report.forbidden = breaches(&seen.borrow(), arguments.connections);
     // DISCONNECT is not part of this scenario, so the sockets are just closed.
@@ -89,7 +89,7 @@ pub(super) async fn perform(arguments: &Connections) -> Result<Report, Trouble> 
     Ok(report)
 }
 
-fn check(arguments: &Connections) -> Result<(), Trouble> {
+fn check(arguments: &ConnectionsArguments) -> Result<(), Trouble> {
     require((1..=1_000_000).contains(&arguments.connections), "--connections must be from 1 to 1000000")?;
     require(arguments.concurrency > 0, "--concurrency must not be 0")?;
     let least = if arguments.common.mqtt.is_v5() { 5 } else { 1 };
@@ -102,9 +102,9 @@ fn check(arguments: &Connections) -> Result<(), Trouble> {
 }
 
 fn storm(
-    arguments: &Connections,
-    run: &Rc<Run>,
-    seen: &Rc<RefCell<Sightings>>,
+    arguments: &ConnectionsArguments,
+    run: &Rc<LoadRun>,
+    seen: &Rc<RefCell<ConnectionSightings>>,
     options: impl Fn(usize) -> Options,
 ) -> JoinSet<()> {
     let places = Rc::new(Semaphore::new(arguments.concurrency as usize));
@@ -142,7 +142,7 @@ fn storm(
 }
 
 /// Runs a connection that only sends pings at its keep alive.
-async fn idle(mut connection: Connection, seen: &RefCell<Sightings>) {
+async fn idle(mut connection: ClientConnection, seen: &RefCell<ConnectionSightings>) {
     let mut pinged = None;
     loop {
         match connection.next().await {
@@ -165,9 +165,9 @@ async fn idle(mut connection: Connection, seen: &RefCell<Sightings>) {
 
 /// Shows progress until `done` returns true, the time is over, or the run is stopped.
 async fn observe(
-    run: &Run,
-    progress: &mut Progress,
-    seen: &RefCell<Sightings>,
+    run: &LoadRun,
+    progress: &mut ProgressLine,
+    seen: &RefCell<ConnectionSightings>,
     time: Option<Duration>,
     done: impl Fn() -> (f64, bool),
 ) {
@@ -202,7 +202,7 @@ async fn observe(
     }
 }
 
-fn figures(seen: &Sightings, storm_s: f64) -> Vec<Figure> {
+fn figures(seen: &ConnectionSightings, storm_s: f64) -> Vec<Figure> {
     let mut figures = vec![
         Figure::new("connected", seen.connected as f64, "connections"),
         Figure::new("in", storm_s, "s"),
@@ -215,7 +215,7 @@ fn figures(seen: &Sightings, storm_s: f64) -> Vec<Figure> {
     figures
 }
 
-fn breaches(seen: &Sightings, wanted: u32) -> Vec<String> {
+fn breaches(seen: &ConnectionSightings, wanted: u32) -> Vec<String> {
     let cause = seen.first_cause.clone().unwrap_or_default();
     let mut breaches = Vec::new();
     if seen.failed > 0 {

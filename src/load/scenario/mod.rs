@@ -9,14 +9,14 @@ mod throughput;
 use super::args::Scenario;
 use super::process;
 use super::refused::require;
-use super::report::Report;
+use super::report::LoadReport;
 use super::trouble::Trouble;
 
 /// Runs a scenario to its end.
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(scenario: &Scenario) -> Result<Report, Trouble> {
+pub(super) async fn perform(scenario: &Scenario) -> Result<LoadReport, Trouble> {
     if let Some(pid) = scenario.common().pid {
         let readable = process::read(pid);
         let why = readable.as_ref().err().map(ToString::to_string).unwrap_or_default();

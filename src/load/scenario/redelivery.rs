@@ -9,12 +9,12 @@ use crate::load::args::{Layout, Redelivery};
 use crate::load::client::Acks;
 use crate::load::clients::{self, Pace, RunningClients};
 use crate::load::plan::{Extent, Topology, prepare};
-use crate::load::progress::Progress;
+use crate::load::progress::ProgressLine;
 use crate::load::record::seconds;
 use crate::load::refused::require;
-use crate::load::report::{Figure, Report};
-use crate::load::run::Run;
-use crate::load::subscriber::{self, Phase, Sightings, Subscriber};
+use crate::load::report::{Figure, LoadReport};
+use crate::load::run::LoadRun;
+use crate::load::subscriber::{self, RedeliveryPhase, RedeliverySubscriber, Sightings};
 use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 use crate::load::withhold::Policy;
@@ -35,7 +35,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
+pub(super) async fn perform(arguments: &Redelivery) -> Result<LoadReport, Trouble> {
     let common = &arguments.common;
     let qos = common.qos.unwrap_or(QoS::AtLeastOnce);
     require(
@@ -48,10 +48,10 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
     let extent =
         Extent { messages: Some(messages), duration: common.duration, warmup: Duration::ZERO, ..extent };
     let topology = Topology::new(Layout::OneToOne, common, wire.run)?;
-    let run = Run::new(wire, topology, &extent, None);
+    let run = LoadRun::new(wire, topology, &extent, None);
     watch::for_interrupt(&run);
 
-    let (announce, phases) = channel::channel(Phase::Live);
+    let (announce, phases) = channel::channel(RedeliveryPhase::Live);
     let sightings = Rc::new(RefCell::new(Sightings::default()));
     let policy = Policy { plan: arguments.plan, nth: arguments.nth, late: arguments.late };
     let clients =
@@ -62,7 +62,7 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
     for (receiver, (sender, connection)) in
         clients::connect(&run, clients.collect()).await?.into_iter().enumerate()
     {
-        let subscriber = Subscriber {
+        let subscriber = RedeliverySubscriber {
             run: Rc::clone(&run),
             receiver,
             policy,
@@ -75,7 +75,7 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
     let mut running = RunningClients::default();
     running.publishers(&run).await?;
 
-    let (mut progress, mut meter) = (Progress::new("redelivery"), Meter::new(common.pid));
+    let (mut progress, mut meter) = (ProgressLine::new("redelivery"), Meter::new(common.pid));
     run.start(Duration::ZERO);
     running.publish(&run, |_| Pace::Closed);
     watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
@@ -83,8 +83,8 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
     meter.end(run.record.borrow().measured());
     progress.finish();
 
-    let report = Report::of("redelivery", &run, &meter, figures(&sightings.borrow(), drained_s));
-    announce.send_replace(Phase::Done);
+    let report = LoadReport::of("redelivery", &run, &meter, figures(&sightings.borrow(), drained_s));
+    announce.send_replace(RedeliveryPhase::Done);
     let all = async { while subscribers.join_next().await.is_some() {} };
     drop(tokio::time::timeout(GOODBYE, all).await);
     running.leave().await;
@@ -98,29 +98,29 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
 /// everything had arrived.
 async fn observe_and_return(
     arguments: &Redelivery,
-    run: &Run,
+    run: &LoadRun,
     extent: &Extent,
-    announce: &channel::Sender<Phase>,
-    progress: &mut Progress,
+    announce: &channel::Sender<RedeliveryPhase>,
+    progress: &mut ProgressLine,
 ) -> f64 {
-    let finished = |run: &Run| run.complete() && run.deliveries.borrow().open() == 0;
+    let finished = |run: &LoadRun| run.complete() && run.deliveries.borrow().open() == 0;
     pause(run, arguments.observe, finished).await;
-    announce.send_replace(Phase::Away);
+    announce.send_replace(RedeliveryPhase::Away);
     pause(run, arguments.away, |_| false).await;
     let returned = clock::nanos();
-    announce.send_replace(Phase::Back);
+    announce.send_replace(RedeliveryPhase::Back);
     let all = watch::quiet(run, extent.patience, progress, finished).await;
     let drained_s = seconds(clock::nanos().saturating_sub(returned));
     if all {
-        announce.send_replace(Phase::Again);
+        announce.send_replace(RedeliveryPhase::Again);
         pause(run, SILENCE, |_| false).await;
     }
     drained_s
 }
 
 /// Waits for `time`. Stops earlier if `done` returns true, or if the run is interrupted or failed.
-async fn pause(run: &Run, time: Duration, done: impl Fn(&Run) -> bool) {
-    let over = |run: &Run| done(run) || run.interrupted() || run.failure().is_some();
+async fn pause(run: &LoadRun, time: Duration, done: impl Fn(&LoadRun) -> bool) {
+    let over = |run: &LoadRun| done(run) || run.interrupted() || run.failure().is_some();
     let watching = async {
         while !over(run) {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -2,15 +2,15 @@
 //! for the drain alone.
 
 use crate::clock;
-use crate::load::args::{Layout, Session};
+use crate::load::args::{Layout, SessionArguments};
 use crate::load::client::Acks;
 use crate::load::clients::{self, Pace, RunningClients};
 use crate::load::plan::{Extent, Topology, prepare};
-use crate::load::progress::Progress;
+use crate::load::progress::ProgressLine;
 use crate::load::record::seconds;
 use crate::load::refused::require;
-use crate::load::report::{Figure, Report};
-use crate::load::run::Run;
+use crate::load::report::{Figure, LoadReport};
+use crate::load::run::LoadRun;
 use crate::load::subscriber;
 use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
@@ -24,7 +24,7 @@ const MESSAGES: u64 = 500;
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(arguments: &Session) -> Result<Report, Trouble> {
+pub(super) async fn perform(arguments: &SessionArguments) -> Result<LoadReport, Trouble> {
     let common = &arguments.common;
     let qos = common.qos.unwrap_or(QoS::AtLeastOnce);
     require(qos != QoS::AtMostOnce, "session needs --qos 1 or 2: QoS 0 is not queued for who is away")?;
@@ -32,10 +32,10 @@ pub(super) async fn perform(arguments: &Session) -> Result<Report, Trouble> {
     let messages = common.messages.or(common.duration.is_none().then_some(MESSAGES));
     let extent = Extent { messages, duration: common.duration, warmup: Duration::ZERO, ..extent };
     let topology = Topology::new(Layout::OneToOne, common, wire.run)?;
-    let run = Run::new(wire, topology, &extent, None);
+    let run = LoadRun::new(wire, topology, &extent, None);
     watch::for_interrupt(&run);
 
-    let subscribers = |run: &Run, with_filter: Option<()>| {
+    let subscribers = |run: &LoadRun, with_filter: Option<()>| {
         let filters = run.topology.filters.iter().enumerate();
         let client = |(receiver, filter): (usize, &String)| {
             (subscriber::options(run, receiver, Acks::AtOnce), with_filter.map(|()| filter.clone()))
@@ -47,11 +47,11 @@ pub(super) async fn perform(arguments: &Session) -> Result<Report, Trouble> {
     }
     let mut running = RunningClients::default();
     running.publishers(&run).await?;
-    let (mut progress, mut meter) = (Progress::new("session"), Meter::new(None));
+    let (mut progress, mut meter) = (ProgressLine::new("session"), Meter::new(None));
     let began = clock::nanos();
     running.publish(&run, |_| Pace::Closed);
     watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
-    watch::quiet(&run, extent.patience, &mut progress, Run::settled).await;
+    watch::quiet(&run, extent.patience, &mut progress, LoadRun::settled).await;
     let built_s = seconds(clock::nanos().saturating_sub(began));
     let queued = run.deliveries.borrow().counts().sent;
 
@@ -68,7 +68,7 @@ pub(super) async fn perform(arguments: &Session) -> Result<Report, Trouble> {
         Figure::new("queued at", queued as f64 / built_s, "messages/s"),
         Figure::new("drained in", run.record.borrow().measured_s(), "s"),
     ];
-    let report = Report::of("session", &run, &meter, figures);
+    let report = LoadReport::of("session", &run, &meter, figures);
     running.leave().await;
     if run.failure().is_none() {
         subscriber::clear_sessions(&run).await?;

@@ -4,10 +4,10 @@
 use crate::load::args::Throughput;
 use crate::load::clients::{Pace, RunningClients};
 use crate::load::plan::{Topology, prepare};
-use crate::load::progress::Progress;
+use crate::load::progress::ProgressLine;
 use crate::load::refused::require;
-use crate::load::report::Report;
-use crate::load::run::Run;
+use crate::load::report::LoadReport;
+use crate::load::run::LoadRun;
 use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 
@@ -15,22 +15,22 @@ use crate::load::watch::{self, Meter};
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(arguments: &Throughput) -> Result<Report, Trouble> {
+pub(super) async fn perform(arguments: &Throughput) -> Result<LoadReport, Trouble> {
     let common = &arguments.common;
     let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;
     require(arguments.end_to_end > 0, "--end-to-end must not be 0")?;
     let topology = Topology::new(arguments.layout, common, wire.run)?;
-    let run = Run::new(wire, topology, &extent, Some(arguments.end_to_end));
+    let run = LoadRun::new(wire, topology, &extent, Some(arguments.end_to_end));
     watch::for_interrupt(&run);
 
     let mut running = RunningClients::assemble(&run).await?;
-    let (mut progress, mut meter) = (Progress::new("throughput"), Meter::new(common.pid));
+    let (mut progress, mut meter) = (ProgressLine::new("throughput"), Meter::new(common.pid));
     run.start(extent.warmup);
     running.publish(&run, |_| Pace::Closed);
     watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
     watch::draining(&run, &extent, &mut progress, &mut meter).await;
     progress.finish();
-    let report = Report::of("throughput", &run, &meter, Vec::new());
+    let report = LoadReport::of("throughput", &run, &meter, Vec::new());
     running.leave().await;
     Ok(report)
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 /// One PUBLISH as a receiver had it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct LoggedArrival {
     pub receiver: usize,
     pub publisher: u32,
     pub sequence: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Arrival {
 
 /// The meaning of one arrival, as the head of this file defines the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ArrivalVerdict {
     First,
     Redelivered,
     Duplicated,
@@ -32,7 +32,7 @@ pub(crate) enum Verdict {
 
 /// The counts of a run. They count copies, except `sent` and `refused`, which count publishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Counts {
+pub(crate) struct DeliveryCounts {
     pub sent: u64,
     /// Publishes that the broker refused with a reason code of 0x80 or above (5.0 only).
     pub refused: u64,
@@ -62,7 +62,7 @@ struct Open {
 }
 
 #[derive(Debug, Default)]
-struct Receiver {
+struct LoggedReceiver {
     audience: u32,
     connection: u32,
     /// Open handshakes by packet identifier, so 65,535 at most.
@@ -78,24 +78,24 @@ pub(crate) struct DeliveryLog {
     qos: QoS,
     /// Audiences that each message goes to.
     copies: u64,
-    receivers: Vec<Receiver>,
+    receivers: Vec<LoggedReceiver>,
     /// The sequence numbers that arrived, by audience and publisher.
     streams: HashMap<(u32, u32), Seen>,
-    counts: Counts,
+    counts: DeliveryCounts,
 }
 
 impl DeliveryLog {
     /// Creates an empty log. `audiences[r]` is the audience of receiver `r`. Each message goes
     /// to `copies` audiences, once to each. Receivers that share a subscription are one audience.
     pub(crate) fn new(version: ProtocolVersion, qos: QoS, copies: u32, audiences: &[u32]) -> DeliveryLog {
-        let receiver = |audience: &u32| Receiver { audience: *audience, ..Receiver::default() };
+        let receiver = |audience: &u32| LoggedReceiver { audience: *audience, ..LoggedReceiver::default() };
         DeliveryLog {
             version,
             qos,
             copies: u64::from(copies),
             receivers: audiences.iter().map(receiver).collect(),
             streams: HashMap::new(),
-            counts: Counts::default(),
+            counts: DeliveryCounts::default(),
         }
     }
 
@@ -115,20 +115,20 @@ impl DeliveryLog {
     }
 
     /// Records an arrival and returns its meaning.
-    pub(crate) fn arrived(&mut self, arrival: Arrival) -> Verdict {
+    pub(crate) fn arrived(&mut self, arrival: LoggedArrival) -> ArrivalVerdict {
         if arrival.qos != self.qos {
             self.counts.wrong_qos += 1;
         }
         let Some(receiver) = self.receivers.get_mut(arrival.receiver) else {
             self.counts.foreign += 1;
-            return Verdict::Duplicated;
+            return ArrivalVerdict::Duplicated;
         };
         let stream = self.streams.entry((receiver.audience, arrival.publisher)).or_default();
         if stream.insert(arrival.sequence) {
             self.counts.delivered += 1;
             self.counts.out_of_order += u64::from(receiver.is_late(arrival));
             self.counts.id_taken += u64::from(receiver.begin(arrival, self.qos));
-            return Verdict::First;
+            return ArrivalVerdict::First;
         }
         match receiver.resume(arrival) {
             Some(connection) => {
@@ -138,16 +138,16 @@ impl DeliveryLog {
                 // 5.0 [MQTT-4.4.0-1]; 3.1.1 leaves it open
                 let live = connection == receiver.connection && self.version.is_v5();
                 self.counts.resent_live += u64::from(live);
-                Verdict::Redelivered
+                ArrivalVerdict::Redelivered
             }
             // The message and our PUBACK crossed.
             None if arrival.dup && arrival.qos == QoS::AtLeastOnce => {
                 self.counts.redelivered += 1;
-                Verdict::Redelivered
+                ArrivalVerdict::Redelivered
             }
             None => {
                 self.counts.duplicated += 1;
-                Verdict::Duplicated
+                ArrivalVerdict::Duplicated
             }
         }
     }
@@ -181,14 +181,14 @@ impl DeliveryLog {
     }
 
     /// Returns the counts. Everything that has not arrived counts as lost.
-    pub(crate) fn counts(&self) -> Counts {
-        Counts { lost: self.expected().saturating_sub(self.counts.delivered), ..self.counts }
+    pub(crate) fn counts(&self) -> DeliveryCounts {
+        DeliveryCounts { lost: self.expected().saturating_sub(self.counts.delivered), ..self.counts }
     }
 }
 
-impl Receiver {
+impl LoggedReceiver {
     /// Returns true if a later message of the same publisher arrived before.
-    fn is_late(&mut self, arrival: Arrival) -> bool {
+    fn is_late(&mut self, arrival: LoggedArrival) -> bool {
         let newest = self.newest.entry(arrival.publisher).or_insert(arrival.sequence);
         let late = arrival.sequence < *newest;
         *newest = arrival.sequence.max(*newest);
@@ -197,7 +197,7 @@ impl Receiver {
 
     /// Opens the handshake of a first transmission. Returns true if another message had this
     /// identifier open.
-    fn begin(&mut self, arrival: Arrival, qos: QoS) -> bool {
+    fn begin(&mut self, arrival: LoggedArrival, qos: QoS) -> bool {
         if qos == QoS::AtMostOnce || arrival.qos == QoS::AtMostOnce {
             return false;
         }
@@ -208,14 +208,14 @@ impl Receiver {
 
     /// Finds the open handshake of a message that has arrived before. Returns the connection that
     /// had it last, or `None` if no such handshake is open.
-    fn resume(&mut self, arrival: Arrival) -> Option<u32> {
+    fn resume(&mut self, arrival: LoggedArrival) -> Option<u32> {
         let open = self.open.get_mut(&arrival.id)?;
         let same = open.publisher == arrival.publisher && open.sequence == arrival.sequence;
         same.then(|| std::mem::replace(&mut open.connection, self.connection))
     }
 }
 
-impl Counts {
+impl DeliveryCounts {
     /// Returns what happened against the rules of the QoS or the version, one line each.
     pub(crate) fn forbidden(&self, qos: QoS) -> Vec<String> {
         let level = qos.bits();
@@ -248,8 +248,8 @@ mod tests {
         DeliveryLog::new(version, qos, 1, &[0])
     }
 
-    fn arrival(sequence: u64, qos: QoS, id: u16) -> Arrival {
-        Arrival { receiver: 0, publisher: 0, sequence, qos, dup: false, id }
+    fn arrival(sequence: u64, qos: QoS, id: u16) -> LoggedArrival {
+        LoggedArrival { receiver: 0, publisher: 0, sequence, qos, dup: false, id }
     }
 
     fn forbidden(deliveries: &DeliveryLog, qos: QoS) -> String {
@@ -284,9 +284,9 @@ mod tests {
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let mut deliveries = deliveries(ProtocolVersion::V3_1_1, qos);
             deliveries.sent();
-            assert_eq!(deliveries.arrived(arrival(0, qos, 1)), Verdict::First);
+            assert_eq!(deliveries.arrived(arrival(0, qos, 1)), ArrivalVerdict::First);
             deliveries.closed(0, 1);
-            assert_eq!(deliveries.arrived(arrival(0, qos, 2)), Verdict::Duplicated);
+            assert_eq!(deliveries.arrived(arrival(0, qos, 2)), ArrivalVerdict::Duplicated);
             assert_eq!(forbidden(&deliveries, qos).contains("1 duplicated"), qos != QoS::AtLeastOnce);
         }
     }
@@ -296,11 +296,11 @@ mod tests {
         let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::ExactlyOnce);
         deliveries.sent();
         deliveries.arrived(arrival(0, QoS::ExactlyOnce, 1));
-        let again = Arrival { dup: true, ..arrival(0, QoS::ExactlyOnce, 1) };
-        assert_eq!(deliveries.arrived(again), Verdict::Redelivered);
+        let again = LoggedArrival { dup: true, ..arrival(0, QoS::ExactlyOnce, 1) };
+        assert_eq!(deliveries.arrived(again), ArrivalVerdict::Redelivered);
         assert_eq!(forbidden(&deliveries, QoS::ExactlyOnce), "");
         deliveries.closed(0, 1);
-        assert_eq!(deliveries.arrived(again), Verdict::Duplicated, "after PUBREL, DUP or not");
+        assert_eq!(deliveries.arrived(again), ArrivalVerdict::Duplicated, "after PUBREL, DUP or not");
     }
 
     // 3.1.1 [MQTT-3.3.1-1]
@@ -308,7 +308,7 @@ mod tests {
     fn redelivery_without_dup_is_forbidden() {
         let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
         deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1));
-        assert_eq!(deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1)), Verdict::Redelivered);
+        assert_eq!(deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1)), ArrivalVerdict::Redelivered);
         assert_eq!(deliveries.counts().unmarked, 1);
     }
 
@@ -317,7 +317,7 @@ mod tests {
     fn redelivery_is_for_another_connection() {
         for version in [ProtocolVersion::V3_1_1, ProtocolVersion::V5] {
             let mut deliveries = deliveries(version, QoS::AtLeastOnce);
-            let again = Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };
+            let again = LoggedArrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };
             deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1));
             deliveries.reconnected(0);
             deliveries.arrived(again);
@@ -332,18 +332,18 @@ mod tests {
         let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
         deliveries.arrived(arrival(0, QoS::AtLeastOnce, 1));
         deliveries.closed(0, 1);
-        let again = Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };
-        assert_eq!(deliveries.arrived(again), Verdict::Redelivered);
+        let again = LoggedArrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };
+        assert_eq!(deliveries.arrived(again), ArrivalVerdict::Redelivered);
     }
 
     #[test]
     fn order_is_that_of_first_transmissions_from_one_publisher() {
         let mut deliveries = deliveries(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
         for (publisher, sequence, id) in [(0, 0, 1), (1, 5, 2), (0, 2, 3), (1, 6, 4), (0, 1, 5)] {
-            deliveries.arrived(Arrival { publisher, ..arrival(sequence, QoS::AtLeastOnce, id) });
+            deliveries.arrived(LoggedArrival { publisher, ..arrival(sequence, QoS::AtLeastOnce, id) });
         }
         assert_eq!(deliveries.counts().out_of_order, 1);
-        deliveries.arrived(Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) });
+        deliveries.arrived(LoggedArrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) });
         assert_eq!(deliveries.counts().out_of_order, 1, "a redelivered one is in order wherever it comes");
     }
 
@@ -353,7 +353,7 @@ mod tests {
         for sequence in 0..2 {
             deliveries.sent();
             let receiver = if sequence == 0 { 1 } else { 0 };
-            deliveries.arrived(Arrival { receiver, ..arrival(sequence, QoS::AtMostOnce, 0) });
+            deliveries.arrived(LoggedArrival { receiver, ..arrival(sequence, QoS::AtMostOnce, 0) });
         }
         assert!(deliveries.complete());
         deliveries.arrived(arrival(0, QoS::AtMostOnce, 0));

@@ -5,6 +5,6 @@ mod delivery_log;
 mod seen;
 mod stamp;
 
-pub(super) use delivery_log::{Arrival, Counts, DeliveryLog, Verdict};
+pub(super) use delivery_log::{ArrivalVerdict, DeliveryCounts, DeliveryLog, LoggedArrival};
 pub(super) use seen::Seen;
 pub(super) use stamp::{LENGTH, Stamp};

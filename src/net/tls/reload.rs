@@ -16,27 +16,33 @@ use super::config_error::TlsConfigError;
 use super::facts::date;
 use super::settings::TlsSettings;
 
-/// The number of the HTTP interface for operators. No listener has it.
-pub const INTERFACE: u16 = u16::MAX;
-
 /// One listener with TLS, as a reload reads it.
 #[derive(Clone, Debug)]
 pub struct TlsListener {
-    /// The number of the listener, by which its TLS is found.
-    pub number: u16,
     /// The name for the log.
     pub name: String,
     /// The settings with the paths of the files.
     pub settings: TlsSettings,
-    /// The listener whose socket this one took over. If nothing changed, it takes over its TLS,
-    /// too, and with it the tickets of its clients.
-    pub heir_of: Option<u16>,
-    /// True if the listener accepts no connections any more. Its files may be gone: then its TLS
-    /// stays as it is.
-    pub is_closed: bool,
+    /// The TLS of the listener so far, or of the one whose socket it took over. If nothing changed,
+    /// it stays, and with it the tickets of the clients.
+    pub before: Option<Arc<TlsServer>>,
+    /// The part of the broker that has this TLS.
+    pub owner: TlsOwner,
 }
 
-/// The TLS servers of all listeners, by the listener's number.
+/// The part of the broker that has some TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsOwner {
+    /// A listener that accepts connections.
+    Listener,
+    /// A listener that accepts no connections any more. Its files may be gone: then its TLS stays
+    /// as it is.
+    ClosedListener,
+    /// The HTTP interface for operators.
+    Interface,
+}
+
+/// The TLS servers of all listeners, in the order in which they were loaded.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSet {
     listeners: Vec<(TlsListener, Arc<TlsServer>)>,
@@ -46,8 +52,8 @@ pub struct TlsSet {
 #[derive(Debug, Error)]
 #[error("listener {listener}: {error}")]
 pub struct ListenerTlsError {
-    /// The number of the listener.
-    pub number: u16,
+    /// The part of the broker that has this TLS.
+    pub owner: TlsOwner,
     /// The name of the listener.
     pub listener: String,
     /// The problem.
@@ -58,8 +64,10 @@ pub struct ListenerTlsError {
 /// The changes that a reload made to one listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsChange {
-    /// The number of the listener.
-    pub number: u16,
+    /// The place of the listener in the set.
+    pub place: usize,
+    /// The part of the broker that has this TLS.
+    pub owner: TlsOwner,
     /// The name of the listener.
     pub listener: String,
     /// The changes, each in words for the log.
@@ -76,45 +84,32 @@ impl fmt::Display for TlsChange {
 }
 
 impl TlsSet {
-    /// Loads the TLS of all listeners.
+    /// Loads the TLS of all listeners. Returns it with the changes of each changed listener.
     ///
     /// # Errors
     ///
     /// All listeners that cannot be loaded, each with its first problem.
-    pub fn load(listeners: &[TlsListener]) -> Result<TlsSet, Vec<ListenerTlsError>> {
-        TlsSet::default().reload(listeners).map(|(set, _)| set)
-    }
-
-    /// Reads all files again and returns the new set, with the changes of each changed listener.
-    /// This set stays as it is.
-    ///
-    /// # Errors
-    ///
-    /// All listeners that cannot be loaded, each with its first problem. Nothing changes then.
-    pub fn reload(
-        &self,
-        listeners: &[TlsListener],
-    ) -> Result<(TlsSet, Vec<TlsChange>), Vec<ListenerTlsError>> {
+    pub fn load(listeners: Vec<TlsListener>) -> Result<(TlsSet, Vec<TlsChange>), Vec<ListenerTlsError>> {
         let (mut new, mut changes, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-        for listener in listeners {
-            let of_number = self.get(listener.number);
-            let old = of_number.or_else(|| self.get(listener.heir_of?));
-            let server = match (TlsServer::load(&listener.settings), of_number) {
-                (Ok(loaded), _) => match old.map(|old| (change(listener, old, &loaded), old)) {
-                    Some((None, old)) => Arc::clone(old),
-                    change => {
-                        changes.extend(change.and_then(|(change, _)| change));
+        for (place, listener) in listeners.into_iter().enumerate() {
+            let TlsListener { name, settings, before, owner } = &listener;
+            let server = match (TlsServer::load(settings), before) {
+                (Ok(loaded), Some(old)) => match change(old, &loaded) {
+                    None => Arc::clone(old),
+                    Some((what, check_clients)) => {
+                        let listener = name.clone();
+                        changes.push(TlsChange { place, owner: *owner, listener, what, check_clients });
                         Arc::new(loaded)
                     }
                 },
-                (Err(_), Some(kept)) if listener.is_closed => Arc::clone(kept),
+                (Ok(loaded), None) => Arc::new(loaded),
+                (Err(_), Some(kept)) if *owner == TlsOwner::ClosedListener => Arc::clone(kept),
                 (Err(error), _) => {
-                    let (number, listener) = (listener.number, listener.name.clone());
-                    errors.push(ListenerTlsError { number, listener, error });
+                    errors.push(ListenerTlsError { owner: *owner, listener: name.clone(), error });
                     continue;
                 }
             };
-            new.push((listener.clone(), server));
+            new.push((listener, server));
         }
         match errors.is_empty() {
             true => Ok((TlsSet { listeners: new }, changes)),
@@ -122,14 +117,27 @@ impl TlsSet {
         }
     }
 
+    /// Reads all files again. This set stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`]. Nothing changes then.
+    pub fn reload(&self) -> Result<(TlsSet, Vec<TlsChange>), Vec<ListenerTlsError>> {
+        let known = |(listener, server): &(TlsListener, Arc<TlsServer>)| TlsListener {
+            before: Some(Arc::clone(server)),
+            ..listener.clone()
+        };
+        TlsSet::load(self.listeners.iter().map(known).collect())
+    }
+
     /// Adds a listener that was loaded elsewhere.
     pub fn add(&mut self, listener: TlsListener, server: Arc<TlsServer>) {
         self.listeners.push((listener, server));
     }
 
-    /// Returns the TLS of the listener with this number, if it has TLS.
-    pub fn get(&self, number: u16) -> Option<&Arc<TlsServer>> {
-        self.listeners.iter().find(|(listener, _)| listener.number == number).map(|(_, server)| server)
+    /// Returns true if no listener has TLS.
+    pub fn is_empty(&self) -> bool {
+        self.listeners.is_empty()
     }
 
     /// Returns the TLS of each listener.
@@ -139,7 +147,7 @@ impl TlsSet {
 
     /// Returns the open listeners with TLS, with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<TlsServer>)> {
-        let open = self.listeners.iter().filter(|(listener, _)| !listener.is_closed);
+        let open = self.listeners.iter().filter(|(listener, _)| listener.owner != TlsOwner::ClosedListener);
         open.map(|(listener, server)| (listener.name.as_str(), server))
     }
 
@@ -166,8 +174,9 @@ impl TlsSet {
     }
 }
 
-/// Returns the changes between two servers of a listener; `None` if there is none.
-fn change(listener: &TlsListener, old: &TlsServer, new: &TlsServer) -> Option<TlsChange> {
+/// Returns the changes between two servers of a listener, and [`TlsChange::check_clients`]. Returns
+/// `None` if there is no change.
+fn change(old: &TlsServer, new: &TlsServer) -> Option<(Vec<String>, bool)> {
     let mut what = Vec::new();
     let (before, now) = (old.digests(), new.digests());
     if before.certificates != now.certificates {
@@ -201,12 +210,7 @@ fn change(listener: &TlsListener, old: &TlsServer, new: &TlsServer) -> Option<Tl
         what.push("the TLS settings changed".to_owned());
     }
     let check_clients = authorities || lists || settings;
-    (!what.is_empty()).then(|| TlsChange {
-        number: listener.number,
-        listener: listener.name.clone(),
-        what,
-        check_clients,
-    })
+    (!what.is_empty()).then_some((what, check_clients))
 }
 
 /// Returns the watch over the files of these settings. Call this before the files are read, so that

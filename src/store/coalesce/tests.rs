@@ -107,7 +107,9 @@ fn a_message_put_sent_and_acknowledged_in_one_group_leaves_nothing() {
 #[test]
 fn what_becomes_of_a_new_entry_is_folded_into_it() {
     let left = left([entry(2), sent(2, 1), sent(2, 2), Record::Received(EntryNumber(2))]);
-    let [Operation::Entry { entry, received: true }] = &left[..] else { panic!("{left:?}") };
+    let [Operation { record: Record::Entry(entry), fold: Fold::Received }] = &left[..] else {
+        panic!("{left:?}")
+    };
     assert_eq!(entry.flight, Some(Flight { running: 2, transmissions: 2 }));
 }
 
@@ -115,22 +117,22 @@ fn what_becomes_of_a_new_entry_is_folded_into_it() {
 fn what_becomes_of_an_entry_of_an_earlier_group_is_one_operation() {
     let changes = [sent(2, 1), Record::Received(EntryNumber(2)), sent(2, 2)];
     let changed = left(changes.clone());
-    let [Operation::EntryChanged { flight: Some(flight), received: true, .. }] = &changed[..] else {
+    let [Operation { record: Record::Sent { flight, .. }, fold: Fold::Received }] = &changed[..] else {
         panic!("{changed:?}")
     };
     assert_eq!(flight.transmissions, 2);
     let done = left(changes.into_iter().chain([Record::EntryDone(EntryNumber(2))]));
-    assert!(matches!(done[..], [Operation::EntryDone(EntryNumber(2))]), "{done:?}");
+    assert!(matches!(done[..], [Operation { record: Record::EntryDone(EntryNumber(2)), .. }]), "{done:?}");
 }
 
 #[test]
 fn the_last_word_on_a_session_and_a_subscription_counts() {
     let left = left([session(1, 5), subscribed(1, "a", 1), subscribed(1, "b", 0), session(1, 7)]);
     assert_eq!(left.len(), 3);
-    assert!(matches!(&left[0], Operation::Session(s) if s.expiry == 7));
+    assert!(matches!(&left[0].record, Record::Session(s) if s.expiry == 7));
     let mut group = group([subscribed(1, "a", 1), unsubscribed(1, "a"), subscribed(2, "a", 1)]);
     assert_eq!(group.len(), 2, "another session's is another's");
-    assert!(matches!(group.operations().next(), Some(Operation::Unsubscribed { .. })));
+    assert!(matches!(group.operations().next(), Some(Operation { record: Record::Unsubscribed { .. }, .. })));
     group.clear();
     assert!(group.is_empty() && group.recorded() == 0 && group.operations().next().is_none());
 }
@@ -140,8 +142,8 @@ fn an_ended_session_takes_along_all_that_was_said_of_it() {
     let ended = Record::SessionEnded(SessionKey(1));
     let left = left([session(1, 5), subscribed(1, "a", 1), incoming(1, 9), subscribed(2, "a", 1), ended]);
     assert_eq!(left.len(), 2, "{left:?}");
-    assert!(matches!(&left[0], Operation::Subscribed(s) if s.session == SessionKey(2)));
-    assert!(matches!(left[1], Operation::SessionEnded(SessionKey(1))));
+    assert!(matches!(&left[0].record, Record::Subscribed(s) if s.session == SessionKey(2)));
+    assert!(matches!(left[1].record, Record::SessionEnded(SessionKey(1))));
 }
 
 #[test]
@@ -149,18 +151,24 @@ fn an_identifier_that_comes_back_after_its_deletion_is_there_as_before() {
     assert!(left([incoming(1, 9), incoming_done(1, 9)]).is_empty());
     assert!(left([incoming_done(1, 9), incoming(1, 9)]).is_empty());
     let done = left([incoming_done(1, 9), incoming(1, 9), incoming_done(1, 9)]);
-    assert!(matches!(done[..], [Operation::IncomingDone { .. }]), "{done:?}");
+    assert!(matches!(done[..], [Operation { record: Record::IncomingDone { .. }, .. }]), "{done:?}");
 }
 
 #[test]
 fn after_an_identifier_was_refused_the_last_word_on_it_stands() {
     assert!(left([incoming(1, 9), incoming_refused(1, 9)]).is_empty(), "refused at once costs no write");
     let refused = left([incoming(1, 9), incoming_refused(1, 9), incoming_refused(1, 9)]);
-    assert!(matches!(refused[..], [Operation::IncomingDone { .. }]), "{refused:?}");
+    assert!(matches!(refused[..], [Operation { record: Record::IncomingDone { .. }, .. }]), "{refused:?}");
     let again = left([incoming_refused(1, 9), incoming(1, 9)]);
-    assert!(matches!(again[..], [Operation::Incoming { .. }]), "there may be no row: {again:?}");
+    assert!(
+        matches!(again[..], [Operation { record: Record::Incoming { .. }, .. }]),
+        "there may be no row: {again:?}"
+    );
     let done = left([incoming_refused(1, 9), incoming(1, 9), incoming_done(1, 9)]);
-    assert!(matches!(done[..], [Operation::IncomingDone { .. }]), "there may be a row: {done:?}");
+    assert!(
+        matches!(done[..], [Operation { record: Record::IncomingDone { .. }, .. }]),
+        "there may be a row: {done:?}"
+    );
 }
 
 #[test]
@@ -239,44 +247,27 @@ impl Model {
         }
     }
 
+    /// As [`Model::record`], for what is left of a group: each put is of a new row, and each change
+    /// and deletion is of a row that is there.
     fn operation(&mut self, operation: &Operation) {
-        match operation {
-            Operation::Session(s) => {
-                self.sessions.insert(s.key.0, s.expiry);
+        let (entries, bodies) = (&self.entries, &self.bodies);
+        match &operation.record {
+            Record::Body { number, .. } => assert!(!bodies.contains(&number.0)),
+            Record::BodyDone(number) | Record::BodyReleased(number) => assert!(bodies.contains(&number.0)),
+            Record::Entry(entry) => assert!(!entries.contains_key(&entry.number.0)),
+            Record::EntryDone(number) | Record::EntryAcknowledged(number) => {
+                assert!(entries.contains_key(&number.0), "a deletion of nothing");
             }
-            Operation::SessionState(_) => {}
-            Operation::SessionEnded(key) => self.end_session(key.0),
-            Operation::Subscribed(s) => {
-                self.subscriptions.insert((s.session.0, s.filter.to_string()), s.options);
-            }
-            Operation::Unsubscribed { session, filter } => {
-                self.subscriptions.remove(&(session.0, filter.to_string()));
-            }
-            Operation::Body { number, .. } => assert!(self.bodies.insert(number.0)),
-            Operation::BodyDone(number) | Operation::BodyReleased(number) => {
-                assert!(self.bodies.remove(&number.0), "a deletion of nothing");
-            }
-            Operation::Entry { entry, received } => {
-                assert!(self.entries.insert(entry.number.0, (entry.flight, *received)).is_none());
-            }
-            Operation::EntryChanged { number, flight, received } => {
-                let entry = self.entries.get_mut(&number.0).expect("a change to nothing");
-                *entry = (flight.or(entry.0), entry.1 | received);
-            }
-            Operation::EntryDone(number) | Operation::EntryAcknowledged(number) => {
-                assert!(self.entries.remove(&number.0).is_some(), "a deletion of nothing");
-            }
-            Operation::Incoming { session, packet_id, .. } => {
-                self.incoming.insert((session.0, packet_id.get()));
-            }
-            Operation::IncomingDone { session, packet_id, .. } => {
-                self.incoming.remove(&(session.0, packet_id.get()));
-            }
-            Operation::Letter(letter) => assert!(self.letters.insert(letter.place.number.0)),
-            Operation::LetterDone(number) => {
-                assert!(self.letters.remove(&number.0), "a deletion of nothing");
-            }
-            Operation::Delayed(_) | Operation::DelayedDone(_) => {}
+            Record::Letter(letter) => assert!(!self.letters.contains(&letter.place.number.0)),
+            Record::LetterDone(number) => assert!(self.letters.contains(&number.0), "a deletion of nothing"),
+            Record::IncomingRefused { .. } | Record::Nothing => panic!("{operation:?}"),
+            _ => {}
+        }
+        self.record(&operation.record);
+        if let Subject::Entry(number) = operation.subject()
+            && let Some(entry) = self.entries.get_mut(&number)
+        {
+            entry.1 |= operation.is_received();
         }
     }
 }

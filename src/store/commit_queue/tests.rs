@@ -45,8 +45,8 @@ fn take(backlog: &mut CommitQueue, bounds: Bounds) -> (Vec<u64>, Vec<Committed>)
     let (mut group, mut committed) = (CommitGroup::default(), Vec::new());
     let any = backlog.take(bounds, &mut group, &mut committed);
     assert_eq!(any, !committed.is_empty());
-    let marks = group.operations().map(|operation| match operation {
-        Operation::BodyDone(number) => number.0,
+    let marks = group.operations().map(|operation| match &operation.record {
+        Record::BodyDone(number) => number.0,
         other => panic!("{other:?}"),
     });
     (marks.collect(), committed)
@@ -150,7 +150,11 @@ fn what_nobody_took_takes_no_identifier_over() {
         let mut group = CommitGroup::default();
         assert!(backlog.take(ALL, &mut group, &mut Vec::new()));
         let left: Vec<_> = group.operations().collect();
-        assert_eq!(matches!(left[..], [Operation::Incoming { .. }]), kept, "{outcomes:?}: {left:?}");
+        assert_eq!(
+            matches!(left[..], [Operation { record: Record::Incoming { .. }, .. }]),
+            kept,
+            "{outcomes:?}: {left:?}"
+        );
         assert_eq!(left.len(), usize::from(kept));
     }
 }

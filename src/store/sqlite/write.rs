@@ -6,11 +6,14 @@ use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::retained_message::RetainedMessage;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::letter::StoredLetter;
-use crate::persistence::records::{BodyNumber, RetainedRecord, StoredDelayed, StoredEntry, StoredSession};
+use crate::persistence::records::{
+    BodyNumber, Record, RetainedRecord, StoredDelayed, StoredEntry, StoredSession,
+};
 use crate::store::coalesce::CommitGroup;
 use crate::store::operation::Operation;
 use crate::store::wall::{FAR, FileTime};
 use crate::time::Instant;
+use rusqlite::types::Null;
 use rusqlite::{CachedStatement, Connection, Result, params};
 use std::fmt::Write;
 use std::time::Duration;
@@ -134,56 +137,60 @@ impl<'c> Statements<'c> {
     }
 
     fn apply(&mut self, operation: &Operation) -> Result<()> {
-        match operation {
-            Operation::Session(session) => self.put_session(session)?,
-            Operation::SessionState(state) => self.session_state.execute(params![
+        match &operation.record {
+            Record::Session(session) => self.put_session(session)?,
+            Record::SessionState(state) => self.session_state.execute(params![
                 state.key.0 as i64,
                 state.connected,
                 self.opened.far(state.ends),
                 self.opened.far(state.will_due),
             ])?,
-            Operation::SessionEnded(key) => {
+            Record::SessionEnded(key) => {
                 for statement in &mut self.session_ended {
                     statement.execute([key.0 as i64])?;
                 }
                 0
             }
-            Operation::Subscribed(s) => self.subscribed.execute(params![
+            Record::Subscribed(s) => self.subscribed.execute(params![
                 s.session.0 as i64,
                 s.filter,
                 s.options,
                 s.subscription_id
             ])?,
-            Operation::Unsubscribed { session, filter } => {
+            Record::Unsubscribed { session, filter } => {
                 self.unsubscribed.execute(params![session.0 as i64, filter])?
             }
-            Operation::Body { number, message } => self.put_body(*number, message)?,
-            Operation::BodyDone(number) | Operation::BodyReleased(number) => {
+            Record::Body { number, message } => self.put_body(*number, message)?,
+            Record::BodyDone(number) | Record::BodyReleased(number) => {
                 self.body_done.execute([number.0 as i64])?
             }
-            Operation::Entry { entry, received } => self.put_entry(entry, *received)?,
-            Operation::EntryChanged { number, flight, received } => self.entry_changed.execute(params![
+            Record::Entry(entry) => self.put_entry(entry, operation.is_received())?,
+            Record::Sent { number, flight } => self.entry_changed.execute(params![
                 number.0 as i64,
-                flight.map(|f| f.running as i64),
-                flight.map(|f| f.transmissions),
-                received,
+                flight.running as i64,
+                flight.transmissions,
+                operation.is_received(),
             ])?,
-            Operation::EntryDone(number) | Operation::EntryAcknowledged(number) => {
+            Record::Received(number) => {
+                self.entry_changed.execute(params![number.0 as i64, Null, Null, true])?
+            }
+            Record::EntryDone(number) | Record::EntryAcknowledged(number) => {
                 self.entry_done.execute([number.0 as i64])?
             }
-            Operation::Incoming { session, packet_id, .. } => {
+            Record::Incoming { session, packet_id } => {
                 self.incoming.execute(params![session.0 as i64, packet_id.get()])?
             }
-            Operation::IncomingDone { session, packet_id, .. } => {
+            Record::IncomingDone { session, packet_id } | Record::IncomingRefused { session, packet_id } => {
                 self.incoming_done.execute(params![session.0 as i64, packet_id.get()])?
             }
-            Operation::Delayed(delayed) => self.put_delayed(delayed)?,
-            Operation::DelayedDone(number) => self.delayed_done.execute([number.0 as i64])?,
-            Operation::Letter(letter) => self.put_letter(letter)?,
-            Operation::LetterDone(number) => {
+            Record::Delayed(delayed) => self.put_delayed(delayed)?,
+            Record::DelayedDone(number) => self.delayed_done.execute([number.0 as i64])?,
+            Record::Letter(letter) => self.put_letter(letter)?,
+            Record::LetterDone(number) => {
                 let delete = "DELETE FROM letter WHERE number = ?";
                 self.connection.prepare_cached(delete)?.execute([number.0 as i64])?
             }
+            Record::Nothing => 0,
         };
         Ok(())
     }

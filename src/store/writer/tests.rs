@@ -7,7 +7,7 @@ use crate::persistence::records::{
 };
 use crate::store::Moment;
 use crate::store::faulty_store::{Call, Fault, Faults, Faulty};
-use crate::store::memory::Memory;
+use crate::store::memory_store::Memory;
 use crate::store::tests::{body, entry, message, session};
 use crate::time::Instant;
 use std::sync::atomic::Ordering;

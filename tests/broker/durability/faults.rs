@@ -5,9 +5,9 @@
 use crate::support::client::Event;
 use crate::support::faulty_store::{Call, Fault, Faults, Faulty};
 use crate::support::launch::{TestBroker, start_stored, with_one_and_three_threads};
+use crate::support::memory_store::Memory;
 use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, V5, V311, now};
 use homing::config::Config;
-use homing::store::memory::Memory;
 use std::ops::Deref;
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! A store whose commits wait at a gate.
 
+use crate::support::memory_store::Memory;
 use crate::support::{PATIENCE, now};
 use homing::persistence::records::BodyCopy;
 use homing::persistence::records::Recovered;
 use homing::store::coalesce::CommitGroup;
-use homing::store::memory::Memory;
 use homing::store::{Moment, Store, StoreError, StoreReader};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

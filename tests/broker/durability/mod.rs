@@ -12,11 +12,11 @@ mod restart;
 mod waiting;
 
 use crate::support::launch::{TestBroker, start_stored, with_one_and_three_threads};
+use crate::support::memory_store::{Image, Memory};
 use crate::support::{Connect, Message, RawClient, V5, Version};
 use gated::{Gate, Gated};
 use homing::config::Config;
 use homing::shard::shard_of;
-use homing::store::memory::{Image, Memory};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! A new broker on what a killed one left: what was in flight, and what waited behind it.
 
 use super::{Stored, on_stored_brokers};
+use crate::support::memory_store::{Image, Memory};
 use crate::support::{Connect, Kind, Message, Property, Publish, RawClient, V5, V311, Version};
 use homing::config::Config;
-use homing::store::memory::{Image, Memory};
 use std::time::Duration;
 
 fn message(n: usize) -> Message {

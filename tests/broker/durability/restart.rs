@@ -2,8 +2,8 @@
 //! the time between.
 
 use super::Stored;
+use crate::support::memory_store::Image;
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311, Will};
-use homing::store::memory::Image;
 use std::time::Duration;
 
 /// Before and after the crash, so that sessions move between shards too.

@@ -7,8 +7,8 @@ use crate::session::drops::{Counts, Drops};
 use crate::session::objectives::{Objective, Objectives};
 use crate::session::outbound::stall::StallCause;
 use crate::session::packet_counts::{PacketCounts, PublishCounts, RedeliveryCounts};
-use crate::session::packet_notes::AuditedAcks;
 use crate::session::slow_deliveries::{AckedDelivery, SlowDeliveries};
+use crate::session::trace_steps::{StepKind, TraceStep, TraceSteps};
 use crate::time::Instant;
 use crate::time::histogram::Histogram;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub struct Counters {
     /// Deliveries by objective.
     pub objectives: Objectives,
     /// Acknowledgements of traced messages in the packet that is being handled.
-    pub audited: AuditedAcks,
+    pub audited: TraceSteps,
     /// Deliveries that took more than a second. A copy of the counters has none.
     pub slow: SlowDeliveries,
     /// Steps of the turn that were used and are not charged yet: packets that left a queue or were
@@ -122,7 +122,9 @@ impl Counters {
     /// Notes an acknowledgement of a message, if the message is traced.
     pub fn note_audited(&mut self, message: &Message, kind: AckKind, ack: &Acknowledgement<'_>) {
         if message.audit().is_some() {
-            self.audited.push(message, kind, ack);
+            let step = if kind == AckKind::Puback { StepKind::Acknowledged } else { StepKind::Pubrec };
+            let step = TraceStep::of_acknowledgement(step, kind, ack.packet_id, ack.reason);
+            self.audited.push(TraceStep { audit: message.audit(), ..step }, usize::MAX);
         }
     }
 
@@ -143,7 +145,7 @@ impl Counters {
     /// messages, and the shard has not reported them yet.
     #[inline]
     pub fn are_unreported(&self) -> bool {
-        self.drops.are_unreported() || !self.audited.is_empty()
+        self.drops.are_unreported() || !self.audited.steps.is_empty()
     }
 
     /// Adds the counts of `other`.

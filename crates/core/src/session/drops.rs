@@ -144,6 +144,11 @@ impl DropReasons {
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    /// Iterates over the reasons in the set, in the order of [`DropReason::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = DropReason> {
+        DropReason::ALL.into_iter().filter(move |cause| self.has(*cause))
+    }
 }
 
 impl FromIterator<DropReason> for DropReasons {
@@ -154,7 +159,7 @@ impl FromIterator<DropReason> for DropReasons {
 
 /// A message that a session will not get, and how far its delivery had come.
 #[derive(Debug)]
-#[must_use = "a drop is counted, reported and perhaps made a dead letter: Drops::lose, or Core::drop_with_session"]
+#[must_use = "a drop is counted, reported and perhaps made a dead letter: Drops::lose, or Core::drop_for"]
 pub struct Dropped {
     /// Why the message was dropped.
     pub cause: DropReason,

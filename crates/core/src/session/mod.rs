@@ -30,15 +30,14 @@
 //! | `will` | when the Will Message is published |
 //! | `wire` | the outbox of a connection, and the limits of its client |
 //! | `outbox` | bytes that wait to be written |
-//! | `packet_notes` | notes about written packets, for traces |
 //! | `counters` | counts of what sessions did |
 //! | `drops` | why a message was dropped |
 //! | [`objectives`] | deliveries that were acknowledged in time, by objective |
 //! | [`slow_deliveries`] | deliveries that took more than a second |
+//! | `trace_steps` | the steps of traced messages and of traced clients' packets |
 
 pub mod ack_wait;
 pub mod authentication;
-pub mod came_by;
 pub mod client_id_rule;
 pub mod connect;
 pub mod counters;
@@ -53,7 +52,6 @@ pub mod objectives;
 pub mod outbound;
 pub mod outbox;
 pub mod packet_counts;
-pub mod packet_notes;
 pub mod policy;
 pub mod publish_refusal;
 pub mod redelivery_policy;
@@ -64,6 +62,7 @@ pub mod session_redelivery;
 pub mod slow_deliveries;
 pub mod subscriptions;
 pub mod topic_alias;
+pub mod trace_steps;
 pub mod violation;
 pub mod will;
 pub mod wire;
@@ -77,7 +76,6 @@ use crate::mqtt::packet::{
 use crate::mqtt::will::Will;
 use crate::persistence::rows::SessionRow;
 use crate::session::ack_wait::AckWait;
-use crate::session::came_by::CameBy;
 use crate::session::counters::Counters;
 use crate::session::inbound::{AckToken, Admission, Due, Receiver};
 use crate::session::outbound::queue::QueueLimits;
@@ -108,8 +106,6 @@ pub struct Session {
     pub expiry: u32,
     /// The protocol version of the last connection.
     pub version: ProtocolVersion,
-    /// The listener by which the client came last.
-    pub came_by: CameBy,
     /// The sending half: queue and in-flight window.
     pub sender: Sender,
     /// The receiving half: QoS 2 identifiers and pending acknowledgements.
@@ -173,7 +169,6 @@ impl Session {
             client_id: client_id.into(),
             expiry,
             version: ProtocolVersion::V3_1_1,
-            came_by: CameBy::default(),
             sender: Sender::new(redelivery),
             receiver: Receiver::default(),
             subscriptions: Subscriptions::default(),
@@ -338,7 +333,7 @@ impl Session {
         policy: &SessionPolicy,
         counters: &mut Counters,
     ) -> Action<'a> {
-        if !self.sender.complete(id)
+        if !self.sender.window.get_mut().is_some_and(|window| window.complete(id))
             && let Some(awaited) = self.sender.contradicts(AckKind::Pubcomp, id)
         {
             return contradiction(AckKind::Pubcomp, awaited, id, counters);

@@ -2,7 +2,7 @@
 
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::redelivery_policy::RedeliveryPolicy;
-use crate::session::redelivery_rule::Rule;
+use crate::session::redelivery_rule::RedeliveryRule;
 
 /// The operator's settings that hold for every session.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub struct SendPolicy {
     /// Redelivery settings before any rule. Each session has its own settings after the rules.
     pub redelivery: RedeliveryPolicy,
     /// The operator's rules, in file order.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RedeliveryRule>,
     /// Bytes in an outbox after which QoS 0 is dropped, and QoS 1 and 2 wait in the queue.
     pub outbox: usize,
     /// Unfinished deliveries of one connection at most.

@@ -10,9 +10,9 @@ impl Session {
     /// Begins the ack wait of a new connection. If the message of the last disconnect is finished,
     /// the plain ack timeout holds again.
     pub fn begin_ack_wait(&mut self, wire: &mut Wire) {
-        let sender = &self.sender;
+        let window = &self.sender.window;
         if let Some(ack_wait) = &mut self.ack_wait {
-            ack_wait.begin_connection(|number| sender.is_unfinished(number));
+            ack_wait.begin_connection(|number| window.contains(number));
         }
         self.set_ack_wait(wire);
     }

@@ -9,26 +9,27 @@ use std::time::Duration;
 /// Maximum number of rules: a set of rules is the bits of one number.
 pub const MOST: usize = 64;
 
-/// One rule: conditions and settings. A condition of `None` matches everything; a setting of `None`
-/// sets nothing.
+/// One rule: conditions and settings. A condition of `None` matches everything. A setting of `None`
+/// is left to the rules and settings below it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rule {
+pub struct RedeliveryRule {
     /// Matches the Client Identifier.
     pub client_id: Option<Pattern>,
     /// Matches the User Name. Never matches a client without one.
     pub user_name: Option<Pattern>,
     /// Matches the Topic Name: a Topic Filter.
-    pub topic: Option<Box<str>>,
-    /// True if a client's request wins over the interval and ack timeout of this rule for a topic.
+    pub topic: Option<String>,
+    /// True if a client's own request beats the `interval` and `ack_timeout` of a rule with a
+    /// `topic`. A client's request always beats a rule without a topic.
     pub client_may_override: bool,
     /// Sets [`crate::session::outbound::retry::RetryPolicy::interval`].
     pub interval: Option<Duration>,
     /// Sets the factor between two intervals.
     pub backoff: Option<f64>,
     /// Sets the shortest time that a client may request. Only in rules for the whole session.
-    pub min_interval: Option<Duration>,
+    pub min_requested: Option<Duration>,
     /// Sets the longest interval.
-    pub max_interval: Option<Duration>,
+    pub max_backoff: Option<Duration>,
     /// Sets the random share of an interval, 0 to 1.
     pub jitter: Option<f64>,
     /// Sets the number of resends; 0 for no limit.
@@ -49,7 +50,7 @@ pub struct Rule {
     pub dead_letters: Option<DropReasons>,
 }
 
-impl Rule {
+impl RedeliveryRule {
     /// True if the rule may hold for messages of this client: its conditions on client and user
     /// match.
     pub(super) fn concerns(&self, client_id: &str, user_name: Option<&str>) -> bool {
@@ -60,7 +61,7 @@ impl Rule {
     /// Returns `defaults` with, for each setting, the value of the first rule that has one.
     pub(super) fn settle<'a>(
         defaults: &RedeliveryPolicy,
-        rules: impl DoubleEndedIterator<Item = &'a Rule>,
+        rules: impl DoubleEndedIterator<Item = &'a RedeliveryRule>,
     ) -> RedeliveryPolicy {
         let mut redelivery = defaults.clone();
         // Rules are applied from the last to the first, so the first one wins.
@@ -85,8 +86,8 @@ impl Rule {
         set(ack_timeout_by, &self.ack_timeout.map(|_| by));
         set(&mut retry.interval, &self.interval);
         set(&mut retry.backoff, &self.backoff);
-        set(&mut retry.min_interval, &self.min_interval);
-        set(&mut retry.max_interval, &self.max_interval);
+        set(&mut retry.min_interval, &self.min_requested);
+        set(&mut retry.max_interval, &self.max_backoff);
         set(&mut retry.jitter, &self.jitter);
         set(&mut retry.attempts, &self.attempts);
         set(&mut retry.on_exhausted, &self.on_exhausted);

@@ -7,7 +7,7 @@
 use crate::session::drops::DropReasons;
 use crate::session::outbound::retry::OnExhausted;
 use crate::session::redelivery_policy::RedeliveryPolicy;
-use crate::session::redelivery_rule::{MOST, Rule};
+use crate::session::redelivery_rule::{MOST, RedeliveryRule};
 use crate::session::session_redelivery::SessionRedelivery;
 use hashbrown::HashMap;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ const REMEMBERED: usize = 1024;
 #[derive(Debug)]
 pub struct Rules {
     defaults: RedeliveryPolicy,
-    rules: Vec<Arc<Rule>>,
+    rules: Vec<Arc<RedeliveryRule>>,
     /// Settings of a client that no rule names. `common` has the bits of the rules that name no
     /// client.
     nobody: Arc<SessionRedelivery>,
@@ -49,9 +49,9 @@ pub struct RuleSources {
 
 impl Rules {
     /// Creates the rules. Rules beyond [`MOST`] are left out; the configuration refuses them.
-    pub fn new(defaults: &RedeliveryPolicy, rules: &[Rule]) -> Rules {
-        let rules: Vec<Arc<Rule>> = rules.iter().take(MOST).cloned().map(Arc::new).collect();
-        let names_nobody = |r: &Rule| r.client_id.is_none() && r.user_name.is_none();
+    pub fn new(defaults: &RedeliveryPolicy, rules: &[RedeliveryRule]) -> Rules {
+        let rules: Vec<Arc<RedeliveryRule>> = rules.iter().take(MOST).cloned().map(Arc::new).collect();
+        let names_nobody = |r: &RedeliveryRule| r.client_id.is_none() && r.user_name.is_none();
         let common = bits(&rules, names_nobody);
         let nobody = Arc::new(SessionRedelivery::new(defaults, chosen(&rules, common)));
         Rules { defaults: defaults.clone(), rules, nobody, common, known: HashMap::default() }
@@ -119,11 +119,11 @@ impl Rules {
     }
 }
 
-fn bits(rules: &[Arc<Rule>], holds: impl Fn(&Rule) -> bool) -> u64 {
+fn bits(rules: &[Arc<RedeliveryRule>], holds: impl Fn(&RedeliveryRule) -> bool) -> u64 {
     rules.iter().enumerate().fold(0, |bits, (at, rule)| bits | u64::from(holds(rule)) << at)
 }
 
-fn chosen(rules: &[Arc<Rule>], bits: u64) -> Vec<Arc<Rule>> {
+fn chosen(rules: &[Arc<RedeliveryRule>], bits: u64) -> Vec<Arc<RedeliveryRule>> {
     rules.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).map(|(_, rule)| Arc::clone(rule)).collect()
 }
 

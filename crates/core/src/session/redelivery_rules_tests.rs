@@ -31,12 +31,12 @@ fn glob(text: &str) -> Option<Pattern> {
     Some(text.parse().unwrap())
 }
 
-fn every(secs: u64) -> Rule {
-    Rule { interval: Some(SECS(secs)), ..Rule::default() }
+fn every(secs: u64) -> RedeliveryRule {
+    RedeliveryRule { interval: Some(SECS(secs)), ..RedeliveryRule::default() }
 }
 
-fn topic(filter: &str, rule: Rule) -> Rule {
-    Rule { topic: Some(filter.into()), ..rule }
+fn topic(filter: &str, rule: RedeliveryRule) -> RedeliveryRule {
+    RedeliveryRule { topic: Some(filter.into()), ..rule }
 }
 
 #[test]
@@ -61,9 +61,9 @@ fn globs_match_whole_names_across_slashes() {
 #[test]
 fn the_first_match_in_file_order_counts_for_each_setting() {
     let rules = [
-        Rule { user_name: glob("ops"), attempts: Some(1), ..Rule::default() },
-        Rule { client_id: glob("s-*"), attempts: Some(2), ..every(2) },
-        Rule { client_id: glob("s-1"), attempts: Some(3), backoff: Some(1.5), ..every(3) },
+        RedeliveryRule { user_name: glob("ops"), attempts: Some(1), ..RedeliveryRule::default() },
+        RedeliveryRule { client_id: glob("s-*"), attempts: Some(2), ..every(2) },
+        RedeliveryRule { client_id: glob("s-1"), attempts: Some(3), backoff: Some(1.5), ..every(3) },
     ];
     let mut rules = Rules::new(&defaults(), &rules);
     let mut of = |client: &str, user: Option<&str>| {
@@ -79,7 +79,7 @@ fn the_first_match_in_file_order_counts_for_each_setting() {
 
 #[test]
 fn sessions_that_the_same_rules_concern_share_their_terms() {
-    let rules = [Rule { client_id: glob("s-*"), ..every(2) }, topic("a/#", every(3))];
+    let rules = [RedeliveryRule { client_id: glob("s-*"), ..every(2) }, topic("a/#", every(3))];
     let mut rules = Rules::new(&defaults(), &rules);
     let one = rules.resolve("s-1", None);
     assert!(Arc::ptr_eq(&one, &rules.resolve("s-2", Some("x"))));
@@ -91,10 +91,10 @@ fn sessions_that_the_same_rules_concern_share_their_terms() {
 #[test]
 fn rules_by_topic_stand_in_one_order_with_the_others() {
     let rules = [
-        topic("a/b", Rule { attempts: Some(9), ..Rule::default() }),
-        Rule { client_id: glob("first"), ..every(1) },
+        topic("a/b", RedeliveryRule { attempts: Some(9), ..RedeliveryRule::default() }),
+        RedeliveryRule { client_id: glob("first"), ..every(1) },
         topic("a/#", every(4)),
-        Rule { client_id: glob("*"), ..every(7) },
+        RedeliveryRule { client_id: glob("*"), ..every(7) },
     ];
     let mut rules = Rules::new(&defaults(), &rules);
     let mut of = |client: &str, topic: &str| {
@@ -112,8 +112,8 @@ fn rules_by_topic_stand_in_one_order_with_the_others() {
 #[test]
 fn a_rule_for_a_topic_beats_the_clients_wish_unless_it_says_otherwise() {
     let rules = [
-        topic("fixed/#", Rule { ack_timeout: Some(SECS(5)), ..every(4) }),
-        topic("open/#", Rule { client_may_override: true, ..every(4) }),
+        topic("fixed/#", RedeliveryRule { ack_timeout: Some(SECS(5)), ..every(4) }),
+        topic("open/#", RedeliveryRule { client_may_override: true, ..every(4) }),
     ];
     let redelivery = Rules::new(&defaults(), &rules).resolve("s", None);
     let mut wire = Wire::new(ProtocolVersion::V3_1_1, 1);
@@ -131,23 +131,26 @@ fn a_rule_for_a_topic_beats_the_clients_wish_unless_it_says_otherwise() {
 
 #[test]
 fn a_publisher_is_kept_only_where_a_dead_letter_may_tell_of_it() {
-    let keeps = |rule: Rule| Rules::new(&defaults(), &[rule]).keep_dead_letters();
+    let keeps = |rule: RedeliveryRule| Rules::new(&defaults(), &[rule]).keep_dead_letters();
     assert!(!keeps(every(1)));
-    assert!(!keeps(Rule { negative_ack: Some(false), ..Rule::default() }));
-    assert!(keeps(Rule { negative_ack: Some(true), ..Rule::default() }));
-    assert!(keeps(Rule { on_exhausted: Some(OnExhausted::DeadLetter), ..Rule::default() }));
+    assert!(!keeps(RedeliveryRule { negative_ack: Some(false), ..RedeliveryRule::default() }));
+    assert!(keeps(RedeliveryRule { negative_ack: Some(true), ..RedeliveryRule::default() }));
+    assert!(keeps(RedeliveryRule {
+        on_exhausted: Some(OnExhausted::DeadLetter),
+        ..RedeliveryRule::default()
+    }));
     let causes = DropReasons::from_iter([DropReason::Expired]);
     assert!(causes.has(DropReason::Expired) && !causes.has(DropReason::QueueRefused));
-    assert!(keeps(Rule { dead_letters: Some(causes), ..Rule::default() }));
+    assert!(keeps(RedeliveryRule { dead_letters: Some(causes), ..RedeliveryRule::default() }));
 }
 
 #[test]
 fn the_first_rule_that_sets_a_setting_is_its_source_and_rules_for_topics_stand_apart() {
     let rules = [
         topic("alarms/#", every(1)),
-        Rule { client_id: glob("pump-*"), ..every(2) },
-        Rule { user_name: glob("ops"), attempts: Some(9), ..Rule::default() },
-        Rule { on_exhausted: Some(OnExhausted::Keep), ..every(4) },
+        RedeliveryRule { client_id: glob("pump-*"), ..every(2) },
+        RedeliveryRule { user_name: glob("ops"), attempts: Some(9), ..RedeliveryRule::default() },
+        RedeliveryRule { on_exhausted: Some(OnExhausted::Keep), ..every(4) },
     ];
     let rules = Rules::new(&defaults(), &rules);
     let common = RuleSources { on_exhausted: Some(4), by_topic: vec![1], ..RuleSources::default() };

@@ -7,7 +7,7 @@
 use crate::mqtt::message::Message;
 use crate::mqtt::topic;
 use crate::session::redelivery_policy::{RedeliveryPolicy, due_after};
-use crate::session::redelivery_rule::Rule;
+use crate::session::redelivery_rule::RedeliveryRule;
 use crate::session::wire::Wire;
 use crate::time::Instant;
 use std::borrow::Cow;
@@ -26,13 +26,14 @@ pub struct SessionRedelivery {
     defaults: RedeliveryPolicy,
     /// The session's rules in file order, at most [`crate::session::redelivery_rule::MOST`]. Empty
     /// if none of them names a topic.
-    rules: Box<[Arc<Rule>]>,
+    rules: Box<[Arc<RedeliveryRule>]>,
 }
 
 impl SessionRedelivery {
     /// Resolves the settings of a session that these rules concern, in file order.
-    pub fn new(defaults: &RedeliveryPolicy, rules: Vec<Arc<Rule>>) -> SessionRedelivery {
-        let own = Rule::settle(defaults, rules.iter().filter(|r| r.topic.is_none()).map(AsRef::as_ref));
+    pub fn new(defaults: &RedeliveryPolicy, rules: Vec<Arc<RedeliveryRule>>) -> SessionRedelivery {
+        let own =
+            RedeliveryRule::settle(defaults, rules.iter().filter(|r| r.topic.is_none()).map(AsRef::as_ref));
         let rules = if rules.iter().any(|r| r.topic.is_some()) { rules } else { Vec::new() };
         SessionRedelivery { own, defaults: defaults.clone(), rules: rules.into() }
     }
@@ -45,7 +46,7 @@ impl SessionRedelivery {
     /// True if a queued message may become a dead letter. Such a message must stay in memory and
     /// not in the store alone.
     pub fn keep_what_waits(&self) -> bool {
-        let of_rule = |r: &Arc<Rule>| r.dead_letters.is_some_and(|causes| !causes.is_empty());
+        let of_rule = |r: &Arc<RedeliveryRule>| r.dead_letters.is_some_and(|causes| !causes.is_empty());
         !self.own.dead_letters.is_empty() || self.rules.iter().any(of_rule)
     }
 
@@ -83,8 +84,8 @@ impl SessionRedelivery {
         if bits == 0 {
             return Cow::Borrowed(&self.own);
         }
-        let holds = |(at, rule): &(usize, &Arc<Rule>)| rule.topic.is_none() || bits >> at & 1 == 1;
+        let holds = |(at, rule): &(usize, &Arc<RedeliveryRule>)| rule.topic.is_none() || bits >> at & 1 == 1;
         let rules = self.rules.iter().enumerate().filter(holds).map(|(_, rule)| rule.as_ref());
-        Cow::Owned(Rule::settle(&self.defaults, rules))
+        Cow::Owned(RedeliveryRule::settle(&self.defaults, rules))
     }
 }

@@ -7,8 +7,8 @@ use crate::persistence::rows::Entry;
 use crate::session::drops::DropReason;
 use crate::session::mount_point::MountPoint;
 use crate::session::outbox::Outbox;
-use crate::session::packet_notes::{NotedPackets, PacketNote, PacketNotes, cut};
 use crate::session::topic_alias::{Naming, OutgoingAliases};
+use crate::session::trace_steps::{self, NotedPackets, StepKind, TraceStep, TraceSteps};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -66,7 +66,10 @@ pub struct ClientLimits {
 #[derive(Debug, Default)]
 struct RareWire {
     aliases: Option<OutgoingAliases>,
-    notes: PacketNotes,
+    /// The packets that become steps of traces.
+    noted: NotedPackets,
+    /// Steps that the shard has not collected yet.
+    steps: TraceSteps,
     /// The mount point of the listener, which the client does not see.
     mount_point: Option<Arc<MountPoint>>,
 }
@@ -215,24 +218,24 @@ impl Wire {
     /// True if a trace follows the client.
     #[inline]
     pub fn is_traced(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.notes.noted == NotedPackets::All)
+        self.rare.as_ref().is_some_and(|rare| rare.noted == NotedPackets::All)
     }
 
-    /// Sets which packets are noted.
+    /// Sets which packets become steps.
     pub fn note_packets(&mut self, noted: NotedPackets) {
-        self.rare_mut().notes.noted = noted;
+        self.rare_mut().noted = noted;
         self.forget_rare();
     }
 
-    /// True if there are notes to collect.
+    /// True if there are steps to collect.
     #[inline]
-    pub fn has_notes(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| !rare.notes.is_empty())
+    pub fn has_steps(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| !rare.steps.is_empty())
     }
 
-    /// Takes the notes about packets that were written, and the number of lost ones.
-    pub fn take_notes(&mut self) -> (Vec<PacketNote>, u32) {
-        let taken = self.rare.as_mut().map(|rare| rare.notes.take()).unwrap_or_default();
+    /// Takes the steps of packets that were written.
+    pub fn take_steps(&mut self) -> TraceSteps {
+        let taken = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.steps)).unwrap_or_default();
         self.forget_rare();
         taken
     }
@@ -245,8 +248,8 @@ impl Wire {
     fn forget_rare(&mut self) {
         let is_used = |rare: &RareWire| {
             rare.aliases.is_some()
-                || rare.notes.noted == NotedPackets::All
-                || !rare.notes.is_empty()
+                || rare.noted == NotedPackets::All
+                || !rare.steps.is_empty()
                 || rare.mount_point.is_some()
         };
         if !self.rare.as_deref().is_some_and(is_used) {
@@ -255,30 +258,29 @@ impl Wire {
     }
 
     #[cold]
-    fn note(&mut self, note: PacketNote) {
-        self.rare_mut().notes.add(note);
+    fn note(&mut self, step: TraceStep) {
+        debug_assert!(self.is_traced() || step.audit.is_some());
+        self.rare_mut().steps.push(step, trace_steps::OF_CONNECTION);
     }
 
     /// Notes an acknowledgement if a trace follows the client. The caller tests one pointer.
     #[inline(never)]
     fn note_acknowledgement(&mut self, kind: AckKind, id: PacketId, reason: ReasonCode) {
         if self.is_traced() {
-            self.note(PacketNote::of_acknowledgement(kind, id, reason));
+            let step = match kind {
+                AckKind::Puback | AckKind::Pubrec => StepKind::PublisherAcknowledged,
+                AckKind::Pubrel | AckKind::Pubcomp => StepKind::PacketOut,
+            };
+            self.note(TraceStep::of_acknowledgement(step, kind, id, reason));
         }
     }
 
     #[cold]
     fn note_publish(&mut self, message: &Message, sending: Sending<'_>) {
-        self.note(PacketNote {
-            name: "PUBLISH",
-            audit: message.audit(),
-            packet_id: sending.packet_id,
-            qos: Some(sending.qos),
-            dup: sending.dup,
-            topic: cut(message.topic()),
-            payload: message.payload().len(),
-            reason: None,
-        });
+        let kind = if sending.dup { StepKind::Resent } else { StepKind::Sent };
+        let step = TraceStep::of_message(kind, message.audit(), message.topic(), message.payload());
+        let (packet_id, qos, dup) = (sending.packet_id, Some(sending.qos), sending.dup);
+        self.note(TraceStep { packet_id, qos, dup, ..step });
     }
 
     /// Holds back the bytes that are appended from now on until everything recorded so far is
@@ -418,7 +420,7 @@ impl Wire {
             return Err(TooLarge);
         }
         if self.is_traced() {
-            self.note(PacketNote::of(packet));
+            self.note(TraceStep::of_packet(StepKind::PacketOut, packet));
         }
         Ok(())
     }

@@ -14,12 +14,11 @@ use crate::access::rule::{ClientNames, NameMarks};
 use crate::access::written_topics::WrittenTopics;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::named_enum::named_enum;
-use crate::session::came_by::CameBy;
+pub use crate::shard::acl_files::AclFiles;
 pub(crate) use crate::shard::acl_files::RuleSource;
-pub use crate::shard::acl_files::{AclFiles, ListenerAcl};
-use crate::shard::arrival::ListenerNumber;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::turn::STEPS_PER_TURN;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Topics with the names and payloads of other clients.
 const OF_OTHERS: [&str; 3] = ["$homing/clients/#", "$homing/events/#", "$dead/#"];
@@ -201,13 +200,6 @@ impl AccessRules {
         self.generation = self.generation.wrapping_add(1).max(1);
     }
 
-    /// Returns the ACL file for the sessions of a listener.
-    pub(crate) fn source_of(&self, listener: ListenerNumber) -> RuleSource {
-        let mut source = RuleSource::of_number(Some(listener));
-        self.settings.files.renew(&mut source);
-        source
-    }
-
     /// Returns true if the will of a client may be published to a topic. `own` are the rules of the
     /// session that begins, if it has some; else those of the ACL file count.
     pub(crate) fn admits_will(
@@ -257,9 +249,8 @@ impl AccessRules {
 
 impl SessionAccess {
     /// Returns what is to be asked for a session whose client came by this listener, if it came.
-    pub(crate) fn of_listener(came_by: CameBy) -> SessionAccess {
-        let number = came_by.number().map(ListenerNumber);
-        SessionAccess { source: RuleSource::of_number(number), ..SessionAccess::default() }
+    pub(crate) fn of_listener(listener: Option<Weak<ListenerTerms>>) -> SessionAccess {
+        SessionAccess { source: RuleSource::of_listener(listener), ..SessionAccess::default() }
     }
 
     /// Returns true if the permit was never asked for, or its user has changed.
@@ -292,8 +283,8 @@ impl SessionAccess {
 
     /// Brings the name of the ACL file that counts up to date. Returns true if the rules have
     /// changed it since the last call.
-    pub(crate) fn renew_source(&mut self, rules: &AccessRules) -> bool {
-        rules.settings.files.renew(&mut self.source);
+    pub(crate) fn renew_source(&mut self) -> bool {
+        self.source.renew();
         self.source.take_renamed()
     }
 
@@ -311,7 +302,7 @@ impl SessionAccess {
     /// that was recovered, each delivery is checked.
     fn refresh(&mut self, rules: &AccessRules, user: Option<&str>, client_id: &str) {
         if self.generation != rules.generation {
-            rules.settings.files.renew(&mut self.source);
+            self.source.renew();
             self.permit = rules.permit_of(self.own.as_ref(), &self.source, user);
             self.guarded = !self.is_superuser();
             self.generation = rules.generation;

@@ -26,9 +26,8 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
-use crate::shard::connection::Connection;
 use crate::shard::core::Core;
-use crate::shard::session_entry::Unreadable;
+use crate::shard::session_entry::{SessionEntry, Unreadable};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::work::Job;
 use crate::time::Instant;
@@ -64,7 +63,7 @@ impl Shard {
             if let Some(connection) = connection.and_then(|id| self.core.connections.get_mut(id)) {
                 connection.wire.withholds_queue = true;
             }
-            self.work.later(Job::QueueCheck(id));
+            self.work.later([Job::QueueCheck(id)]);
         }
     }
 
@@ -162,6 +161,7 @@ impl Shard {
 
     fn check_slot(&mut self, now: Instant, slot: u32) -> Check {
         let Core { sessions, access, .. } = &mut self.core;
+        // The slot is free.
         let Some((id, session_entry)) = sessions.at_mut(slot) else { return Check::Complete };
         if !session_entry.is_unchecked(access) {
             // A page of its queue was checked before this walk came.
@@ -186,8 +186,8 @@ impl Shard {
     /// Otherwise a restart would find the rules by the name before. A full store has no room for
     /// all sessions at once, so the session is recorded with its next change then.
     fn record_rules(&mut self, id: SessionId) {
-        let Core { sessions, access, shared, turn, .. } = &mut self.core;
-        if !shared.is_store_full() && sessions.get_mut(id).is_some_and(|s| s.has_unrecorded_rules(access)) {
+        let Core { sessions, shared, turn, .. } = &mut self.core;
+        if !shared.is_store_full() && sessions.get_mut(id).is_some_and(SessionEntry::has_unrecorded_rules) {
             turn.charge(RECORD_STEPS);
             self.core.record_session(id);
         }
@@ -196,14 +196,10 @@ impl Shard {
     /// Sends the queue of a session if it was withheld until the end of its check. Held messages
     /// take the places of the messages that were dropped.
     fn after_check(&mut self, now: Instant, id: SessionId) {
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut self.core;
-        if let Some(session_entry) = sessions.get_mut(id)
-            && let Some(Connection { wire, .. }) =
-                session_entry.connection.and_then(|id| connections.get_mut(id))
-            && std::mem::take(&mut wire.withholds_queue)
+        if let Some(mut client) = self.core.client_of(id)
+            && std::mem::take(&mut client.connection.wire.withholds_queue)
         {
-            wire.outbox.lend(&mut scratch.pool);
-            session_entry.session.sender.pump(now, wire, &settings.session.send, counters);
+            client.pump(now);
         }
         self.after_session_change(now, id);
     }

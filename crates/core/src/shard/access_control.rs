@@ -6,9 +6,9 @@ use crate::access::identity::Identity;
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::Shard;
 use crate::shard::access::AclFiles;
-use crate::shard::arrival::ListenerNumber;
-use crate::shard::bans::{self, FoundBan};
+use crate::shard::bans::FoundBan;
 use crate::shard::core::Core;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::observe::client_events::{DisconnectCause, Revocation};
 use crate::shard::slots::ConnectionId;
 use crate::shard::work::Job;
@@ -61,7 +61,7 @@ impl<'a> AccessControl<'a> {
     /// Begins the walk over the sessions after a change of the rules.
     pub(super) fn rules_changed(&mut self) {
         self.shard.routes.orphaned_queues.rules_changed();
-        self.shard.work.later(Job::RulesChanged { from: 0 });
+        self.shard.work.later([Job::RulesChanged { from: 0 }]);
     }
 
     /// Disconnects the clients of users that `is_revoked` at the listener of the client, with 0x87.
@@ -71,7 +71,7 @@ impl<'a> AccessControl<'a> {
         &mut self,
         now: Instant,
         from: u32,
-        is_revoked: &dyn Fn(&Identity, ListenerNumber) -> bool,
+        is_revoked: &dyn Fn(&Identity, &ListenerTerms) -> bool,
     ) -> RevokedPortion {
         if from == 0 {
             self.shard.core.connections.note_revocation();
@@ -83,7 +83,7 @@ impl<'a> AccessControl<'a> {
             let Core { sessions, connections, .. } = &self.shard.core;
             let connection = sessions.at(slot).and_then(|(_, entry)| {
                 let (id, user) = (entry.connection?, entry.user()?);
-                is_revoked(user, connections.get(id)?.listener).then_some(id)
+                is_revoked(user, &connections.get(id)?.listener).then_some(id)
             });
             if let Some(id) = connection {
                 let reason = Some(ReasonCode::NOT_AUTHORIZED);
@@ -97,12 +97,12 @@ impl<'a> AccessControl<'a> {
     /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds
     /// the connected clients that are banned now with [`Self::disconnect_if_banned`].
     pub fn replace_bans(&mut self, bans: Option<Arc<BanList>>) {
-        self.shard.core.bans = bans;
+        self.shard.bans.replace(bans);
     }
 
     /// Returns the bans; `None` if none are configured.
     pub fn bans(&self) -> Option<&Arc<BanList>> {
-        self.shard.core.bans.as_ref()
+        self.shard.bans.list()
     }
 
     /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
@@ -112,7 +112,7 @@ impl<'a> AccessControl<'a> {
         self.shard.core.turn.charge(1);
         let found = match origin {
             Some(ban) => FoundBan::Banned(ban),
-            None => bans::ban_of_session(now, id, &mut self.shard.core),
+            None => self.shard.bans.of_session(now, id, &mut self.shard.core),
         };
         match found {
             FoundBan::Banned(ban) => {

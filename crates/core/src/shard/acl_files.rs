@@ -2,8 +2,8 @@
 
 use crate::access::acl::Acl;
 use crate::access::permit::Permit;
-use crate::shard::arrival::ListenerNumber;
-use std::sync::Arc;
+use crate::shard::listener_terms::{ListenerRules, ListenerTerms};
+use std::sync::{Arc, Weak};
 
 /// The rules of the ACL files: that of the broker, and those of listeners.
 #[derive(Clone, Debug, Default)]
@@ -11,33 +11,22 @@ pub struct AclFiles {
     /// The rules for the sessions of all listeners without a file of their own; `None` without a
     /// file.
     pub broker: Option<Arc<Acl>>,
-    /// The listeners by number; `None` for a number that no connection has any more.
-    pub listeners: Vec<Option<ListenerAcl>>,
-}
-
-/// The rules of one listener.
-#[derive(Clone, Debug)]
-pub struct ListenerAcl {
-    /// The name of the listener, under which a stored session remembers it.
-    pub name: Arc<str>,
-    /// False if the listener accepts no connections any more. Its name may be that of another one.
-    pub is_open: bool,
-    /// The rules; `None` if those of the broker hold.
-    pub acl: Option<Arc<Acl>>,
+    /// The listeners that are open, and those that have clients.
+    pub listeners: Vec<Arc<ListenerRules>>,
 }
 
 /// The ACL file that holds for a session: that of the listener by which its client came last.
 ///
-/// The number of the listener counts. A listener that another one has replaced still has the rules
-/// that belong to its other settings. Without a number, after a restart or when nobody is connected
-/// by a closed number any more, the name counts: that of an open listener with a file of its own,
-/// or `None` for the file of the broker. A listener that is gone, or has no file any more, has the
-/// rules of the broker. If the broker has no file, a session of a listener that is gone may do
-/// nothing: it was never meant to be without rules.
+/// The listener counts as long as it is open or has clients. A listener that another one has
+/// replaced still has the rules that belong to its other settings. Without the listener, as after a
+/// restart, its name counts: that of an open listener with a file of its own, or `None` for the file
+/// of the broker. A listener that is gone, or has no file any more, has the rules of the broker. If
+/// the broker has no file, a session of a listener that is gone may do nothing: it was never meant
+/// to be without rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleSource {
     /// `None` if the client has not come since the start.
-    number: Option<ListenerNumber>,
+    listener: Option<Weak<ListenerTerms>>,
     /// The name of the listener if it has a file of its own, as of the last look at the rules.
     name: Option<Arc<str>>,
     /// True if the rules have changed the name since [`RuleSource::take_renamed`].
@@ -50,14 +39,22 @@ impl RuleSource {
         RuleSource { name: listener.map(Arc::from), ..RuleSource::default() }
     }
 
-    /// Returns the source of a session of which no name is known.
-    pub(crate) fn of_number(number: Option<ListenerNumber>) -> RuleSource {
-        RuleSource { number, ..RuleSource::default() }
+    /// Returns the source of a session whose client came by a listener, if it came since the start.
+    /// No name is known.
+    pub(crate) fn of_listener(listener: Option<Weak<ListenerTerms>>) -> RuleSource {
+        RuleSource { listener, ..RuleSource::default() }
     }
 
-    /// Returns the number of the listener; `None` if the client has not come since the start.
-    pub(crate) fn number(&self) -> Option<ListenerNumber> {
-        self.number
+    /// Returns the source of a client that comes by a listener now.
+    pub(crate) fn of_newcomer(listener: &Arc<ListenerTerms>) -> RuleSource {
+        let mut source = RuleSource::of_listener(Some(Arc::downgrade(listener)));
+        source.renew();
+        source
+    }
+
+    /// Returns the listener; `None` if the client has not come since the start.
+    pub(crate) fn listener(&self) -> Option<&Weak<ListenerTerms>> {
+        self.listener.as_ref()
     }
 
     /// Returns the name of the listener that a stored session has to remember.
@@ -73,7 +70,26 @@ impl RuleSource {
     /// Returns true if the same rules hold as for another source of the same time. Without a name,
     /// both have the rules of the broker.
     pub(super) fn has_rules_of(&self, other: &RuleSource) -> bool {
-        self.name == other.name && (self.name.is_none() || self.number == other.number)
+        let is_same = match (&self.listener, &other.listener) {
+            (Some(one), Some(other)) => one.ptr_eq(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        self.name == other.name && (self.name.is_none() || is_same)
+    }
+
+    /// Brings the name up to date, so that it is right when the listener is gone.
+    pub(super) fn renew(&mut self) {
+        if let Some(rules) = self.rules() {
+            let name = rules.acl.as_ref().map(|_| &rules.name);
+            if self.name.as_ref() != name {
+                (self.name, self.is_renamed) = (name.cloned(), true);
+            }
+        }
+    }
+
+    /// Returns the rules of the listener; `None` if it is gone or not known.
+    fn rules(&self) -> Option<Arc<ListenerRules>> {
+        Some(self.listener.as_ref()?.upgrade()?.rules.load_full())
     }
 }
 
@@ -87,35 +103,19 @@ impl From<Arc<Acl>> for AclFiles {
 impl AclFiles {
     /// Returns true if there is no file.
     pub(super) fn is_empty(&self) -> bool {
-        self.broker.is_none() && self.listeners.iter().flatten().all(|listener| listener.acl.is_none())
+        self.broker.is_none() && self.listeners.iter().all(|listener| listener.acl.is_none())
     }
 
     /// Returns the number of filters that a topic is compared with in one decision, at most.
     pub(super) fn most_compared(&self) -> usize {
-        let own = self.listeners.iter().flatten().filter_map(|listener| listener.acl.as_ref());
+        let own = self.listeners.iter().filter_map(|listener| listener.acl.as_ref());
         own.chain(&self.broker).map(|acl| acl.most_compared()).max().unwrap_or_default()
     }
 
-    /// Returns the listener of a number; `None` without a number, or if no connection has it.
-    fn of_number(&self, number: Option<ListenerNumber>) -> Option<&ListenerAcl> {
-        self.listeners.get(usize::from(number?.0))?.as_ref()
-    }
-
-    /// Brings the name of a source up to date, so that it is right when no connection has the
-    /// number any more.
-    pub(super) fn renew(&self, source: &mut RuleSource) {
-        if let Some(listener) = self.of_number(source.number) {
-            let name = listener.acl.as_ref().map(|_| &listener.name);
-            if source.name.as_ref() != name {
-                (source.name, source.is_renamed) = (name.cloned(), true);
-            }
-        }
-    }
-
-    /// Returns the permit of a user. Costs a comparison for each listener if the number of the
-    /// listener is not known.
+    /// Returns the permit of a user. Costs a comparison for each listener if the listener is not
+    /// known.
     pub(super) fn permit_of(&self, source: &RuleSource, user: Option<&str>) -> Permit {
-        match self.of_number(source.number) {
+        match source.rules() {
             Some(listener) => self.permit_by(listener.acl.as_ref(), user),
             None => self.permit_of_name(source.name(), user),
         }
@@ -125,7 +125,7 @@ impl AclFiles {
     /// broker.
     pub(super) fn permit_of_name(&self, name: Option<&str>, user: Option<&str>) -> Permit {
         let Some(name) = name else { return self.permit_by(None, user) };
-        let mut open = self.listeners.iter().flatten().filter(|listener| listener.is_open);
+        let mut open = self.listeners.iter().filter(|listener| listener.is_open);
         match open.find(|listener| *listener.name == *name) {
             Some(listener) => self.permit_by(listener.acl.as_ref(), user),
             None if self.broker.is_none() => Permit::Rules(Arc::default()),

@@ -2,14 +2,16 @@
 
 use crate::access::bans::Ban;
 pub use crate::session::authentication::Reach;
+use crate::shard::listener_terms::ListenerTerms;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// What the broker knows of a connection before its first packet. Moves with the socket, if the
 /// session lives in another shard.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Arrival {
     /// The listener that accepted the connection.
-    pub listener: ListenerNumber,
+    pub listener: Arc<ListenerTerms>,
     /// The reach of the connection, for the rule about anonymous clients.
     pub reach: Reach,
     /// The user name in the client's verified certificate; `None` without one.
@@ -22,13 +24,9 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the arrival of a connection that cannot come from another machine, at the first
-    /// listener.
+    /// Returns the arrival of a connection that cannot come from another machine, at a
+    /// listener without settings of its own.
     pub fn local() -> Arrival {
         Arrival { reach: Reach::Local, ..Arrival::default() }
     }
 }
-
-/// The place of a listener in the list of all listeners.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ListenerNumber(pub u16);

@@ -25,8 +25,9 @@ use crate::shard::flow::Flow;
 use crate::shard::pending_exchange::{
     EnhancedProof, ExchangeEnd, PendingExchange, check_method, protocol_error,
 };
-use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
+use std::sync::Arc;
 
 /// The largest AUTH packet before CONNACK in bytes. An unknown peer must not fill the memory.
 const LARGEST_AUTH: u32 = 4_096;
@@ -70,9 +71,10 @@ pub(crate) fn continue_exchange(
 
 /// Refuses a CONNECT whose exchange has failed.
 pub(crate) fn refuse_exchange(now: Instant, id: ConnectionId, refusal: &ConnectRefusal, shard: &mut Shard) {
-    let Some(bytes) = shard.core.connections.take_connect(id) else { return };
-    let Some(connect) = kept_connect(&bytes) else { return };
-    ConnectRequest::refuse_exchange(now, id, &connect, refusal, &mut shard.core);
+    let bytes = shard.core.connections.take_connect(id);
+    if let Some(connect) = bytes.as_deref().and_then(|bytes| kept_connect(bytes)) {
+        ConnectRequest::refuse_exchange(now, id, &connect, refusal, &mut shard.core);
+    }
 }
 
 /// Takes the client's answer. Handles CONNECT if the exchange has its result.
@@ -84,6 +86,7 @@ fn take_answer(
 ) -> Result<Flow, Violation> {
     let connections = &mut shard.core.connections;
     let revocations = connections.revocations();
+    // The exchange lasts as long as the phase in which this is called.
     let Some(pending) = connections.exchange_mut(id) else { return Ok(Flow::Closed) };
     shard.core.turn.charge_micros(pending.answer_us());
     // With a result, CONNECT has waited, and this AUTH has been answered already.
@@ -94,7 +97,8 @@ fn take_answer(
         put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, &mut shard.core)?;
         return Ok(Flow::Continue);
     }
-    let Some(bytes) = connections.take_connect(id) else { return Ok(Flow::Closed) };
+    let bytes = connections.take_connect(id).unwrap_or_default();
+    // The CONNECT was kept when the client was challenged.
     let Some(connect) = kept_connect(&bytes) else { return Ok(Flow::Closed) };
     let flow = ConnectRequest::handle(now, id, &connect, shard);
     if matches!(flow, Flow::Wait) {
@@ -104,14 +108,8 @@ fn take_answer(
 }
 
 /// Handles an AUTH of an established connection.
-pub(crate) fn take_auth(
-    now: Instant,
-    id: ConnectionId,
-    session: SessionId,
-    auth: &Auth<'_>,
-    shard: &mut Shard,
-) -> Flow {
-    match reauthenticate(now, id, session, auth, shard) {
+pub(crate) fn take_auth(now: Instant, id: ConnectionId, auth: &Auth<'_>, shard: &mut Shard) -> Flow {
+    match reauthenticate(now, id, auth, shard) {
         Ok(()) if shard.core.connections.get(id).is_some_and(|c| !c.is_closing()) => Flow::Continue,
         Ok(()) => Flow::Closed,
         Err(violation) => {
@@ -124,42 +122,35 @@ pub(crate) fn take_auth(
 fn reauthenticate(
     now: Instant,
     id: ConnectionId,
-    session: SessionId,
     auth: &Auth<'_>,
     shard: &mut Shard,
 ) -> Result<(), Violation> {
-    let Core { connections, sessions, settings, effects, turn, .. } = &mut shard.core;
-    let Some(connection) = connections.get_mut(id) else { return Ok(()) };
-    let Some(method) = connection.method else {
+    let revocations = shard.core.connections.revocations();
+    // The packets before this one may have ended the connection.
+    let Some(client) = shard.core.client(id) else { return Ok(()) };
+    let Some(method) = client.connection.method else {
         // 5.0 [MQTT-4.12.0-7]
         return Err(protocol_error("AUTH without an Authentication Method in CONNECT"));
     };
     check_method(method, auth)?;
     if auth.reason == ReasonCode::RE_AUTHENTICATE {
-        if connection.is_reauthenticating() {
+        if client.connection.is_reauthenticating() {
             return Err(protocol_error("AUTH with 0x19 before the last re-authentication is complete"));
         }
-        let Some(session_entry) = sessions.get(session) else { return Ok(()) };
-        let client_id = &session_entry.session.client_id;
-        let authentication = Authentication::begin(now, settings.connect_timeout);
+        let from = (Arc::clone(&client.connection.listener), client.connection.reach);
+        let client_id = &client.entry.session.client_id;
+        let authentication = Authentication::begin(now, client.settings.connect_timeout);
         let data = auth.data.unwrap_or_default();
-        let request = authentication.exchange_request(
-            id,
-            (connection.listener, connection.reach),
-            client_id,
-            method,
-            data,
-        );
-        effects.auth_requests.push(request);
-        connection.begin_reauthentication(authentication);
-        connections.register_read_idle(id, effects);
+        let request = authentication.exchange_request(id, from, client_id, method, data);
+        client.connection.begin_reauthentication(authentication);
+        shard.core.effects.auth_requests.push(request);
+        shard.core.connections.register_read_idle(id, &mut shard.core.effects);
         return Ok(());
     }
-    let revocations = connections.revocations();
-    let Some(pending) = connections.exchange_mut(id) else {
+    let Some(pending) = client.connection.exchange_mut() else {
         return Err(protocol_error("AUTH without a challenge or a re-authentication"));
     };
-    turn.charge_micros(pending.answer_us());
+    client.turn.charge_micros(pending.answer_us());
     if let Some(data) = pending.answer(auth, revocations)? {
         put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, &mut shard.core)?;
     } else if let Some(ExchangeEnd { decision, proof, .. }) = pending.take_end() {
@@ -176,8 +167,9 @@ pub(crate) fn reauthentication_decided(
     decision: AuthDecision,
     shard: &mut Shard,
 ) {
-    let Some(connection) = shard.core.connections.get_mut(id) else { return };
-    let Some(method) = connection.method.filter(|_| connection.awaits_challenge()) else { return };
+    let waiting = shard.core.connections.get_mut(id).filter(|connection| connection.awaits_challenge());
+    // The connection has ended, or the time for the re-authentication is over.
+    let Some((method, connection)) = waiting.and_then(|c| Some((c.method?, c))) else { return };
     match decision {
         AuthDecision::Challenge(Challenge { data, exchange }) => {
             connection.begin_exchange(PendingExchange::new(method, exchange));
@@ -201,10 +193,10 @@ fn end_reauthentication(
     proof: &EnhancedProof,
     shard: &mut Shard,
 ) {
-    let Core { connections, sessions, .. } = &mut shard.core;
-    let Some(connection) = connections.get_mut(id) else { return };
-    connection.end_reauthentication();
-    let user = connection.session.and_then(|session| sessions.get(session)?.user());
+    // The connection has ended.
+    let Some(client) = shard.core.client(id) else { return };
+    client.connection.end_reauthentication();
+    let user = client.entry.user();
     let violation = match decision.into_grant() {
         Ok(grant) if user.is_some_and(|user| user.is_same_user(&grant.identity)) => {
             match put_auth(id, ReasonCode::SUCCESS, proof.method, &proof.data, &mut shard.core) {
@@ -268,9 +260,6 @@ fn put_auth(
     data: &[u8],
     core: &mut Core,
 ) -> Result<(), Violation> {
-    let Core { connections, scratch, counters, .. } = &mut *core;
-    let Some(connection) = connections.get_mut(id) else { return Ok(()) };
-    connection.wire.outbox.lend(&mut scratch.pool);
     let auth = Auth {
         reason,
         method: Some(method.name()),
@@ -278,10 +267,12 @@ fn put_auth(
         reason_string: None,
         user_properties: Vec::new(),
     };
-    let fits = connection.wire.put(&Packet::Auth(auth)).is_ok();
-    counters.packets_sent.add(PacketType::Auth, u64::from(fits));
-    core.touch(id);
-    if fits {
+    let fits = core.write(id, |wire, counters| {
+        let fits = wire.put(&Packet::Auth(auth)).is_ok();
+        counters.packets_sent.add(PacketType::Auth, u64::from(fits));
+        fits
+    });
+    if fits != Some(false) {
         return Ok(());
     }
     Err(Violation {

@@ -8,7 +8,7 @@ use crate::access::grant::Grant;
 use crate::mqtt::packet::{Connect, ReasonCode};
 use crate::session::authentication::{AuthMethod, EnhancedMethod, Reach};
 use crate::session::connect::ConnectRefusal;
-use crate::shard::arrival::ListenerNumber;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct AuthRequest {
     /// The connection that waits.
     pub connection: ConnectionId,
     /// The listener that accepted the connection.
-    pub listener: ListenerNumber,
+    pub listener: Arc<ListenerTerms>,
     /// The methods that the listener allows, in their order, without those that the shard decides
     /// itself.
     pub methods: Box<[AuthMethod]>,
@@ -223,7 +223,7 @@ impl Authentication {
     pub(crate) fn exchange_request(
         &self,
         connection: ConnectionId,
-        (listener, reach): (ListenerNumber, Reach),
+        (listener, reach): (Arc<ListenerTerms>, Reach),
         client_id: &str,
         method: EnhancedMethod,
         data: &[u8],
@@ -245,7 +245,7 @@ impl Authentication {
     pub(crate) fn request(
         &self,
         connection: ConnectionId,
-        (listener, reach): (ListenerNumber, Reach),
+        (listener, reach): (Arc<ListenerTerms>, Reach),
         methods: Box<[AuthMethod]>,
         connect: &Connect<'_>,
     ) -> AuthRequest {

@@ -5,11 +5,12 @@
 
 use crate::access::bans::{Ban, BanList, GlobSearch};
 use crate::access::identity::Identity;
+use crate::access::strikes::StrikeRule;
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
 use crate::shard::connection::Connection;
 use crate::shard::core::Core;
-use crate::shard::flapping::FlappingKey;
+use crate::shard::flapping::{self, Flapping, FlappingKey};
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::turn::Turn;
@@ -35,43 +36,119 @@ pub(crate) enum FoundBan {
     Later,
 }
 
-/// Looks for the ban of the session of a connection.
-pub(crate) fn ban_of_session(now: Instant, id: ConnectionId, core: &mut Core) -> FoundBan {
-    let Some(bans) = core.bans.clone() else { return FoundBan::Free };
-    let Core { connections, sessions, turn, dead_letters, .. } = core;
-    let Some(connection) = connections.get_mut(id) else { return FoundBan::Free };
-    let Some(session_entry) = connection.session.and_then(|session| sessions.get(session)) else {
-        return FoundBan::Free;
-    };
-    let unix_ms = dead_letters.wall().at(now);
-    if session_entry.user().is_some_and(|user| bans.has_user(unix_ms, user.user())) {
-        return FoundBan::Banned(Ban::User);
-    }
-    ban_of_client(unix_ms, &session_entry.session.client_id, (&bans, connection), turn)
+/// The bans in force in one shard, and the connects that may lead to one.
+#[derive(Debug)]
+pub(crate) struct Bans {
+    /// `None` if no ban is configured.
+    list: Option<Arc<BanList>>,
+    /// `None` if clients may connect as often as they like.
+    flapping: Option<Flapping>,
 }
 
-/// Checks address, certificate and client identifier of a CONNECT. Returns false if the turn has no
-/// steps for the rest: the CONNECT is to be handled again in a later one.
-///
-/// # Errors
-/// The refusal, if one of them is banned.
-pub(super) fn check_client(
-    now: Instant,
-    id: ConnectionId,
-    client_id: &str,
-    core: &mut Core,
-) -> Result<bool, ConnectRefusal> {
-    let Some(bans) = core.bans.clone() else { return Ok(true) };
-    let Core { connections, turn, dead_letters, .. } = &mut *core;
-    let Some(connection) = connections.get_mut(id) else { return Ok(true) };
-    let found = match connection.rare().and_then(|rare| rare.ban) {
-        Some(origin) => FoundBan::Banned(origin),
-        None => ban_of_client(dead_letters.wall().at(now), client_id, (&bans, connection), turn),
-    };
-    match found {
-        FoundBan::Banned(ban) => Err(refusal(ban, core)),
-        FoundBan::Free => Ok(true),
-        FoundBan::Later => Ok(false),
+impl Bans {
+    /// Returns no bans. `rule` bans clients that connect too often.
+    pub(crate) fn new(rule: StrikeRule) -> Bans {
+        Bans { list: None, flapping: flapping::counted(rule) }
+    }
+
+    /// Replaces the list of bans.
+    pub(crate) fn replace(&mut self, list: Option<Arc<BanList>>) {
+        self.list = list;
+    }
+
+    /// Returns the list of bans; `None` if no ban is configured.
+    pub(crate) fn list(&self) -> Option<&Arc<BanList>> {
+        self.list.as_ref()
+    }
+
+    /// Replaces the rule about frequent connects, and begins to count them anew.
+    pub(crate) fn count_anew(&mut self, rule: StrikeRule) {
+        self.flapping = flapping::counted(rule);
+    }
+
+    /// Looks for the ban of the session of a connection.
+    pub(crate) fn of_session(&self, now: Instant, id: ConnectionId, core: &mut Core) -> FoundBan {
+        let unix_ms = core.dead_letters.wall().at(now);
+        // Without a session there is nobody whom a ban could concern.
+        let (Some(bans), Some(client)) = (&self.list, core.client(id)) else { return FoundBan::Free };
+        if client.entry.user().is_some_and(|user| bans.has_user(unix_ms, user.user())) {
+            return FoundBan::Banned(Ban::User);
+        }
+        ban_of_client(unix_ms, &client.entry.session.client_id, (bans, client.connection), client.turn)
+    }
+
+    /// Checks address, certificate and client identifier of a CONNECT. Returns false if the turn has no
+    /// steps for the rest: the CONNECT is to be handled again in a later one.
+    ///
+    /// # Errors
+    /// The refusal, if one of them is banned.
+    pub(crate) fn check_client(
+        &self,
+        now: Instant,
+        id: ConnectionId,
+        client_id: &str,
+        core: &mut Core,
+    ) -> Result<bool, ConnectRefusal> {
+        let Core { connections, turn, dead_letters, .. } = &mut *core;
+        // Without bans there is nothing to check.
+        let (Some(bans), Some(connection)) = (&self.list, connections.get_mut(id)) else { return Ok(true) };
+        let found = match connection.rare().and_then(|rare| rare.ban) {
+            Some(origin) => FoundBan::Banned(origin),
+            None => ban_of_client(dead_letters.wall().at(now), client_id, (bans, connection), turn),
+        };
+        match found {
+            FoundBan::Banned(ban) => Err(refusal(ban, core)),
+            FoundBan::Free => Ok(true),
+            FoundBan::Later => Ok(false),
+        }
+    }
+
+    /// Checks the user of a CONNECT whose credentials are right, and the connects of this client
+    /// before.
+    ///
+    /// # Errors
+    /// The refusal, if the user is banned, or if the client connected too often.
+    pub(crate) fn check_user(
+        &self,
+        now: Instant,
+        client_id: &str,
+        user: Option<&Identity>,
+        core: &mut Core,
+    ) -> Result<(), ConnectRefusal> {
+        // Only a user can be banned, or connect too often.
+        let Some(user) = user else { return Ok(()) };
+        if let Some(bans) = &self.list
+            && bans.has_user(core.dead_letters.wall().at(now), user.user())
+        {
+            return Err(refusal(Ban::User, core));
+        }
+        if let Some(flapping) = &self.flapping
+            && user.is_verified()
+            && flapping.is_blocked(now, &FlappingKey::new(client_id, user.user()))
+        {
+            return Err(refusal(Ban::Flapping, core));
+        }
+        Ok(())
+    }
+
+    /// Counts a connect of the client of a session, if it has a verified user.
+    pub(crate) fn count_connect(&mut self, now: Instant, session: SessionId, core: &mut Core) {
+        if let Some(flapping) = &mut self.flapping
+            && let Some(key) = core.sessions.get(session).and_then(flapping_key)
+        {
+            core.counters.flapping_bans += u64::from(flapping.strike(now, key));
+        }
+    }
+
+    /// Takes back a connect of a client that the broker disconnects because an acknowledgement is
+    /// overdue. The client has to come back then.
+    pub(crate) fn forgive_connect(&mut self, id: ConnectionId, core: &Core) {
+        let session = core.connections.get(id).and_then(|connection| core.sessions.get(connection.session?));
+        if let Some(flapping) = &mut self.flapping
+            && let Some(key) = session.and_then(flapping_key)
+        {
+            flapping.forgive(&key);
+        }
     }
 }
 
@@ -108,50 +185,6 @@ fn ban_of_client(
         None => {}
     }
     found
-}
-
-/// Checks the user of a CONNECT whose credentials are right, and the connects of this client
-/// before.
-///
-/// # Errors
-/// The refusal, if the user is banned, or if the client connected too often.
-pub(super) fn check_user(
-    now: Instant,
-    client_id: &str,
-    user: Option<&Identity>,
-    core: &mut Core,
-) -> Result<(), ConnectRefusal> {
-    let Some(user) = user else { return Ok(()) };
-    if let Some(bans) = &core.bans
-        && bans.has_user(core.dead_letters.wall().at(now), user.user())
-    {
-        return Err(refusal(Ban::User, core));
-    }
-    if let Some(flapping) = &core.flapping
-        && user.is_verified()
-        && flapping.is_blocked(now, &FlappingKey::new(client_id, user.user()))
-    {
-        return Err(refusal(Ban::Flapping, core));
-    }
-    Ok(())
-}
-
-/// Counts a connect of the client of a session, if it has a verified user.
-pub(super) fn count_connect(now: Instant, session: SessionId, core: &mut Core) {
-    let Core { flapping: Some(flapping), sessions, counters, .. } = core else { return };
-    if let Some(key) = sessions.get(session).and_then(flapping_key) {
-        counters.flapping_bans += u64::from(flapping.strike(now, key));
-    }
-}
-
-/// Takes back a connect of a client that the broker disconnects because an acknowledgement is
-/// overdue. The client has to come back then.
-pub(super) fn forgive_connect(id: ConnectionId, core: &mut Core) {
-    let Core { flapping: Some(flapping), sessions, connections, .. } = core else { return };
-    let session = connections.get(id).and_then(|connection| sessions.get(connection.session?));
-    if let Some(key) = session.and_then(flapping_key) {
-        flapping.forgive(&key);
-    }
 }
 
 /// Returns the key of a session with a verified user; `None` without one.

@@ -24,20 +24,22 @@ impl Shard {
         token: AckToken,
         outcome: Outcome,
     ) {
-        let Core { connections, sessions, scratch, counters, .. } = &mut self.core;
-        let Some(session_entry) = sessions.get_mut(session) else { return };
-        session_entry.session.receiver.answer(token, outcome);
-        let Some(id) = session_entry.connection else {
+        let Some(mut client) = self.core.client_of(session) else {
             // Without a connection, due acknowledgements are discarded. The client sends its
             // PUBLISH again when it returns.
-            while session_entry.session.receiver.next_due().is_some() {}
+            if let Some(entry) = self.core.sessions.get_mut(session) {
+                entry.session.receiver.answer(token, outcome);
+                while entry.session.receiver.next_due().is_some() {}
+            }
             return;
         };
-        let Some(connection) = connections.get_mut(id) else { return };
-        connection.wire.outbox.lend(&mut scratch.pool);
-        let answered = session_entry.session.answer_due(&mut connection.wire, &mut counters.packets_sent);
-        let room = !session_entry.session.receiver.owes_the_most();
-        self.core.touch(id);
+        let before = client.begin_write();
+        let (this, sent) = (&mut client.entry.session, &mut client.counters.packets_sent);
+        this.receiver.answer(token, outcome);
+        let answered = this.answer_due(&mut client.connection.wire, sent);
+        let (id, room) = (client.id, !this.receiver.owes_the_most());
+        client.end_write(before);
+        client.flush_later();
         if let Err(violation) = answered {
             self.fail(now, id, violation);
         } else if room {
@@ -76,10 +78,9 @@ impl Shard {
         core.durability.committed(lsn, &mut core.effects);
         core.exchange.committed(lsn);
         // A job that is left from an earlier commit goes on with this one.
-        if !core.durability.set_opening(true)
-            && let Some(job) = self.go_on_with_commit(now)
-        {
-            self.work.later(job);
+        if !core.durability.set_opening(true) {
+            let left = self.go_on_with_commit(now);
+            self.work.later(left);
         }
     }
 
@@ -128,7 +129,9 @@ impl Shard {
         for _ in 0..self.core.durability.waiting_to_fetch() {
             let Some(id) = self.core.durability.next_to_fetch() else { return };
             let Some(session_entry) = self.core.sessions.get_mut(id) else { continue };
-            session_entry.session.sender.backlog.page_waited_for();
+            if let Some(queue) = session_entry.session.sender.queue.get_mut() {
+                queue.page_waited_for();
+            }
             self.core.fetch(id);
             if self.core.durability.is_reading() && self.core.shared.budget.is_nearly_exceeded() {
                 return;
@@ -142,7 +145,9 @@ impl Shard {
         let Some(session_entry) = sessions.get_mut(request.session) else {
             return self.routes.take_page_of_orphaned_queue(now, request, read, &mut self.core);
         };
-        session_entry.session.sender.backlog.take_page(&request.wanted, read, &mut counters.drops);
+        if let Some(queue) = session_entry.session.sender.queue.get_mut() {
+            queue.take_page(&request.wanted, read, &mut counters.drops);
+        }
         self.core.report_drops(request.session);
         // The rules and the user of the session may have changed since the messages were stored.
         let Core { sessions, access, .. } = &mut self.core;
@@ -151,14 +156,10 @@ impl Shard {
             let connection = session_entry.connection;
             self.check_queue(now, request.session, connection);
         }
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut self.core;
-        let Some(session_entry) = sessions.get_mut(request.session) else { return };
-        let at = session_entry.connection.and_then(|id| connections.get_mut(id));
         // Without a connection nothing is sent, and no place in the queue becomes free. The next
         // page is read when the client returns.
-        let Some(connection) = at else { return self.core.report_drops(request.session) };
-        connection.wire.outbox.lend(&mut scratch.pool);
-        session_entry.session.sender.pump(now, &mut connection.wire, &settings.session.send, counters);
+        let Some(mut client) = self.core.client_of(request.session) else { return };
+        client.pump(now);
         self.after_session_change(now, request.session);
     }
 }

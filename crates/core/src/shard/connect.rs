@@ -16,17 +16,17 @@ use crate::session::packet_counts::RedeliveryCounts;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
 use crate::shard::Shard;
+use crate::shard::access::RuleSource;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::auth_exchange;
 use crate::shard::authentication::{AuthDecision, Authentication};
-use crate::shard::bans;
 use crate::shard::client_table::hash;
-use crate::shard::connection::{Connection, Leaves, Pause, Phase};
+use crate::shard::connection::{Connection, Leaves, Phase};
 use crate::shard::core::Core;
 use crate::shard::entry::{Entered, EntryVerdict};
 use crate::shard::features::redelivery_request::take_connect_requests;
 use crate::shard::flow::Flow;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::mounted;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
@@ -34,7 +34,6 @@ use crate::shard::pending_exchange::{EnhancedProof, ExchangeEnd};
 use crate::shard::rates;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
-use crate::shard::work::Job;
 use crate::time::Instant;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -87,7 +86,7 @@ impl<'a> ConnectRequest<'a> {
     fn connect(&self, shard: &mut Shard) -> Flow {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
         let assigned = if connect.client_id.is_empty() {
-            let Some(assigned) = self.assign_client_id(&mut shard.core) else {
+            let Some(assigned) = self.assign_client_id(shard) else {
                 let what = "the system has no random numbers";
                 let refusal = ConnectRefusal::unexplained(ReasonCode::SERVER_UNAVAILABLE, what);
                 return self.refuse("", None, &refusal, &mut shard.core);
@@ -109,21 +108,23 @@ impl<'a> ConnectRequest<'a> {
             shard.read_behind_fan(now, id);
             return Flow::Wait;
         }
-        let Some(listener) = shard.core.connections.get(id).map(|c| c.listener) else { return Flow::Closed };
+        // The packets before this one may have ended the connection.
+        let Some(listener) = shard.core.connections.get(id).map(|c| Arc::clone(&c.listener)) else {
+            return Flow::Closed;
+        };
         let settings = &shard.core.settings;
         let in_flight = settings.session.send.in_flight;
-        let policy = settings.connect_policy(listener);
+        let policy = settings.connect_policy(&listener);
         let negotiated = connect::negotiate(connect, policy, in_flight);
-        let mount_point = settings.mount_point(listener).cloned();
         let Some(Connection { wire, .. }) = shard.core.connections.get_mut(id) else { return Flow::Closed };
         wire.set_limits(&negotiated.limits);
-        wire.set_mount_point(mount_point);
+        wire.set_mount_point(listener.mount_point.clone());
         if wire.is_traced() || shard.core.tracer.is_on() {
             shard.core.recorder().add_connect(now, id, client_id);
         }
         let Entered { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)
-            .and_then(|()| shard.core.settings.check_version(listener, connect.version))
-            .and_then(|()| bans::check_client(now, id, client_id, &mut shard.core))
+            .and_then(|()| listener.check_version(connect.version))
+            .and_then(|()| shard.bans.check_client(now, id, client_id, &mut shard.core))
             .and_then(|is_done| match is_done {
                 true => self.authenticate(&mut shard.core),
                 false => Ok(EntryVerdict::Later),
@@ -132,18 +133,18 @@ impl<'a> ConnectRequest<'a> {
             Ok(EntryVerdict::Challenged) => return Flow::Challenged,
             Ok(EntryVerdict::Pending) => return Flow::Wait,
             Ok(EntryVerdict::Later) => {
-                if shard.core.connections.pause(id, Pause::Turn, now) {
-                    shard.work.later(Job::Read(id));
-                }
+                shard.read_later(now, id);
                 return Flow::Wait;
             }
             Err(refusal) => return self.refuse(client_id, None, &refusal, &mut shard.core),
         };
         let existing = self.find_client(client_id, shard);
-        let admitted = bans::check_user(now, client_id, user.as_deref(), &mut shard.core)
-            .and_then(|()| self.check_client_id(listener, user.as_deref(), &shard.core))
+        let admitted = shard
+            .bans
+            .check_user(now, client_id, user.as_deref(), &mut shard.core)
+            .and_then(|()| self.check_client_id(&listener, user.as_deref(), &shard.core))
             .and_then(|()| {
-                self.check_will(client_id, listener, (user.as_deref(), rules.as_ref()), &shard.core)
+                self.check_will(client_id, &listener, (user.as_deref(), rules.as_ref()), &shard.core)
             })
             .and_then(|()| mounted::check_client(id, existing, &shard.core))
             .and_then(|()| self.check_owner(existing, user.as_deref(), &mut shard.core))
@@ -182,14 +183,15 @@ impl<'a> ConnectRequest<'a> {
         shard: &mut Shard,
     ) {
         let Core { sessions, access, connections, .. } = &mut shard.core;
-        let listener = connections.get(self.connection).map(|connection| connection.listener);
         if let Some(rules) = &rules {
             access.note_own_rules(rules);
         }
         if let Some(session_entry) = sessions.get_mut(session_id) {
             session_entry.set_user(user);
             session_entry.set_own_rules(rules);
-            session_entry.set_rule_source(access.source_of(listener.unwrap_or_default()));
+            if let Some(connection) = connections.get(self.connection) {
+                session_entry.set_rule_source(RuleSource::of_newcomer(&connection.listener));
+            }
             if resumed.is_none() && access.are_on() {
                 session_entry.begin_access(access);
             }
@@ -209,11 +211,12 @@ impl<'a> ConnectRequest<'a> {
     /// The refusal, if the client may not connect.
     fn authenticate(&self, core: &mut Core) -> Result<EntryVerdict, ConnectRefusal> {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let Core { connections, settings, effects, clients, .. } = &mut *core;
+        let Core { connections, settings, effects, figures, .. } = &mut *core;
         let now_revoked = connections.revocations();
+        // A connection that has ended needs no verdict.
         let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
         if let Some(ExchangeEnd { decision, proof, revocations }) = connection.take_exchange_end() {
-            clients.login(&decision);
+            figures.counts.login(&decision);
             let grant = decision.into_grant()?;
             if revocations != now_revoked {
                 let what = "the password file has changed meanwhile";
@@ -233,13 +236,13 @@ impl<'a> ConnectRequest<'a> {
                 return Ok(EntryVerdict::Challenged);
             }
             (Some(decision), _) => {
-                clients.login(&decision);
+                figures.counts.login(&decision);
                 return decision.into_grant().map(|grant| EntryVerdict::Enters(grant.into()));
             }
             (None, _) => {}
         }
         let certificate_user = connection.rare().and_then(|rare| rare.certificate_user.as_deref());
-        match settings.auth_of(connection.listener).entry(connect, connection.reach, certificate_user)? {
+        match settings.auth_of(&connection.listener).entry(connect, connection.reach, certificate_user)? {
             FirstDecision::Anonymous => Ok(EntryVerdict::Enters(Entered::ANONYMOUS)),
             FirstDecision::Named(name, source) => {
                 let grant = Grant::from(Arc::new(Identity::new(name, source)));
@@ -247,7 +250,7 @@ impl<'a> ConnectRequest<'a> {
             }
             entry @ (FirstDecision::Asks | FirstDecision::Exchanges(_)) => {
                 let authentication = Authentication::begin(now, settings.auth_timeout);
-                let from = (connection.listener, connection.reach);
+                let from = (Arc::clone(&connection.listener), connection.reach);
                 effects.auth_requests.push(match entry {
                     FirstDecision::Exchanges(method) => {
                         let data = connect.properties.authentication_data.unwrap_or_default();
@@ -256,7 +259,7 @@ impl<'a> ConnectRequest<'a> {
                     _ => authentication.request(
                         id,
                         from,
-                        settings.auth_of(connection.listener).asked_methods(connect),
+                        settings.auth_of(&connection.listener).asked_methods(connect),
                         connect,
                     ),
                 });
@@ -275,12 +278,12 @@ impl<'a> ConnectRequest<'a> {
     /// The refusal, if it has another form.
     fn check_client_id(
         &self,
-        listener: ListenerNumber,
+        listener: &ListenerTerms,
         user: Option<&Identity>,
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
         let client_id = self.connect.client_id;
-        match core.settings.client_id_rule(listener) {
+        match &listener.client_id {
             Some(rule)
                 if !client_id.is_empty()
                     && !rule.admits(core.access.names(user, client_id).user, client_id) =>
@@ -302,7 +305,7 @@ impl<'a> ConnectRequest<'a> {
     fn check_will(
         &self,
         client_id: &str,
-        listener: ListenerNumber,
+        listener: &Arc<ListenerTerms>,
         (user, own): (Option<&Identity>, Option<&SessionRules>),
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
@@ -310,7 +313,7 @@ impl<'a> ConnectRequest<'a> {
             return Err(refusal);
         }
         let names = core.access.names(user, client_id);
-        let rules = (own, &core.access.source_of(listener));
+        let rules = (own, &RuleSource::of_newcomer(listener));
         match &self.connect.will {
             Some(will) if will.payload.len() > core.settings.session.payload_size => {
                 let is_v5 = self.connect.version.is_v5();
@@ -349,9 +352,10 @@ impl<'a> ConnectRequest<'a> {
     /// nobody can guess it: who knows the identifier of a client without a user can resume its
     /// session. Returns `None` if the system has no random numbers.
     // 3.1.1 [MQTT-3.1.3-6]; 5.0 [MQTT-3.1.3-6], [MQTT-3.2.2-16]
-    fn assign_client_id(&self, core: &mut Core) -> Option<String> {
+    fn assign_client_id(&self, shard: &mut Shard) -> Option<String> {
         loop {
-            let id = format!("homing-{:032x}", core.randomness.secret()?);
+            let id = format!("homing-{:032x}", shard.randomness.secret()?);
+            let core = &shard.core;
             if shard_of(&id, core.exchange.shards()) == core.here && core.sessions.find(&id).is_none() {
                 return Some(id);
             }
@@ -441,17 +445,18 @@ impl<'a> ConnectRequest<'a> {
         let session_entry = shard.core.sessions.get_mut(session)?;
         // When the client comes back, a delayed will is discarded. A will that is due already is
         // published, even if the expiry actor has not reported it yet.
-        let will = take_at_return(&mut session_entry.session.will, now, session_entry.will_due);
-        session_entry.will_due = Instant::NEVER;
+        let due = session_entry.will_due();
+        let will = take_at_return(&mut session_entry.session.will, now, due);
+        session_entry.set_will_due(Instant::NEVER);
         session_entry.ends = Instant::NEVER;
-        shard.core.clients.sessions_resumed += 1;
+        shard.core.figures.counts.sessions_resumed += 1;
         shard.publish_will(now, session, will);
         Some(session)
     }
 
     /// Adds an empty session without a connection. [`Self::establish`] sets its terms.
     fn begin_session(&self, client_id: &str, core: &mut Core) -> SessionId {
-        core.clients.sessions_created += 1;
+        core.figures.counts.sessions_created += 1;
         let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
         let mut entry = SessionEntry::new(session, Instant::NEVER, Instant::NEVER);
         core.turn.charge_globs(entry.find_objectives(&core.counters.objectives));
@@ -492,10 +497,10 @@ impl<'a> ConnectRequest<'a> {
             connack.properties.authentication_data = (!data.is_empty()).then_some(data);
         }
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
-        bans::count_connect(now, session_id, &mut shard.core);
+        shard.bans.count_connect(now, session_id, &mut shard.core);
         let host = shard.core.connections.get(id).and_then(|connection| connection.rare()?.host);
         self.join(session_id, negotiated, proof.as_ref().map(|proof| proof.method), &mut shard.core);
-        if !shard.core.settings.rates.is_empty() {
+        if shard.core.settings.rates.is_some() {
             rates::begin(now, id, host, &mut shard.core);
         }
         shard.core.record_session(session_id);
@@ -504,9 +509,13 @@ impl<'a> ConnectRequest<'a> {
         }
         // 3.1.1 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other
         // packet.
-        let fits = shard.core.connections.get_mut(id).is_some_and(|c| c.wire.put_connack(connack));
-        shard.core.counters.packets_sent.add(PacketType::Connack, u64::from(fits));
-        let (publishes, releases) = if fits { self.resume(session_id, &mut shard.core) } else { (0, 0) };
+        let fits = shard.core.write(id, |wire, counters| {
+            let fits = wire.put_connack(connack);
+            counters.packets_sent.add(PacketType::Connack, u64::from(fits));
+            fits
+        });
+        let fits = fits == Some(true);
+        let (publishes, releases) = if fits { self.resume(&mut shard.core) } else { (0, 0) };
         shard.core.connections.count_established();
         shard.core.connections.register_read_idle(id, &mut shard.core.effects);
         shard.after_session_change(now, session_id);
@@ -538,9 +547,12 @@ impl<'a> ConnectRequest<'a> {
         core: &mut Core,
     ) {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let Core { connections, sessions, scratch, settings, .. } = &mut *core;
-        let Some(connection) = connections.get_mut(id) else { return };
-        let Some(session_entry) = sessions.get_mut(session_id) else { return };
+        let Core { connections, sessions, settings, .. } = &mut *core;
+        // Both are there: CONNECT has just been accepted, and its session found or begun.
+        let (Some(connection), Some(session_entry)) = (connections.get_mut(id), sessions.get_mut(session_id))
+        else {
+            return;
+        };
         connection.enter(Phase::Untraced);
         connection.method = method;
         connection.packet_size = negotiated.bounds.packet_size;
@@ -549,7 +561,6 @@ impl<'a> ConnectRequest<'a> {
         connection.session = Some(session_id);
         connection.keep_alive.start(negotiated.keep_alive_secs, now);
         let wire = &mut connection.wire;
-        wire.outbox.lend(&mut scratch.pool);
         session_entry.connection = Some(id);
         session_entry.session.receiver.begin_connection(AnnouncedLimits {
             receive_maximum: settings.session.receive_maximum,
@@ -561,20 +572,22 @@ impl<'a> ConnectRequest<'a> {
     /// Sends the PUBREL packets again, then the PUBLISH packets that were in flight, then as much
     /// of the queue as window and outbox take. Returns the numbers of PUBLISH and PUBREL packets
     /// that were sent again.
-    fn resume(&self, session_id: SessionId, core: &mut Core) -> (u64, u64) {
+    fn resume(&self, core: &mut Core) -> (u64, u64) {
         let ConnectRequest { now, connection: id, .. } = *self;
-        let Core { connections, sessions, settings, counters, turn, .. } = &mut *core;
-        let Some(Connection { wire, .. }) = connections.get_mut(id) else { return (0, 0) };
-        let Some(session_entry) = sessions.get_mut(session_id) else { return (0, 0) };
-        let RedeliveryCounts { returned_publishes, returned_releases, .. } = counters.redelivered;
-        session_entry.session.sender.resume(now, wire, counters);
-        session_entry.session.sender.pump(now, wire, &settings.session.send, counters);
-        turn.charge(std::mem::take(&mut counters.steps));
-        let redelivered = &counters.redelivered;
-        (
+        // The caller has joined the connection and the session.
+        let Some(mut client) = core.client(id) else { return (0, 0) };
+        let RedeliveryCounts { returned_publishes, returned_releases, .. } = client.counters.redelivered;
+        let before = client.begin_write();
+        client.entry.session.sender.resume(now, &mut client.connection.wire, client.counters);
+        client.end_write(before);
+        client.pump(now);
+        let redelivered = &client.counters.redelivered;
+        let sent_again = (
             redelivered.returned_publishes - returned_publishes,
             redelivered.returned_releases - returned_releases,
-        )
+        );
+        core.charge_senders();
+        sent_again
     }
 
     /// Refuses a CONNECT whose exchange of AUTH packets has failed.
@@ -599,14 +612,12 @@ impl<'a> ConnectRequest<'a> {
         core: &mut Core,
     ) -> Flow {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let Core { connections, scratch, counters, .. } = &mut *core;
-        let exchange = connections.get(id).and_then(Connection::exchange);
+        let exchange = core.connections.get(id).and_then(Connection::exchange);
         let proven = exchange.map(|exchange| exchange.user().to_owned());
-        if let Some(Connection { wire, .. }) = connections.get_mut(id) {
-            wire.outbox.lend(&mut scratch.pool);
+        core.write(id, |wire, counters| {
             let is_written = wire.put_refusal(refusal);
             counters.packets_sent.add(PacketType::Connack, u64::from(is_written));
-        }
+        });
         core.begin_closing(now, id, Leaves::Broker);
         core.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
         let user = user.filter(|user| user.is_verified()).map(Identity::user);

@@ -7,6 +7,7 @@
 
 use crate::access::bans::Ban;
 use crate::access::meter::{RateMeter, TrafficMeter, TrafficRates};
+use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::owner::Owner;
@@ -15,13 +16,16 @@ use crate::mqtt::publisher_name::PublisherName;
 use crate::session::authentication::EnhancedMethod;
 use crate::session::keep_alive::KeepAlive;
 use crate::session::outbound::sender::Sender;
-use crate::session::packet_notes::NotedPackets;
+use crate::session::outbox::Pool;
 use crate::session::topic_alias::IncomingAliases;
+use crate::session::trace_steps::NotedPackets;
 use crate::session::wire::Wire;
-use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
+use crate::shard::arrival::{Arrival, Reach};
 use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::bans::BanSearch;
 use crate::shard::debts::Debtor;
+use crate::shard::effects::Effects;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::pending_exchange::{ExchangeEnd, PendingExchange};
 use crate::shard::read_ahead::Search;
 use crate::shard::shared_state::Pot;
@@ -44,8 +48,11 @@ pub struct Connection {
     /// `None` until CONNECT is accepted, and after the session was detached.
     pub session: Option<SessionId>,
     phase: Phase,
+    /// The latest time at which a connection in [`Phase::Closing`] is closed. It would take 16 bytes
+    /// in the phase.
+    closes: Instant,
     /// The listener that accepted the connection.
-    pub listener: ListenerNumber,
+    pub listener: Arc<ListenerTerms>,
     /// The reach of the connection, for the rule about anonymous clients.
     pub reach: Reach,
     /// The Authentication Method of an accepted CONNECT; `None` if CONNECT had none.
@@ -151,6 +158,7 @@ impl MeteredTraffic {
     /// false, and charges nothing, if the acknowledgements alone are above the rate. The next look
     /// is then at the time from which one may be handled.
     pub(crate) fn charge_ahead(&mut self, now: Instant, rates: TrafficRates, bytes: usize) -> bool {
+        // Only a rate in bytes bounds acknowledgements.
         let Some(rate) = rates.bytes else { return true };
         let due = self.ahead.due(rate);
         if due > now {
@@ -236,8 +244,6 @@ pub enum Phase {
     Traced,
     /// The outbox is written, and then the connection is closed. Nothing more is read.
     Closing {
-        /// The latest time at which the connection is closed.
-        until: Instant,
         /// The side that ends the connection.
         leaves: Leaves,
     },
@@ -262,6 +268,7 @@ impl Connection {
             wire: Wire::new(ProtocolVersion::V3_1_1, seed),
             session: None,
             phase: Phase::AwaitingConnect,
+            closes: Instant::NEVER,
             listener,
             reach,
             method: None,
@@ -298,6 +305,12 @@ impl Connection {
             Phase::Traced => Phase::Untraced,
             other => other,
         };
+    }
+
+    /// Begins to close the connection, which takes until `until` at most.
+    pub(crate) fn close(&mut self, until: Instant, leaves: Leaves) {
+        self.closes = until;
+        self.enter(Phase::Closing { leaves });
     }
 
     /// Returns true if CONNECT was accepted, and the connection does not close yet.
@@ -360,6 +373,26 @@ impl Connection {
         self.rare = None;
     }
 
+    /// Begins to write packets: the outbox gets a buffer, if it has none. Returns the value for
+    /// [`Self::end_write`].
+    #[inline]
+    pub(crate) fn begin_write(&mut self, pool: &mut Pool) -> usize {
+        self.wire.outbox.lend(pool);
+        self.wire.outbox.len()
+    }
+
+    /// Ends what began with [`Self::begin_write`]: counts the bytes that were written, and lets the
+    /// turn flush them. Returns their number.
+    #[inline]
+    pub(crate) fn end_write(&mut self, before: usize, id: ConnectionId, effects: &mut Effects) -> usize {
+        let written = self.wire.outbox.len().saturating_sub(before);
+        if written > 0 {
+            effects.unflushed += written;
+            self.mark_dirty(id, &mut effects.dirty);
+        }
+        written
+    }
+
     /// Adds the connection to the dirty list, if it is not there already.
     pub fn mark_dirty(&mut self, id: ConnectionId, list: &mut Vec<ConnectionId>) {
         if !self.dirty {
@@ -368,13 +401,74 @@ impl Connection {
         }
     }
 
+    /// Registers a deadline, unless the registered deadline of this kind is early enough.
+    pub(crate) fn register(
+        &mut self,
+        kind: DeadlineKind,
+        id: ConnectionId,
+        deadline: Instant,
+        interval: Duration,
+        effects: &mut Effects,
+    ) {
+        let registered = match kind {
+            DeadlineKind::ReadIdle => &mut self.read_idle,
+            DeadlineKind::WriteIdle => &mut self.write_idle,
+            _ => &mut self.retransmit,
+        };
+        if registered.needs(deadline, interval) {
+            let (slot, generation) = (id.slot, id.generation);
+            effects.registrations.push(Registration { kind, slot, generation, deadline });
+        }
+    }
+
+    /// Registers the due time of the first unacknowledged packet of `sender`. Nearly every call
+    /// ends at the first test, because the registered deadline is early enough.
+    #[inline]
+    pub(crate) fn register_retransmit(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        sender: &Sender,
+        interval: Duration,
+        effects: &mut Effects,
+    ) {
+        if !self.deadline_covers_newest(sender, interval) {
+            self.register_first_due(now, id, sender, interval, effects);
+        }
+    }
+
+    /// If a deadline is registered, only the packets sent since then can be due before it. Their
+    /// due time is [`Sender::newest_due`], which costs no search. If nothing is registered, the
+    /// whole window is searched, because backoff may put older packets behind newer ones.
+    #[inline(never)]
+    fn register_first_due(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        sender: &Sender,
+        interval: Duration,
+        effects: &mut Effects,
+    ) {
+        let by_topic = sender.redelivery().differ_by_topic();
+        if self.wire.ack_wait().is_zero() && !by_topic {
+            return;
+        }
+        // If the redelivery policy depends on the topic, the newest packet may be due after another
+        // packet of the same turn. Then the window is always searched.
+        let known = self.retransmit.is_registered() && !by_topic;
+        let deadline = if known { sender.window.newest_due() } else { sender.window.earliest_due() };
+        // A tick resends a limited number of packets, so some may be overdue here. They wait for
+        // the next tick, because an immediate deadline would resend all of them at once.
+        self.register(DeadlineKind::Retransmit, id, deadline.max(now), interval, effects);
+    }
+
     /// Returns true if the registered `Retransmit` deadline is early enough for the newest packets
     /// of `sender`. Then nothing has to be registered after a send. Nearly always true. Always
     /// false if the redelivery policy depends on the topic, because another new packet may then be
     /// due before the newest one.
     #[inline]
-    pub fn deadline_covers_newest(&self, sender: &Sender, interval: Duration) -> bool {
-        !sender.redelivery().differ_by_topic() && self.retransmit.covers(sender.newest_due(), interval)
+    fn deadline_covers_newest(&self, sender: &Sender, interval: Duration) -> bool {
+        !sender.redelivery().differ_by_topic() && self.retransmit.covers(sender.window.newest_due(), interval)
     }
 
     /// Returns the time at which a silent client is disconnected. A client that stops in the midst
@@ -408,7 +502,7 @@ impl Connection {
     /// no bytes wait for the socket.
     pub fn write_deadline(&self, timeout: Duration, awake_since: Instant) -> Instant {
         match (self.phase, self.blocked) {
-            (Phase::Closing { until, .. }, _) => until,
+            (Phase::Closing { .. }, _) => self.closes,
             (_, Instant::NEVER) => Instant::NEVER,
             (_, since) => since.max(awake_since) + timeout,
         }
@@ -500,11 +594,14 @@ impl Connection {
     /// Keeps the decision of the authenticator until CONNECT is handled. Returns false if the
     /// connection does not wait for one.
     pub(crate) fn decide(&mut self, decision: AuthDecision, revocations: u32) -> bool {
-        let Phase::Authenticating = self.phase else { return false };
-        let Some(authentication) = self.rare_mut().authentication.as_mut() else { return false };
-        authentication.decide(decision, revocations);
-        self.enter(Phase::AwaitingConnect);
-        true
+        if self.phase == Phase::Authenticating
+            && let Some(authentication) = &mut self.rare_mut().authentication
+        {
+            authentication.decide(decision, revocations);
+            self.enter(Phase::AwaitingConnect);
+            return true;
+        }
+        false
     }
 
     /// Removes and returns the decision of the authenticator. Returns `None` if it was not asked,

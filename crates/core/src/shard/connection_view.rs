@@ -3,9 +3,11 @@
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::shard::connection::{Connection, FIRST_READ_SIZE, Pause, Phase};
 use crate::shard::core::Core;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::read_ahead;
 use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
+use std::sync::Arc;
 
 /// A look at one connection. A connection that is gone is not read, and has no unread bytes.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,11 @@ impl<'a> ConnectionView<'a> {
     #[inline]
     pub(super) fn new(id: ConnectionId, core: &'a Core) -> ConnectionView<'a> {
         ConnectionView { id, core }
+    }
+
+    /// Returns the listener that accepted the connection.
+    pub fn listener(self) -> Option<&'a Arc<ListenerTerms>> {
+        Some(&self.core.connections.get(self.id)?.listener)
     }
 
     /// Returns true if bytes are kept that were read and not handled.

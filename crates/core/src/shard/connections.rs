@@ -3,14 +3,13 @@
 //! `Connections` has no sessions, only their identifiers. Requests to the driver go into the
 //! [`Effects`] that the caller passes in.
 
-use crate::expiry::deadline::{DeadlineKind, Registration};
-use crate::expiry::lazy::Registered;
+use crate::expiry::deadline::DeadlineKind;
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::Lsn;
 use crate::session::outbox::Pool;
 use crate::shard::arrival::Arrival;
 use crate::shard::authentication::AuthDecision;
-use crate::shard::connection::{Connection, Leaves, Pause, Phase};
+use crate::shard::connection::{Connection, Leaves, Pause};
 use crate::shard::effects::Effects;
 use crate::shard::pending_exchange::PendingExchange;
 use crate::shard::read_ahead::Search;
@@ -172,8 +171,9 @@ impl Connections {
 
     /// Marks a connection as dirty if it has something to write, or is closing.
     pub(crate) fn touch(&mut self, id: ConnectionId, effects: &mut Effects) {
-        let Some(connection) = self.slots.get_mut(id) else { return };
-        if !connection.wire.outbox.is_empty() || connection.is_closing() {
+        if let Some(connection) = self.slots.get_mut(id)
+            && (!connection.wire.outbox.is_empty() || connection.is_closing())
+        {
             connection.mark_dirty(id, &mut effects.dirty);
         }
     }
@@ -199,14 +199,14 @@ impl Connections {
     /// Pauses a connection for `cause`. Returns false if it is paused for this cause already, or
     /// gone.
     pub(crate) fn pause(&mut self, id: ConnectionId, cause: Pause, now: Instant) -> bool {
-        let Some(connection) = self.slots.get_mut(id).filter(|c| !c.pauses.has(cause)) else { return false };
-        connection.pause(cause, now);
-        true
+        let connection = self.slots.get_mut(id).filter(|c| !c.pauses.has(cause));
+        connection.map(|connection| connection.pause(cause, now)).is_some()
     }
 
     /// Ends one cause of a pause. The requests that wait are handled after the last one, and the
     /// search for acknowledgements continues after each one.
     pub(crate) fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause, effects: &mut Effects) {
+        // The connection has ended during the pause.
         let Some(connection) = self.slots.get_mut(id) else { return };
         if connection.unpause(cause, now) {
             self.register_read_idle(id, effects);
@@ -248,6 +248,7 @@ impl Connections {
         lsn: Lsn,
         effects: &mut Effects,
     ) -> bool {
+        // The connection has ended before the commit.
         let Some(connection) = self.slots.get_mut(id) else { return true };
         connection.wire.outbox.committed(lsn);
         if connection.wire.outbox.writable() == 0 {
@@ -269,12 +270,10 @@ impl Connections {
         text: Option<&str>,
         pool: &mut Pool,
     ) -> bool {
-        let Some(connection) = self.slots.get_mut(id) else { return false };
-        if !connection.is_established() {
-            return false;
-        }
-        connection.wire.outbox.lend(pool);
-        connection.wire.put_disconnect(reason, text)
+        self.slots.get_mut(id).filter(|connection| connection.is_established()).is_some_and(|connection| {
+            connection.wire.outbox.lend(pool);
+            connection.wire.put_disconnect(reason, text)
+        })
     }
 
     /// Begins to close a connection. Nothing more is read. The outbox is written, and then the
@@ -290,7 +289,7 @@ impl Connections {
         if let Some(connection) = self.slots.get_mut(id) {
             let until = now + LINGER.min(self.write_timeout);
             let (pot, unfinished) = (connection.pot(), connection.unfinished_len());
-            connection.enter(Phase::Closing { until, leaves });
+            connection.close(until, leaves);
             connection.forget_unread();
             self.partials_mut(pot).change(id, unfinished, 0);
         }
@@ -377,15 +376,8 @@ impl Connections {
         deadline: Instant,
         effects: &mut Effects,
     ) {
-        let Some(connection) = self.slots.get_mut(id) else { return };
-        let registered: &mut Registered = match kind {
-            DeadlineKind::ReadIdle => &mut connection.read_idle,
-            DeadlineKind::WriteIdle => &mut connection.write_idle,
-            _ => &mut connection.retransmit,
-        };
-        if registered.needs(deadline, self.expiry_interval) {
-            let (slot, generation) = (id.slot, id.generation);
-            effects.registrations.push(Registration { kind, slot, generation, deadline });
+        if let Some(connection) = self.slots.get_mut(id) {
+            connection.register(kind, id, deadline, self.expiry_interval, effects);
         }
     }
 }
@@ -559,6 +551,7 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::connection::Phase;
 
     fn connections() -> Connections {
         let timeout = Duration::from_secs(10);

@@ -5,42 +5,28 @@
 //! cannot publish. A message that follows from its work, such as a dead letter, waits in a list
 //! until an upper layer publishes it.
 
-use crate::access::bans::BanList;
-use crate::expiry::deadline::DeadlineKind;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::message::Message;
 use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::publisher_name::PublisherName;
-use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
+use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::topic::TopicFilter;
-use crate::persistence::records::stored_bytes;
-use crate::routing::retained;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::sender::PUMPED_AT_ONCE;
-use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
 use crate::shard::admission::{Change, Want};
-use crate::shard::after_deliveries::AfterDeliveries;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::{Leaves, Pause};
 use crate::shard::connections::Connections;
-use crate::shard::drops::DropReports;
+use crate::shard::drops::DropReceiver;
 use crate::shard::durability::gates::Durability;
 use crate::shard::effects::Effects;
 use crate::shard::exchange::Exchange;
-use crate::shard::features::dead_letters::{DeadLetter, DeadLetters};
-use crate::shard::features::stored_letters::StoredLetters;
-use crate::shard::flapping::{self, Flapping};
-use crate::shard::observe::client_counts::ClientCounts;
-use crate::shard::observe::gauges::Gauges;
-use crate::shard::observe::recent_drops::RecentDrops;
-use crate::shard::observe::tracer::{StepRecorder, Tracer};
-use crate::shard::publication::Publication;
-use crate::shard::randomness::Randomness;
-use crate::shard::retained_order::RetainedOrder;
+use crate::shard::features::dead_letters::DeadLetters;
+use crate::shard::observe::gauges::ClientFigures;
+use crate::shard::observe::tracer::{Recorder, Tracer};
 use crate::shard::scratch::Scratch;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::sessions::Sessions;
@@ -54,87 +40,53 @@ use std::sync::Arc;
 /// The lowest layer of a shard.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub here: ShardId,
-    pub settings: ShardSettings,
-    pub shared: Arc<SharedState>,
-    pub connections: Connections,
-    pub sessions: Sessions,
-    pub access: AccessRules,
-    /// `None` if no ban is configured.
-    pub bans: Option<Arc<BanList>>,
-    /// `None` if clients may connect as often as they like.
-    pub flapping: Option<Flapping>,
-    pub exchange: Exchange,
-    pub durability: Durability,
-    pub drop_reports: DropReports,
-    pub recent_drops: RecentDrops,
-    pub dead_letters: DeadLetters,
-    pub letters: StoredLetters,
-    pub after_deliveries: AfterDeliveries,
-    pub counters: Counters,
-    pub clients: ClientCounts,
-    pub gauges: Gauges,
-    pub tracer: Tracer,
-    pub turn: Turn,
-    pub effects: Effects,
-    pub scratch: Scratch,
-    pub randomness: Randomness,
-    pub retained_order: RetainedOrder,
-}
-
-/// The result of retaining a message.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RetainedUpdate {
-    /// True if the store has to commit the change before the publisher is acknowledged.
-    pub waits: bool,
-    /// False if there was no room for the message.
-    pub kept: bool,
+    pub(super) here: ShardId,
+    pub(super) settings: ShardSettings,
+    pub(super) shared: Arc<SharedState>,
+    pub(super) connections: Connections,
+    pub(super) sessions: Sessions,
+    pub(super) access: AccessRules,
+    pub(super) exchange: Exchange,
+    pub(super) durability: Durability,
+    pub(super) dead_letters: DeadLetters,
+    pub(super) counters: Counters,
+    pub(super) figures: ClientFigures,
+    pub(super) tracer: Tracer,
+    pub(super) turn: Turn,
+    pub(super) effects: Effects,
+    pub(super) scratch: Scratch,
 }
 
 impl Core {
     /// Returns the core of the shard `here` of `shards`.
-    pub(crate) fn new(
-        here: ShardId,
-        shards: u8,
-        settings: ShardSettings,
-        shared: Arc<SharedState>,
-        randomness: Randomness,
-    ) -> Core {
+    pub(crate) fn new(here: ShardId, shards: u8, settings: ShardSettings, shared: Arc<SharedState>) -> Core {
         let sessions = Sessions::new(&settings);
         Core {
             here,
             access: AccessRules::new(&settings.access),
-            bans: None,
-            flapping: flapping::counted(settings.flapping),
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),
             sessions,
             exchange: Exchange::new(here, shards),
             durability: Durability::default(),
-            drop_reports: DropReports::default(),
-            recent_drops: RecentDrops::default(),
-            letters: StoredLetters::default(),
-            after_deliveries: AfterDeliveries::default(),
             counters: Counters::new(&settings.objectives),
-            clients: ClientCounts::default(),
-            gauges: Gauges::default(),
+            figures: ClientFigures::default(),
             tracer: Tracer::default(),
             turn: Turn::new(settings.steps_per_turn),
             effects: Effects::default(),
             scratch: Scratch::default(),
-            randomness,
-            retained_order: RetainedOrder::new(here),
             settings,
             shared,
         }
     }
 
-    /// Returns the tracer with the parts that it reads. Called only while something is traced, or
-    /// when a trace begins or ends.
+    /// Returns the recorder of drops and of steps. Called for a drop, while something is traced,
+    /// and when a trace begins or ends.
     #[cold]
-    pub(crate) fn recorder(&mut self) -> StepRecorder<'_> {
+    pub(crate) fn recorder(&mut self) -> Recorder<'_> {
         let Core { tracer, sessions, connections, durability, counters, shared, effects, .. } = self;
-        StepRecorder { tracer, sessions, connections, durability, counters, shared, effects }
+        let (drops, dead_letters) = (&mut self.figures.drops, &mut self.dead_letters);
+        Recorder { tracer, sessions, connections, durability, counters, shared, effects, drops, dead_letters }
     }
 
     /// Checks that the broker has room for a change.
@@ -205,13 +157,18 @@ impl Core {
     /// Returns the client of a session as the one for which its retained and delayed messages count.
     /// The messages of one connection share the value, as they share [`Self::publisher_name`].
     pub(crate) fn owner_of(&mut self, session: SessionId) -> Option<Arc<Owner>> {
-        let Core { sessions, connections, settings, .. } = self;
+        let Core { sessions, connections, .. } = self;
         let session_entry = sessions.get(session)?;
         let session = &session_entry.session;
-        let listener = session.came_by.number().map(ListenerNumber);
-        let listener = listener.map_or("", |listener| settings.listener_name(listener));
         let connection = session_entry.connection.and_then(|id| connections.get_mut(id));
-        let Some(connection) = connection else { return Some(Owner::new(&session.client_id, listener)) };
+        // A client that is away keeps no shared value.
+        let Some(connection) = connection else {
+            let rules = session_entry.listener().map(|listener| listener.rules.load_full());
+            let listener = rules.as_ref().map_or("", |rules| &rules.name);
+            return Some(Owner::new(&session.client_id, listener));
+        };
+        let rules = connection.listener.rules.load();
+        let listener = &*rules.name;
         let known = &mut connection.rare_mut().owner;
         // A reload may give the listener another name.
         let owner = match known.take().filter(|owner| owner.listener() == listener) {
@@ -219,65 +176,6 @@ impl Core {
             None => Owner::new(&session.client_id, listener),
         };
         Some(Arc::clone(known.insert(owner)))
-    }
-
-    /// Sets, replaces or erases the retained message of a topic.
-    ///
-    /// If there is no room for the message, the old retained message is erased all the same. A
-    /// subscriber is better served with no value than with a value that is known to be old.
-    ///
-    /// `source` is the client that published the message, from [`Self::retained_source`], and
-    /// `owner` the client for which it counts, from [`Self::owner_of`].
-    // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
-    // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
-    pub(crate) fn retain(
-        &mut self,
-        now: Instant,
-        publication: &mut Publication<'_>,
-        source: Option<Arc<RetainedSource>>,
-        owner: Option<Arc<Owner>>,
-    ) -> RetainedUpdate {
-        let topic = publication.parts.topic;
-        let stored = self.durability.is_on() && retained::is_kept(topic);
-        let refused = if publication.parts.payload.is_empty() {
-            self.shared.retained().remove(topic);
-            None
-        } else {
-            let message = publication.message(&mut self.scratch.bytes).clone();
-            let mut retained = self.shared.retained();
-            let bytes = message.size();
-            let want = if stored && self.shared.store_is_short() {
-                self.admits(Change::Retain { bytes, replaces: retained.size_of(topic) }).err()
-            } else {
-                None
-            };
-            match want {
-                Some(want) => {
-                    retained.remove(topic);
-                    Some(want.cause())
-                }
-                None => {
-                    let mark = self.retained_order.set();
-                    let set = retained.set_by(mark, RetainedMessage { message, source, owner }, now);
-                    publication.set_mark = mark;
-                    set.err().map(|_| DropReason::RetainedFull)
-                }
-            }
-        };
-        if let Some(cause) = refused {
-            self.counters.drops.count(cause);
-        }
-        if stored && let Some(write_buffer) = self.durability.write_buffer() {
-            // The change is recorded in the list of retained changes, whose order all shards share.
-            // The open batch of this shard must be committed after it, so it is sealed even if it
-            // is empty.
-            write_buffer.begin();
-            if refused.is_none() {
-                write_buffer.weigh(stored_bytes(topic.len() + publication.parts.payload.len()));
-            }
-            self.effects.retained = true;
-        }
-        RetainedUpdate { waits: stored, kept: refused.is_none() }
     }
 }
 
@@ -296,7 +194,7 @@ impl Core {
     #[cold]
     pub(crate) fn report(&mut self, now: Instant, id: SessionId) {
         self.report_drops(id);
-        self.recorder().add_acknowledgements(now, id);
+        self.recorder().collect_acknowledgements(now, id);
     }
 
     #[cold]
@@ -304,56 +202,30 @@ impl Core {
         let mut drops = self.counters.drops.take_unreported();
         self.turn.charge(u32::try_from(drops.len()).unwrap_or(u32::MAX));
         self.turn.charge_bytes(self.counters.drops.take_bytes());
-        if self.tracer.is_on() {
-            self.recorder().add_drops(id, &drops);
-        }
-        if let Some(session_entry) = self.sessions.get(id) {
-            let (client_id, redelivery) =
-                (&session_entry.session.client_id, session_entry.session.sender.redelivery());
-            let stored = session_entry.session.row().is_some();
-            let receiver = match session_entry.connection {
-                Some(_) => ReceiverState::Connected,
-                None => ReceiverState::Away,
-            };
-            if drops.len() >= PUMPED_AT_ONCE && receiver == ReceiverState::Connected {
+        let is_portion = drops.len() >= PUMPED_AT_ONCE;
+        let mut recorder = self.recorder();
+        if let Some(session_entry) = recorder.sessions.get(id) {
+            let receiver = DropReceiver::of(session_entry);
+            drops.drain(..).for_each(|dropped| recorder.record_drop(&receiver, dropped));
+            if is_portion && receiver.state == ReceiverState::Connected {
                 // Nothing may have been sent, and then no write and no acknowledgement leads to the
                 // messages behind these.
-                self.after_deliveries.to_send.push(id);
-            }
-            for dropped in drops.drain(..) {
-                self.counters.drops.count_receiver(dropped.cause, receiver);
-                self.counters.objectives.dropped(dropped.mark);
-                self.drop_reports.note(client_id, dropped.cause);
-                self.recent_drops.note(client_id, &dropped);
-                self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
+                self.turn.after_deliveries.to_send.push(id);
             }
         }
         self.counters.drops.give_back(drops);
     }
 
-    /// Reports a message that was dropped because its session ended. `stored` is true if the
-    /// session was stored.
-    pub(crate) fn drop_with_session(
-        &mut self,
-        client_id: &str,
-        redelivery: &SessionRedelivery,
-        dropped: Dropped,
-        stored: bool,
-    ) {
+    /// Reports a message that was dropped because its session ended, or that a shared group lost.
+    pub(crate) fn drop_for(&mut self, receiver: &DropReceiver<'_>, dropped: Dropped) {
         self.counters.drops.count(dropped.cause);
-        self.counters.objectives.dropped(dropped.mark);
-        if self.tracer.is_on() {
-            self.recorder().add_drop(client_id, &dropped);
-        }
-        self.drop_reports.note(client_id, dropped.cause);
-        self.recent_drops.note(client_id, &dropped);
-        self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
+        self.recorder().record_drop(receiver, dropped);
     }
 
     /// Reports a dropped message whose client is not known any more.
     pub(crate) fn drop_of_unknown(&mut self, cause: DropReason) {
         self.counters.drops.count(cause);
-        self.drop_reports.note_unknown(cause);
+        self.figures.drops.note_unknown(cause);
     }
 
     /// Reports a message that no member of a shared group took. `share` is the full filter of the
@@ -366,9 +238,10 @@ impl Core {
         stored: bool,
     ) {
         let name = TopicFilter::parse(share, usize::MAX).ok().and_then(|filter| filter.share_name);
-        let whose = format!("$share/{}", name.unwrap_or_default());
-        let nobody = Arc::clone(self.sessions.rules().nobody());
-        self.drop_with_session(&whose, &nobody, Dropped::new(cause, message), stored);
+        let client_id = &*format!("$share/{}", name.unwrap_or_default());
+        let redelivery = &*Arc::clone(self.sessions.rules().nobody());
+        let receiver = DropReceiver { client_id, redelivery, stored, state: ReceiverState::None };
+        self.drop_for(&receiver, Dropped::new(cause, message));
     }
 }
 
@@ -378,12 +251,6 @@ impl Core {
     #[inline]
     pub(crate) fn charge_senders(&mut self) {
         self.turn.charge(std::mem::take(&mut self.counters.steps));
-    }
-
-    /// Marks a connection as dirty if it has something to write, or is closing. The turn flushes
-    /// it.
-    pub(crate) fn touch(&mut self, id: ConnectionId) {
-        self.connections.touch(id, &mut self.effects);
     }
 
     /// Ends one cause of a pause. Reading continues after the last one.
@@ -410,47 +277,15 @@ impl Core {
         self.connections.begin_closing(now, id, leaves, &mut self.effects);
     }
 
-    /// Registers the due time of the first unacknowledged packet of a connection.
-    ///
-    /// Nearly every call ends at the first test, because the registered deadline is early enough.
-    /// If a deadline is registered, only the packets sent since then can be due before it. Their
-    /// due time is [`Sender::newest_due`](crate::session::outbound::sender::Sender::newest_due),
-    /// which costs no search. If nothing is registered, the whole window is searched, because
-    /// backoff may put older packets behind newer ones.
-    pub(crate) fn register_retransmit(&mut self, now: Instant, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let Some(session) = connection.session.and_then(|s| self.sessions.get(s)) else { return };
-        let sender = &session.session.sender;
-        if connection.deadline_covers_newest(sender, self.settings.expiry_interval) {
-            return;
-        }
-        let by_topic = sender.redelivery().differ_by_topic();
-        if connection.wire.ack_wait().is_zero() && !by_topic {
-            return;
-        }
-        // If the redelivery policy depends on the topic, the newest packet may be due after another
-        // packet of the same turn. Then the window is always searched.
-        let known = connection.retransmit.is_registered() && !by_topic;
-        let deadline = if known { sender.newest_due() } else { sender.earliest_due() };
-        // A tick resends a limited number of packets, so some may be overdue here. They wait for
-        // the next tick, because an immediate deadline would resend all of them at once.
-        self.connections.register(DeadlineKind::Retransmit, id, deadline.max(now), &mut self.effects);
-    }
-
     /// Releases the bytes in an outbox that waited for a commit which is done. If the first bytes
     /// wait for a later commit, the connection waits with them.
     pub(crate) fn release_committed(&mut self, now: Instant, id: ConnectionId) {
         let Core { connections, durability, effects, .. } = self;
+        // Without a store nothing waits for a commit.
         let Some(write_buffer) = durability.write_buffer() else { return };
         if !connections.release_committed(now, id, write_buffer.last_committed(), effects) {
             durability.hold(id);
         }
-    }
-
-    /// Returns when the first unacknowledged packet of a connection is due, or [`Instant::NEVER`].
-    pub(crate) fn earliest_due(&self, id: ConnectionId) -> Instant {
-        let session = self.connections.get(id).and_then(|c| c.session).and_then(|s| self.sessions.get(s));
-        session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due())
     }
 
     /// Records the session, if there is a store and the session outlives its connection.
@@ -476,6 +311,7 @@ impl Core {
         if !self.shared.is_store_full() {
             return self.hold_until_commit(id);
         }
+        // A session that is not stored waits for nothing.
         let Some(row) = self.sessions.get(session).and_then(|r| r.session.row()) else { return };
         let (settled, committed) = (row.settled.get(), row.write_buffer.last_committed());
         if settled > committed

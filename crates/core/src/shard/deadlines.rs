@@ -6,11 +6,13 @@
 
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
+use crate::session::outbound::overdue::OverdueAck;
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
 use crate::shard::auth_exchange;
 use crate::shard::authentication::AuthDecision;
+use crate::shard::client::Client;
 use crate::shard::connection::{Pause, Phase};
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::{DisconnectCause, ExhaustedAction, Occurrence, RedeliveryTime};
@@ -45,76 +47,90 @@ impl OverdueAcknowledgement {
     /// 5.0 client. Does nothing if the connection is gone. Decides nothing in this tick if the
     /// acknowledgements may be among bytes of the client that lie on this side.
     pub(crate) fn handle(&self, shard: &mut Shard) {
-        match shard.core.connections.get(self.connection) {
-            Some(connection) if self.view.unread > 0 || connection.has_unsearched() => {
-                shard.core.register_retransmit(self.now, self.connection);
-            }
-            Some(connection) if connection.version().is_v5() => self.ack_timeout(shard),
-            Some(_) => self.retransmit(shard),
-            None => {}
+        let OverdueAcknowledgement { now, connection, view } = *self;
+        // The connection has ended since the deadline expired.
+        let Some(mut client) = shard.core.client(connection) else { return };
+        let session = client.session_id;
+        if view.unread > 0 || client.connection.has_unsearched() {
+            client.register_retransmit(now);
+        } else if client.connection.version().is_v5() {
+            let found = overdue(now, view, &mut client);
+            self.report(session, &found, shard);
+        } else {
+            let done = retransmit(now, view, &mut client);
+            self.after_retransmission(session, &done, shard);
         }
     }
 
     /// Reports the overdue packets of a 5.0 client, or disconnects it. Nothing is sent again.
-    fn ack_timeout(&self, shard: &mut Shard) {
-        let OverdueAcknowledgement { now, connection: id, view } = *self;
-        let Core { connections, sessions, counters, .. } = &mut shard.core;
-        let Some(connection) = connections.get(id) else { return };
-        let Some(session_id) = connection.session else { return };
-        let Some(session_entry) = sessions.get_mut(session_id) else { return };
-        let session = &mut session_entry.session;
-        let outlives = session.outlives();
-        let (wire, drops) = (&connection.wire, &mut counters.drops);
-        let found = session.sender.overdue(now, view, outlives, wire, drops);
+    fn report(&self, session: SessionId, found: &OverdueAck, shard: &mut Shard) {
+        let OverdueAcknowledgement { now, connection: id, .. } = *self;
         if let Some(stall) = found.disconnect {
-            session.record_disconnect_for(stall.number);
-            counters.stalled.count(stall.cause);
-            counters.disconnected += 1;
-            shard.core.report_drops(session_id);
+            shard.core.report_drops(session);
             let (reason, cause) = (ReasonCode::QUOTA_EXCEEDED, DisconnectCause::AckTimeout(stall));
             shard.disconnect(now, id, Some(reason), cause);
             return;
         }
         for stall in [found.application, found.network].into_iter().flatten() {
             shard.core.counters.stalled.count(stall.cause);
-            shard.core.note_of(session_id, Occurrence::Stalled(stall), Some(stall));
+            shard.core.note_of(session, Occurrence::Stalled(stall), Some(stall));
         }
         // Nothing was sent and no Packet Identifier became free. So the other steps of
         // `after_session_change` have nothing to do.
-        shard.core.report_drops(session_id);
-        shard.core.register_retransmit(now, id);
+        shard.core.report_drops(session);
     }
 
-    /// Sends packets to a 3.x client again.
-    fn retransmit(&self, shard: &mut Shard) {
-        let OverdueAcknowledgement { now, connection: id, view } = *self;
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut shard.core;
-        let Some(connection) = connections.get_mut(id) else { return };
-        let Some(session_id) = connection.session else { return };
-        let Some(session_entry) = sessions.get_mut(session_id) else { return };
-        connection.wire.outbox.lend(&mut scratch.pool);
-        let outlives = session_entry.session.outlives();
-        let sender = &mut session_entry.session.sender;
-        let (wire, policy) = (&mut connection.wire, &settings.session.send);
-        let done = sender.retransmit(now, view, outlives, wire, policy, counters);
-        if done.drop_reports > 0 && done.exhausted.is_none() {
-            sender.pump(now, wire, policy, counters);
-        }
-        if let Some(stall) = done.exhausted.or(done.resent).or(done.network) {
-            counters.stalled.count(stall.cause);
-        }
-        counters.disconnected += u64::from(done.exhausted.is_some());
-        note_retransmission(session_id, &done, &mut shard.core);
+    /// Notes what was sent to a 3.x client again, or disconnects it.
+    fn after_retransmission(&self, session: SessionId, done: &Retransmission, shard: &mut Shard) {
+        note_retransmission(session, done, &mut shard.core);
         match done.exhausted {
             Some(stall) => {
                 // The connection ends, so nothing more is sent on it. The next page is read when
                 // the client returns.
-                shard.core.report_drops(session_id);
-                shard.disconnect(now, id, None, DisconnectCause::Exhausted(stall));
+                shard.core.report_drops(session);
+                let cause = DisconnectCause::Exhausted(stall);
+                shard.disconnect(self.now, self.connection, None, cause);
             }
-            None => shard.after_session_change(now, session_id),
+            None => shard.after_session_change(self.now, session),
         }
     }
+}
+
+/// Finds and counts the overdue packets of a 5.0 client. Registers the next deadline.
+fn overdue(now: Instant, view: SocketView, client: &mut Client<'_>) -> OverdueAck {
+    let Client { connection, entry, counters, .. } = &mut *client;
+    let session = &mut entry.session;
+    let outlives = session.outlives();
+    let found = session.sender.overdue(now, view, outlives, &connection.wire, &mut counters.drops);
+    if let Some(stall) = found.disconnect {
+        session.record_disconnect_for(stall.number);
+        counters.stalled.count(stall.cause);
+        counters.disconnected += 1;
+    } else {
+        client.register_retransmit(now);
+    }
+    found
+}
+
+/// Sends packets to a 3.x client again. Registers the next deadline.
+fn retransmit(now: Instant, view: SocketView, client: &mut Client<'_>) -> Retransmission {
+    let before = client.begin_write();
+    let Client { connection, entry, counters, settings, .. } = &mut *client;
+    let outlives = entry.session.outlives();
+    let (wire, policy) = (&mut connection.wire, &settings.session.send);
+    let done = entry.session.sender.retransmit(now, view, outlives, wire, policy, counters);
+    if let Some(stall) = done.exhausted.or(done.resent).or(done.network) {
+        counters.stalled.count(stall.cause);
+    }
+    counters.disconnected += u64::from(done.exhausted.is_some());
+    client.end_write(before);
+    if done.exhausted.is_none() {
+        if done.drop_reports > 0 {
+            client.pump(now);
+        }
+        client.register_retransmit(now);
+    }
+    done
 }
 
 /// The refusal of a client that does not answer a challenge.

@@ -22,7 +22,6 @@ use crate::access::identity::Identity;
 use crate::access::meter::TrafficMeter;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::keyed::Keyed;
-use crate::shard::arrival::ListenerNumber;
 use crate::time::Instant;
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
@@ -64,10 +63,10 @@ pub struct Debtor {
 }
 
 impl Debtor {
-    /// Returns the debtor for a client of a listener. `host` is `None` for a client that has no
+    /// Returns the debtor for a client of the listener with this label. `host` is `None` for a client that has no
     /// address.
     pub(crate) fn new(
-        listener: ListenerNumber,
+        listener: &str,
         client_id: &str,
         user: Option<&Identity>,
         host: Option<IpAddr>,
@@ -167,7 +166,7 @@ mod tests {
 
     fn debtor(client_id: &str, user: Option<&str>, host: u8) -> Debtor {
         let user = user.map(|user| Identity::new(user, IdentitySource::Password));
-        Debtor::new(ListenerNumber(0), client_id, user.as_ref(), Some(IpAddr::from([192, 0, 2, host])))
+        Debtor::new("a", client_id, user.as_ref(), Some(IpAddr::from([192, 0, 2, host])))
     }
 
     #[test]

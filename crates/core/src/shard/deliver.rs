@@ -15,6 +15,7 @@ use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, Unsendable};
 use crate::shard::connection::{Connection, Pause};
 use crate::shard::core::Core;
 use crate::shard::durability::session_records::record_delivery;
+use crate::shard::effects::Effects;
 use crate::shard::publication::{Framed, Publication, Target};
 use crate::shard::scratch::Scratch;
 use crate::shard::session_entry::{HELD, HeldMessage, SessionEntry};
@@ -22,7 +23,6 @@ use crate::shard::settings::ShardSettings;
 use crate::shard::slots::ConnectionId;
 use crate::shard::turn::glob_steps;
 use crate::time::Instant;
-use std::sync::Arc;
 
 /// Bytes in an outbox from which on its receiver gets no more QoS 0 while the memory budget is
 /// exceeded. Admission checks the memory for one copy of a message, but each of many outboxes may
@@ -31,43 +31,15 @@ use std::sync::Arc;
 const SLOW: usize = 16 * 1024;
 
 impl Core {
-    /// Delivers a publication to a session. Returns the outcome for this receiver. A session that
-    /// has ended gets nothing, although the subscription tree may still have its filters.
+    /// Decides what happens to a message for one session, and does it: sends it now, queues it,
+    /// holds it or drops it. Reports the drops that this caused. Returns the outcome for this
+    /// receiver. A session that has ended gets nothing, although the subscription tree may still
+    /// have its filters.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
         target: &Target<'_>,
         publication: &mut Publication<'_>,
-    ) -> Outcome {
-        self.deliver_shared(now, target, publication, None)
-    }
-
-    /// Delivers as [`Self::deliver`] does. `share` is the shared subscription that the message goes
-    /// by, if any. Reports the drops that the delivery caused.
-    pub(crate) fn deliver_shared(
-        &mut self,
-        now: Instant,
-        target: &Target<'_>,
-        publication: &mut Publication<'_>,
-        share: Option<&Arc<Box<str>>>,
-    ) -> Outcome {
-        let outcome = self.hand_over(now, target, publication, share);
-        if self.counters.drops.are_unreported()
-            && let Some((id, _)) = self.sessions.at(target.session.0)
-        {
-            self.report_drops(id);
-        }
-        outcome
-    }
-
-    /// Decides what happens to the message for one session, and does it: sends it now, queues it,
-    /// holds it or drops it.
-    fn hand_over(
-        &mut self,
-        now: Instant,
-        target: &Target<'_>,
-        publication: &mut Publication<'_>,
-        share: Option<&Arc<Box<str>>>,
     ) -> Outcome {
         // The open batch has the record of the message's origin, and gets the records of its
         // receivers. So nothing of the message may leave before that batch is committed.
@@ -76,10 +48,11 @@ impl Core {
             connections, sessions, access, settings, counters, scratch: buffers, effects, turn, ..
         } = self;
         let Scratch { pool, frames, bytes: scratch, .. } = buffers;
+        // The session has ended. Its filters leave the subscription tree later.
         let Some((id, session_entry)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
         if access.are_on() && !session_entry.may_read(access, publication.parts.topic, turn) {
             // A shared message goes to another member.
-            return if share.is_some() { Outcome::Refused } else { Outcome::Unmatched };
+            return if target.share.is_some() { Outcome::Refused } else { Outcome::Unmatched };
         }
         let connection = session_entry.connection.and_then(|id| Some((id, connections.get_mut(id)?)));
         let mut handover = Handover {
@@ -90,7 +63,6 @@ impl Core {
             qos: publication.parts.qos.min(target.qos),
             // 3.1.1 [MQTT-3.3.1-9]; 5.0 [MQTT-3.3.1-12], [MQTT-3.3.1-13]
             retain: publication.parts.retain && target.retain_as_published,
-            share,
             atomic,
             settings,
             counters,
@@ -98,10 +70,10 @@ impl Core {
         };
         let (outcome, follow_up) = match handover.eligibility(&self.shared.budget, effects.unflushed) {
             Eligibility::Absent => return Outcome::Unmatched,
-            Eligibility::OutboxFull => return handover.refuse(DropReason::OutboxFull, publication),
+            Eligibility::OutboxFull => (handover.refuse(DropReason::OutboxFull, publication), FollowUp::None),
             Eligibility::SendNow => {
-                let out = Out { pool, frames, dirty: &mut effects.dirty, unflushed: &mut effects.unflushed };
-                handover.send_now(now, publication, out)
+                let out = Out { pool, frames, effects };
+                (handover.send_now(now, publication, out), FollowUp::None)
             }
             Eligibility::Queue => {
                 if handover.session_entry.holds() {
@@ -109,7 +81,7 @@ impl Core {
                     // Held messages come before this message, and are admitted at the end of the
                     // turn. If they were admitted here, the answers to their publishers could begin
                     // another publication in the midst of this one.
-                    self.after_deliveries.to_admit.push(id);
+                    self.turn.after_deliveries.to_admit.push(id);
                 }
                 let (outcome, follow_up) = handover.queue_or_hold(now, publication, self.here);
                 let qos = handover.qos;
@@ -121,12 +93,12 @@ impl Core {
         };
         match follow_up {
             FollowUp::None => {}
-            FollowUp::RegisterRetransmit(id) => self.register_retransmit(now, id),
             FollowUp::RegisterSession => self.sessions.register(id, &mut self.effects),
             // The connection is closed at the end of the turn. Otherwise its will would be routed
             // in the midst of this publication.
-            FollowUp::Disconnect(id) => self.after_deliveries.overfull.push(id),
+            FollowUp::Disconnect(id) => self.turn.after_deliveries.overfull.push(id),
         }
+        self.report_drops(id);
         outcome
     }
 }
@@ -150,8 +122,6 @@ enum Eligibility {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FollowUp {
     None,
-    /// The packet may be due before the deadline that is registered for the connection.
-    RegisterRetransmit(ConnectionId),
     /// A message is held, so the end of its hold needs a deadline.
     RegisterSession,
     /// The queue is full, and the policy is to disconnect.
@@ -167,8 +137,6 @@ struct Handover<'s, 't> {
     /// The lower of publish and granted QoS.
     qos: QoS,
     retain: bool,
-    /// The shared subscription that the message goes by, if any.
-    share: Option<&'t Arc<Box<str>>>,
     /// The batch that must be committed before any packet of the message leaves, if there is one.
     atomic: Option<Lsn>,
     settings: &'s ShardSettings,
@@ -180,8 +148,7 @@ struct Handover<'s, 't> {
 struct Out<'s> {
     pool: &'s mut Pool,
     frames: &'s mut [Frame; FrameKind::COUNT],
-    dirty: &'s mut Vec<ConnectionId>,
-    unflushed: &'s mut usize,
+    effects: &'s mut Effects,
 }
 
 impl Handover<'_, '_> {
@@ -197,9 +164,9 @@ impl Handover<'_, '_> {
             Some((_, connection)) if self.qos == QoS::AtMostOnce => {
                 let waiting = connection.wire.outbox.len();
                 let is_owed = || waiting >= policy.outbox || sender.has_waiting();
-                if sender.backlog.has_at_most_once() {
+                if sender.queue.has_at_most_once() {
                     let limits = self.session_entry.session.queue_limits(policy);
-                    if sender.backlog.is_half_full(limits) {
+                    if sender.queue.is_half_full(limits) {
                         Eligibility::OutboxFull
                     } else {
                         Eligibility::Queue
@@ -222,27 +189,18 @@ impl Handover<'_, '_> {
     /// Appends the PUBLISH to the outbox. Above QoS 0 the message takes a place in the in-flight
     /// window first.
     #[inline]
-    fn send_now(
-        &mut self,
-        now: Instant,
-        publication: &mut Publication<'_>,
-        out: Out<'_>,
-    ) -> (Outcome, FollowUp) {
-        let Handover {
-            session_entry, target, qos, retain, share, atomic, settings, counters, scratch, ..
-        } = self;
-        let Some((id, connection)) = &mut self.connection else {
-            return (Outcome::Unmatched, FollowUp::None);
-        };
-        connection.wire.outbox.lend(out.pool);
-        let before = connection.wire.outbox.len();
+    fn send_now(&mut self, now: Instant, publication: &mut Publication<'_>, out: Out<'_>) -> Outcome {
+        let Handover { session_entry, target, qos, retain, atomic, settings, counters, scratch, .. } = self;
+        // Only a connected receiver is sent a message at once.
+        let Some((id, connection)) = &mut self.connection else { return Outcome::Unmatched };
+        let before = connection.begin_write(out.pool);
         if let Some(lsn) = *atomic {
             connection.wire.outbox.hold_until_commit(lsn);
         }
         let packet_id = (*qos != QoS::AtMostOnce).then(|| {
             let message = publication.message(scratch).clone();
             let ids = SubscriptionIds::from_several(target.ids);
-            let share = share.cloned();
+            let share = target.share.cloned();
             let mark = begin(now, publication, session_entry, counters, ReceiverState::Connected);
             let delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
             let row = session_entry.session.row().cloned();
@@ -267,21 +225,16 @@ impl Handover<'_, '_> {
                 counters.objectives.dropped(unsent.mark);
             }
             drop_message(session_entry, unsendable.drop_reason(), publication, scratch, counters);
-            return (Outcome::Taken, FollowUp::None);
+            return Outcome::Taken;
         }
         counters.sent.count(*qos, publication.parts.payload.len());
-        *out.unflushed += connection.wire.outbox.len() - before;
-        connection.mark_dirty(*id, out.dirty);
-        if packet_id.is_none() {
-            return (Outcome::Taken, FollowUp::None);
+        connection.end_write(before, *id, out.effects);
+        if packet_id.is_some() {
+            let sender = &mut session_entry.session.sender;
+            sender.written(connection.wire.outbox.end_offset());
+            connection.register_retransmit(now, *id, sender, settings.expiry_interval, out.effects);
         }
-        let sender = &mut session_entry.session.sender;
-        sender.written(connection.wire.outbox.end_offset());
-        if connection.deadline_covers_newest(sender, settings.expiry_interval) {
-            (Outcome::Taken, FollowUp::None)
-        } else {
-            (Outcome::Taken, FollowUp::RegisterRetransmit(*id))
-        }
+        Outcome::Taken
     }
 
     /// Puts the message into the queue. If the queue has no room, the queue policy decides: the
@@ -293,8 +246,8 @@ impl Handover<'_, '_> {
         publication: &mut Publication<'_>,
         here: ShardId,
     ) -> (Outcome, FollowUp) {
-        let Handover { session_entry, target, qos, retain, share, .. } = self;
-        let (message, share) = (publication.message(self.scratch).clone(), share.cloned());
+        let Handover { session_entry, target, qos, retain, .. } = self;
+        let (message, share) = (publication.message(self.scratch).clone(), target.share.cloned());
         let ids = SubscriptionIds::from_several(target.ids);
         let mut mark = DeliveryMark::NONE;
         if *qos != QoS::AtMostOnce {
@@ -350,13 +303,14 @@ impl Handover<'_, '_> {
         let is_acknowledged = *qos != QoS::AtMostOnce;
         // A message must not pass a held message, which may be an earlier one of the same
         // publisher. Wills and dead letters have no order with other messages, so they may pass.
-        let has_order = publication.gate.is_some() || self.share.is_some();
+        let has_order = publication.gate.is_some() || self.target.share.is_some();
         let passes = is_acknowledged && has_order && session_entry.holds();
         let head = session_entry.head();
         let mark = delivery.mark;
         let drops = &mut self.counters.drops;
-        if passes || session_entry.session.sender.backlog.push(now, delivery, head, limits, drops).is_err() {
-            match self.share {
+        let queue = &mut session_entry.session.sender.queue;
+        if passes || queue.or_create().push(now, delivery, head, limits, drops).is_err() {
+            match self.target.share {
                 Some(_) => self.counters.objectives.passed_on(mark),
                 None => self.counters.objectives.dropped(mark),
             }
@@ -381,7 +335,7 @@ impl Handover<'_, '_> {
     /// dropped yet, because another member may take it.
     #[cold]
     fn refuse(&mut self, cause: DropReason, publication: &mut Publication<'_>) -> Outcome {
-        if self.share.is_none() {
+        if self.target.share.is_none() {
             drop_message(self.session_entry, cause, publication, self.scratch, self.counters);
         }
         Outcome::Refused

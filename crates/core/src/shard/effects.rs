@@ -8,10 +8,10 @@
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};
 use crate::routing::subscription_tree::ShardId;
+use crate::session::trace_steps::TraceSteps;
 use crate::shard::authentication::AuthRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::observe::trace::TraceSteps;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 

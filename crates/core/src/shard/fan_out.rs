@@ -118,7 +118,7 @@ impl Fan {
         }
         matches.clear();
         shard.routes.router.give_back_matches(matches);
-        shard.work.read_later(shard.fans.take_waiting());
+        shard.read_waiting();
     }
 
     /// Visits as many nodes of the subscription tree as this turn has steps for. Returns true if
@@ -205,14 +205,14 @@ impl OwnPublication {
         let mut publication = Publication::of(&self.message, of.map(|id| publisher(here, id)));
         publication.atomic = self.atomic;
         publication.set_mark = self.set_mark;
-        shard.core.retained_order.note_routed(self.set_mark);
+        shard.routes.retained_order.note_routed(self.set_mark);
         if self.atomic {
             shard.core.durability.begin();
         }
         shard.core.turn.charge(1);
         shard.fans.route_own_now(now, &mut publication, &mut shard.routes, &mut shard.core);
         if !shard.fans.holds_publishes() {
-            shard.work.read_later(shard.fans.take_waiting());
+            shard.read_waiting();
         }
     }
 }

@@ -11,10 +11,11 @@ use crate::mqtt::packet::{PacketId, QoS};
 use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::persistence::rows::Body;
 use crate::routing::retained::SetMark;
-use crate::routing::subscription_tree::{Matches, SessionSlot, ShardSet, Walk};
+use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Walk};
 use crate::session::inbound::AckToken;
 use crate::shard::exchange::outbound::{Gate, PeerBatch, Publisher};
 use crate::shard::exchange::underway::Underway;
+use crate::shard::own_publications::publisher;
 use crate::shard::slots::{ConnectionId, SessionId};
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
@@ -136,8 +137,8 @@ impl Fans {
     }
 
     /// Returns true if this session published the large publication.
-    pub(crate) fn is_publisher(&self, publisher: Publisher) -> bool {
-        self.present.as_ref().is_some_and(|fan| fan.publisher == Some(publisher))
+    pub(crate) fn fans_out_for(&self, here: ShardId, id: SessionId) -> bool {
+        self.present.as_ref().is_some_and(|fan| fan.publisher == Some(publisher(here, id)))
     }
 
     /// Begins a large publication. The caller makes sure that there is none yet.
@@ -282,7 +283,6 @@ mod tests {
     use super::*;
     use crate::mqtt::charge::Charge;
     use crate::mqtt::message::Parts;
-    use crate::routing::subscription_tree::ShardId;
     use crate::time::Instant;
 
     fn message() -> Message {

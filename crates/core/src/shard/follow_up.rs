@@ -3,7 +3,6 @@
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::Shard;
 use crate::shard::connection::Pause;
-use crate::shard::core::Core;
 use crate::shard::features::hold;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
@@ -14,17 +13,16 @@ use crate::time::Instant;
 impl Shard {
     /// Does the steps that follow after messages of a session were sent, dropped or read back. The
     /// order matters. Drops are reported first, because the list of drops belongs to the last
-    /// session. Then held messages take the places that became free. Only then are the bytes to
-    /// write, the earliest deadline and the next page known.
+    /// session. Then held messages take the places that became free. Only then is the next page
+    /// known.
     ///
     /// Each step costs a look-up of the session or its connection. A step without a change does
     /// nothing.
     pub(crate) fn after_session_change(&mut self, now: Instant, session: SessionId) {
         self.core.report_drops(session);
         hold::admit(now, session, self);
-        if let Some(id) = self.core.sessions.get(session).and_then(|entry| entry.connection) {
-            self.core.touch(id);
-            self.core.register_retransmit(now, id);
+        if let Some(mut client) = self.core.client_of(session) {
+            client.flush_later();
         }
         self.core.fetch(session);
         self.core.charge_senders();
@@ -32,25 +30,12 @@ impl Shard {
 
     /// Does the steps of [`Self::after_session_change`] after a packet that the session handled
     /// alone. Such a packet is nearly always an acknowledgement. This is the hot path, so it leaves
-    /// out each step that is not needed. The caller has marked the connection as dirty and reported
-    /// drops. `appended` is the number of bytes that the packet added to the outbox. `holds` is
-    /// true if messages wait for room.
+    /// out each step that is not needed. The caller has reported drops. `holds` is true if messages
+    /// wait for room.
     #[inline]
-    pub(crate) fn after_acknowledgement(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        session: SessionId,
-        appended: usize,
-        holds: bool,
-    ) {
+    pub(crate) fn after_acknowledgement(&mut self, now: Instant, session: SessionId, holds: bool) {
         if holds {
             hold::admit(now, session, self);
-        }
-        // A new packet may be due before all others. An acknowledgement without a new packet only
-        // ends deadlines, and a deadline that ends needs no registration.
-        if holds || appended > 0 {
-            self.core.register_retransmit(now, id);
         }
         if self.core.durability.is_on() {
             self.core.fetch(session);
@@ -64,24 +49,19 @@ impl Shard {
     /// queue, and held messages. Requests go first: a queue that takes all room at once would keep
     /// the client from publishing. The queue follows at the next write.
     pub(crate) fn outbox_has_room(&mut self, now: Instant, id: ConnectionId) {
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut self.core;
-        let Some(connection) = connections.get_mut(id) else { return };
-        let Some(session) = connection.session else { return };
-        let Some(session_entry) = sessions.get_mut(session) else { return };
-        let waits = session_entry.session.sender.has_waiting() || session_entry.holds();
-        let paused = connection.pauses.has(Pause::Outbox);
-        if !waits && !paused {
-            return;
-        }
-        let policy = &settings.session.send;
-        if connection.wire.outbox.len() >= policy.outbox {
+        // A connection without a session has written its CONNACK or an AUTH.
+        let Some(mut client) = self.core.client(id) else { return };
+        let waits = client.entry.session.sender.has_waiting() || client.entry.holds();
+        let paused = client.connection.pauses.has(Pause::Outbox);
+        let is_full = client.connection.wire.outbox.len() >= client.settings.session.send.outbox;
+        if !waits && !paused || is_full {
             return;
         }
         if paused {
             return self.core.unpause(now, id, Pause::Outbox);
         }
-        connection.wire.outbox.lend(&mut scratch.pool);
-        session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
+        client.pump(now);
+        let session = client.session_id;
         self.after_session_change(now, session);
     }
 
@@ -94,11 +74,23 @@ impl Shard {
 
     /// If `left` is a job, queues the job, and pauses the connection until the job is complete.
     pub(crate) fn pause_for(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) {
-        let Some(job) = left else { return };
-        if let Some(connection) = self.core.connections.get_mut(id) {
-            connection.pause(Pause::Work, now);
+        if left.is_some() {
+            self.core.connections.pause(id, Pause::Work, now);
         }
-        self.work.later(job);
+        self.work.later(left);
+    }
+
+    /// Pauses a connection whose next packet waits for the steps of a later turn.
+    pub(crate) fn read_later(&mut self, now: Instant, id: ConnectionId) {
+        if self.core.connections.pause(id, Pause::Turn, now) {
+            self.work.later([Job::Read(id, Pause::Turn)]);
+        }
+    }
+
+    /// Continues to read the clients that waited for the end of a large publication.
+    pub(crate) fn read_waiting(&mut self) {
+        let waiting = self.fans.take_waiting();
+        self.work.later(waiting.map(|id| Job::Read(id, Pause::Work)));
     }
 
     /// Resumes reading of a connection if `left` is `None`. Returns `left`.
@@ -127,10 +119,11 @@ impl Shard {
 
     /// Handles an expired deadline of a session: will, held messages, and session expiry.
     pub(crate) fn session_deadline_expired(&mut self, now: Instant, id: SessionId) {
+        // The session has ended since.
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         session_entry.registered.fired();
-        if session_entry.will_due <= now {
-            session_entry.will_due = Instant::NEVER;
+        if session_entry.will_due() <= now {
+            session_entry.set_will_due(Instant::NEVER);
             let will = session_entry.session.will.take();
             self.publish_will(now, id, will);
             self.core.record_session(id);
@@ -145,9 +138,7 @@ impl Shard {
 
     /// Puts off to later turns what is to be sent behind messages that were dropped.
     pub(crate) fn send_later(&mut self) {
-        for id in std::mem::take(&mut self.core.after_deliveries.to_send) {
-            self.work.later(Job::Send(id));
-        }
+        self.work.later(self.core.turn.after_deliveries.to_send.drain(..).map(Job::Send));
     }
 
     /// Sends the next messages of a queue. Returns the job that is left. More jobs follow while all
@@ -158,18 +149,14 @@ impl Shard {
         if !self.core.dead_letters.is_empty() {
             return Some(Job::Send(id));
         }
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut self.core;
-        let session_entry = sessions.get_mut(id)?;
-        let connection = session_entry.connection.and_then(|id| connections.get_mut(id))?;
-        connection.wire.outbox.lend(&mut scratch.pool);
-        session_entry.session.sender.pump(now, &mut connection.wire, &settings.session.send, counters);
+        self.core.client_of(id)?.pump(now);
         self.after_session_change(now, id);
         None
     }
 
     /// Admits held messages of the receivers whose queues were full in this turn.
     pub(crate) fn admit_held_of_all(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.core.after_deliveries.to_admit) {
+        for id in std::mem::take(&mut self.core.turn.after_deliveries.to_admit) {
             hold::admit(now, id, self);
         }
     }
@@ -177,7 +164,7 @@ impl Shard {
     /// Disconnects the receivers whose queues are full, under the policy `disconnect`. Their
     /// sessions stay, so the messages in their queues are kept.
     pub(crate) fn disconnect_overfull(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.core.after_deliveries.overfull) {
+        for id in std::mem::take(&mut self.core.turn.after_deliveries.overfull) {
             self.disconnect(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::QueueFull);
         }
     }

@@ -7,6 +7,7 @@ use super::access_control::AccessControl;
 use super::arrival::Arrival;
 use super::auth_exchange;
 use super::authentication::AuthDecision;
+use super::bans::Bans;
 use super::connection::{Connection, Pause};
 use super::connection_view::ConnectionView;
 use super::core::Core;
@@ -17,15 +18,9 @@ use super::effects::{DelayedRequest, Effects};
 use super::exchange::outbound::PeerBatch;
 use super::exchange::underway::Underway;
 use super::fans::Fans;
-use super::features::administration::{self, CarriedOut, OperatorCommand};
-use super::features::bulk::{self, BulkCommand, Portion};
 use super::features::delayed::Delayed;
 use super::features::letter_keeping;
-use super::features::message_commands::{self, MessageCommand};
-use super::observe::budget::QuestionBudget;
 use super::observe::client_events::DisconnectCause;
-use super::observe::longest_wait::LongestWait;
-use super::observe::query::{self, Query, QueryAnswer, SessionName};
 use super::observe::snapshot::ShardSnapshot;
 use super::observe::trace::TraceWatch;
 use super::observe::usage::{self, ResourceUsage};
@@ -37,7 +32,7 @@ use super::work::Work;
 use super::{OWN_HOUSEKEEPING, Pot, Shard, ShardSettings, SharedState};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
-use crate::persistence::records::{Lsn, StoredDelayed};
+use crate::persistence::records::StoredDelayed;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::SocketView;
@@ -54,11 +49,13 @@ impl Shard {
         randomness: Randomness,
     ) -> Shard {
         Shard {
-            core: Core::new(here, shards, settings, shared, randomness),
+            bans: Bans::new(settings.flapping),
+            core: Core::new(here, shards, settings, shared),
             routes: Routes::new(here),
             fans: Fans::default(),
             work: Work::default(),
             delayed: Delayed::default(),
+            randomness,
         }
     }
 
@@ -71,7 +68,7 @@ impl Shard {
     /// Stores sessions from here on, and takes up what the store had. Call it before anything else.
     pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
         self.keep_in_store(share.next_number);
-        self.core.letters.recover(share.letters, &self.core.shared.totals);
+        self.core.dead_letters.stored.recover(share.letters, &self.core.shared.totals);
         let RecoveredShard { down, sessions, orphaned, in_flight, .. } = share;
         recover(now, down, sessions, orphaned, in_flight, &mut self.routes, &mut self.core);
         self.delayed.recover(now, share.read_until, share.delayed, share.delayed_in_all, &mut self.core);
@@ -83,10 +80,10 @@ impl Shard {
     /// Adds a connection whose socket was accepted, or came from another shard. The time for its
     /// CONNECT runs from `accepted`.
     pub fn accept(&mut self, accepted: Instant, mut arrival: Arrival) -> ConnectionId {
-        if self.core.settings.rates_of(arrival.listener).are_unlimited() {
+        if self.core.settings.rates_of(&arrival.listener).are_unlimited() {
             arrival.host = None;
         }
-        let seed = self.core.randomness.spread();
+        let seed = self.randomness.spread();
         self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
     }
 
@@ -154,28 +151,10 @@ impl Shard {
     /// told it. The rules of the ACL file stay as they are.
     pub fn replace_settings(&mut self, settings: ShardSettings) {
         let are_new_rules = self.core.access.replace_settings(&settings.access);
-        if let Some(job) = reconfigure::replace_settings(settings, &mut self.core) {
-            self.work.later(job);
-        }
+        self.work.later(reconfigure::replace_settings(settings, &mut self.bans, &mut self.core));
         if are_new_rules {
             self.access_control().rules_changed();
         }
-    }
-
-    /// Carries out a command of an operator. `view` is the state of the client's socket; the
-    /// default if there is none.
-    pub fn carry_out(&mut self, now: Instant, command: &OperatorCommand, view: SocketView) -> CarriedOut {
-        administration::carry_out(now, command, view, self)
-    }
-
-    /// Carries out a portion of a command of an operator about many things; `None` if there is no
-    /// such session. Returns it with the batch that must be committed before the answer.
-    pub fn carry_out_portion(
-        &mut self,
-        now: Instant,
-        command: &BulkCommand,
-    ) -> (Option<Portion>, Option<Lsn>) {
-        bulk::carry_out(now, command, self)
     }
 
     /// Sets what the traces of operators follow; `None` for nothing.
@@ -210,7 +189,9 @@ impl Shard {
             return None;
         }
         let id = Id::new(slot, generation);
-        let unacknowledged = self.core.earliest_due(id);
+        let client = self.core.client(id);
+        let unacknowledged =
+            client.map_or(Instant::NEVER, |client| client.entry.session.sender.window.earliest_due());
         let due = self.core.connections.expired(kind, id, unacknowledged)?;
         if kind == DeadlineKind::ReadIdle
             && self.core.connections.end_rate_pause(now, id, &mut self.core.effects)
@@ -242,10 +223,8 @@ impl Shard {
 
     /// Publishes delayed messages whose time has come, in as many turns as that takes.
     pub fn publish_delayed(&mut self, now: Instant) {
-        let Shard { core, routes, fans, work, delayed } = self;
-        if let Some(job) = delayed.expired(now, fans, routes, core) {
-            work.later(job);
-        }
+        let Shard { core, routes, fans, work, delayed, .. } = self;
+        work.later(delayed.expired(now, fans, routes, core));
     }
 
     /// Drops what is expired or above a bound, asks for orphaned queues, reads delayed messages
@@ -256,26 +235,14 @@ impl Shard {
         self.delayed.look_ahead(now, &mut self.core);
         self.routes.ask_for_orphaned_queues(now, &mut self.core);
         letter_keeping::drop_oldest(&mut self.core);
-        let Core {
-            here,
-            shared,
-            counters,
-            effects,
-            drop_reports,
-            recent_drops,
-            gauges,
-            sessions,
-            connections,
-            ..
-        } = &mut self.core;
-        gauges.recount(sessions, connections);
+        let Core { here, shared, counters, effects, figures, sessions, connections, .. } = &mut self.core;
+        figures.recount(sessions, connections);
         if here.0 == 0 {
             let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
             effects.retained |= gone > 0;
             counters.drops.add(DropReason::Expired, gone);
         }
-        recent_drops.set_time(now);
-        drop_reports.report(now, effects);
+        figures.drops.report(now, effects);
         effects.registrations.push(Registration {
             kind: DeadlineKind::Housekeeping,
             slot: OWN_HOUSEKEEPING,
@@ -331,7 +298,7 @@ impl Shard {
     /// Returns true if the turn left something for the driver to do.
     pub fn has_work(&self) -> bool {
         !self.core.effects.is_empty()
-            || !self.core.after_deliveries.is_empty()
+            || !self.core.turn.after_deliveries.is_empty()
             || self.has_jobs()
             || !self.core.dead_letters.is_empty()
             || self.routes.orphaned_queues.is_nudged()
@@ -347,16 +314,6 @@ impl Shard {
     /// Returns true if work continues in a later turn. The sockets are polled first.
     pub fn has_jobs(&self) -> bool {
         !self.work.is_empty() || self.fans.any()
-    }
-
-    /// Carries out a command of an operator about a message that no session has.
-    pub fn carry_out_on_message(&mut self, now: Instant, command: &MessageCommand) -> CarriedOut {
-        message_commands::carry_out(now, command, self)
-    }
-
-    /// Returns the connection of a client; `None` while the client is away.
-    pub fn connection_of(&self, client: &SessionName) -> Option<ConnectionId> {
-        self.core.sessions.get(client.find(&self.core)?)?.connection
     }
 
     /// Returns a look at one connection.
@@ -392,22 +349,6 @@ impl Shard {
     /// Returns the state that this shard shares with the others.
     pub fn shared(&self) -> Arc<SharedState> {
         Arc::clone(&self.core.shared)
-    }
-
-    /// Answers a question of an operator. Changes nothing.
-    pub fn answer(&self, now: Instant, query: &Query) -> QueryAnswer {
-        self.answer_within(now, query, &mut QuestionBudget::default())
-    }
-
-    /// Answers a question, and spends its steps.
-    pub fn answer_within(&self, now: Instant, query: &Query, budget: &mut QuestionBudget) -> QueryAnswer {
-        query::answer(now, query, budget, (&self.core, &self.routes), &self.delayed)
-    }
-
-    /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first,
-    /// at most `most`. Costs a walk over every session: never for a turn's work.
-    pub fn waiting(&self, now: Instant, most: usize) -> Vec<LongestWait> {
-        LongestWait::find(now, most, &self.core.sessions, &self.core.connections)
     }
 
     /// Returns the largest number of steps of a turn since the last call, and the number of packets

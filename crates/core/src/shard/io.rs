@@ -26,18 +26,17 @@ use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
+use crate::session::trace_steps::TraceSteps;
 use crate::shard::authentication::AuthRequest;
-use crate::shard::connection::{Leaves, Pause, Phase};
+use crate::shard::connection::{Leaves, Phase};
 use crate::shard::core::Core;
 use crate::shard::durability::gates::SealTime;
 use crate::shard::effects::{DelayedRequest, PageRequest};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::fans::{Fans, PublicationOrigin};
 use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::observe::trace::TraceSteps;
 use crate::shard::reconfigure;
 use crate::shard::slots::ConnectionId;
-use crate::shard::subscribe::FilterChange;
 use crate::shard::work::Job;
 use crate::shard::{ReadProgress, Shard};
 use crate::time::Instant;
@@ -201,8 +200,8 @@ impl Shard {
 
     /// Writes one connection's outbox as far as its socket takes bytes.
     pub fn flush_connection(&mut self, now: Instant, id: ConnectionId, io: &mut impl Io) {
-        let Some(outbox) = self.outbox(id) else { return };
-        let Some(written) = io.write(id, outbox) else { return };
+        // The connection has ended, or its socket is gone.
+        let Some(written) = self.outbox(id).and_then(|outbox| io.write(id, outbox)) else { return };
         match self.flushed(now, id, written) {
             Flushed::Drained | Flushed::HeldUntilCommit | Flushed::Gone => {}
             Flushed::Blocked => io.await_writable(id),
@@ -247,7 +246,8 @@ impl Shard {
         // Before the peer batches: the collector knows a message before a peer delivers it.
         if !self.core.effects.trace.is_empty() {
             let mut steps = std::mem::take(&mut self.core.effects.trace);
-            steps.stamp(now);
+            // A drop has no time until here.
+            steps.steps.iter_mut().filter(|step| step.at.is_never()).for_each(|step| step.at = now);
             io.trace(steps);
         }
         self.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
@@ -268,12 +268,12 @@ impl Shard {
         if self.core.effects.events.is_empty() {
             return;
         }
-        if self.core.tracer.is_on() {
-            self.core.recorder().add_events(now);
-        }
         // The list is dropped and not kept: a reconnect storm makes it long, and nothing like it
         // may follow.
         for event in std::mem::take(&mut self.core.effects.events) {
+            if self.core.tracer.is_on() {
+                self.core.recorder().add_event(now, &event);
+            }
             let EventMessages { event, last_disconnect } = io.report(now, &event);
             if let Some((topic, text)) = last_disconnect {
                 self.keep_last_disconnect(now, &topic, &text);
@@ -299,7 +299,7 @@ impl Shard {
         self.core.turn.charge_write(taken);
         let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
         connection.dirty = false;
-        let has_notes = connection.wire.has_notes();
+        let has_steps = connection.wire.has_steps();
         let drained = connection.wire.outbox.reset_if_drained();
         if drained {
             self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
@@ -325,8 +325,8 @@ impl Shard {
         let closing = connection.is_closing();
         let finished = drained && held == 0;
         let phase = connection.phase();
-        if has_notes {
-            self.core.recorder().collect_notes(now, id);
+        if has_steps {
+            self.core.recorder().collect_written(now, id);
         }
         if finished && let Phase::Closing { leaves, .. } = phase {
             return Flushed::Finished(leaves);
@@ -375,9 +375,8 @@ impl Shard {
             }
             let Some(job) = self.work.pop() else { break };
             self.core.turn.begin_portion();
-            if let Some(left) = go_on(now, job, self) {
-                self.work.later(left);
-            }
+            let left = go_on(now, job, self);
+            self.work.later(left);
         }
         self.core.turn.end_portions();
     }
@@ -394,7 +393,7 @@ fn release_for_flush(now: Instant, shard: &mut Shard) {
     }
     shard.publish_dead_letters(now);
     shard.release_finished(now);
-    shard.core.retained_order.trim();
+    shard.routes.retained_order.trim();
     shard.core.effects.unflushed = 0;
 }
 
@@ -431,14 +430,9 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
 /// Runs one portion of a job. Returns what is left of the job, or `None` if it is complete.
 fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
     match job {
-        Job::Read(id) => {
+        Job::Read(id, cause) => {
             shard.core.turn.charge(1);
-            shard.core.unpause(now, id, Pause::Turn);
-            None
-        }
-        Job::ReadBehindFan(id) => {
-            shard.core.turn.charge(1);
-            shard.core.unpause(now, id, Pause::Work);
+            shard.core.unpause(now, id, cause);
             None
         }
         Job::Delayed => shard.delayed.publish_due(now, &mut shard.fans, &mut shard.routes, &mut shard.core),
@@ -447,11 +441,11 @@ fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
         Job::RulesChanged { from } => shard.walk_after_change(now, from),
         Job::QueueCheck(session) => shard.go_on_with_check(now, session),
         Job::SettingsChanged { from } => reconfigure::walk_after_reload(from, &mut shard.core),
-        Job::End(ended) => shard.go_on_with_end(now, ended),
+        Job::End(ended) => ended.go_on(now, shard),
         Job::Send(session) => shard.go_on_sending(now, session),
         Job::Request(request) => {
             let connection = request.connection;
-            let left = FilterChange::go_on(now, request, shard);
+            let left = request.go_on(now, shard);
             shard.end_pause(now, connection, left)
         }
         Job::Retained(retained) => {

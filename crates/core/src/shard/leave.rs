@@ -2,29 +2,22 @@
 
 use crate::mqtt::message::Parts;
 use crate::mqtt::owner::Owner;
-use crate::mqtt::packet::QoS;
 use crate::mqtt::packet::{Disconnect, ReasonCode};
 use crate::mqtt::publisher_name::PublisherName;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::will::Will;
 use crate::persistence::records;
-use crate::persistence::rows::Parked;
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::SessionSlot;
 use crate::session::Violation;
 use crate::session::drops::DropReason;
-use crate::session::drops::Dropped;
-use crate::session::outbound::in_flight_packet::Unacked;
-use crate::session::outbound::queue::Delivery;
 use crate::session::will::{Ending, WillTime};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
-use crate::shard::bans;
 use crate::shard::client_table::hash;
 use crate::shard::connection::Leaves;
 use crate::shard::core::Core;
 use crate::shard::ended_session::EndedSession;
-use crate::shard::features::hold;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence, Revocation};
 use crate::shard::publication::Publication;
@@ -32,7 +25,6 @@ use crate::shard::publication::expires;
 use crate::shard::rates;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
-use crate::shard::work::Job;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -49,10 +41,11 @@ impl Shard {
     /// DISCONNECT ended the connection. If the broker ends the connection, the rest of the outbox
     /// is still written.
     fn note_unwritten(&mut self, id: ConnectionId) {
-        let Some(connection) = self.core.connections.get(id) else { return };
-        let written = connection.wire.outbox.written();
-        if let Some(session_entry) = connection.session.and_then(|s| self.core.sessions.get_mut(s)) {
-            session_entry.session.sender.end_connection(written);
+        if let Some(client) = self.core.client(id) {
+            let written = client.connection.wire.outbox.written();
+            if let Some(window) = client.entry.session.sender.window.get_mut() {
+                window.end_connection(written);
+            }
         }
     }
 
@@ -91,7 +84,7 @@ impl Shard {
             self.core.write_disconnect(id, reason, text.as_deref());
         }
         if why.stall().is_some() {
-            bans::forgive_connect(id, &mut self.core);
+            self.bans.forgive_connect(id, &self.core);
         }
         let ending = if why == DisconnectCause::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
         self.core.note_disconnected(now, id, why);
@@ -102,16 +95,11 @@ impl Shard {
 
     /// Handles a DISCONNECT, and closes the connection. The reason 0x00 discards the will. With any
     /// other reason, the will is published or delayed.
-    pub(crate) fn client_leaves(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        session: SessionId,
-        disconnect: &Disconnect<'_>,
-    ) {
-        let Core { sessions, settings, .. } = &mut self.core;
-        let Some(session_entry) = sessions.get_mut(session) else { return };
-        let ending = session_entry.session.client_disconnects(disconnect, &settings.session.connect);
+    pub(crate) fn client_leaves(&mut self, now: Instant, id: ConnectionId, disconnect: &Disconnect<'_>) {
+        // The drops of the packets before this one may have ended the connection.
+        let Some(client) = self.core.client(id) else { return };
+        let connect = &client.settings.session.connect;
+        let ending = client.entry.session.client_disconnects(disconnect, connect);
         self.core.note_disconnected(now, id, DisconnectCause::Client(disconnect.reason));
         self.detach_session(now, id, ending);
         self.core.begin_closing(now, id, Leaves::Client);
@@ -123,8 +111,10 @@ impl Shard {
     /// ended.
     pub(crate) fn detach_session(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
         rates::end(now, id, &self.core);
+        // A connection has no session before CONNECT, and a client that closes has left already.
         let Some(session_id) = self.core.connections.detach_session(id) else { return };
         let waits = self.fans.own_waits(Some(session_id), &self.core);
+        // A session is detached from its connection before it ends, so it is there.
         let Some(session_entry) = self.core.sessions.get_mut(session_id) else { return };
         session_entry.leave_connection();
         let when = session_entry.session.end_connection(ending);
@@ -133,11 +123,11 @@ impl Shard {
         session_entry.ends = if outlives { now + expiry } else { now };
         match when {
             WillTime::Never => {}
-            WillTime::After(delay) => session_entry.will_due = now + delay,
+            WillTime::After(delay) => session_entry.set_will_due(now + delay),
             // The session ends now. `end_session` publishes the will, after it has removed the
             // session from delivery.
             WillTime::Now if !outlives || ending == Ending::TakenOverAfresh => {}
-            WillTime::Now if waits => session_entry.will_due = now,
+            WillTime::Now if waits => session_entry.set_will_due(now),
             WillTime::Now => {
                 let will = session_entry.session.will.take();
                 self.publish_will(now, session_id, will);
@@ -156,7 +146,7 @@ impl Shard {
             if ending != Ending::Shutdown && !taken_over {
                 self.core.record_session(session_id);
             }
-            if waits && self.core.sessions.get(session_id).is_some_and(|r| r.will_due <= now) {
+            if waits && self.core.sessions.get(session_id).is_some_and(|r| r.will_due() <= now) {
                 self.work.session_due(session_id);
             }
             self.core.sessions.register(session_id, &mut self.core.effects);
@@ -166,36 +156,34 @@ impl Shard {
     /// Ends a session: frees its client identifier, records its end, and publishes its will. Its
     /// remains are handed on in portions (see [`crate::shard::ended_session`]). `cause` is counted.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, cause: SessionEnd) {
+        // The session has ended already.
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
         let will = self.admitted_will(id, will);
         let (source, owner) = self.source_of_will(id, will.as_deref());
-        let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
-        let stored = session_entry.session.row().is_some();
-        if let Some(row) = session_entry.session.row() {
+        let stored = self.core.sessions.is_stored(id);
+        if let Some(session) = self.core.sessions.get(id).map(|entry| &entry.session)
+            && let Some(row) = session.row()
+        {
             row.write_buffer.record(records::Record::SessionEnded(row.key));
-            self.core.durability.session_ended(hash(&session_entry.session.client_id));
+            self.core.durability.session_ended(hash(&session.client_id));
         }
         let publisher = self.core.publisher_name(id);
         // From here on no message reaches the session, not even its own will. Its filters leave the
         // subscription tree later.
         if let Some(session_entry) = self.core.sessions.retire(id) {
             self.core.shared.totals.sessions.give_back(1);
-            self.core.clients.session_ended(cause);
+            self.core.figures.counts.session_ended(cause);
             let SessionEntry { session, ends, .. } = &*session_entry;
             if *ends <= now && session.expiry > 0 {
-                let unfinished = session.sender.in_flight() + session.sender.backlog.len();
-                self.core.note(ClientEvent {
-                    connection: None,
-                    client_id: Some(session.client_id.clone()),
-                    version: Some(session.version),
-                    occurrence: Occurrence::SessionExpired { unfinished },
-                    detail: None,
-                });
+                let unfinished = session.sender.window.len() + session.sender.queue.len();
+                let expired = Occurrence::SessionExpired { unfinished };
+                let event = ClientEvent::new(Some(&session.client_id), expired);
+                self.core.note(ClientEvent { version: Some(session.version), ..event });
             }
             let of = WillOf { session: id, publisher, stored, source, owner };
             self.publish_will_of(now, of, will);
-            self.hand_on(now, EndedSession::new(id, *session_entry));
+            EndedSession::new(id, *session_entry).hand_on(now, self);
         }
     }
 
@@ -240,6 +228,7 @@ impl Shard {
     /// and counted.
     fn publish_will_of(&mut self, now: Instant, of: WillOf, will: Option<Arc<Will>>) {
         let WillOf { session: id, publisher, stored, source, owner } = of;
+        // The client had no will, or the will was not admitted.
         let Some(will) = will else { return };
         let frees =
             if will.retain && will.payload.is_empty() { self.core.shared.frees(&will.topic) } else { 0 };
@@ -268,7 +257,7 @@ impl Shard {
             write_buffer.begin();
         }
         if will.retain {
-            self.core.retain(now, &mut publication, source, owner);
+            self.routes.retain(now, &mut publication, source, owner, &mut self.core);
         }
         self.fans.route_own(now, &mut publication, Some(id), &mut self.routes, &mut self.core);
     }
@@ -286,129 +275,4 @@ struct WillOf {
     source: Option<Arc<RetainedSource>>,
     /// The client for which a retained message counts.
     owner: Option<Arc<Owner>>,
-}
-
-/// The remains of ended sessions.
-impl Shard {
-    /// Hands on the remains of an ended session until this turn is over. A job in later turns does
-    /// the rest.
-    pub(crate) fn hand_on(&mut self, now: Instant, mut ended: EndedSession) {
-        if !self.hand_on_portion(now, &mut ended) {
-            self.work.later(Job::End(Box::new(ended)));
-        }
-    }
-
-    /// Continues [`Self::hand_on`] in a later turn. Returns the job that is left.
-    pub(crate) fn go_on_with_end(&mut self, now: Instant, mut ended: Box<EndedSession>) -> Option<Job> {
-        // The dead letters of the last portion are published before the next portion adds more.
-        let is_done = self.core.dead_letters.is_empty() && self.hand_on_portion(now, &mut ended);
-        (!is_done).then_some(Job::End(ended))
-    }
-
-    /// Hands on as many items as this turn has steps for, and at least one. Returns true if no item
-    /// is left.
-    fn hand_on_portion(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
-        while self.hand_on_one(now, ended) {
-            if self.core.turn.is_over() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Hands on the next item. The order is: filters, held messages, deliveries in flight,
-    /// releases, the queue, and unread deliveries. Returns false if none is left, or if an orphaned
-    /// queue got all that was left.
-    fn hand_on_one(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
-        if let Some(filter) = ended.filters.next() {
-            self.core.turn.charge_filter(&filter);
-            self.routes.leave_filter(ended.id, &filter, &mut self.core);
-            return true;
-        }
-        if !ended.is_out {
-            ended.is_out = true;
-            self.fans.session_ended(ended.id.slot);
-            self.core.sessions.release(ended.id.slot);
-        }
-        // A stored delivery ends with two records: of the entry and of the message.
-        let steps = if ended.stored { 2 } else { 1 };
-        if let Some(held) = ended.held.pop_front() {
-            self.core.turn.charge(steps);
-            hold::refuse(now, held, ended, self);
-        } else if let Some(unfinished) = ended.sender.pop_unfinished() {
-            self.core.turn.charge(steps);
-            self.hand_on_unfinished(now, unfinished, ended);
-        } else if ended.sender.pop_release() {
-            self.core.turn.charge(1);
-        } else if let Some(queued) = ended.sender.backlog.pop() {
-            self.core.turn.charge(steps);
-            self.hand_on_queued(now, queued, ended);
-        } else {
-            return self.hand_on_unread(now, ended);
-        }
-        true
-    }
-
-    /// Hands on a delivery that was in flight. A shared QoS 1 message goes to another member or
-    /// waits in an orphaned queue. Any other message is dropped.
-    fn hand_on_unfinished(&mut self, now: Instant, unfinished: Unacked, ended: &EndedSession) {
-        let Delivery { message, qos, mark, share, stored, .. } = &unfinished.delivery;
-        match share {
-            // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
-            Some(share) if *qos == QoS::AtLeastOnce => {
-                self.core.counters.objectives.passed_on(*mark);
-                self.routes.share_again_or_keep(
-                    now,
-                    message.clone(),
-                    share,
-                    stored.is_some(),
-                    &mut self.core,
-                );
-            }
-            _ => self.drop_with_end(ended, unfinished.into_drop(DropReason::SessionEnded, None)),
-        }
-    }
-
-    /// Hands on a delivery from the queue. A shared message goes to another member or waits in an
-    /// orphaned queue. Any other message is dropped.
-    fn hand_on_queued(&mut self, now: Instant, queued: Delivery, ended: &mut EndedSession) {
-        let Some(share) = &queued.share else {
-            return self.drop_with_end(ended, queued.to_drop(DropReason::SessionEnded));
-        };
-        self.core.counters.objectives.passed_on(queued.mark);
-        let (routes, core) = (&mut self.routes, &mut self.core);
-        match queued.stored {
-            None => routes.share_again_or_keep(now, queued.message, share, false, core),
-            // The stored entry stays as it is, because no member of the group has room now. It
-            // becomes part of an orphaned queue.
-            Some(entry) if routes.must_wait(now, &queued.message, share, core).is_some() => {
-                ended.parked.extend(entry.park());
-            }
-            Some(_ends) => {
-                routes.share_again(now, queued.message, share, true, None, core);
-            }
-        }
-    }
-
-    /// Hands on deliveries that are only in the store. A message must be read if it may go to
-    /// another member or may become a dead letter. If no message has to be read, drops one delivery
-    /// and returns true, or returns false if none is left. Otherwise moves all of them to an
-    /// orphaned queue and returns false.
-    fn hand_on_unread(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
-        let reads = ended.sender.backlog.has_shared_unread() || ended.redelivery.keep_what_waits();
-        if !reads && let Some(_ends) = ended.sender.backlog.pop_unread() {
-            self.core.turn.charge(2);
-            self.drop_with_end(ended, Dropped::new(DropReason::SessionEnded, None));
-            return true;
-        }
-        let (parked, unread) = (std::mem::take(&mut ended.parked), ended.sender.backlog.take_unread());
-        self.core.turn.charge_bytes((parked.len() + unread.len()) * size_of::<Parked>());
-        self.routes.leave_unread(now, ended, parked, unread, &mut self.core);
-        false
-    }
-
-    /// Reports a message that is dropped because its session ended.
-    pub(crate) fn drop_with_end(&mut self, ended: &EndedSession, lost: Dropped) {
-        self.core.drop_with_session(&ended.client_id, &ended.redelivery, lost, ended.stored);
-    }
 }

@@ -1,28 +1,137 @@
-//! The operator's settings for the clients of one listener.
+//! A listener as its clients know it: the operator's settings for them, and the count of their
+//! connections.
 
-use crate::mqtt::packet::ProtocolVersion;
+use crate::access::acl::Acl;
+use crate::access::meter::{MeteredRate, TrafficRates};
+use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
 use crate::session::authentication::AuthPolicy;
 use crate::session::client_id_rule::ClientIdRule;
+use crate::session::connect::ConnectRefusal;
 use crate::session::mount_point::MountPoint;
-use crate::session::policy::ConnectPolicy;
+use arc_swap::ArcSwap;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The operator's settings for the clients of one listener.
-#[derive(Clone, Debug)]
+///
+/// The listener and its connections share this value. A reload that changes the listener makes a new
+/// one, and the connections that it accepted before keep the old one. `None` is the setting of the
+/// broker, so a reload of that setting reaches them too.
+#[derive(Debug, Default)]
 pub struct ListenerTerms {
+    /// The count of the connections.
+    pub connections: Arc<ListenerConnections>,
     /// The rules about the clients that may enter.
-    pub auth: AuthPolicy,
-    /// The bounds on what a CONNECT requests, and on the packets of the client.
-    pub connect: ConnectPolicy,
+    pub auth: Option<AuthPolicy>,
+    /// The path of the password file.
+    pub password_file: Option<PathBuf>,
+    /// The largest packet in bytes.
+    pub packet_size: Option<u32>,
+    /// The longest Keep Alive in seconds; 0 is no limit.
+    pub keep_alive_maximum: Option<u16>,
+    /// The rate of PUBLISH packets. The inner `None` is no limit.
+    pub message_rate: Option<Option<MeteredRate>>,
+    /// The rate of bytes. The inner `None` is no limit.
+    pub byte_rate: Option<Option<MeteredRate>>,
     /// The versions of MQTT that clients may speak.
     pub versions: ProtocolVersions,
     /// The form of the client identifiers; `None` for any.
     pub client_id: Option<ClientIdRule>,
     /// The prefix of the clients' topics; `None` without one.
     pub mount_point: Option<Arc<MountPoint>>,
+    /// The settings that a reload also changes for the clients that are connected. A listener that
+    /// continues another one shares them with it, if they are all that differs.
+    pub rules: Arc<LiveRules>,
 }
 
-/// A set of versions of MQTT.
+/// The present [`ListenerRules`] of a listener.
+pub type LiveRules = ArcSwap<ListenerRules>;
+
+/// The settings of a listener that a reload also changes for the clients that are connected.
+#[derive(Clone, Debug, Default)]
+pub struct ListenerRules {
+    /// The name of the listener, under which stored sessions and messages remember it.
+    pub name: Arc<str>,
+    /// False if the listener accepts no connections any more. Its name may be that of another one.
+    pub is_open: bool,
+    /// The path of the ACL file; `None` if that of the broker holds.
+    pub acl_file: Option<PathBuf>,
+    /// The rules of this file.
+    pub acl: Option<Arc<Acl>>,
+}
+
+/// The connections of a listener. A listener that comes back under the same label continues the
+/// counts.
+#[derive(Debug, Default)]
+pub struct ListenerConnections {
+    label: String,
+    open: AtomicUsize,
+    /// Connections since the start.
+    opened: AtomicU64,
+}
+
+impl ListenerTerms {
+    /// Returns the rates of a client. `broker` has those of the broker.
+    pub(crate) fn rates(&self, broker: TrafficRates) -> TrafficRates {
+        TrafficRates {
+            messages: self.message_rate.unwrap_or(broker.messages),
+            bytes: self.byte_rate.unwrap_or(broker.bytes),
+        }
+    }
+
+    /// Checks that clients may speak a version.
+    ///
+    /// # Errors
+    /// The refusal, if they may not.
+    // 5.0 [MQTT-3.1.2-2]; 3.1.1 [MQTT-3.1.2-2]
+    pub(crate) fn check_version(&self, version: ProtocolVersion) -> Result<(), ConnectRefusal> {
+        if self.versions.contains(version) {
+            return Ok(());
+        }
+        let what = "this listener does not admit the client's version of MQTT (versions of [[listeners]])";
+        Err(ConnectRefusal::new(ReasonCode::UNSUPPORTED_PROTOCOL_VERSION, what))
+    }
+}
+
+impl ListenerConnections {
+    /// Returns the counts of a listener without a connection.
+    pub fn new(label: String) -> ListenerConnections {
+        ListenerConnections { label, ..ListenerConnections::default() }
+    }
+
+    /// Returns the name of the listener, or the address of a listener without one.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Returns the open connections, with those that have not sent CONNECT.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Returns the connections since the start.
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Counts an open connection. Returns how many there were before.
+    pub fn add(&self) -> usize {
+        self.open.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts a connection that no limit refused.
+    pub fn count_opened(&self) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an open connection less.
+    pub fn remove(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A set of versions of MQTT. The default has every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProtocolVersions(u8);
 
@@ -33,6 +142,12 @@ impl ProtocolVersions {
     /// Returns true if the version is in the set.
     pub fn contains(self, version: ProtocolVersion) -> bool {
         self.0 & (1 << version as u8) != 0
+    }
+}
+
+impl Default for ProtocolVersions {
+    fn default() -> ProtocolVersions {
+        ProtocolVersions::ALL
     }
 }
 

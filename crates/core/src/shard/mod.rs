@@ -19,11 +19,12 @@
 //! | a packet | `connect`, `publish`, `mounted`, `subscribe`, `suback` |
 //! | a portion | `fan_out`, [`deadlines`] |
 //! | one batch of a peer | [`exchange`] |
+//! | the doors for operators | `view`, `control` |
 //! | what follows: `Shard` | `follow_up`, `commits`, `leave`, `access_change`, `own_messages` |
 //! | | `auth_exchange`, `features/hold` |
 //! | middle: `Routes` | `routes`, `features/orphaned_queues/settling` |
 //! | shared groups: `Routes` | `share` |
-//! | lowest: `Core` | `core`, `deliver`, `observe/notes` |
+//! | lowest: `Core` | `core`, `client`, `deliver`, `observe/notes` |
 //! | owners | see below |
 //!
 //! | owner | owns |
@@ -36,9 +37,8 @@
 //! | `fans`, `own_publications` | publications that take several turns, and those behind them |
 //! | `work` | jobs that continue in a later turn |
 //! | `retained_order` | which retained messages a new subscription gets live |
-//! | `drops` | messages that a receiver will not get, reported by client |
-//! | `after_deliveries` | receivers that deliveries found full |
-//! | [`turn`] | the budget of one turn |
+//! | `drops` | messages that a receiver will not get, by client and the last ones |
+//! | [`turn`] | the budget of one turn; receivers that deliveries found full |
 //! | [`effects`] | the lists that the driver carries out after a turn |
 //! | `scratch` | buffers that are used again and again, so that nothing allocates |
 //! | [`features`] | delayed messages, dead letters, `hold`, orphaned queues, requests |
@@ -54,7 +54,7 @@
 //! | [`randomness`] | random numbers, which come from outside |
 //! | [`authentication`] | requests to the authenticator, and decisions |
 //! | `pending_exchange` | an exchange of AUTH packets that waits for the client |
-//! | `flapping` | the connects of each client, counted |
+//! | `bans`, `flapping` | the bans in force; the connects of each client, counted |
 //! | `reconfigure` | new settings while the broker runs |
 //! | `publication` | one message on its way |
 //! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
@@ -69,18 +69,19 @@ mod access_change;
 pub mod access_control;
 mod acl_files;
 mod admission;
-mod after_deliveries;
 mod answer;
 pub mod arrival;
 mod auth_exchange;
 pub mod authentication;
 mod bans;
+mod client;
 mod client_table;
 mod commits;
 mod connect;
 pub mod connection;
 pub mod connection_view;
 mod connections;
+pub(crate) mod control;
 mod core;
 pub mod deadlines;
 pub mod debts;
@@ -129,13 +130,16 @@ mod subscribe;
 mod subscribe_request;
 pub mod totals;
 pub mod turn;
+pub(crate) mod view;
 mod work;
 
+use bans::Bans;
 pub use connect::shard_of;
 use core::Core;
 use fans::Fans;
 use features::delayed::Delayed;
 pub use observe::snapshot::ShardSnapshot;
+use randomness::Randomness;
 pub use receive::ReadProgress;
 use routes::Routes;
 pub use session_entry::SessionEntry;
@@ -156,4 +160,6 @@ pub struct Shard {
     /// Other work that continues in a later turn.
     work: Work,
     delayed: Delayed,
+    bans: Bans,
+    randomness: Randomness,
 }

@@ -10,7 +10,6 @@ use crate::session::connect::ConnectRefusal;
 use crate::session::drops::DropReason;
 use crate::session::mount_point::MountPoint;
 use crate::shard::Shard;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::core::Core;
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::flow::Flow;
@@ -28,7 +27,7 @@ pub(super) fn mount_point_of(id: ConnectionId, core: &Core) -> Option<Arc<MountP
 
 /// Returns the mount point that new clients of a connection's listener get; `None` without one.
 pub(super) fn mount_point_of_listener(id: ConnectionId, core: &Core) -> Option<Arc<MountPoint>> {
-    core.settings.mount_point(core.connections.get(id)?.listener).cloned()
+    core.connections.get(id)?.listener.mount_point.clone()
 }
 
 /// Writes into `full` the topic that a PUBLISH to `topic` has inside the broker.
@@ -128,17 +127,16 @@ pub(super) fn check_client(
 /// mount point resumes a session without any then, and gets no message from outside its mount point
 /// all the same.
 pub(super) fn is_of_another(id: ConnectionId, session: SessionId, core: &mut Core) -> bool {
-    let Core { connections, sessions, settings, turn, .. } = core;
+    let Core { connections, sessions, turn, .. } = core;
     let mount_point = connections.get(id).and_then(|connection| connection.wire.mount_point());
+    // A session that has ended is not resumed either.
     let Some(session_entry) = sessions.get(session) else { return false };
-    let came_by = session_entry.session.came_by.number().map(ListenerNumber);
     let mount_point = mount_point.map(|mount_point| &**mount_point);
-    if session_entry.mount_point().is_some_and(|own| Some(own) != mount_point) {
+    let own = session_entry.mount_point();
+    if own != mount_point && (own.is_some() || session_entry.listener().is_some()) {
         return true;
     }
-    if came_by.is_some_and(|listener| settings.differs_in_mount_point(listener, mount_point)) {
-        return true;
-    }
+    // Without a mount point every subscription is inside.
     let Some(mount_point) = mount_point else { return false };
     let subscriptions = &session_entry.session.subscriptions;
     turn.charge(u32::try_from(subscriptions.len() / FILTERS_PER_STEP).unwrap_or(u32::MAX));

@@ -3,6 +3,7 @@
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
+use crate::session::trace_steps::{StepKind, cut};
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::features::dead_letters::DeadLetter;
@@ -15,7 +16,7 @@ impl Shard {
     /// Publishes a retained message of the broker's own, at QoS 0.
     pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload, true), None, self.core.here);
-        self.core.retain(now, &mut publication, None, None);
+        self.routes.retain(now, &mut publication, None, None, &mut self.core);
         self.fans.route_own(now, &mut publication, None, &mut self.routes, &mut self.core);
     }
 
@@ -73,7 +74,8 @@ impl Shard {
         publication.atomic = dead_letter.stored;
         publication.audit = dead_letter.message.audit();
         if publication.audit.is_some() {
-            self.core.recorder().add_dead_letter(now, publication.audit, &dead_letter.topic);
+            let topic = String::from(cut(&dead_letter.topic));
+            self.core.recorder().add(now, StepKind::DeadLetter, publication.audit, topic);
         }
         let progress = self.fans.route_own_now(now, &mut publication, &mut self.routes, &mut self.core);
         let is_published = progress != OwnProgress::Waits;

@@ -38,11 +38,6 @@ pub(crate) fn publisher(here: ShardId, id: SessionId) -> Publisher {
 }
 
 impl Fans {
-    /// Returns true if this session published the large publication.
-    pub(crate) fn fans_out_for(&self, here: ShardId, id: SessionId) -> bool {
-        self.is_publisher(publisher(here, id))
-    }
-
     /// Returns true if the broker's next publication must wait for a later turn. `of` is the
     /// session of the will, if the publication is a will.
     pub(crate) fn own_waits(&self, of: Option<SessionId>, core: &Core) -> bool {

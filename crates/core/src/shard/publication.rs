@@ -12,9 +12,10 @@ use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet, Subscriber};
 use crate::session::objectives::{ObjectiveSet, Objectives};
 use crate::session::wire::FrameKind;
-use crate::shard::exchange::outbound::{Gate, Publisher, Readers};
+use crate::shard::exchange::outbound::{Chosen, Gate, Publisher, Readers};
 use crate::time::Instant;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A message on its way to its receivers. Borrows the parts of the message from the PUBLISH.
@@ -152,6 +153,8 @@ pub(crate) struct Target<'a> {
     pub retain_as_published: bool,
     /// The Subscription Identifiers of its subscriptions.
     pub ids: &'a [u32],
+    /// The shared subscription that the message goes by, if any.
+    pub share: Option<&'a Arc<Box<str>>>,
 }
 
 impl<'a> Target<'a> {
@@ -165,10 +168,21 @@ impl<'a> Target<'a> {
         if options.no_local() && publisher == Some(Publisher { shard: here, session: *session }) {
             return None;
         }
-        let ids = if *subscription_id == 0 { &[] } else { std::slice::from_ref(subscription_id) };
-        let retain_as_published = options.retain_as_published();
-        Some(Target { session: *session, qos: options.qos(), retain_as_published, ids })
+        let (ids, retain_as_published) = (as_list(subscription_id), options.retain_as_published());
+        Some(Target { session: *session, qos: options.qos(), retain_as_published, ids, share: None })
     }
+
+    /// Returns the chosen member of a shared group. `share` is the full filter of the group.
+    pub(crate) fn member(chosen: &'a Chosen, share: &'a Arc<Box<str>>) -> Target<'a> {
+        let Chosen { session, qos, retain, subscription_id, .. } = chosen;
+        let (ids, share) = (as_list(subscription_id), Some(share));
+        Target { session: *session, qos: *qos, retain_as_published: *retain, ids, share }
+    }
+}
+
+/// Returns a Subscription Identifier as a list, which is empty for 0.
+fn as_list(subscription_id: &u32) -> &[u32] {
+    if *subscription_id == 0 { &[] } else { std::slice::from_ref(subscription_id) }
 }
 
 /// Merges the matching subscriptions of one session. Returns `None` if No Local excludes all of
@@ -195,7 +209,7 @@ pub(crate) fn merge<'a>(
         }
     }
     let (qos, retain_as_published) = merged?;
-    Some(Target { session, qos, retain_as_published, ids })
+    Some(Target { session, qos, retain_as_published, ids, share: None })
 }
 
 /// Returns the time at which a message with this Message Expiry Interval, in seconds, expires.

@@ -6,9 +6,12 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{PacketId, Publish, QoS, ReasonCode};
 use crate::persistence::records::SessionKey;
 use crate::routing::subscription_tree::{SessionSlot, ShardSet};
+use crate::session::counters::Counters;
 use crate::session::drops::DropReason;
 use crate::session::inbound::{AckToken, Due, Receiver};
 use crate::session::topic_alias::IncomingAliases;
+use crate::session::trace_steps::StepKind;
+use crate::session::wire::Wire;
 use crate::session::{Admitted, Session, Violation, publish_refusal};
 use crate::shard::Shard;
 use crate::shard::access::DeniedPublish;
@@ -21,10 +24,10 @@ use crate::shard::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Publishe
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
 use crate::shard::flow::Flow;
-use crate::shard::observe::trace::StepKind;
 use crate::shard::publication::{Publication, Routed, expires};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use std::num::NonZeroU16;
 
 /// Pending acknowledgements that one step looks at, for a repetition of a QoS 2 PUBLISH.
 const LOOKED_AT: usize = 64;
@@ -64,28 +67,26 @@ impl<'a> ClientPublish<'a> {
         publish: &'a Publish<'a>,
         shard: &mut Shard,
     ) -> Flow {
-        if publish.properties.topic_alias.is_some()
-            && let Err(violation) = resolve_topic_alias(id, publish, &mut shard.core)
+        if let Some(alias) = publish.properties.topic_alias
+            && let Err(violation) = resolve_topic_alias(id, alias, publish.topic, &mut shard.core)
         {
             shard.fail(now, id, violation);
             return Flow::Closed;
         }
-        let Core { connections, sessions, scratch, counters, .. } = &mut shard.core;
-        let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
-        // The decoder accepts no PUBLISH before CONNECT, so the connection has a session.
-        let Some(session) = connection.session else { return Flow::Closed };
-        let Some(session_entry) = sessions.get_mut(session) else { return Flow::Closed };
-        if publish.retain && connection.refuses_retain {
+        // The packets before this one may have ended the connection.
+        let Some(mut client) = shard.core.client(id) else { return Flow::Closed };
+        if publish.retain && client.connection.refuses_retain {
             shard.fail(now, id, RETAIN_REFUSED);
             return Flow::Closed;
         }
-        connection.wire.outbox.lend(&mut scratch.pool);
-        let before = connection.wire.outbox.len();
-        let is_mounted = connection.wire.mount_point().is_some();
-        let sent = &mut counters.packets_sent;
-        let admitted = session_entry.session.admit(publish, &mut connection.wire, sent);
+        let before = client.begin_write();
+        let (session, is_mounted) = (client.session_id, client.connection.wire.mount_point().is_some());
+        let sent = &mut client.counters.packets_sent;
+        let admitted = client.entry.session.admit(publish, &mut client.connection.wire, sent);
         let Admitted::ToRoute(token) = admitted else {
-            return end_unrouted(now, id, admitted, before, shard);
+            let written = client.end_write(before);
+            let looked_at = client.entry.session.receiver.looked_at();
+            return end_unrouted(now, id, admitted, (written, looked_at), shard);
         };
         let token = token.map(|token| (session, token));
         let this = ClientPublish { now, connection: id, session, publish, token };
@@ -156,7 +157,7 @@ impl<'a> ClientPublish<'a> {
         if publish.retain {
             let source = shard.core.retained_source(session);
             let owner = shard.core.owner_of(session);
-            let retaining = shard.core.retain(now, publication, source, owner);
+            let retaining = shard.routes.retain(now, publication, source, owner, &mut shard.core);
             waits |= retaining.waits;
             if publication.audit.is_some() && retaining.kept {
                 shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");
@@ -301,13 +302,12 @@ impl<'a> ClientPublish<'a> {
 
     /// Writes an acknowledgement, if one is due.
     fn acknowledge(&self, shard: &mut Shard, due: Option<Due>) {
-        let ClientPublish { connection: id, .. } = *self;
-        let Core { connections, scratch, effects, counters, .. } = &mut shard.core;
-        let (Some(due), Some(connection)) = (due, connections.get_mut(id)) else { return };
-        connection.wire.outbox.lend(&mut scratch.pool);
-        Session::answer(due, &mut connection.wire, &mut counters.packets_sent);
-        effects.unflushed += 4;
-        connection.mark_dirty(id, &mut effects.dirty);
+        if let Some(due) = due {
+            let put = |wire: &mut Wire, counters: &mut Counters| {
+                Session::answer(due, wire, &mut counters.packets_sent);
+            };
+            shard.core.write(self.connection, put);
+        }
     }
 
     /// Answers a PUBLISH for which [`Self::refusal`] returned a reason. If its topic is one of the
@@ -428,6 +428,7 @@ impl<'a> ClientPublish<'a> {
             shard.fail(now, id, Violation { reason, what });
             return Flow::Closed;
         }
+        // QoS 0 has no acknowledgement.
         let Some(packet_id) = publish.packet_id else { return Flow::Continue };
         let Some(version) = shard.core.connections.get(id).map(Connection::version) else {
             return Flow::Closed;
@@ -445,30 +446,21 @@ impl<'a> ClientPublish<'a> {
     }
 }
 
-/// Ends a PUBLISH that is not routed, because it is a repetition or breaks a rule. `before` is the
-/// length of the outbox before the packet was handled.
+/// Ends a PUBLISH that is not routed, because it is a repetition or breaks a rule. A repetition was
+/// looked for among `looked_at` pending acknowledgements.
 #[cold]
 fn end_unrouted(
     now: Instant,
     id: ConnectionId,
     admitted: Admitted,
-    before: usize,
+    (written, looked_at): (usize, usize),
     shard: &mut Shard,
 ) -> Flow {
-    let Some(connection) = shard.core.connections.get_mut(id) else { return Flow::Closed };
-    let appended = connection.wire.outbox.len().saturating_sub(before);
-    if appended > 0 {
-        shard.core.effects.unflushed += appended;
-        shard.core.turn.charge_bytes(appended);
-        connection.mark_dirty(id, &mut shard.core.effects.dirty);
-    }
+    shard.core.turn.charge_bytes(written);
     if let Admitted::Fail(violation) = admitted {
         shard.fail(now, id, violation);
         return Flow::Closed;
     }
-    // A repetition was looked for among the pending acknowledgements.
-    let session = connection.session.and_then(|id| shard.core.sessions.get(id));
-    let looked_at = session.map_or(0, |entry| entry.session.receiver.looked_at());
     shard.core.turn.charge((looked_at / LOOKED_AT) as u32);
     Flow::Continue
 }
@@ -480,13 +472,18 @@ fn end_unrouted(
 /// # Errors
 /// The violation that ends the connection: the alias is invalid or unknown, or there is no memory
 /// for it.
-fn resolve_topic_alias(id: ConnectionId, publish: &Publish<'_>, core: &mut Core) -> Result<(), Violation> {
-    let Some(alias) = publish.properties.topic_alias else { return Ok(()) };
+fn resolve_topic_alias(
+    id: ConnectionId,
+    alias: NonZeroU16,
+    topic: &str,
+    core: &mut Core,
+) -> Result<(), Violation> {
     let own = core.connections.get(id).and_then(|c| c.rare()).and_then(|rare| rare.aliases.as_deref());
-    if IncomingAliases::grow(own, alias, publish.topic) {
+    if IncomingAliases::grow(own, alias, topic) {
         core.admits(Change::Alias).map_err(Want::violation)?;
     }
     let Core { connections, sessions, scratch, .. } = core;
+    // The packets before this one may have ended the connection.
     let Some(connection) = connections.get_mut(id) else { return Ok(()) };
     let session = connection.session;
     let aliases = connection.rare_mut().aliases.get_or_insert_with(|| {
@@ -494,7 +491,7 @@ fn resolve_topic_alias(id: ConnectionId, publish: &Publish<'_>, core: &mut Core)
             session.and_then(|id| sessions.get(id)).map(|entry| entry.session.receiver.announced());
         Box::new(IncomingAliases::new(announced.unwrap_or_default().topic_alias_maximum))
     });
-    if let Some(name) = aliases.resolve(alias, publish.topic)? {
+    if let Some(name) = aliases.resolve(alias, topic)? {
         scratch.topic.clear();
         scratch.topic.push_str(name);
     }

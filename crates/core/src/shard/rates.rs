@@ -22,8 +22,9 @@ use std::net::IpAddr;
 /// where some listener has rates.
 #[inline(never)]
 pub(crate) fn meter(now: Instant, id: ConnectionId, packet: &[u8], core: &mut Core) {
+    // The packet may have ended its connection.
     let Some(connection) = core.connections.get_mut(id) else { return };
-    let rates = core.settings.rates_of(connection.listener);
+    let rates = core.settings.rates_of(&connection.listener);
     let messages = u64::from(packet.first().is_some_and(|byte| byte >> 4 == PUBLISH));
     let counts = messages > 0 && rates.messages.is_some() || rates.bytes.is_some();
     if !counts || !connection.is_established() {
@@ -38,19 +39,19 @@ pub(crate) fn meter(now: Instant, id: ConnectionId, packet: &[u8], core: &mut Co
 /// Pauses a client until its debt is paid; does nothing without a debt.
 fn pause_until(now: Instant, id: ConnectionId, due: Instant, core: &mut Core) {
     let metered = core.connections.get_mut(id).and_then(|connection| connection.rare_mut().metered.as_mut());
-    let Some(metered) = metered.filter(|_| due > now) else { return };
-    metered.pause(now, due);
-    if core.connections.pause(id, Pause::Rate, now) {
-        core.counters.rate_pauses += 1;
+    if let Some(metered) = metered.filter(|_| due > now) {
+        metered.pause(now, due);
+        core.counters.rate_pauses += u64::from(core.connections.pause(id, Pause::Rate, now));
+        core.connections.register_read_idle(id, &mut core.effects);
     }
-    core.connections.register_read_idle(id, &mut core.effects);
 }
 
 /// Charges an acknowledgement that is handled during a pause. Returns false if it has to wait,
 /// because the acknowledgements alone are above the rate of the client.
 pub(crate) fn charge_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &mut Core) -> bool {
+    // The packets before this one may have ended the connection.
     let Some(connection) = core.connections.get_mut(id) else { return false };
-    let rates = core.settings.rates_of(connection.listener);
+    let rates = core.settings.rates_of(&connection.listener);
     if !connection.is_metered() || !connection.pauses.has(Pause::Rate) {
         return true;
     }
@@ -66,11 +67,12 @@ pub(crate) fn charge_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &
 /// rate holds. `host` is that of the client.
 pub(crate) fn begin(now: Instant, id: ConnectionId, host: Option<IpAddr>, core: &mut Core) {
     let Some(connection) = core.connections.get_mut(id) else { return };
-    let rates = core.settings.rates_of(connection.listener);
+    let rates = core.settings.rates_of(&connection.listener);
     let session_entry = connection.session.and_then(|session| core.sessions.get(session));
     let Some(session_entry) = session_entry.filter(|_| !rates.are_unlimited()) else { return };
     let user = session_entry.user().map(|user| &**user);
-    let debtor = Debtor::new(connection.listener, &session_entry.session.client_id, user, host);
+    let debtor =
+        Debtor::new(connection.listener.connections.label(), &session_entry.session.client_id, user, host);
     let owed = core.shared.debts.of(now, debtor);
     let mut metered = MeteredTraffic::new(now);
     metered.debtor = Some(debtor);

@@ -25,7 +25,6 @@ use crate::shard::flow::Flow;
 use crate::shard::rates;
 use crate::shard::receive::ReadProgress;
 use crate::shard::slots::ConnectionId;
-use crate::shard::work::Job;
 use crate::time::Instant;
 
 /// Bytes of a client that wait behind a pause, from which on its socket is not read.
@@ -164,13 +163,11 @@ impl Shard {
         (packet_type, len): (PacketType, usize),
         search: &Search,
     ) -> Decision {
-        let core = &mut self.core;
-        if core.turn.is_over() {
-            if core.connections.pause(id, Pause::Turn, now) {
-                self.work.later(Job::Read(id));
-            }
+        if self.core.turn.is_over() {
+            self.read_later(now, id);
             return Decision::Stop(ReadProgress::Paused);
         }
+        let core = &mut self.core;
         if core.effects.is_much_unflushed() {
             return Decision::Stop(ReadProgress::Flush);
         }
@@ -178,13 +175,14 @@ impl Shard {
         if !search.may_pass(packet_type) {
             return Decision::Wait;
         }
+        // The packets before this one may have ended the connection.
         let Some(connection) = core.connections.get_mut(id) else { return Decision::Wait };
         let outbox = connection.wire.outbox.len();
         if !has_room(packet_type.first_byte(), outbox, &core.settings.session.send) {
             connection.pause(Pause::Outbox, now);
             return Decision::Stop(ReadProgress::Paused);
         }
-        if !core.settings.rates.is_empty() && !rates::charge_ahead(now, id, len, core) {
+        if core.settings.rates.is_some() && !rates::charge_ahead(now, id, len, core) {
             return Decision::Stop(ReadProgress::Paused);
         }
         Decision::Pass

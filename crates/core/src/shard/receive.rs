@@ -22,7 +22,6 @@ use crate::shard::rates;
 use crate::shard::read_ahead;
 use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
-use crate::shard::work::Job;
 use crate::time::Instant;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -60,6 +59,7 @@ impl Shard {
     /// Bytes that cannot be handled now are kept, unless the socket moves to another shard.
     /// [`Self::take_in`] also flushes where this asks for it.
     pub fn receive(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> ReadProgress {
+        // The driver may read a socket whose connection has just ended.
         let Some(connection) = self.core.connections.get_mut(id) else { return ReadProgress::Closed };
         if connection.is_closing() {
             return ReadProgress::Closed;
@@ -174,9 +174,7 @@ impl Shard {
                 return (ReadProgress::Paused, taken);
             }
             if self.core.turn.is_over() {
-                if self.core.connections.pause(id, Pause::Turn, now) {
-                    self.work.later(Job::Read(id));
-                }
+                self.read_later(now, id);
                 return (ReadProgress::Paused, taken);
             }
             if self.core.effects.is_much_unflushed() {
@@ -221,7 +219,7 @@ impl Shard {
             if let Some(stop) = flow.stop() {
                 return (stop, taken);
             }
-            if !self.core.settings.rates.is_empty() {
+            if self.core.settings.rates.is_some() {
                 rates::meter(now, id, rest.get(..length).unwrap_or_default(), &mut self.core);
             }
             taken += length;
@@ -234,9 +232,10 @@ impl Shard {
     /// 50 instructions, because the packet would have to lie in memory.
     #[cold]
     pub(super) fn trace_next(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) {
-        let Some(connection) = self.core.connections.get(id) else { return };
-        let (version, limit) = (connection.wire.version, connection.packet_size);
-        if let Ok(Decoded::Packet { packet, .. }) = codec::decode(rest, version, limit) {
+        if let Some(connection) = self.core.connections.get(id)
+            && let Ok(Decoded::Packet { packet, .. }) =
+                codec::decode(rest, connection.wire.version, connection.packet_size)
+        {
             self.core.recorder().add_packet(now, id, &packet);
         }
     }
@@ -248,6 +247,7 @@ impl Shard {
     /// Returns the reason to stop reading. The packet then counts as not handled.
     #[inline(never)]
     fn take_early(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) -> Result<usize, ReadProgress> {
+        // The packets before this one may have ended the connection.
         let Some(connection) = self.core.connections.get(id) else { return Err(ReadProgress::Closed) };
         match connection.phase() {
             Phase::AwaitingConnect => {}
@@ -262,7 +262,7 @@ impl Shard {
             // The caller handles the packets of an established connection.
             Phase::Untraced | Phase::Traced | Phase::Closing { .. } => return Err(ReadProgress::Closed),
         }
-        let limit = self.core.settings.connect_size(connection.listener);
+        let limit = self.core.settings.connect_size(&connection.listener);
         let (packet, length) = match codec::decode_connect(rest, limit) {
             Ok(Decoded::Packet { packet, length }) => (packet, length),
             Ok(Decoded::Incomplete { .. }) => return Err(ReadProgress::All),
@@ -286,7 +286,7 @@ impl Shard {
         if let Some(stop) = flow.stop() {
             return Err(stop);
         }
-        if !self.core.settings.rates.is_empty() {
+        if self.core.settings.rates.is_some() {
             rates::meter(now, id, bytes, &mut self.core);
         }
         Ok(length)
@@ -294,38 +294,37 @@ impl Shard {
 
     /// Handles any packet of a session but PUBLISH.
     pub(super) fn dispatch(&mut self, now: Instant, id: ConnectionId, packet: Packet<'_>) -> Flow {
-        let Core { connections, sessions, settings, counters, scratch, effects, turn, .. } = &mut self.core;
-        let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
-        let Some(session_id) = connection.session else { return Flow::Closed };
-        let Some(session_entry) = sessions.get_mut(session_id) else { return Flow::Closed };
-        connection.wire.outbox.lend(&mut scratch.pool);
-        let before = connection.wire.outbox.len();
-        let action =
-            session_entry.session.handle(now, packet, &mut connection.wire, &settings.session, counters);
-        let appended = connection.wire.outbox.len().saturating_sub(before);
-        if appended > 0 {
-            effects.unflushed += appended;
-            turn.charge_bytes(appended);
-            turn.charge(std::mem::take(&mut counters.steps));
-            connection.mark_dirty(id, &mut effects.dirty);
+        // The packets before this one may have ended the connection.
+        let Some(mut client) = self.core.client(id) else { return Flow::Closed };
+        let session_id = client.session_id;
+        let before = client.begin_write();
+        let (wire, policy) = (&mut client.connection.wire, &client.settings.session);
+        let action = client.entry.session.handle(now, packet, wire, policy, client.counters);
+        let written = client.end_write(before);
+        let holds = client.entry.holds();
+        if written > 0 {
+            // A new packet may be due before all others. An acknowledgement without a new packet
+            // only ends deadlines, and a deadline that ends needs no registration.
+            client.register_retransmit(now);
+            self.core.turn.charge_bytes(written);
+            self.core.charge_senders();
         }
-        let holds = session_entry.holds();
-        if counters.are_unreported() {
+        if self.core.counters.are_unreported() {
             self.core.report(now, session_id);
         }
         let change = FilterChange { now, connection: id, session: session_id };
         match action {
             Action::None => {
-                self.after_acknowledgement(now, id, session_id, appended, holds);
+                self.after_acknowledgement(now, session_id, holds);
                 Flow::Continue
             }
             Action::Subscribe(subscribe) => change.subscribe(&subscribe, self),
             Action::Unsubscribe(unsubscribe) => change.unsubscribe(&unsubscribe, self),
             Action::Disconnect(disconnect) => {
-                self.client_leaves(now, id, session_id, &disconnect);
+                self.client_leaves(now, id, &disconnect);
                 Flow::Closed
             }
-            Action::Authenticate(auth) => auth_exchange::take_auth(now, id, session_id, &auth, self),
+            Action::Authenticate(auth) => auth_exchange::take_auth(now, id, &auth, self),
             Action::Fail(violation) => {
                 self.fail(now, id, violation);
                 Flow::Closed

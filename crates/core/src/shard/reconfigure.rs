@@ -4,8 +4,8 @@
 //! it holds. New redelivery settings reach the sessions by a walk of [`SLOTS`] slots in a turn: a
 //! packet in flight has the new settings from its next deadline on, and a new packet at once.
 
+use crate::shard::bans::Bans;
 use crate::shard::core::Core;
-use crate::shard::flapping;
 use crate::shard::settings::ShardSettings;
 use crate::shard::work::Job;
 
@@ -15,12 +15,12 @@ const SLOTS: u32 = 1_024;
 /// Replaces the settings between two turns. The settings of the connections before CONNECT and of
 /// all packets to come are the new ones. Returns the job that gives the sessions new redelivery
 /// settings, if these have changed.
-pub(crate) fn replace_settings(settings: ShardSettings, core: &mut Core) -> Option<Job> {
+pub(crate) fn replace_settings(settings: ShardSettings, bans: &mut Bans, core: &mut Core) -> Option<Job> {
     let (old, new) = (&core.settings.session.send, &settings.session.send);
     let is_new_redelivery = old.redelivery != new.redelivery || old.rules != new.rules;
     if settings.flapping != core.settings.flapping {
         // Only then, since the counts begin anew.
-        core.flapping = flapping::counted(settings.flapping);
+        bans.count_anew(settings.flapping);
     }
     core.connections.set_timeouts(&settings);
     core.counters.objectives.replace(&settings.objectives);
@@ -48,6 +48,7 @@ pub(crate) fn walk_after_reload(from: u32, core: &mut Core) -> Option<Job> {
 
 fn renew_redelivery(slot: u32, core: &mut Core) {
     let Core { sessions, connections, access, .. } = core;
+    // The slot is free.
     let Some((id, entry)) = sessions.at(slot) else { return };
     let (client_id, user) = (entry.session.client_id.clone(), entry.user().cloned());
     let name = access.name_in_redelivery_rules(user.as_deref());

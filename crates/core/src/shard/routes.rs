@@ -2,39 +2,55 @@
 //! shared groups. The shard's subscriptions are entered and removed here too.
 
 use crate::mqtt::outcome::Outcome;
+use crate::mqtt::owner::Owner;
+use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic::TopicFilter;
-use crate::routing::shared_group::Member;
-use crate::routing::shared_group::MemberAddress;
-use crate::routing::shared_group::Presence;
-use crate::routing::subscription_tree::Interest;
-use crate::routing::subscription_tree::PackedOptions;
-use crate::routing::subscription_tree::ShardId;
-use crate::routing::subscription_tree::Subscribed;
-use crate::routing::subscription_tree::Unsubscribed;
-use crate::routing::subscription_tree::{Matches, SessionSlot, ShardSet, Subscriber};
+use crate::persistence::records::stored_bytes;
+use crate::routing::retained;
+use crate::routing::shared_group::{Member, MemberAddress, Presence};
+use crate::routing::subscription_tree::{
+    Interest, Matches, PackedOptions, SessionSlot, ShardId, ShardSet, Subscribed, Subscriber, Unsubscribed,
+};
+use crate::session::drops::DropReason;
+use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Gate, Item};
 use crate::shard::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::features::orphaned_queues::OrphanedQueues;
-use crate::shard::publication::Publication;
-use crate::shard::publication::Routed;
-use crate::shard::publication::Target;
 use crate::shard::publication::merge;
+use crate::shard::publication::{Publication, Routed, Target};
+use crate::shard::retained_order::RetainedOrder;
 use crate::shard::router::Router;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
+use std::sync::Arc;
 
-/// The subscriptions, the shared groups, and the messages that wait for a member of a group.
+/// The subscriptions, the shared groups, the messages that wait for a member of a group, and the
+/// order between subscriptions and retained messages.
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub router: Router,
     pub orphaned_queues: OrphanedQueues,
+    pub retained_order: RetainedOrder,
+}
+
+/// The result of retaining a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetainedUpdate {
+    /// True if the store has to commit the change before the publisher is acknowledged.
+    pub waits: bool,
+    /// False if there was no room for the message.
+    pub kept: bool,
 }
 
 impl Routes {
     /// Returns the routes of the shard `here`, without subscriptions.
     pub(crate) fn new(here: ShardId) -> Routes {
-        Routes { router: Router::new(here), orphaned_queues: OrphanedQueues::default() }
+        Routes {
+            router: Router::new(here),
+            orphaned_queues: OrphanedQueues::default(),
+            retained_order: RetainedOrder::new(here),
+        }
     }
 
     /// Delivers a publication to every receiver in `matches`: to the sessions of this shard, to the
@@ -78,6 +94,69 @@ impl Routes {
         for group in &matches.groups {
             self.share(now, *group, publication, gate, routed, core);
         }
+    }
+}
+
+/// Retained messages.
+impl Routes {
+    /// Sets, replaces or erases the retained message of a topic.
+    ///
+    /// If there is no room for the message, the old retained message is erased all the same. A
+    /// subscriber is better served with no value than with a value that is known to be old.
+    ///
+    /// `source` is the client that published the message, from [`Core::retained_source`], and
+    /// `owner` the client for which it counts, from [`Core::owner_of`].
+    // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
+    // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
+    pub(crate) fn retain(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        source: Option<Arc<RetainedSource>>,
+        owner: Option<Arc<Owner>>,
+        core: &mut Core,
+    ) -> RetainedUpdate {
+        let topic = publication.parts.topic;
+        let stored = core.durability.is_on() && retained::is_kept(topic);
+        let refused = if publication.parts.payload.is_empty() {
+            core.shared.retained().remove(topic);
+            None
+        } else {
+            let message = publication.message(&mut core.scratch.bytes).clone();
+            let mut retained = core.shared.retained();
+            let bytes = message.size();
+            let want = if stored && core.shared.store_is_short() {
+                core.admits(Change::Retain { bytes, replaces: retained.size_of(topic) }).err()
+            } else {
+                None
+            };
+            match want {
+                Some(want) => {
+                    retained.remove(topic);
+                    Some(want.cause())
+                }
+                None => {
+                    let mark = self.retained_order.set();
+                    let set = retained.set_by(mark, RetainedMessage { message, source, owner }, now);
+                    publication.set_mark = mark;
+                    set.err().map(|_| DropReason::RetainedFull)
+                }
+            }
+        };
+        if let Some(cause) = refused {
+            core.counters.drops.count(cause);
+        }
+        if stored && let Some(write_buffer) = core.durability.write_buffer() {
+            // The change is recorded in the list of retained changes, whose order all shards share.
+            // The open batch of this shard must be committed after it, so it is sealed even if it
+            // is empty.
+            write_buffer.begin();
+            if refused.is_none() {
+                write_buffer.weigh(stored_bytes(topic.len() + publication.parts.payload.len()));
+            }
+            core.effects.retained = true;
+        }
+        RetainedUpdate { waits: stored, kept: refused.is_none() }
     }
 }
 
@@ -138,6 +217,7 @@ impl Routes {
     /// Removes one subscription of a session, shared or not, and tells the peers that have to know.
     /// `full` is the filter as in SUBSCRIBE. Returns false if there was no such subscription.
     pub(crate) fn leave_filter(&mut self, id: SessionId, full: &str, core: &mut Core) -> bool {
+        // A filter that is not valid has no subscription.
         let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return false };
         match filter.share_name {
             Some(group) => {

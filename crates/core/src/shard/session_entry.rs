@@ -11,7 +11,6 @@ use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::topic::without_share;
 use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
-use crate::session::came_by::CameBy;
 use crate::session::drops::Drops;
 use crate::session::mount_point::MountPoint;
 use crate::session::objectives::{ClientObjectives, Objectives};
@@ -22,12 +21,13 @@ use crate::session::policy::SendPolicy;
 use crate::shard::access::{AccessRules, CheckPlace, MOST_STEPS, RuleSource, SessionAccess};
 use crate::shard::connection::Connection;
 use crate::shard::exchange::outbound::Gate;
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::slots::ConnectionId;
 use crate::shard::turn::{STEPS_PER_TURN, Turn};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A session of this shard, with its deadlines and its held messages.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ pub struct SessionEntry {
     pub connection: Option<ConnectionId>,
     /// The time at which the session expires. [`Instant::NEVER`] while the client is connected.
     pub ends: Instant,
-    /// The time at which the will is published. [`Instant::NEVER`] if no will is pending.
-    pub will_due: Instant,
+    /// The listener by which the client came last; `None` if it has not come since the start.
+    listener: Option<Weak<ListenerTerms>>,
     /// The parts that most sessions do not have: 8 bytes in every session, where the parts
     /// themselves would nearly always be empty.
     rare: Option<Box<RareParts>>,
@@ -60,12 +60,17 @@ struct RareParts {
     mount_point: Option<Arc<MountPoint>>,
     /// The objectives that name the client, once they were looked for.
     objectives: ClientObjectives,
+    /// The time at which the will is published; `None` if no will is pending.
+    will_due: Option<Instant>,
 }
 
 /// Returns the rare parts of a session, which it has from now on.
-fn rare_parts(rare: &mut Option<Box<RareParts>>, came_by: CameBy) -> &mut RareParts {
+fn rare_parts<'a>(
+    rare: &'a mut Option<Box<RareParts>>,
+    listener: &Option<Weak<ListenerTerms>>,
+) -> &'a mut RareParts {
     rare.get_or_insert_with(|| {
-        Box::new(RareParts { access: SessionAccess::of_listener(came_by), ..RareParts::default() })
+        Box::new(RareParts { access: SessionAccess::of_listener(listener.clone()), ..RareParts::default() })
     })
 }
 
@@ -76,6 +81,7 @@ impl RareParts {
             && self.access.is_unknown()
             && self.mount_point.is_none()
             && self.objectives == ClientObjectives::default()
+            && self.will_due.is_none()
     }
 }
 
@@ -110,19 +116,16 @@ impl SessionEntry {
     /// Returns an entry for a session without a connection. `ends` and `will_due` are
     /// [`Instant::NEVER`] if nothing is pending.
     pub(crate) fn new(session: Session, ends: Instant, will_due: Instant) -> SessionEntry {
-        SessionEntry {
-            session,
-            connection: None,
-            ends,
-            will_due,
-            rare: None,
-            registered: Registered::default(),
-        }
+        let registered = Registered::default();
+        let mut entry =
+            SessionEntry { session, connection: None, ends, listener: None, rare: None, registered };
+        entry.set_will_due(will_due);
+        entry
     }
 
     /// Returns the earliest of session expiry, will delay and the end of a hold.
     pub(crate) fn deadline(&self) -> Instant {
-        self.ends.min(self.will_due).min(self.held_until())
+        self.ends.min(self.will_due()).min(self.held_until())
     }
 
     /// Returns true if a delivery has to be held: the policy is `hold`, and the queue has no room
@@ -138,13 +141,33 @@ impl SessionEntry {
         let size = delivery.size();
         limits.policy == QueuePolicy::Hold
             && size <= limits.bytes
-            && (self.holds() || !self.session.sender.backlog.make_room(now, size, limits, drops))
+            && (self.holds() || !self.session.sender.make_room(now, size, limits, drops))
+    }
+
+    /// Returns the time at which the will is published, or [`Instant::NEVER`] if no will is
+    /// pending.
+    pub(crate) fn will_due(&self) -> Instant {
+        self.rare.as_ref().and_then(|rare| rare.will_due).unwrap_or(Instant::NEVER)
+    }
+
+    /// Sets the time at which the will is published; [`Instant::NEVER`] if no will is pending.
+    pub(crate) fn set_will_due(&mut self, due: Instant) {
+        let due = (!due.is_never()).then_some(due);
+        if due.is_some() || self.rare.is_some() {
+            rare_parts(&mut self.rare, &self.listener).will_due = due;
+        }
+    }
+
+    /// Returns the listener by which the client came last; `None` if the client has not come since
+    /// the start, or if the listener is gone.
+    pub(crate) fn listener(&self) -> Option<Arc<ListenerTerms>> {
+        self.listener.as_ref()?.upgrade()
     }
 
     /// Sets the mount point of the client.
     pub(crate) fn set_mount_point(&mut self, mount_point: Option<Arc<MountPoint>>) {
         if mount_point.is_some() || self.rare.is_some() {
-            rare_parts(&mut self.rare, self.session.came_by).mount_point = mount_point;
+            rare_parts(&mut self.rare, &self.listener).mount_point = mount_point;
         }
     }
 
@@ -160,7 +183,7 @@ impl SessionEntry {
             return 0;
         }
         let client_id = &*self.session.client_id;
-        rare_parts(&mut self.rare, self.session.came_by).objectives = all.of_client(client_id);
+        rare_parts(&mut self.rare, &self.listener).objectives = all.of_client(client_id);
         all.looked_at(client_id)
     }
 
@@ -182,7 +205,7 @@ impl SessionEntry {
 
     /// Notes that a new session begins, without a subscription.
     pub(crate) fn begin_access(&mut self, rules: &AccessRules) {
-        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
+        let RareParts { user, access, .. } = rare_parts(&mut self.rare, &self.listener);
         access.begin(rules, user.as_deref(), &self.session.client_id);
     }
 
@@ -256,7 +279,7 @@ impl SessionEntry {
 
     /// Notes that messages have come from the store that were not checked.
     pub(crate) fn check_again(&mut self) {
-        rare_parts(&mut self.rare, self.session.came_by).access.check_again();
+        rare_parts(&mut self.rare, &self.listener).access.check_again();
     }
 
     /// Finds out again if deliveries have to be checked. Returns the steps that it took, at most
@@ -264,10 +287,10 @@ impl SessionEntry {
     /// with held messages, or with messages that are only in the store, stays guarded: they may
     /// have come by filters that it has no more.
     pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> u32 {
-        if self.holds() || self.session.sender.backlog.has_unread() {
+        if self.holds() || self.session.sender.queue.has_unread() {
             return 0;
         }
-        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
+        let RareParts { user, access, .. } = rare_parts(&mut self.rare, &self.listener);
         let names = access.names(rules, user.as_deref(), &self.session.client_id);
         let subscriptions = &self.session.subscriptions;
         let steps = |filter: &str| 1 + access.subscribe_steps(names, filter.len());
@@ -292,19 +315,19 @@ impl SessionEntry {
         most: usize,
         turn: &mut Turn,
     ) -> Option<Unreadable> {
-        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
+        let RareParts { user, access, .. } = rare_parts(&mut self.rare, &self.listener);
         let names = access.names(rules, user.as_deref(), &self.session.client_id);
         let from = access.place_of_check(rules)?;
-        let sender = &mut self.session.sender;
+        let (sender, is_away) = (&mut self.session.sender, self.connection.is_none());
         let mut is_denied = |message: &Message| !turn.decide(access.may_read(rules, names, message.topic()));
-        let in_flight = if self.connection.is_none() || !sender.has_sent() {
-            sender.take_unfinished_where(from.in_flight, most, &mut is_denied)
-        } else {
-            Portion::default()
-        };
+        let window = sender.window.get_mut().filter(|window| is_away || !window.has_sent());
+        let in_flight = window
+            .map_or_else(Portion::default, |window| window.take_where(from.in_flight, most, &mut is_denied));
         let queued = match in_flight.next {
             Some(_) => Portion { next: Some(from.queued), ..Portion::default() },
-            None => sender.backlog.take_where(from.queued, most - in_flight.looked_at, is_denied),
+            None => sender.queue.get_mut().map_or_else(Portion::default, |queue| {
+                queue.take_where(from.queued, most - in_flight.looked_at, is_denied)
+            }),
         };
         if let Some(next) = queued.next {
             access.check_from(CheckPlace { in_flight: in_flight.next.unwrap_or(u64::MAX), queued: next });
@@ -313,7 +336,7 @@ impl SessionEntry {
     }
 
     fn access(&mut self, rules: &AccessRules) -> (&mut SessionAccess, ClientNames<'_>) {
-        let RareParts { user, access, .. } = rare_parts(&mut self.rare, self.session.came_by);
+        let RareParts { user, access, .. } = rare_parts(&mut self.rare, &self.listener);
         let names = access.names(rules, user.as_deref(), &self.session.client_id);
         (access, names)
     }
@@ -321,13 +344,13 @@ impl SessionEntry {
     /// Sets the user of the client.
     pub(crate) fn set_user(&mut self, user: Option<Arc<Identity>>) {
         if user.is_some() || self.rare.is_some() {
-            let rare = rare_parts(&mut self.rare, self.session.came_by);
+            let rare = rare_parts(&mut self.rare, &self.listener);
             let is_same = match (&rare.user, &user) {
                 (Some(one), Some(other)) => one.is_same_user(other),
                 (one, other) => one.is_none() && other.is_none(),
             };
             if !is_same {
-                rare.access = SessionAccess::of_listener(self.session.came_by);
+                rare.access = SessionAccess::of_listener(self.listener.clone());
             }
             rare.user = user;
         }
@@ -337,22 +360,22 @@ impl SessionEntry {
     /// Sets the rules of this session alone, or removes them. Call it after [`Self::set_user`].
     pub(crate) fn set_own_rules(&mut self, rules: Option<SessionRules>) {
         if rules.is_some() || self.rare.is_some() {
-            rare_parts(&mut self.rare, self.session.came_by).access.set_own(rules);
+            rare_parts(&mut self.rare, &self.listener).access.set_own(rules);
         }
     }
 
     /// Sets the ACL file that counts for the session. Call it after [`Self::set_user`].
     pub(crate) fn set_rule_source(&mut self, source: RuleSource) {
-        self.session.came_by = CameBy::new(source.number().map(|listener| listener.0));
+        self.listener = source.listener().cloned();
         if source.name().is_some() || self.rare.is_some() {
-            rare_parts(&mut self.rare, self.session.came_by).access.set_source(source);
+            rare_parts(&mut self.rare, &self.listener).access.set_source(source);
         }
     }
 
     /// Returns true if the store has another ACL file for the session than the one that counts now.
     /// True only once after each change of the rules.
-    pub(crate) fn has_unrecorded_rules(&mut self, rules: &AccessRules) -> bool {
-        let is_renamed = self.rare.as_mut().is_some_and(|rare| rare.access.renew_source(rules));
+    pub(crate) fn has_unrecorded_rules(&mut self) -> bool {
+        let is_renamed = self.rare.as_mut().is_some_and(|rare| rare.access.renew_source());
         is_renamed && self.session.row().is_some_and(|row| row.recorded.get() != self.hash_of_terms())
     }
 
@@ -368,7 +391,7 @@ impl SessionEntry {
 
     /// Holds a message behind the messages that are held already.
     pub(crate) fn hold(&mut self, held: HeldMessage) {
-        rare_parts(&mut self.rare, self.session.came_by).held.push_back(held);
+        rare_parts(&mut self.rare, &self.listener).held.push_back(held);
     }
 
     /// Returns the oldest held message.
@@ -410,7 +433,7 @@ impl SessionEntry {
 
     /// Returns true if the number of queued messages is below its limit. Ignores their bytes.
     pub(crate) fn has_place(&self, policy: &SendPolicy) -> bool {
-        self.session.sender.backlog.len() < self.session.queue_limits(policy).messages
+        self.session.sender.queue.len() < self.session.queue_limits(policy).messages
     }
 
     /// Returns true if the queue takes a message of `size` bytes, after expired messages were
@@ -423,14 +446,14 @@ impl SessionEntry {
         drops: &mut Drops,
     ) -> bool {
         let limits = self.session.queue_limits(policy);
-        !self.holds() && self.session.sender.backlog.make_room(now, size, limits, drops)
+        !self.holds() && self.session.sender.make_room(now, size, limits, drops)
     }
 
     /// Returns true if the queue takes a message of `size` bytes that an ended session left. Held
     /// messages come before such a message, so the result is false if there are any.
     pub(crate) fn has_room_for_orphaned(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
         let limits = self.session.queue_limits(policy);
-        !self.holds() && self.session.sender.backlog.may_have_room(now, size, limits)
+        !self.holds() && self.session.sender.queue.may_have_room(now, size, limits)
     }
 
     /// Estimates if the session gets a new message above QoS 0 of `size` bytes, without a change.
@@ -466,6 +489,7 @@ impl SessionEntry {
 
     /// Returns what the store keeps, beside the owner, for the rules about topics.
     fn stored_access(&self) -> StoredAccess {
+        // A session without a user has nothing of its own.
         let Some(rare) = &self.rare else { return StoredAccess::default() };
         let claimed = rare.user.as_ref().filter(|user| !user.is_verified());
         StoredAccess {
@@ -479,6 +503,7 @@ impl SessionEntry {
     /// Records all fields of the session, if it is stored.
     pub(crate) fn record(&self) {
         let session = &self.session;
+        // The session is not stored.
         let Some(row) = session.row() else { return };
         let (retry_interval, ack_timeout) = session.requested_times();
         row.record(Box::new(StoredSession {
@@ -489,7 +514,7 @@ impl SessionEntry {
             connected: self.connection.is_some(),
             ends: self.ends,
             will: session.will.clone(),
-            will_due: self.will_due,
+            will_due: self.will_due(),
             retry_interval,
             ack_timeout,
             user_name: self.owner().map(|owner| owner.user().into()),

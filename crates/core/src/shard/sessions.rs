@@ -160,12 +160,13 @@ impl Sessions {
             let key = write_buffer.session_key();
             session_entry.session.set_row(SessionRow::new(key, Rc::clone(write_buffer)));
         }
+        // The session ends with its connection.
         let Some(row) = session_entry.session.row() else { return };
         let redelivery = session_entry.hash_of_terms();
         if row.recorded.replace(redelivery) == redelivery {
             let (key, connected) = (row.key, session_entry.connection.is_some());
-            let state =
-                SessionState { key, connected, ends: session_entry.ends, will_due: session_entry.will_due };
+            let (ends, will_due) = (session_entry.ends, session_entry.will_due());
+            let state = SessionState { key, connected, ends, will_due };
             row.record_state(state);
         } else {
             session_entry.record();
@@ -180,14 +181,16 @@ impl Sessions {
         options: &SubscriptionOptions,
         subscription_id: u32,
     ) {
-        let Some(row) = self.get(id).and_then(|r| r.session.row()) else { return };
-        row.subscribed(filter, PackedOptions::new(options).bits(), subscription_id);
+        if let Some(row) = self.get(id).and_then(|r| r.session.row()) {
+            row.subscribed(filter, PackedOptions::new(options).bits(), subscription_id);
+        }
     }
 
     /// Records the end of a subscription, if the session is stored.
     pub(crate) fn record_unsubscription(&self, id: SessionId, filter: &str) {
-        let Some(row) = self.get(id).and_then(|r| r.session.row()) else { return };
-        row.unsubscribed(filter);
+        if let Some(row) = self.get(id).and_then(|r| r.session.row()) {
+            row.unsubscribed(filter);
+        }
     }
 }
 

@@ -2,18 +2,13 @@
 
 use crate::access::meter::TrafficRates;
 use crate::access::strikes::StrikeRule;
-use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
 use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
-use crate::session::client_id_rule::ClientIdRule;
-use crate::session::connect::ConnectRefusal;
 use crate::session::drops::DropReason;
-use crate::session::mount_point::MountPoint;
 use crate::session::objectives::Objective;
 use crate::session::policy::ConnectPolicy;
 use crate::shard::access::AccessSettings;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::listener_terms::ListenerTerms;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,17 +26,13 @@ pub const OWN_DELAYED: u32 = 1;
 pub struct ShardSettings {
     /// The settings of the sessions.
     pub session: SessionPolicy,
-    /// The rules about the clients that may enter, for listeners that are not in `listeners`.
+    /// The rules about the clients that may enter, for listeners without rules of their own.
     pub auth: AuthPolicy,
-    /// The settings of each listener, by number; `None` for a vacant number, which has no clients.
-    /// Empty if all have those of the broker, so that no packet needs a look-up.
-    pub listeners: Vec<Option<ListenerTerms>>,
-    /// The name of each listener, by number, or its address if it has no name.
-    pub listener_names: Arc<[Box<str>]>,
     /// The rules about the topics that clients may write and read.
     pub access: AccessSettings,
-    /// The rates of each client, by listener. Empty if no listener has any.
-    pub rates: Vec<TrafficRates>,
+    /// The rates of each client, for listeners without rates of their own. `None` if no listener
+    /// has any, so that no packet needs a look-up.
+    pub rates: Option<TrafficRates>,
     /// The rule about clients that connect too often. The limit 0 bans nobody.
     pub flapping: StrikeRule,
     /// The rules about the owners of sessions.
@@ -78,73 +69,28 @@ pub struct ShardSettings {
 
 impl ShardSettings {
     /// Returns the rates of a client at a listener.
-    pub(crate) fn rates_of(&self, listener: ListenerNumber) -> TrafficRates {
-        self.rates.get(usize::from(listener.0)).copied().unwrap_or_default()
-    }
-
-    /// Returns the name of a listener; empty if it is not known.
-    pub(crate) fn listener_name(&self, listener: ListenerNumber) -> &str {
-        self.listener_names.get(usize::from(listener.0)).map_or("", |name| name)
+    pub(crate) fn rates_of(&self, listener: &ListenerTerms) -> TrafficRates {
+        self.rates.map(|broker| listener.rates(broker)).unwrap_or_default()
     }
 
     /// Returns the rules about the clients that may enter by a listener.
-    pub(crate) fn auth_of(&self, listener: ListenerNumber) -> &AuthPolicy {
-        self.terms(listener).map_or(&self.auth, |terms| &terms.auth)
+    pub(crate) fn auth_of<'a>(&'a self, listener: &'a ListenerTerms) -> &'a AuthPolicy {
+        listener.auth.as_ref().unwrap_or(&self.auth)
     }
 
     /// Returns the bounds on what a CONNECT at a listener requests.
-    pub(crate) fn connect_policy(&self, listener: ListenerNumber) -> ConnectPolicy {
-        self.terms(listener).map_or(self.session.connect, |terms| terms.connect)
-    }
-
-    /// Checks that the settings of a listener are known, and that its clients may speak a version.
-    ///
-    /// # Errors
-    /// The refusal, if they may not.
-    // 5.0 [MQTT-3.1.2-2]; 3.1.1 [MQTT-3.1.2-2]
-    pub(crate) fn check_version(
-        &self,
-        listener: ListenerNumber,
-        version: ProtocolVersion,
-    ) -> Result<(), ConnectRefusal> {
-        match self.terms(listener) {
-            Some(terms) if terms.versions.contains(version) => return Ok(()),
-            None if self.listeners.is_empty() => return Ok(()),
-            Some(_) => {}
-            // The settings of the broker may admit what those of the listener refuse.
-            None => {
-                let what = "the settings of the client's listener have not come to this thread yet";
-                return Err(ConnectRefusal::new(ReasonCode::SERVER_UNAVAILABLE, what));
-            }
+    pub(crate) fn connect_policy(&self, listener: &ListenerTerms) -> ConnectPolicy {
+        let broker = self.session.connect;
+        ConnectPolicy {
+            packet_size: listener.packet_size.unwrap_or(broker.packet_size),
+            keep_alive_maximum: listener.keep_alive_maximum.unwrap_or(broker.keep_alive_maximum),
+            ..broker
         }
-        let what = "this listener does not admit the client's version of MQTT (versions of [[listeners]])";
-        Err(ConnectRefusal::new(ReasonCode::UNSUPPORTED_PROTOCOL_VERSION, what))
-    }
-
-    /// Returns the form of the client identifiers at a listener; `None` for any.
-    pub(crate) fn client_id_rule(&self, listener: ListenerNumber) -> Option<&ClientIdRule> {
-        self.terms(listener)?.client_id.as_ref()
-    }
-
-    /// Returns the mount point of a listener; `None` without one.
-    pub(crate) fn mount_point(&self, listener: ListenerNumber) -> Option<&Arc<MountPoint>> {
-        self.terms(listener)?.mount_point.as_ref()
-    }
-
-    /// Returns true if the mount point of a listener is not `from`. False if the listener has no
-    /// settings any more.
-    pub(crate) fn differs_in_mount_point(&self, listener: ListenerNumber, from: Option<&MountPoint>) -> bool {
-        self.terms(listener).is_some_and(|terms| terms.mount_point.as_deref() != from)
     }
 
     /// Returns the largest CONNECT in bytes that is taken at a listener.
-    pub(crate) fn connect_size(&self, listener: ListenerNumber) -> u32 {
+    pub(crate) fn connect_size(&self, listener: &ListenerTerms) -> u32 {
         self.connect_policy(listener).packet_size.min(self.connect_size)
-    }
-
-    #[inline]
-    fn terms(&self, listener: ListenerNumber) -> Option<&ListenerTerms> {
-        self.listeners.get(usize::from(listener.0))?.as_ref()
     }
 
     /// Returns why a client may not publish to a topic, or `None` if it may.

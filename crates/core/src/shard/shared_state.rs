@@ -1,6 +1,7 @@
 //! The state that all shards of a broker share.
 
 use crate::mqtt::charge::Budget;
+use crate::named_enum::named_enum;
 use crate::routing::retained::Retained;
 use crate::routing::shares::ShareRules;
 use crate::shard::debts::Debts;
@@ -29,19 +30,15 @@ pub struct SharedState {
     pub store_room: AtomicI64,
 }
 
-/// The two pots of partial packets. Whoever reaches the port may fill that of strangers, so it must
-/// not cost a client its packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pot {
-    /// Connections before CONNACK.
-    Strangers,
-    /// Clients.
-    Clients,
-}
-
-impl Pot {
-    /// Both pots.
-    pub const ALL: [Pot; 2] = [Pot::Strangers, Pot::Clients];
+named_enum! {
+    /// The two pots of partial packets. Whoever reaches the port may fill that of strangers, so it
+    /// must not cost a client its packet.
+    pub enum Pot {
+        /// Connections before CONNACK.
+        Strangers = "strangers",
+        /// Clients.
+        Clients = "clients",
+    }
 }
 
 /// The bytes of partial packets in all shards, and their limits.

@@ -52,16 +52,14 @@ impl Answer {
         if shard.core.sessions.is_stored(session) && !held {
             shard.core.hold_until_commit(id);
         }
-        let Core { connections, scratch, effects, counters, .. } = &mut shard.core;
-        let connection = connections.get_mut(id).filter(|c| c.session == Some(session))?;
+        let connection = shard.core.connections.get_mut(id).filter(|c| c.session == Some(session))?;
         if held {
             connection.wire.outbox.hold();
         }
-        connection.wire.outbox.lend(&mut scratch.pool);
-        effects.unflushed += reasons.len();
-        let is_written = connection.wire.put(&kind.packet(packet_id, reasons)).is_ok();
-        counters.packets_sent.add(kind.packet_type(), u64::from(is_written));
-        shard.core.touch(id);
+        shard.core.write(id, |wire, counters| {
+            let is_written = wire.put(&kind.packet(packet_id, reasons)).is_ok();
+            counters.packets_sent.add(kind.packet_type(), u64::from(is_written));
+        });
         let _charge = Charge::new(retained.memory());
         let RetainedRequests { requests, reading, .. } = retained;
         let reading = reading.filter(|_| !requests.is_empty())?;
@@ -108,7 +106,7 @@ impl RetainedDelivery {
             if let Some(connection) = shard.core.connections.get_mut(self.connection) {
                 connection.wire.outbox.release(lsn);
             }
-            shard.core.touch(self.connection);
+            shard.core.connections.touch(self.connection, &mut shard.core.effects);
         }
         None
     }
@@ -118,7 +116,8 @@ impl RetainedDelivery {
     /// The window and the outbox pace them.
     // 3.1.1 [MQTT-3.3.1-8]
     fn queue_retained(&mut self, now: Instant, shard: &mut Shard) {
-        let Shard { core, fans, .. } = shard;
+        let Shard { core, routes, fans, .. } = shard;
+        // All requests are complete.
         let Some(request) = self.requests.get(self.next) else { return };
         let mut found = Vec::new();
         // A matching message costs up to four steps: one to find it, and three to store it. The rules
@@ -128,7 +127,7 @@ impl RetainedDelivery {
         let mut left = most;
         core.turn.charge((fans.own() / OWN_LOOKED_AT) as u32);
         let waiting = fans.own_set_marks();
-        let order = &core.retained_order;
+        let order = &routes.retained_order;
         let comes_live = |mark| {
             order.comes_live(mark, request.entered, &self.reading) || waiting.binary_search(&mark).is_ok()
         };
@@ -161,6 +160,7 @@ impl RetainedDelivery {
         let all = core.shared.retained().len();
         drop_beyond_room(self.session, request.qos, &mut found, core);
         let Core { sessions, access, settings, counters, turn, .. } = &mut *core;
+        // The session has ended since SUBACK.
         let Some(session_entry) = sessions.get_mut(self.session) else { return };
         if access.are_on() {
             found.retain(|message| session_entry.may_read(access, message.topic(), turn));
@@ -171,7 +171,7 @@ impl RetainedDelivery {
         // A client may subscribe again and again without acknowledging anything. This bound lets it
         // queue each retained message only once.
         let most = session_entry.session.queue_limits(&settings.session.send).messages + all;
-        let room = most.saturating_sub(session_entry.session.sender.backlog.len());
+        let room = most.saturating_sub(session_entry.session.sender.queue.len());
         let beyond = found.split_off(room.min(found.len()));
         for message in beyond {
             counters.drops.lose(Dropped::unsent(DropReason::QueueRefused, message));
@@ -185,23 +185,17 @@ impl RetainedDelivery {
                 delivery.stored = record_delivery(session_entry.session.row(), &mut None, &delivery, None);
             }
             let head = session_entry.head();
-            session_entry.session.sender.backlog.append_retained(delivery, head);
+            session_entry.session.sender.queue.or_create().append(delivery, head);
         }
         core.report_drops(self.session);
     }
 
     /// Sends as many queued messages as the window and the outbox take.
     fn send_retained(&self, now: Instant, shard: &mut Shard) {
-        let Core { connections, sessions, settings, counters, scratch, effects, turn, .. } = &mut shard.core;
-        let Some(session_entry) = sessions.get_mut(self.session) else { return };
-        let at = session_entry.connection.and_then(|id| connections.get_mut(id));
-        let Some(connection) = at else { return };
-        connection.wire.outbox.lend(&mut scratch.pool);
-        let before = connection.wire.outbox.len();
-        session_entry.session.sender.pump(now, &mut connection.wire, &settings.session.send, counters);
-        let appended = connection.wire.outbox.len().saturating_sub(before);
-        effects.unflushed += appended;
-        turn.charge((appended / SENT_BYTES) as u32);
+        // If the client is away, it gets the messages when it returns.
+        let Some(mut client) = shard.core.client_of(self.session) else { return };
+        let written = client.pump(now);
+        shard.core.turn.charge((written / SENT_BYTES) as u32);
         shard.after_session_change(now, self.session);
     }
 }

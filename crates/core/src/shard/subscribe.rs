@@ -69,38 +69,6 @@ impl FilterChange {
         Flow::Continue
     }
 
-    /// Continues with the filters of a packet. Returns the job that is left. If the connection is
-    /// gone, the remaining filters are dropped, because no SUBACK has promised them.
-    pub(super) fn go_on(now: Instant, mut request: Box<SubscribeRequest>, shard: &mut Shard) -> Option<Job> {
-        let SubscribeRequest {
-            connection,
-            session,
-            ref mut filters,
-            ref options,
-            subscription_id,
-            ref mut answer,
-            ..
-        } = *request;
-        if shard.core.connections.get(connection).is_none_or(|c| c.session != Some(session)) {
-            return None;
-        }
-        let this = FilterChange { now, connection, session };
-        let mount_point = mount_point_of(connection, &shard.core);
-        while let Some((at, filter)) = filters.next() {
-            match options.get(at) {
-                Some(options) => {
-                    let requested = SubscribeFilter { filter, options: *options };
-                    this.enter(&requested, subscription_id, mount_point.as_deref(), answer, shard);
-                }
-                None => this.leave(filter, mount_point.as_deref(), answer, shard),
-            }
-            if shard.core.turn.is_over() {
-                return Some(Job::Request(request));
-            }
-        }
-        this.answer_when_in_force(request.answer, shard)
-    }
-
     /// Subscribes to one filter. Adds its reason code, and the request for its retained messages,
     /// to the answer.
     fn enter(
@@ -186,7 +154,7 @@ impl FilterChange {
         }
         let (retained, qos) = (&mut answer.retained, requested.options.qos);
         if sends_retained {
-            retained.add(filter.filter, qos, subscription_id, &mut shard.core.retained_order);
+            retained.add(filter.filter, qos, subscription_id, &mut shard.routes.retained_order);
         } else {
             // The packet may have named this filter before. The last options count.
             retained.update(filter.filter, qos, subscription_id);
@@ -219,6 +187,7 @@ impl FilterChange {
         let FilterChange { session, .. } = *self;
         let filter = &*inside(mount_point, filter);
         shard.core.turn.charge_filter(filter);
+        // The session has ended, and gets no answer.
         let Some(session_entry) = shard.core.sessions.get_mut(session) else { return };
         let reason = session_entry.session.subscriptions.unsubscribe(filter);
         if reason == ReasonCode::SUCCESS {
@@ -243,6 +212,33 @@ impl FilterChange {
         shard.core.exchange.raise_barrier(AfterBarrier::Answer { connection: id, session, answer });
         shard.core.connections.pause(id, Pause::PeerBarrier, now);
         None
+    }
+}
+
+impl SubscribeRequest {
+    /// Continues with the filters of the packet. Returns the job that is left. If the connection is
+    /// gone, the remaining filters are dropped, because no SUBACK has promised them.
+    pub(super) fn go_on(mut self: Box<Self>, now: Instant, shard: &mut Shard) -> Option<Job> {
+        let SubscribeRequest { connection, session, ref mut filters, ref options, .. } = *self;
+        if shard.core.connections.get(connection).is_none_or(|c| c.session != Some(session)) {
+            return None;
+        }
+        let change = FilterChange { now, connection, session };
+        let mount_point = mount_point_of(connection, &shard.core);
+        let (mount_point, answer) = (mount_point.as_deref(), &mut self.answer);
+        while let Some((at, filter)) = filters.next() {
+            match options.get(at) {
+                Some(options) => {
+                    let requested = SubscribeFilter { filter, options: *options };
+                    change.enter(&requested, self.subscription_id, mount_point, answer, shard);
+                }
+                None => change.leave(filter, mount_point, answer, shard),
+            }
+            if shard.core.turn.is_over() {
+                return Some(Job::Request(self));
+            }
+        }
+        change.answer_when_in_force(self.answer, shard)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The budget of one turn, and the work that continues in a later turn.
+//! The budget of one turn, what waits for its end, and the work that continues in a later turn.
 //!
 //! A turn is what a thread does without polling its sockets. One turn handles one connection's
 //! task, one message to the shard, or one run of the flusher. The driver begins each turn
@@ -8,6 +8,7 @@
 //! has the order in which a turn carries out its effects.
 
 use crate::access::permit::Decision;
+use crate::shard::slots::{ConnectionId, SessionId};
 
 /// Steps of a turn. One step handles a small packet, delivers a message, visits a node of the
 /// subscription tree, or inserts a filter. A step took 20 to 250 ns on the machines of the
@@ -43,7 +44,7 @@ pub(crate) fn glob_steps(bytes: usize) -> u32 {
     u32::try_from(bytes / GLOB_BYTES).unwrap_or(u32::MAX)
 }
 
-/// The budget of the present turn, in steps.
+/// The budget of the present turn, in steps, and what waits for its end.
 #[derive(Debug)]
 pub struct Turn {
     /// Steps used so far.
@@ -56,12 +57,40 @@ pub struct Turn {
     longest: u32,
     /// Packets that were begun after the turn was over.
     late: u32,
+    pub(super) after_deliveries: AfterDeliveries,
+}
+
+/// Receivers that deliveries found full. They are handled at the end of the turn, because a will or
+/// an acknowledgement would lead to another publication in the midst of the present one.
+#[derive(Debug, Default)]
+pub(crate) struct AfterDeliveries {
+    /// Receivers to disconnect, under the policy `disconnect`.
+    pub overfull: Vec<ConnectionId>,
+    /// Receivers whose queue may have room for held messages.
+    pub to_admit: Vec<SessionId>,
+    /// Connected receivers that lost as many messages of their queues as one turn drops. Messages
+    /// behind these may have to be sent.
+    pub to_send: Vec<SessionId>,
+}
+
+impl AfterDeliveries {
+    /// Returns true if there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.overfull.is_empty() && self.to_admit.is_empty() && self.to_send.is_empty()
+    }
 }
 
 impl Turn {
     /// Returns the budget of turns of `most` steps.
     pub(crate) fn new(most: u32) -> Turn {
-        Turn { steps: 0, until: most, most, longest: 0, late: 0 }
+        Turn {
+            steps: 0,
+            until: most,
+            most,
+            longest: 0,
+            late: 0,
+            after_deliveries: AfterDeliveries::default(),
+        }
     }
 
     /// Begins a turn, with no steps used.

@@ -5,8 +5,8 @@
 //! 1. A loop over many things charges one step for each ([`Turn::charge`](super::turn::Turn)).
 //! 2. After each thing the loop checks [`Turn::is_over`](super::turn::Turn::is_over), so that each
 //!    portion makes progress.
-//! 3. If the loop stops early, it pauses the connection that waits for it with
-//!    [`Pause::Work`](super::connection::Pause), and passes its position to `Work::later`.
+//! 3. If the loop stops early, it returns its position as a job. The caller passes the job to
+//!    `Work::later`. If a client waits for the job, `Shard::pause_for` pauses its connection.
 //! 4. A later turn runs the job again with a portion of its steps. The job returns what is left of
 //!    it; if nothing is, the pause ends.
 //!
@@ -15,6 +15,7 @@
 //! the file of its packet or feature.
 
 use crate::shard::answer::RetainedDelivery;
+use crate::shard::connection::Pause;
 use crate::shard::ended_session::EndedSession;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::subscribe_request::SubscribeRequest;
@@ -23,11 +24,9 @@ use std::collections::VecDeque;
 /// Work that continues in a later turn.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// The connection's packets used up a turn: continues to read it.
-    Read(ConnectionId),
-    /// The connection's next packet waited for the end of a large publication: continues to read
-    /// it.
-    ReadBehindFan(ConnectionId),
+    /// Continues to read a connection that is paused for this cause: its packets used up a turn, or
+    /// its next packet waited for the end of a large publication.
+    Read(ConnectionId, Pause),
     /// Publishes delayed messages that are due.
     Delayed,
     /// Handles sessions with an expired deadline.
@@ -61,21 +60,16 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Puts off a job to a later turn.
-    pub(crate) fn later(&mut self, job: Job) {
-        self.jobs.push_back(job);
-    }
-
-    /// Puts off reading these connections, which waited for a large publication, to a later turn.
-    pub(crate) fn read_later(&mut self, connections: impl Iterator<Item = ConnectionId>) {
-        self.jobs.extend(connections.map(Job::ReadBehindFan));
+    /// Puts off jobs to a later turn: one, the job that is left if there is one, or several.
+    pub(crate) fn later(&mut self, jobs: impl IntoIterator<Item = Job>) {
+        self.jobs.extend(jobs);
     }
 
     /// Puts off a session with an expired deadline. Until then it stays as it was, in the store
     /// too.
     pub(crate) fn session_due(&mut self, id: SessionId) {
         if self.due.is_empty() {
-            self.later(Job::Due);
+            self.later([Job::Due]);
         }
         self.due.push_back(id);
     }

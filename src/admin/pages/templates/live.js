@@ -107,15 +107,9 @@ function wheel({ keys, overdue, later, kinds, bars }) {
   const foot = document.querySelector('#wheel-rows + tfoot tr')
   ;[keys, ...kinds].forEach((value, cell) => put(foot.cells[cell + 1], number(value)))
   const sums = bars.map((bar) => bar.reduce((sum, each) => sum + each, 0))
-  const most = Math.max(1, ...sums)
-  const drawing = document.querySelector('[data-stream="wheel"] svg')
   const rows = document.querySelectorAll('#wheel-rows tr')
   sums.forEach((sum, at) => {
-    const height = Math.ceil((sum * 160) / most)
-    const [bar, row] = [drawing.children[at], rows[at]]
-    bar.setAttribute('y', 160 - height)
-    bar.setAttribute('height', height)
-    put(bar.firstElementChild, `${row.cells[0].textContent}: ${number(sum)}`)
+    const row = rows[at]
     row.hidden = sum === 0
     ;[sum, ...bars[at]].forEach((value, cell) => put(row.cells[cell + 1], number(value)))
   })

@@ -14,7 +14,7 @@ use crate::admin::pages::page::PageResult;
 use crate::admin::problem::ProblemAnswer;
 use crate::admin::request::NOTE;
 use crate::admin::routes::ROUTES;
-use crate::admin::routes::api_route::{Answer, ApiRoute, Content, Taken};
+use crate::admin::routes::api_route::{ApiRoute, Content, RouteAnswer, Taken};
 use crate::admin::state::State;
 use actix_web::web::ReqData;
 use actix_web::{HttpRequest, HttpResponse};
@@ -208,7 +208,7 @@ fn operation(row: &ApiRoute) -> Value {
     for status in refusals(row, has_parts) {
         operation["responses"][status.to_string()] = reference("responses", "Problem");
     }
-    for Answer { status, text, content } in &row.answers {
+    for RouteAnswer { status, text, content } in &row.answers {
         let (kind, schema) = match content {
             Content::Json(schema) => ("application/json", reference("schemas", &schema.name())),
             Content::Text(kind) => (*kind, json!({ "type": "string" })),
@@ -219,7 +219,7 @@ fn operation(row: &ApiRoute) -> Value {
     }
     match row.answers.first() {
         None => operation["responses"]["204"] = json!({ "description": "It is done." }),
-        Some(Answer { status, .. }) => {
+        Some(RouteAnswer { status, .. }) => {
             let own = format!("{} {}", row.method, row.path);
             for (_, name, to, values) in LINKS.iter().filter(|(from, ..)| *from == own) {
                 operation["responses"][status.to_string()]["links"][*name] = link(to, values);

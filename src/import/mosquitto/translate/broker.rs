@@ -50,7 +50,7 @@ pub(super) struct BrokerOptions {
 
 /// Tells if a line was an option of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum LineTaken {
     /// The line is translated.
     Here,
     /// The line is no option of the broker.
@@ -67,7 +67,7 @@ impl BrokerOptions {
         line: &ConfLine,
         keys: &mut Keys,
         notes: &mut Vec<Note>,
-    ) -> Result<Taken, RefusedValue> {
+    ) -> Result<LineTaken, RefusedValue> {
         match line.name.as_str() {
             "max_inflight_messages" => {
                 let messages = within(limit(line)?.or(Some(IN_FLIGHT.1)), IN_FLIGHT, line, notes)?;
@@ -138,9 +138,9 @@ impl BrokerOptions {
             "per_listener_settings" => {
                 boolean(line)?;
             }
-            _ => return Ok(Taken::Not),
+            _ => return Ok(LineTaken::Not),
         }
-        Ok(Taken::Here)
+        Ok(LineTaken::Here)
     }
 
     /// Stores what mosquitto's plugin stores, in a directory beside its database.

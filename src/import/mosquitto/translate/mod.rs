@@ -20,7 +20,7 @@ mod plugins;
 use super::conf::ConfLine;
 use super::options::{Fate, fate};
 use super::value::{RefusedValue, boolean, quoted};
-use broker::{BrokerOptions, Taken};
+use broker::{BrokerOptions, LineTaken};
 use conf_listener::{ConfListener, DefaultReach, EntranceSettings};
 use output::{Keys, place_of};
 use plugins::Plugins;
@@ -86,8 +86,8 @@ impl Translator {
             }
             name if name.contains("plugin") || name.starts_with("auth_opt_") => self.plugin(line),
             _ => match self.broker.take(line, &mut self.keys, &mut self.notes)? {
-                Taken::Here => Ok(()),
-                Taken::Not => self.of_listener(line),
+                LineTaken::Here => Ok(()),
+                LineTaken::Not => self.of_listener(line),
             },
         }
     }

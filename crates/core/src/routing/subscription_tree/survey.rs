@@ -9,7 +9,7 @@ use super::address::GroupId;
 use super::filter_map::FilterMap;
 use super::receivers::Receivers;
 use super::subscribers::Subscriber;
-use super::walk::WalkPlace;
+use super::walk::{Branch, WalkPlace};
 
 /// The place of a listing between two portions. It names no node, as that of a walk: changes
 /// behind it are not seen, and changes ahead of it are.
@@ -17,7 +17,7 @@ use super::walk::WalkPlace;
 pub struct SurveyPlace {
     stage: Stage,
     /// The branches to the node, as a walk has them.
-    path: Vec<bool>,
+    path: Vec<Branch>,
     /// The sessions of the filter before this slot were listed.
     from: u32,
 }
@@ -96,8 +96,8 @@ impl<'a> FilterSurvey<'a> {
         if self.stage == Stage::Exact {
             return self.topic.to_owned();
         }
-        let level = |(level, plus): (&&'a [u8], &bool)| {
-            if *plus { "+".into() } else { String::from_utf8_lossy(level) }
+        let level = |(level, branch): (&&'a [u8], &Branch)| {
+            if *branch == Branch::Plus { "+".into() } else { String::from_utf8_lossy(level) }
         };
         let mut levels: Vec<_> = self.at.levels.iter().zip(&self.at.path).map(level).collect();
         levels.extend((self.stage == Stage::Below).then(|| "#".into()));
@@ -133,7 +133,7 @@ impl<'a> FilterSurvey<'a> {
             Stage::Below => self.stage = Stage::Node,
             Stage::Node => {
                 self.stage = Stage::Below;
-                self.is_there = self.at.enter(false) || self.at.enter(true) || self.at.pass();
+                self.is_there = self.at.advance();
             }
         }
         level

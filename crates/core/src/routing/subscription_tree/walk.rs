@@ -16,10 +16,19 @@ use crate::mqtt::topic;
 /// The place of a walk between two portions.
 #[derive(Debug, Default)]
 pub struct Walk {
-    /// The branches to the next node: `true` for `+`, `false` for the literal level.
-    path: Vec<bool>,
+    /// The branches to the next node.
+    path: Vec<Branch>,
     /// True once a portion was walked.
     pub(super) begun: bool,
+}
+
+/// A branch from a node to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Branch {
+    /// To the level of the topic itself.
+    Literal,
+    /// To `+`.
+    Plus,
 }
 
 impl Trie {
@@ -39,7 +48,7 @@ impl Trie {
             }
             out.visited = out.visited.saturating_add(1);
             at.take(out);
-            there = at.enter(false) || at.enter(true) || at.pass();
+            there = at.advance();
         }
         walk.path = at.path;
         !there
@@ -52,14 +61,14 @@ pub(super) struct WalkPlace<'a> {
     pub(super) levels: Vec<&'a [u8]>,
     /// The first level at which wildcards match: 1 for topics that begin with `$`, else 0.
     pub(super) first: usize,
-    pub(super) path: Vec<bool>,
+    pub(super) path: Vec<Branch>,
     /// The nodes on the path, from the root. They are one more than the branches.
     pub(super) nodes: Vec<NodeId>,
 }
 
 impl<'a> WalkPlace<'a> {
     /// Returns the node at the end of a path, which [`Self::descend`] follows.
-    pub(super) fn at(trie: &'a Trie, topic: &'a str, path: Vec<bool>) -> WalkPlace<'a> {
+    pub(super) fn at(trie: &'a Trie, topic: &'a str, path: Vec<Branch>) -> WalkPlace<'a> {
         let levels = topic.as_bytes().split(|b| *b == b'/').collect();
         // 5.0 and 3.1.1 [MQTT-4.7.2-1]
         let first = usize::from(topic::begins_with_dollar(topic));
@@ -81,30 +90,35 @@ impl<'a> WalkPlace<'a> {
 
     /// Goes to the next node that is not below this one. Returns false if there is none.
     pub(super) fn pass(&mut self) -> bool {
-        while let Some(plus) = self.path.pop() {
+        while let Some(branch) = self.path.pop() {
             self.nodes.truncate(self.path.len() + 1);
-            if !plus && self.enter(true) {
+            if branch == Branch::Literal && self.enter(Branch::Plus) {
                 return true;
             }
         }
         false
     }
 
+    /// Goes to the next node, which may be below this one. Returns false if there is none.
+    pub(super) fn advance(&mut self) -> bool {
+        self.enter(Branch::Literal) || self.enter(Branch::Plus) || self.pass()
+    }
+
     /// Goes to a child. Returns false if there is none.
-    pub(super) fn enter(&mut self, plus: bool) -> bool {
-        let Some(child) = self.child(self.path.len(), plus) else { return false };
-        self.path.push(plus);
+    fn enter(&mut self, branch: Branch) -> bool {
+        let Some(child) = self.child(self.path.len(), branch) else { return false };
+        self.path.push(branch);
         self.nodes.push(child);
         true
     }
 
     /// Returns a child of the node at a level of the path.
-    fn child(&self, level: usize, plus: bool) -> Option<NodeId> {
+    fn child(&self, level: usize, branch: Branch) -> Option<NodeId> {
         let name = self.levels.get(level)?;
         let parent = *self.nodes.get(level)?;
-        match plus {
-            true => self.trie.plus(parent).filter(|_| level >= self.first),
-            false => self.trie.literal_child(parent, name),
+        match branch {
+            Branch::Plus => self.trie.plus(parent).filter(|_| level >= self.first),
+            Branch::Literal => self.trie.literal_child(parent, name),
         }
     }
 

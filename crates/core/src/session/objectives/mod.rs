@@ -37,9 +37,9 @@ pub const MOST: usize = 16;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
     /// The name, which metrics have as a label.
-    pub name: Box<str>,
+    pub name: String,
     /// A Topic Filter.
-    pub topic: Box<str>,
+    pub topic: String,
     /// Matches the Client Identifier of the receiver; `None` for any.
     pub client_id: Option<Pattern>,
     /// The time that a receiver has for its acknowledgement.

@@ -18,13 +18,10 @@ pub(super) struct ExpiryTimes {
     earliest: Instant,
 }
 
-impl Default for ExpiryTimes {
-    fn default() -> ExpiryTimes {
-        ExpiryTimes { times: VecDeque::new(), earliest: Instant::NEVER }
-    }
-}
-
 impl ExpiryTimes {
+    /// No times.
+    pub(super) const NEW: ExpiryTimes = ExpiryTimes { times: VecDeque::new(), earliest: Instant::NEVER };
+
     /// Adds the time of a delivery that comes into the place `at`, among `others`.
     pub(super) fn insert(&mut self, at: usize, others: usize, expires: Instant) {
         if self.times.is_empty() {
@@ -63,7 +60,7 @@ impl ExpiryTimes {
 
     /// Removes all times.
     pub(super) fn clear(&mut self) {
-        *self = ExpiryTimes::default();
+        *self = ExpiryTimes::NEW;
     }
 
     fn give_back(&mut self) {
@@ -115,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_queue_in_which_nothing_expires_has_no_row() {
-        let mut times = ExpiryTimes::default();
+        let mut times = ExpiryTimes::NEW;
         (0..100).for_each(|at| times.insert(at, at, Instant::NEVER));
         assert_eq!((times.row(), times.first_expired(at(1))), (0, None));
         times.remove(7);
@@ -126,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_is_not_found_again() {
-        let mut times = ExpiryTimes::default();
+        let mut times = ExpiryTimes::NEW;
         [9, 1, 9, 1, 1].into_iter().enumerate().for_each(|(place, ms)| times.insert(place, place, at(ms)));
         let first = times.first_expired(at(1)).expect("one has expired");
         let selections = times.select_expired(first, 3, at(1));

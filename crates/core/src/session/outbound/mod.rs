@@ -4,7 +4,7 @@
 //! | file | concern |
 //! |---|---|
 //! | `queue` | messages that wait for a place in the window; bounds and policy |
-//! | `backlog` | the queue of a session, which takes memory only from its first message on |
+//! | `on_demand` | a part of a session that takes memory only from its first use on |
 //! | `window` | the in-flight window: Packet Identifiers, PUBLISH and PUBREL in their orders |
 //! | `withheld` | Packet Identifiers of dropped messages that their receiver may still hold |
 //! | `expiry_times` | when the messages of a queue expire |
@@ -19,9 +19,9 @@
 //! | `one_message` | one unfinished message: where it is, and its removal |
 //! | `stall` | one packet without its acknowledgement, and who holds it |
 
-pub mod backlog;
 mod expiry_times;
 pub mod in_flight_packet;
+pub mod on_demand;
 pub mod one_message;
 pub mod overdue;
 pub mod parked;

@@ -48,10 +48,10 @@ impl Sender {
     /// # Errors
     /// The message is gone, or its receiver has it.
     pub fn place_of(&self, name: MessageName) -> Result<MessagePlace<'_>, NoMessage> {
-        let (window, queue) = (self.window.as_deref(), self.backlog.queue());
+        let (window, queue) = (&*self.window, &*self.queue);
         let number = match name {
             MessageName::InFlight(number) => Some(number),
-            MessageName::Stored(entry) => window.and_then(|window| window.number_of(entry)),
+            MessageName::Stored(entry) => window.number_of(entry),
             MessageName::Queued(_) => None,
         };
         if let Some(number) = number {
@@ -62,7 +62,7 @@ impl Sender {
             MessageName::Queued(place) => Queued::Place(place),
             MessageName::Stored(entry) => Queued::Stored(entry),
         };
-        queue.and_then(|queue| queue_place(queue, queued)).ok_or(NoMessage::Gone)
+        queue_place(queue, queued).ok_or(NoMessage::Gone)
     }
 
     /// Drops a message for this reason. `quota` says if the unit of the send quota that a message
@@ -89,15 +89,15 @@ impl Sender {
         };
         let dropped = match found {
             Found::InFlight(number) => {
-                let removed = self.window.as_mut().and_then(|window| window.remove_publish(number, quota));
+                let removed = self.window.get_mut().and_then(|window| window.remove_publish(number, quota));
                 removed.map(|publish| publish.into_drop(cause, None))
             }
             Found::Queued(queued) => {
-                let removed = self.backlog.queue_mut().and_then(|queue| queue.remove(&queued));
+                let removed = self.queue.get_mut().and_then(|queue| queue.remove(&queued));
                 removed.map(|delivery| delivery.to_drop(cause))
             }
             Found::Parked(entry) => {
-                let is_removed = self.backlog.queue_mut().is_some_and(|queue| queue.remove_parked(entry));
+                let is_removed = self.queue.get_mut().is_some_and(|queue| queue.remove_parked(entry));
                 is_removed.then(|| Dropped::new(cause, None))
             }
         };
@@ -106,8 +106,10 @@ impl Sender {
     }
 }
 
-fn in_flight(window: Option<&InFlight>, number: u64) -> Result<MessagePlace<'_>, NoMessage> {
-    let window = window.filter(|window| window.holds(number)).ok_or(NoMessage::Gone)?;
+fn in_flight(window: &InFlight, number: u64) -> Result<MessagePlace<'_>, NoMessage> {
+    if !window.contains(number) {
+        return Err(NoMessage::Gone);
+    }
     // A PUBREL has no delivery any more.
     let delivery = window.delivery(number).ok_or(NoMessage::Received)?;
     debug_assert!(delivery.qos != QoS::AtMostOnce);
@@ -117,11 +119,12 @@ fn in_flight(window: Option<&InFlight>, number: u64) -> Result<MessagePlace<'_>,
 fn queue_place(queue: &Queue, queued: Queued) -> Option<MessagePlace<'_>> {
     match queued {
         Queued::Place(place) => {
-            let (found, delivery) = queue.view_from(place).next()?;
+            let (_, found, delivery) = queue.view_from(place).next()?;
             (found == place).then_some(MessagePlace::Queued(queued, delivery))
         }
         Queued::Stored(entry) => {
-            let in_memory = queue.view().find(|delivery| delivery.is_entry(entry));
+            let in_memory =
+                queue.view_from(0).map(|(.., delivery)| delivery).find(|delivery| delivery.is_entry(entry));
             let parked = || queue.view_parked_from(entry).next().filter(|parked| parked.number() == entry);
             match in_memory {
                 Some(delivery) => Some(MessagePlace::Queued(queued, delivery)),

@@ -4,11 +4,13 @@
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::charge::Charge;
-use crate::persistence::records::{BodyNumber, EntryNumber};
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::records::{BodyNumber, EntryNumber, RecoveredEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::portion::{Selection, take_portion};
+use crate::session::outbound::queue::Delivery;
 use std::collections::VecDeque;
 
 /// Entries in one page at most.
@@ -53,21 +55,18 @@ pub(super) struct ParkedEntries {
     reserved: Charge,
 }
 
-impl Default for ParkedEntries {
-    fn default() -> ParkedEntries {
-        ParkedEntries {
-            entries: VecDeque::new(),
-            marks: None,
-            is_reading: false,
-            waits_for_turn: false,
-            shared: false,
-            ids: 0,
-            reserved: Charge::NONE,
-        }
-    }
-}
-
 impl ParkedEntries {
+    /// No entries.
+    pub(super) const NEW: ParkedEntries = ParkedEntries {
+        entries: VecDeque::new(),
+        marks: None,
+        is_reading: false,
+        waits_for_turn: false,
+        shared: false,
+        ids: 0,
+        reserved: Charge::NONE,
+    };
+
     /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
@@ -85,14 +84,6 @@ impl ParkedEntries {
             + marks * size_of::<(EntryNumber, DeliveryMark, AuditTag)>()
     }
 
-    /// Keeps the mark of a delivery that is parked next. The caller accounts for the row.
-    pub(super) fn keep_mark(&mut self, entry: &Entry, mark: DeliveryMark, audit: AuditTag) {
-        // A mark that nothing counts is not worth 24 bytes for each entry of a long queue.
-        if mark.is_counted() || audit.is_some() {
-            self.marks.get_or_insert_default().push_back((entry.number(), mark, audit));
-        }
-    }
-
     /// Returns the mark of an entry that has just left the front. Forgets the marks of entries
     /// before it, which left by another way: their deliveries count as late.
     pub(super) fn take_mark(&mut self, number: EntryNumber) -> (DeliveryMark, AuditTag) {
@@ -106,19 +97,26 @@ impl ParkedEntries {
         found.map_or(nothing, |(_, mark, audit)| (mark, audit))
     }
 
-    /// Parks the entry of a delivery. `ids` is the size of its Subscription Identifiers in bytes.
-    pub(super) fn park(&mut self, entry: Entry, shared: bool, ids: usize) {
-        self.shared = shared || self.shared && !self.is_empty();
-        self.ids += ids;
+    /// Parks the entry of a delivery. The caller accounts for the row.
+    pub(super) fn park(&mut self, entry: Entry, delivery: &Delivery) {
+        let (mark, audit) = (delivery.mark, delivery.message.audit());
+        // A mark that nothing counts is not worth 24 bytes for each entry of a long queue.
+        if mark.is_counted() || audit.is_some() {
+            self.marks.get_or_insert_default().push_back((entry.number(), mark, audit));
+        }
+        self.shared = delivery.share.is_some() || self.shared && !self.is_empty();
+        self.ids += delivery.ids.size();
         self.entries.extend(entry.park());
     }
 
-    /// Appends a parked entry at the start of the broker. `ids` is the size of its Subscription
-    /// Identifiers in bytes.
-    pub(super) fn restore(&mut self, entry: Parked, shared: bool, ids: usize) {
-        self.shared |= shared;
+    /// Appends a parked entry at the start of the broker. Returns the bytes that it has in the
+    /// queue.
+    pub(super) fn restore(&mut self, entry: Parked, recovered: &RecoveredEntry) -> usize {
+        let (ids, message) = (SubscriptionIds::size_of(recovered.ids), entry.size());
+        self.shared |= recovered.shared;
         self.ids += ids;
         self.entries.push_back(entry);
+        message + ids
     }
 
     /// Removes the oldest entry. Returns the entry, and the bytes that it had in the queue.
@@ -223,7 +221,7 @@ impl ParkedEntries {
         self.reserved.set(0);
     }
 
-    /// Frees the row of a drained backlog. A short row stays.
+    /// Frees the row of a drained queue. A short row stays.
     pub(super) fn give_back_row(&mut self) {
         if self.entries.capacity() > 256 && self.entries.len() * 4 <= self.entries.capacity() {
             self.entries.shrink_to(self.entries.len() * 2);

@@ -17,11 +17,12 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::named_enum::named_enum;
-use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
+use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry, RecoveredEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::expiry_times::ExpiryTimes;
+use crate::session::outbound::on_demand::Empty;
 use crate::session::outbound::parked::{PAGE_BYTES, ParkedEntries};
 use crate::session::outbound::portion::{Portion, Selection, take_portion};
 use crate::session::wire::Sending;
@@ -198,18 +199,17 @@ fn most_dropped(size: usize) -> usize {
     DROPPED + size / DROPPED_BYTES
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue {
-            entries: VecDeque::new(),
-            parked: ParkedEntries::default(),
-            bytes: 0,
-            charge: Charge::NONE,
-            at_most_once: 0,
-            front: 0,
-            expiry: ExpiryTimes::default(),
-        }
-    }
+impl Empty for Queue {
+    const NEW: Queue = Queue {
+        entries: VecDeque::new(),
+        parked: ParkedEntries::NEW,
+        bytes: 0,
+        charge: Charge::NONE,
+        at_most_once: 0,
+        front: 0,
+        expiry: ExpiryTimes::NEW,
+    };
+    const UNUSED: &Queue = &Queue::NEW;
 }
 
 impl Queue {
@@ -223,22 +223,13 @@ impl Queue {
         self.entries.is_empty() && self.parked.is_empty()
     }
 
-    /// Iterates over the deliveries that are in memory, in their order.
-    pub fn view(&self) -> impl Iterator<Item = &Delivery> {
-        self.entries.iter()
-    }
-
-    /// Iterates over the deliveries in memory from the one with this number on, each with its
-    /// number. A number that is gone stands for the oldest one.
-    pub fn view_from(&self, number: u64) -> impl Iterator<Item = (u64, &Delivery)> {
-        let skipped = number.saturating_sub(self.front);
-        let first = self.front + skipped;
-        (first..).zip(self.entries.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)))
-    }
-
-    /// Returns the number of deliveries in memory before the one at a place.
-    pub fn ahead_of(&self, place: u64) -> usize {
-        usize::try_from(place.saturating_sub(self.front)).unwrap_or(usize::MAX)
+    /// Iterates over the deliveries in memory from a place on, each with the number of deliveries
+    /// before it and the number of its place. A place that is gone stands for the oldest delivery.
+    /// Costs nothing for the deliveries before it.
+    pub fn view_from(&self, place: u64) -> impl Iterator<Item = (usize, u64, &Delivery)> {
+        let skipped = usize::try_from(place.saturating_sub(self.front)).unwrap_or(usize::MAX);
+        let view = self.entries.iter().enumerate().skip(skipped);
+        view.map(|(ahead, delivery)| (ahead, self.front + ahead as u64, delivery))
     }
 
     /// Iterates over the parked entries from this one on, in their order.
@@ -365,8 +356,7 @@ impl Queue {
         match delivery.stored.take_if(|_| behind) {
             Some(entry) => {
                 self.expiry.insert(others, others, expires);
-                self.parked.keep_mark(&entry, delivery.mark, delivery.message.audit());
-                self.parked.park(*entry, delivery.share.is_some(), delivery.ids.size());
+                self.parked.park(*entry, &delivery);
             }
             None => {
                 self.expiry.insert(self.entries.len(), others, expires);
@@ -376,12 +366,11 @@ impl Queue {
         self.account();
     }
 
-    /// Appends a parked entry at the start of the broker. `ids` is the size of its Subscription
-    /// Identifiers in bytes.
-    pub fn restore(&mut self, entry: Parked, shared: bool, ids: usize) {
-        self.bytes += entry.size() + ids;
+    /// Restores a delivery from the store at the start of the broker, as a parked entry. All
+    /// restores come in the order of the entry numbers.
+    pub fn restore(&mut self, entry: Parked, recovered: &RecoveredEntry) {
         self.expiry.insert(self.len(), self.len(), entry.expires());
-        self.parked.restore(entry, shared, ids);
+        self.bytes += self.parked.restore(entry, recovered);
         self.account();
     }
 
@@ -442,7 +431,7 @@ impl Queue {
         self.give_back_rows();
     }
 
-    /// Frees the rows of a drained backlog. A short queue keeps its rows.
+    /// Frees the rows of a drained queue. A short queue keeps its rows.
     fn give_back_rows(&mut self) {
         if self.entries.is_empty() && self.entries.capacity() > 256 {
             self.entries = VecDeque::new();
@@ -520,6 +509,17 @@ impl Queue {
         Some(oldest)
     }
 
+    /// Returns true if the queue has half of the messages or bytes that it may have.
+    pub fn is_half_full(&self, limits: &QueueLimits) -> bool {
+        self.len() >= limits.messages / 2 || self.bytes >= limits.bytes / 2
+    }
+
+    /// Estimates [`Self::make_room`] without a change. Also true if some delivery may have expired,
+    /// which could make room.
+    pub fn may_have_room(&self, now: Instant, size: usize, limits: &QueueLimits) -> bool {
+        self.has_room(size, limits) || self.expiry.may_have_expired(now)
+    }
+
     /// Removes all parked entries, when nothing else is left.
     pub fn take_unread(&mut self) -> VecDeque<Parked> {
         self.bytes = 0;
@@ -532,11 +532,6 @@ impl Queue {
     /// True if a message of this size fits as the queue is.
     pub fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
         limits.admit(self.len(), self.bytes + size)
-    }
-
-    /// True if some delivery may have expired.
-    pub fn may_have_expired(&self, now: Instant) -> bool {
-        self.expiry.may_have_expired(now)
     }
 
     /// Drops as many expired deliveries as a message of this size needs the room of. Returns true if

@@ -26,13 +26,20 @@ fn delivery(expires: Instant) -> Delivery {
     }
 }
 
+/// Restores an entry with this number of Subscription Identifiers.
+fn restore(queue: &mut Queue, ids: u32, entry: Entry) {
+    let (number, qos) = (entry.number(), QoS::AtLeastOnce);
+    let recovered = RecoveredEntry { number, body: None, qos, flight: None, shared: false, ids };
+    queue.restore(entry.park().expect("it has a body"), &recovered);
+}
+
 fn limits(policy: QueuePolicy) -> QueueLimits {
     QueueLimits { messages: 3, bytes: 10_000, policy }
 }
 
 #[test]
 fn expired_entries_make_room_before_anything_is_refused() {
-    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let (mut q, mut drops) = (Queue::NEW, Drops::default());
     let l = limits(QueuePolicy::Refuse);
     let soon = Instant::from_millis(10);
     for expires in [Instant::NEVER, soon, Instant::NEVER] {
@@ -45,7 +52,7 @@ fn expired_entries_make_room_before_anything_is_refused() {
 
 /// A full queue whose messages expire one after the other, at 1 ms, 2 ms and so on.
 fn full_of_expiring(messages: usize) -> (Queue, QueueLimits) {
-    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let (mut q, mut drops) = (Queue::NEW, Drops::default());
     let l = QueueLimits { messages, bytes: 1_000_000, policy: QueuePolicy::Refuse };
     for n in 1..=messages as u64 {
         let delivery = delivery(Instant::from_millis(n));
@@ -73,7 +80,7 @@ fn a_check_in_portions_is_completed_while_messages_expire_one_by_one() {
 
 #[test]
 fn a_check_begins_anew_after_a_message_in_the_middle_has_expired() {
-    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let (mut q, mut drops) = (Queue::NEW, Drops::default());
     let l = limits(QueuePolicy::Refuse);
     let soon = Instant::from_millis(10);
     for expires in [Instant::NEVER, soon, Instant::NEVER] {
@@ -87,7 +94,7 @@ fn a_check_begins_anew_after_a_message_in_the_middle_has_expired() {
 
 #[test]
 fn drop_oldest_keeps_the_newest_and_counts_what_went() {
-    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let (mut q, mut drops) = (Queue::NEW, Drops::default());
     let l = limits(QueuePolicy::DropOldest);
     for _ in 0..5 {
         assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), Head::Online, &l, &mut drops), Ok(()));
@@ -97,15 +104,11 @@ fn drop_oldest_keeps_the_newest_and_counts_what_went() {
 
 #[test]
 fn what_the_store_alone_has_is_dropped_and_told_of_without_its_message() {
-    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let (mut q, mut drops) = (Queue::NEW, Drops::default());
     let (write_buffer, waiting) = (WriteBuffer::new(0, 0), delivery(Instant::NEVER));
     let body = write_buffer.body(&waiting.message);
     for _ in 0..3 {
-        q.restore(
-            write_buffer.known_entry(EntryNumber(1), Some(Rc::clone(&body))).park().expect("it has a body"),
-            false,
-            0,
-        );
+        restore(&mut q, 0, *write_buffer.known_entry(EntryNumber(1), Some(Rc::clone(&body))));
     }
     let l = limits(QueuePolicy::DropOldest);
     assert_eq!(q.push(Instant::ZERO, waiting, Head::Offline, &l, &mut drops), Ok(()));
@@ -115,12 +118,11 @@ fn what_the_store_alone_has_is_dropped_and_told_of_without_its_message() {
 
 #[test]
 fn a_page_of_large_messages_is_bounded_by_bytes_and_on_the_account_when_it_is_asked_for() {
-    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let (mut q, mut drops) = (Queue::NEW, Drops::default());
     let write_buffer = WriteBuffer::new(0, 0);
     for n in 0..64 {
         let body = write_buffer.known_body(BodyNumber(n), 100_000, Instant::NEVER);
-        let parked = write_buffer.known_entry(EntryNumber(n), Some(body)).park();
-        q.restore(parked.expect("it has a body"), false, 0);
+        restore(&mut q, 0, *write_buffer.known_entry(EntryNumber(n), Some(body)));
     }
     let before = charge::unreported();
     let page = q.next_page().expect("a page");
@@ -131,13 +133,12 @@ fn a_page_of_large_messages_is_bounded_by_bytes_and_on_the_account_when_it_is_as
 
 #[test]
 fn recovered_subscription_identifiers_count_in_the_queue_and_in_the_page_that_is_asked_for() {
-    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let (mut q, mut drops) = (Queue::NEW, Drops::default());
     let (write_buffer, ids) = (WriteBuffer::new(0, 0), SubscriptionIds::size_of(100));
     assert_eq!(ids, SubscriptionIds::from_several(&[7; 100]).size());
     for n in 0..128 {
         let body = write_buffer.known_body(BodyNumber(n), 10, Instant::NEVER);
-        let parked = write_buffer.known_entry(EntryNumber(n), Some(body)).park();
-        q.restore(parked.expect("it has a body"), false, ids);
+        restore(&mut q, 100, *write_buffer.known_entry(EntryNumber(n), Some(body)));
     }
     assert_eq!(q.bytes(), 128 * (10 + ids));
     let before = charge::unreported();
@@ -149,7 +150,7 @@ fn recovered_subscription_identifiers_count_in_the_queue_and_in_the_page_that_is
 
 #[test]
 fn of_large_messages_few_stay_in_memory() {
-    let (mut q, write_buffer) = (Queue::default(), WriteBuffer::new(0, 0));
+    let (mut q, write_buffer) = (Queue::NEW, WriteBuffer::new(0, 0));
     let payload = vec![0; 200_000];
     for n in 0..10 {
         let parts = Parts {
@@ -178,7 +179,7 @@ fn of_large_messages_few_stay_in_memory() {
 
 #[test]
 fn subscription_identifiers_are_charged_in_the_queue_and_on_the_account() {
-    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let (mut q, mut drops) = (Queue::NEW, Drops::default());
     let many: Vec<u32> = (1..=8_192).collect();
     let l = QueueLimits { messages: 1_000, bytes: 100_000, policy: QueuePolicy::Refuse };
     let before = charge::unreported();
@@ -195,7 +196,7 @@ fn subscription_identifiers_are_charged_in_the_queue_and_on_the_account() {
 
 #[test]
 fn bytes_are_charged_in_full_and_given_back() {
-    let (mut q, mut drops) = (Queue::default(), Drops::default());
+    let (mut q, mut drops) = (Queue::NEW, Drops::default());
     let size = delivery(Instant::NEVER).message.size();
     let l = QueueLimits { messages: 100, bytes: 2 * size, policy: QueuePolicy::Refuse };
     assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), Head::Online, &l, &mut drops), Ok(()));
@@ -210,7 +211,7 @@ fn bytes_are_charged_in_full_and_given_back() {
 /// The expiry and the size of each delivery in a queue.
 fn held(q: &Queue) -> impl Iterator<Item = (Instant, usize)> {
     let parked = q.view_parked_from(EntryNumber(0)).map(|entry| (entry.expires(), entry.size()));
-    q.view().map(|held| (held.message.header().expires, held.size())).chain(parked)
+    q.view_from(0).map(|(.., held)| (held.message.header().expires, held.size())).chain(parked)
 }
 
 /// A delivery with this entry in the store, if there is one.
@@ -229,7 +230,7 @@ fn a_message_is_refused_only_if_nothing_in_the_full_queue_has_expired() {
     let l = QueueLimits { messages: 100, bytes: 1_000_000, policy: QueuePolicy::Refuse };
     let write_buffer = WriteBuffer::new(0, 0);
     for stored in [None, Some(&write_buffer)] {
-        let (mut q, mut drops, mut state, mut refused) = (Queue::default(), Drops::default(), 3_u64, 0);
+        let (mut q, mut drops, mut state, mut refused) = (Queue::NEW, Drops::default(), 3_u64, 0);
         let mut random = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
@@ -267,7 +268,7 @@ fn a_message_drops_no_whole_queue_of_expired_ones() {
     for (stored, lasting) in
         [(None, 0), (None, MESSAGES / 2), (Some(&write_buffer), 0), (Some(&write_buffer), MESSAGES / 2)]
     {
-        let (mut q, mut drops) = (Queue::default(), Drops::default());
+        let (mut q, mut drops) = (Queue::NEW, Drops::default());
         let l = QueueLimits { messages: MESSAGES, bytes: usize::MAX, policy: QueuePolicy::DropOldest };
         for n in 0..MESSAGES {
             let expires = if n < lasting { Instant::NEVER } else { soon };

@@ -11,7 +11,7 @@ use crate::session::outbound::retry::{Outlives, RetryPolicy};
 use crate::session::outbound::sender::Sender;
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::session::outbound::transmission::{Holder, Look, Place, Transmission};
-use crate::session::outbound::window::Quota;
+use crate::session::outbound::window::{InFlight, Quota};
 use crate::session::policy::SendPolicy;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::wire::Wire;
@@ -163,7 +163,7 @@ impl Sender {
     /// last look is resent if the peer's kernel has it now: otherwise younger packets would be
     /// resent before it.
     pub fn hasten(&mut self, now: Instant) {
-        for mut packet in self.window.iter_mut().flat_map(|window| window.packets()) {
+        for mut packet in self.window.get_mut().into_iter().flat_map(InFlight::packets) {
             let transmission = packet.transmission_mut();
             (transmission.due, transmission.place) = (now, Place::Peer);
             transmission.ask();
@@ -173,7 +173,7 @@ impl Sender {
     /// Records that the packets of the connection are sent again because an operator closes it. That
     /// is no attempt of a policy.
     pub fn ask_at_return(&mut self) {
-        for mut packet in self.window.iter_mut().flat_map(|window| window.packets()) {
+        for mut packet in self.window.get_mut().into_iter().flat_map(InFlight::packets) {
             packet.transmission_mut().ask();
         }
     }
@@ -193,7 +193,8 @@ impl Sender {
         policy: &SendPolicy,
         counters: &mut Counters,
     ) -> Retransmission {
-        let Sender { window: Some(window), redelivery, .. } = self else { return Retransmission::default() };
+        let Sender { window, redelivery, .. } = self;
+        let Some(window) = window.get_mut() else { return Retransmission::default() };
         let mut round = ResendRound {
             look: Look::new(now, view, wire),
             outlives,

@@ -2,17 +2,13 @@
 
 use crate::mqtt::charge::{Recount, Recounted};
 use crate::mqtt::codec::{AckKind, PacketType};
-use crate::mqtt::message::Message;
 use crate::mqtt::packet::{Acknowledgement, PacketId, QoS};
-use crate::persistence::records::Flight;
-use crate::persistence::rows::Entry;
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, Drops};
-use crate::session::outbound::backlog::Backlog;
-use crate::session::outbound::in_flight_packet::{InFlightView, Unacked};
+use crate::session::outbound::in_flight_packet::Unacked;
+use crate::session::outbound::on_demand::OnDemand;
 use crate::session::outbound::overdue::OverdueAck;
-use crate::session::outbound::portion::Portion;
-use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::queue::{Delivery, Queue, QueueLimits};
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::{SocketView, Stall, StallCause};
 use crate::session::outbound::transmission::Look;
@@ -37,10 +33,10 @@ const MOST_UNFINISHED: usize = 60_000;
 /// Queue and in-flight window of one session.
 #[derive(Debug)]
 pub struct Sender {
-    /// `None` until a QoS 1 or 2 message is sent: 8 bytes for a session that only publishes.
-    pub(super) window: Option<Box<InFlight>>,
+    /// The QoS 1 and 2 messages that were sent and are not finished.
+    pub window: OnDemand<InFlight>,
     /// The messages that wait for a place in the window.
-    pub backlog: Backlog,
+    pub queue: OnDemand<Queue>,
     /// The redelivery settings of the session.
     pub(super) redelivery: Arc<SessionRedelivery>,
 }
@@ -48,22 +44,7 @@ pub struct Sender {
 impl Sender {
     /// Creates an empty sending half.
     pub fn new(redelivery: Arc<SessionRedelivery>) -> Sender {
-        Sender { window: None, backlog: Backlog::default(), redelivery }
-    }
-
-    /// Iterates over all unfinished packets: PUBLISHes oldest first, then PUBRELs.
-    pub fn view_in_flight(&self) -> impl Iterator<Item = InFlightView<'_>> {
-        self.window.iter().flat_map(|window| window.view())
-    }
-
-    /// Iterates over the unfinished PUBLISHes, as [`InFlight::view_publishes_from`].
-    pub fn view_publishes_from(&self, number: u64) -> impl Iterator<Item = (usize, InFlightView<'_>)> {
-        self.window.iter().flat_map(move |window| window.view_publishes_from(number))
-    }
-
-    /// Iterates over the unfinished PUBRELs in the order of their PUBRECs.
-    pub fn view_releases(&self) -> impl Iterator<Item = InFlightView<'_>> {
-        self.window.iter().flat_map(|window| window.view_releases())
+        Sender { window: OnDemand::UNUSED, queue: OnDemand::UNUSED, redelivery }
     }
 
     /// Returns the session's redelivery settings.
@@ -75,7 +56,7 @@ impl Sender {
     /// messages in flight.
     pub fn set_terms(&mut self, redelivery: Arc<SessionRedelivery>) {
         if !Arc::ptr_eq(&self.redelivery, &redelivery)
-            && let Some(window) = &mut self.window
+            && let Some(window) = self.window.get_mut()
         {
             window.forget_rules();
         }
@@ -85,68 +66,45 @@ impl Sender {
     /// True if a new QoS 1 or 2 message can be sent at once: nothing older waits, and window and
     /// outbox have room.
     pub fn is_clear(&self, wire: &Wire, policy: &SendPolicy) -> bool {
-        self.backlog.is_empty()
-            && !self.has_unsent()
-            && self.has_quota(wire, policy)
-            && wire.outbox.len() < policy.outbox
+        !self.has_waiting() && self.has_quota(wire, policy) && wire.outbox.len() < policy.outbox
     }
 
     /// Moves a message into the window; the caller writes its packet now. Returns its place there.
     /// Only if [`Self::is_clear`].
     pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire) -> &mut Unacked {
         let due = self.redelivery.first_due(now, &delivery.message, wire);
-        self.window.get_or_insert_default().push(now, delivery, due)
+        self.window.or_create().push(now, delivery, due)
     }
 
     /// Records the end offset of the packet that was written for the newest message.
     pub fn written(&mut self, end_offset: u64) {
-        if let Some(last) = self.window.as_mut().and_then(|window| window.last_sent()) {
+        if let Some(last) = self.window.get_mut().and_then(|window| window.last_sent()) {
             last.transmission.end_offset = end_offset;
         }
     }
 
     /// Removes the newest message of the window, because its packet could not be written.
     pub fn undo(&mut self) -> Option<Delivery> {
-        Some(self.window.as_mut()?.remove_newest()?.delivery)
+        Some(self.window.get_mut()?.remove_newest()?.delivery)
+    }
+
+    /// Returns true if the queue takes a message of this size, after expired deliveries were
+    /// dropped.
+    pub fn make_room(&mut self, now: Instant, size: usize, limits: &QueueLimits, drops: &mut Drops) -> bool {
+        self.queue.has_room(size, limits)
+            || self.queue.get_mut().is_some_and(|queue| queue.make_room(now, size, limits, drops))
     }
 
     /// True if [`Self::pump`] has something to send.
     pub fn has_waiting(&self) -> bool {
-        !self.backlog.is_empty() || self.has_unsent()
-    }
-
-    /// Restores a delivery that was sent and not acknowledged.
-    pub fn restore_sent(&mut self, now: Instant, delivery: Delivery, flight: Flight) {
-        self.window.get_or_insert_default().restore(now, delivery, flight);
-    }
-
-    /// Restores a delivery whose PUBREC came and whose PUBCOMP is pending.
-    pub fn restore_release(&mut self, now: Instant, entry: Box<Entry>, flight: Flight) {
-        self.window.get_or_insert_default().restore_release(now, entry, flight);
-    }
-
-    /// Restores the identifier of a dropped message whose receiver may still hold it.
-    pub fn restore_withheld(&mut self, entry: Box<Entry>, flight: Flight) {
-        self.window.get_or_insert_default().restore_withheld(entry, flight);
-    }
-
-    /// Returns the number of messages in the in-flight window.
-    pub fn in_flight(&self) -> usize {
-        self.window.as_deref().map_or(0, InFlight::len)
-    }
-
-    /// Ends the connection, whose socket took `written` bytes.
-    pub fn end_connection(&mut self, written: u64) {
-        if let Some(window) = &mut self.window {
-            window.end_connection(written);
-        }
+        !self.queue.is_empty() || self.window.has_unsent()
     }
 
     /// Begins a connection. PUBRELs are sent at once, outside the quota. PUBLISHes follow with
     /// [`Self::pump`].
     // 3.1.1 and 5.0 [MQTT-4.4.0-1]
     pub fn resume(&mut self, now: Instant, wire: &mut Wire, counters: &mut Counters) {
-        let Some(window) = &mut self.window else { return };
+        let Some(window) = self.window.get_mut() else { return };
         window.begin_connection();
         for release in window.releases() {
             counters.steps += 1;
@@ -172,7 +130,7 @@ impl Sender {
             return;
         }
         let mut handled = 0..PUMPED_AT_ONCE;
-        while self.has_unsent() {
+        while self.window.has_unsent() {
             if handled.next().is_none() || !self.has_quota(wire, policy) || wire.outbox.len() >= policy.outbox
             {
                 return;
@@ -180,13 +138,13 @@ impl Sender {
             counters.steps += 1;
             self.resend_carried_over(now, wire, counters);
         }
-        while let Some(front) = self.backlog.front() {
+        while let Some(front) = self.queue.front() {
             if handled.next().is_none() || wire.outbox.len() >= policy.outbox {
                 return;
             }
             if front.message.is_expired(now) {
                 // 5.0 [MQTT-3.3.2-5]
-                if let Some(expired) = self.backlog.pop() {
+                if let Some(expired) = self.queue.get_mut().and_then(Queue::pop) {
                     counters.drops.lose(expired.to_drop(DropReason::Expired));
                 }
                 continue;
@@ -194,7 +152,7 @@ impl Sender {
             if front.qos != QoS::AtMostOnce && !self.has_quota(wire, policy) {
                 return;
             }
-            if let Some(delivery) = self.backlog.pop() {
+            if let Some(delivery) = self.queue.get_mut().and_then(Queue::pop) {
                 counters.steps += 1;
                 self.send(now, delivery, wire, counters);
             }
@@ -211,7 +169,7 @@ impl Sender {
         counters: &mut Counters,
     ) -> bool {
         let (id, reason) = (ack.packet_id, ack.reason);
-        let finished = self.window.as_mut().and_then(|window| window.acknowledge(id));
+        let finished = self.window.get_mut().and_then(|window| window.acknowledge(id));
         let Some(mut finished) = finished else { return false };
         let first_sent = finished.transmission.first_sent;
         let took_ms = now.millis_since(first_sent);
@@ -241,7 +199,7 @@ impl Sender {
         counters: &mut Counters,
     ) -> bool {
         let (id, reason) = (ack.packet_id, ack.reason);
-        let Some(window) = &mut self.window else { return false };
+        let Some(window) = self.window.get_mut() else { return false };
         if reason.is_error() {
             let Some(finished) = window.reject(id) else { return false };
             counters.pubrec_time.add(now.millis_since(finished.transmission.first_sent));
@@ -274,26 +232,8 @@ impl Sender {
     /// not `came`. Called only if `came` finished nothing. A repeated PUBREC while PUBCOMP is
     /// pending is lawful.
     pub fn contradicts(&self, came: AckKind, id: PacketId) -> Option<AckKind> {
-        let awaited = self.window.as_ref()?.awaited(id)?;
+        let awaited = self.window.awaited(id)?;
         (awaited != came && (came, awaited) != (AckKind::Pubrec, AckKind::Pubcomp)).then_some(awaited)
-    }
-
-    /// Handles a PUBCOMP. Returns true if it finished a message.
-    pub fn complete(&mut self, id: PacketId) -> bool {
-        self.window.as_mut().is_some_and(|window| window.complete(id))
-    }
-
-    /// Returns the earliest due time in the window, or [`Instant::NEVER`].
-    pub fn earliest_due(&self) -> Instant {
-        self.window.as_deref().map_or(Instant::NEVER, InFlight::earliest_due)
-    }
-
-    /// Returns the earlier due time of the newest PUBLISH and the newest PUBREL, or
-    /// [`Instant::NEVER`]. Costs no pass over the window. A caller that has registered
-    /// [`Self::earliest_due`] before needs only this time after a send, unless redelivery policies
-    /// differ by topic.
-    pub fn newest_due(&self) -> Instant {
-        self.window.as_deref().map_or(Instant::NEVER, InFlight::newest_due)
     }
 
     /// Finds the overdue acknowledgements of a 5.0 connection. Each packet is due again one ack
@@ -307,9 +247,9 @@ impl Sender {
         wire: &Wire,
         drops: &mut Drops,
     ) -> OverdueAck {
-        let Sender { window: Some(window), redelivery, .. } = self else { return OverdueAck::default() };
+        let Some(window) = self.window.get_mut() else { return OverdueAck::default() };
         let look = Look::new(now, view, wire);
-        let (found, exhausted) = OverdueAck::find(&look, outlives, wire, window, redelivery);
+        let (found, exhausted) = OverdueAck::find(&look, outlives, wire, window, &self.redelivery);
         let quota = if found.disconnect.is_some() { Quota::Free } else { Quota::Forfeited };
         for number in exhausted {
             self.drop_exhausted(number, quota, drops);
@@ -320,60 +260,24 @@ impl Sender {
     /// Returns the unacknowledged packet that was sent first. The state of the socket is not known
     /// here, so the cause is always the application.
     pub fn oldest_unacknowledged(&self, now: Instant) -> Option<Stall> {
-        self.window.as_ref()?.oldest(now, |_| StallCause::Application)
+        self.window.oldest(now, |_| StallCause::Application)
     }
 
     /// Returns the unacknowledged packet that was sent first on a live connection, with its cause.
     pub fn oldest_diagnosed(&self, now: Instant, view: SocketView, wire: &Wire) -> Option<Stall> {
         let peer_has = view.peer_has(wire.outbox.written());
         let cause = |end_offset| StallCause::of(end_offset, peer_has, view);
-        let oldest = self.window.as_ref()?.oldest(now, cause)?;
+        let oldest = self.window.oldest(now, cause)?;
         Some(Stall { view, ..oldest })
-    }
-
-    /// Returns the delivery with this running number while it waits for PUBACK or PUBREC.
-    pub fn unacknowledged(&self, number: u64) -> Option<&Delivery> {
-        self.window.as_ref()?.delivery(number)
-    }
-
-    /// True if the message with this running number is not finished.
-    pub fn is_unfinished(&self, number: u64) -> bool {
-        self.window.as_ref().is_some_and(|window| window.holds(number))
     }
 
     /// Drops a message that its receiver has and does not acknowledge. Returns true if the message
     /// was in flight.
     pub(super) fn drop_exhausted(&mut self, number: u64, quota: Quota, drops: &mut Drops) -> bool {
-        let removed = self.window.as_mut().and_then(|window| window.remove_publish(number, quota));
+        let removed = self.window.get_mut().and_then(|window| window.remove_publish(number, quota));
         let Some(p) = removed else { return false };
         drops.lose(p.into_drop(DropReason::Exhausted, None));
         true
-    }
-
-    /// Removes unfinished PUBLISHes for which `is_taken` returns true, as [`InFlight::take_where`].
-    pub fn take_unfinished_where(
-        &mut self,
-        number: u64,
-        most: usize,
-        is_taken: impl FnMut(&Message) -> bool,
-    ) -> Portion<Unacked> {
-        self.window.as_mut().map_or_else(Portion::default, |window| window.take_where(number, most, is_taken))
-    }
-
-    /// True if an unfinished PUBLISH was sent on the present or last connection.
-    pub fn has_sent(&self) -> bool {
-        self.window.as_deref().is_some_and(InFlight::has_sent)
-    }
-
-    /// Removes the oldest unfinished PUBLISH of a session that has ended, sent or not.
-    pub fn pop_unfinished(&mut self) -> Option<Unacked> {
-        self.window.as_mut()?.pop_publish()
-    }
-
-    /// Removes one PUBREL or withheld identifier of a session that has ended. Returns true if there
-    /// was one.
-    pub fn pop_release(&mut self) -> bool {
-        self.window.as_mut().is_some_and(|window| window.pop_release())
     }
 
     /// True if another PUBLISH may be sent. Two bounds hold: the client's Receive Maximum, and the
@@ -382,21 +286,12 @@ impl Sender {
     /// the identifiers.
     pub fn has_quota(&self, wire: &Wire, policy: &SendPolicy) -> bool {
         let most = (usize::from(policy.in_flight) * CARRIED_OVER).min(MOST_UNFINISHED);
-        match &self.window {
-            Some(window) => {
-                window.quota_used() < usize::from(wire.window) && (window.has_unsent() || window.len() < most)
-            }
-            None => wire.window > 0 && most > 0,
-        }
-    }
-
-    /// True if PUBLISHes of an earlier connection wait to be sent again.
-    fn has_unsent(&self) -> bool {
-        self.window.as_deref().is_some_and(InFlight::has_unsent)
+        let window = &*self.window;
+        window.quota_used() < usize::from(wire.window) && (window.has_unsent() || window.len() < most)
     }
 
     fn resend_carried_over(&mut self, now: Instant, wire: &mut Wire, counters: &mut Counters) {
-        let Some(window) = &mut self.window else { return };
+        let Some(window) = self.window.get_mut() else { return };
         let Some(p) = window.first_unsent() else { return };
         // 3.1.1 and 5.0 [MQTT-3.3.1-1]; a packet that never left the broker is sent for the first
         // time.
@@ -433,7 +328,7 @@ impl Sender {
             return;
         }
         let due = self.redelivery.first_due(now, &delivery.message, wire);
-        let p = self.window.get_or_insert_default().push(now, delivery, due);
+        let p = self.window.or_create().push(now, delivery, due);
         let id = p.packet_id();
         p.record_place();
         if p.delivery.qos == QoS::ExactlyOnce {
@@ -453,8 +348,7 @@ impl Sender {
 
 impl Recount for Sender {
     fn recount(&self) -> Recounted {
-        let queue = self.backlog.recount();
-        let window = self.window.as_deref().map_or_else(Recounted::default, Recount::recount);
+        let (queue, window) = (self.queue.recount(), self.window.recount());
         Recounted { held: queue.held + window.held, charged: queue.charged + window.charged }
     }
 }

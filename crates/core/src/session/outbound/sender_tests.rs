@@ -14,7 +14,7 @@ use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Outl
 use crate::session::outbound::sender::*;
 use crate::session::outbound::stall::SocketView;
 use crate::session::redelivery_policy::RedeliveryPolicy;
-use crate::session::redelivery_rule::Rule;
+use crate::session::redelivery_rule::RedeliveryRule;
 use crate::session::wire::ClientLimits;
 use std::time::Duration;
 
@@ -89,6 +89,14 @@ impl Bench {
         Bench { sender: sender(redelivery()), wire, policy: policy(), counters: Counters::default() }
     }
 
+    fn end_connection(&mut self) {
+        self.sender.window.or_create().end_connection(self.wire.outbox.written());
+    }
+
+    fn complete(&mut self, id: PacketId) -> bool {
+        self.sender.window.or_create().complete(id)
+    }
+
     fn deliver(&mut self, now: Instant, text: &str, qos: QoS) {
         self.deliver_to(now, "t", text, qos);
     }
@@ -103,7 +111,7 @@ impl Bench {
         let delivery = Delivery { message, ids, qos, retain: false, mark, share: None, stored: None };
         let limits = self.policy.queue.clone();
         let drops = &mut self.counters.drops;
-        assert_eq!(self.sender.backlog.push(now, delivery, Head::Online, &limits, drops), Ok(()));
+        assert_eq!(self.sender.queue.or_create().push(now, delivery, Head::Online, &limits, drops), Ok(()));
     }
 
     /// What is written, as `id text`, `DUP id text` or `PUBREL id`; the socket takes it all.
@@ -159,13 +167,13 @@ fn resends_keep_the_order_of_the_first_sending() {
     b.deliver(at(0), "a", QoS::AtLeastOnce);
     b.deliver(at(400), "b", QoS::AtLeastOnce);
     assert_eq!(b.written(), ["1 a", "2 b"]);
-    assert_eq!(b.sender.earliest_due(), at(SECOND));
+    assert_eq!(b.sender.window.earliest_due(), at(SECOND));
     b.retransmit(at(SECOND));
     assert_eq!(b.written(), ["DUP 1 a"]);
     b.retransmit(at(1_400));
     assert_eq!(b.written(), ["DUP 2 b"]);
     // Backoff: two seconds after each resend.
-    assert_eq!(b.sender.earliest_due(), at(3 * SECOND));
+    assert_eq!(b.sender.window.earliest_due(), at(3 * SECOND));
     b.retransmit(at(4 * SECOND));
     assert_eq!(b.written(), ["DUP 1 a", "DUP 2 b"]);
 }
@@ -178,7 +186,7 @@ fn nothing_is_ever_resent_on_a_live_connection() {
     b.deliver(at(0), "b", QoS::ExactlyOnce);
     assert_eq!(b.written(), ["1 a", "2 b"]);
     // Due is here the ack timeout, which finds who holds the message and writes nothing.
-    assert_eq!(b.sender.earliest_due(), at(60 * SECOND));
+    assert_eq!(b.sender.window.earliest_due(), at(60 * SECOND));
     let (view, drops) = (SocketView::default(), &mut b.counters.drops);
     let found = b.sender.overdue(at(60 * SECOND), view, Outlives::Yes, &b.wire, drops);
     assert_eq!(found.application.map(|stall| stall.packet_id), Some(Bench::id(1)));
@@ -194,11 +202,11 @@ fn what_the_peers_kernel_has_not_got_is_not_resent_and_counts_no_attempt() {
         let now = at(round * SECOND);
         let done = b.retransmit_seen(now, 0, Outlives::Yes);
         assert_eq!((done.publishes, done.network.is_some(), done.exhausted), (0, true, None));
-        assert_eq!(b.sender.earliest_due(), at((round + 1) * SECOND));
+        assert_eq!(b.sender.window.earliest_due(), at((round + 1) * SECOND));
     }
     // It has arrived by now: its time begins.
     assert_eq!(b.retransmit(at(20 * SECOND)), Retransmission::default());
-    assert_eq!(b.sender.earliest_due(), at(21 * SECOND));
+    assert_eq!(b.sender.window.earliest_due(), at(21 * SECOND));
     b.retransmit(at(21 * SECOND));
     assert_eq!(b.written(), ["DUP 1 a"]);
 }
@@ -217,7 +225,7 @@ fn what_has_just_arrived_is_given_its_whole_ack_timeout() {
     assert!(look(&mut b, 60, 0).network.is_some());
     // It came a moment ago: neither stalled nor a reason to disconnect.
     assert_eq!(look(&mut b, 120, whole), OverdueAck::default());
-    assert_eq!(b.sender.earliest_due(), at(180 * SECOND));
+    assert_eq!(b.sender.window.earliest_due(), at(180 * SECOND));
     assert!(look(&mut b, 180, whole).application.is_some());
 }
 
@@ -232,8 +240,8 @@ fn after_pubrec_only_the_pubrel_is_resent() {
     assert_eq!(b.written(), ["PUBREL 1"]);
     b.retransmit(at(1_010));
     assert_eq!(b.written(), ["PUBREL 1"]);
-    assert!(b.sender.complete(Bench::id(1)));
-    assert_eq!(b.sender.earliest_due(), Instant::NEVER);
+    assert!(b.complete(Bench::id(1)));
+    assert_eq!(b.sender.window.earliest_due(), Instant::NEVER);
 }
 
 #[test]
@@ -246,7 +254,7 @@ fn attempts_used_up_close_the_connection_only_where_the_session_outlives_it() {
         b.written();
     }
     // 1, 2, 4, then at the cap of 8 seconds.
-    assert_eq!(b.sender.earliest_due(), at(15 * SECOND));
+    assert_eq!(b.sender.window.earliest_due(), at(15 * SECOND));
     let exhausted = b.retransmit(at(15 * SECOND)).exhausted.map(|stall| stall.packet_id);
     assert_eq!(exhausted, Some(Bench::id(1)));
     let written = b.wire.outbox.written();
@@ -266,7 +274,7 @@ fn a_tick_resends_a_bounded_number_oldest_first() {
     b.written();
     b.retransmit(at(SECOND));
     assert_eq!(b.written(), ["DUP 1 a", "DUP 2 b"]);
-    assert!(b.sender.earliest_due() <= at(SECOND));
+    assert!(b.sender.window.earliest_due() <= at(SECOND));
     b.retransmit(at(1_250));
     assert_eq!(b.written(), ["DUP 3 c"]);
 }
@@ -282,7 +290,7 @@ fn reconnect_sends_pubrels_and_what_was_in_flight_before_anything_new() {
     let (wire, counters) = (&mut b.wire, &mut b.counters);
     b.sender.receive(at(1), &Bench::ack(1), "pump", wire, counters);
     b.written();
-    b.sender.end_connection(b.wire.outbox.written());
+    b.end_connection();
     b.wire = fresh_wire(ProtocolVersion::V3_1_1, 1);
     b.sender.resume(at(9), &mut b.wire, &mut b.counters);
     b.deliver(at(9), "d", QoS::AtLeastOnce);
@@ -300,7 +308,7 @@ fn what_the_socket_never_took_is_sent_for_the_first_time_at_reconnect() {
     b.deliver(at(0), "a", QoS::AtLeastOnce);
     b.written();
     b.deliver(at(0), "b", QoS::AtLeastOnce);
-    b.sender.end_connection(b.wire.outbox.written());
+    b.end_connection();
     b.wire = fresh_wire(ProtocolVersion::V3_1_1, 10);
     b.sender.resume(at(9), &mut b.wire, &mut b.counters);
     b.sender.pump(at(9), &mut b.wire, &b.policy, &mut b.counters);
@@ -329,7 +337,7 @@ fn a_message_sent_as_often_as_allowed_is_dropped_and_the_others_go_on() {
     let done = b.retransmit(at(7_000));
     assert_eq!((done.drop_reports, done.publishes, done.exhausted), (2, 1, None));
     assert_eq!(b.written(), ["DUP 3 three"]);
-    assert_eq!(b.sender.in_flight(), 1);
+    assert_eq!(b.sender.window.len(), 1);
     let dropped = b.counters.drops.take_unreported();
     let reported: Vec<_> = dropped.iter().map(|l| (l.cause, l.sent)).collect();
     let sent = crate::session::drops::Sent { times: 3, first: at(0), last: at(3_000) };
@@ -350,14 +358,14 @@ fn a_dropped_message_holds_its_quota_until_the_connection_ends() {
         b.sender.overdue(at(secs * SECOND), view, Outlives::No, &b.wire, drops)
     };
     overdue(&mut b, 60);
-    assert_eq!(b.sender.in_flight(), 1);
+    assert_eq!(b.sender.window.len(), 1);
     // Sent once more, at a return.
     b.wire = fresh_wire(ProtocolVersion::V5, 1);
     b.sender.resume(at(61_000), &mut b.wire, &mut b.counters);
     b.sender.pump(at(61_000), &mut b.wire, &b.policy, &mut b.counters);
     assert_eq!(b.written(), ["DUP 1 one"]);
     assert_eq!(overdue(&mut b, 121).disconnect, None);
-    assert_eq!(b.sender.in_flight(), 0);
+    assert_eq!(b.sender.window.len(), 0);
     assert_eq!(b.counters.drops.take_unreported().len(), 1);
     b.sender.pump(at(122_000), &mut b.wire, &b.policy, &mut b.counters);
     assert!(b.written().is_empty());
@@ -370,10 +378,10 @@ fn a_dropped_message_holds_its_quota_until_the_connection_ends() {
 // 3.1.1 [MQTT-4.6.0-1]
 #[test]
 fn a_topic_with_a_shorter_interval_waits_for_its_elders() {
-    let rule = |topic: &str, ms| Rule {
+    let rule = |topic: &str, ms| RedeliveryRule {
         topic: Some(topic.into()),
         interval: Some(Duration::from_millis(ms)),
-        ..Rule::default()
+        ..RedeliveryRule::default()
     };
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     let rules = vec![Arc::new(rule("slow", 4_000)), Arc::new(rule("off", 0))];
@@ -384,13 +392,13 @@ fn a_topic_with_a_shorter_interval_waits_for_its_elders() {
     for ms in [1_000, 2_000, 3_000] {
         assert_eq!(b.retransmit(at(ms)).publishes, 0);
         // It is looked at a spacing later, and not at every tick.
-        assert_eq!(b.sender.earliest_due(), at(ms + SECOND));
+        assert_eq!(b.sender.window.earliest_due(), at(ms + SECOND));
     }
     assert_eq!(b.retransmit(at(4_000)).publishes, 2);
     assert_eq!(b.written(), ["DUP 1 one", "DUP 2 two"]);
     // Once its elder is acknowledged it keeps its own time; its PUBREL too.
     b.sender.acknowledge(Instant::ZERO, &Bench::ack(1), "pump", &mut b.counters);
-    assert_eq!(b.sender.earliest_due(), at(6_000));
+    assert_eq!(b.sender.window.earliest_due(), at(6_000));
     b.deliver_to(at(6_000), "off", "three", QoS::ExactlyOnce);
     b.written();
     let (wire, counters) = (&mut b.wire, &mut b.counters);
@@ -436,10 +444,10 @@ fn the_pubrels_of_skipped_messages_are_sent_again_as_any_others() {
     assert_eq!(b.written(), ["1 one", "2 two", "PUBREL 2", "PUBREL 1"]);
     assert_eq!(b.retransmit(at(SECOND)).releases, 2);
     assert_eq!(b.written(), ["PUBREL 2", "PUBREL 1"]);
-    b.sender.end_connection(b.wire.outbox.written());
+    b.end_connection();
     b.sender.resume(at(2 * SECOND), &mut b.wire, &mut b.counters);
     assert_eq!(b.written(), ["PUBREL 2", "PUBREL 1"]);
-    assert!(b.sender.complete(Bench::id(2)) && b.sender.complete(Bench::id(1)));
+    assert!(b.complete(Bench::id(2)) && b.complete(Bench::id(1)));
     b.sender.resume(at(3 * SECOND), &mut b.wire, &mut b.counters);
     assert!(b.written().is_empty());
 }

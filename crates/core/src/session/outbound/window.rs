@@ -14,6 +14,7 @@ use crate::persistence::records::{EntryNumber, Flight};
 use crate::persistence::rows::Entry;
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::in_flight_packet::{InFlightPacket, InFlightView, Release, Unacked};
+use crate::session::outbound::on_demand::Empty;
 use crate::session::outbound::portion::{Portion, take_portion};
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::{Stall, StallCause};
@@ -53,7 +54,7 @@ pub enum Quota {
 }
 
 /// The in-flight window of one session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct InFlight {
     publishes: VecDeque<Unacked>,
     /// Number of `publishes`, from the front, that were sent on this connection.
@@ -78,6 +79,21 @@ pub struct InFlight {
 
 /// Places that an empty row keeps allocated.
 const KEPT: usize = 256;
+
+impl Empty for InFlight {
+    const NEW: InFlight = InFlight {
+        publishes: VecDeque::new(),
+        sent: 0,
+        releases: VecDeque::new(),
+        outside_quota: 0,
+        forfeited: Vec::new(),
+        withheld: WithheldIds::NONE,
+        next: 0,
+        oldest: 0,
+        charge: Charge::NONE,
+    };
+    const UNUSED: &InFlight = &InFlight::NEW;
+}
 
 impl Recount for InFlight {
     fn recount(&self) -> Recounted {
@@ -196,7 +212,7 @@ impl InFlight {
     }
 
     /// True if the message with this running number is not finished.
-    pub fn holds(&self, number: u64) -> bool {
+    pub fn contains(&self, number: u64) -> bool {
         self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).is_ok()
             || self.releases.iter().any(|r| r.transmission.number() == number)
     }

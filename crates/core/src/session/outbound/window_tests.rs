@@ -33,7 +33,7 @@ fn assert_comes_round_without(w: &mut InFlight, in_use: &[PacketId]) {
 // 5.0 [MQTT-2.2.1-4]
 #[test]
 fn identifier_in_use_is_passed_over_when_the_numbers_come_round() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     let stuck = push(&mut w, QoS::AtLeastOnce);
     let released = push(&mut w, QoS::ExactlyOnce);
     assert!(matches!(w.receive(Instant::ZERO, released), Received::Release { .. }));
@@ -50,7 +50,7 @@ fn identifier_in_use_is_passed_over_when_the_numbers_come_round() {
 
 #[test]
 fn acknowledgements_in_any_order_find_their_message() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     let ids: Vec<_> = (0..100).map(|_| push(&mut w, QoS::AtLeastOnce)).collect();
     for id in ids.iter().rev().step_by(2).chain(ids.iter().step_by(2)) {
         assert_eq!(w.acknowledge(*id).map(|p| p.packet_id()), Some(*id));
@@ -63,7 +63,7 @@ fn acknowledgements_in_any_order_find_their_message() {
 // 3.1.1 [MQTT-4.6.0-4]
 #[test]
 fn releases_stand_in_the_order_of_their_pubrecs() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     let (a, b, c) =
         (push(&mut w, QoS::ExactlyOnce), push(&mut w, QoS::ExactlyOnce), push(&mut w, QoS::ExactlyOnce));
     assert!(matches!(w.receive(Instant::ZERO, b), Received::Release { .. }));
@@ -76,7 +76,7 @@ fn releases_stand_in_the_order_of_their_pubrecs() {
 // 5.0 [MQTT-4.9.0-2]
 #[test]
 fn carried_over_pubrels_hold_no_quota_and_publishes_only_once_sent() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     let ids: Vec<_> = (0..4).map(|_| push(&mut w, QoS::ExactlyOnce)).collect();
     assert!(matches!(w.receive(Instant::ZERO, ids[0]), Received::Release { .. }));
     w.begin_connection();
@@ -93,7 +93,7 @@ fn carried_over_pubrels_hold_no_quota_and_publishes_only_once_sent() {
 
 #[test]
 fn what_was_not_sent_on_this_connection_is_not_held_against_the_client() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     let (one, two) = (push(&mut w, QoS::AtLeastOnce), push(&mut w, QoS::ExactlyOnce));
     assert_eq!((w.awaited(one), w.awaited(two)), (Some(AckKind::Puback), Some(AckKind::Pubrec)));
     w.begin_connection();
@@ -109,7 +109,7 @@ fn what_was_not_sent_on_this_connection_is_not_held_against_the_client() {
 
 #[test]
 fn puback_does_not_finish_qos_2_nor_pubrec_qos_1() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     let (one, two) = (push(&mut w, QoS::AtLeastOnce), push(&mut w, QoS::ExactlyOnce));
     assert!(w.acknowledge(two).is_none());
     assert!(matches!(w.receive(Instant::ZERO, one), Received::Unknown));
@@ -120,7 +120,7 @@ fn puback_does_not_finish_qos_2_nor_pubrec_qos_1() {
 // 3.1.1 and 5.0, 4.3.3 and 4.4: the receiver takes another message for a duplicate.
 #[test]
 fn identifier_of_a_dropped_message_is_withheld_until_its_receiver_answers() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     let dropped = push(&mut w, QoS::ExactlyOnce);
     assert!(w.remove_publish(0, Quota::Free).is_some());
     assert!(w.is_empty());
@@ -132,7 +132,7 @@ fn identifier_of_a_dropped_message_is_withheld_until_its_receiver_answers() {
 // 3.1.1 and 5.0, 4.4: an unacknowledged PUBREL is sent again.
 #[test]
 fn pubrec_turns_a_withheld_identifier_into_a_pubrel_that_stays_until_pubcomp() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     let (dropped, other) = (push(&mut w, QoS::ExactlyOnce), push(&mut w, QoS::ExactlyOnce));
     assert!(w.remove_publish(0, Quota::Free).is_some());
     assert!(matches!(w.receive(Instant::ZERO, other), Received::Release { .. }));
@@ -153,7 +153,7 @@ fn pubrec_turns_a_withheld_identifier_into_a_pubrel_that_stays_until_pubcomp() {
 #[test]
 fn pubrel_of_a_dropped_message_keeps_the_unit_of_the_quota_that_the_message_held() {
     for (quota, units) in [(Quota::Forfeited, 1), (Quota::Free, 0)] {
-        let mut w = InFlight::default();
+        let mut w = InFlight::NEW;
         let id = push(&mut w, QoS::ExactlyOnce);
         assert!(w.remove_publish(0, quota).is_some());
         assert_eq!(w.quota_used(), units);
@@ -166,7 +166,7 @@ fn pubrel_of_a_dropped_message_keeps_the_unit_of_the_quota_that_the_message_held
 
 #[test]
 fn client_that_returns_without_its_pubrec_is_sent_nothing_and_keeps_the_identifier() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     let dropped = push(&mut w, QoS::ExactlyOnce);
     assert!(w.remove_publish(0, Quota::Forfeited).is_some());
     w.end_connection(u64::MAX);
@@ -177,7 +177,7 @@ fn client_that_returns_without_its_pubrec_is_sent_nothing_and_keeps_the_identifi
 
 #[test]
 fn identifiers_that_were_never_sent_or_of_qos_1_are_not_withheld() {
-    let mut w = InFlight::default();
+    let mut w = InFlight::NEW;
     push(&mut w, QoS::AtLeastOnce);
     push(&mut w, QoS::ExactlyOnce);
     w.last_sent().unwrap().transmission.end_offset = 1;

@@ -27,7 +27,7 @@ pub const MOST_WITHHELD: usize = 1024;
 
 /// The withheld identifiers of one session, in the order of their drops. Those of before a restart
 /// come first, in the order of their numbers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WithheldIds(VecDeque<WithheldId>);
 
 /// A Packet Identifier in use without a message.
@@ -39,6 +39,9 @@ struct WithheldId {
 }
 
 impl WithheldIds {
+    /// No identifiers.
+    pub const NONE: WithheldIds = WithheldIds(VecDeque::new());
+
     /// Withholds the identifier of a message that is dropped, if its receiver may hold it: a QoS 2
     /// message that was sent. Takes the record in the store out of `dropped` then.
     pub fn withhold(&mut self, dropped: &mut Unacked) {
@@ -111,7 +114,7 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_the_identifier_that_was_withheld_first_is_free() {
-        let mut withheld = WithheldIds::default();
+        let mut withheld = WithheldIds::NONE;
         // The order of the drops is not that of the numbers.
         let numbers: Vec<u64> = (0..MOST_WITHHELD as u64).map(|n| n ^ 1).collect();
         numbers.iter().for_each(|number| withheld.restore(*number, None));
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_freed_identifier_makes_room_for_another() {
-        let mut withheld = WithheldIds::default();
+        let mut withheld = WithheldIds::NONE;
         (0..MOST_WITHHELD as u64).for_each(|number| withheld.restore(number, None));
         withheld.free(id(7));
         assert!(!withheld.has(id(7)));

@@ -323,24 +323,23 @@ impl Durability {
         effects: &mut Effects,
     ) {
         let Some(stored) = &mut self.stored else { return };
-        if !sender.backlog.wants_page() {
-            return;
-        }
+        let Some(queue) = sender.queue.get_mut().filter(|queue| queue.wants_page()) else { return };
         if stored.pages_requested > 0 && budget.is_nearly_exceeded() {
             // One page at a time bounds the memory of the pages. The session waits in a queue. So a
             // returning client, whose acknowledgements make room, surely gets its page.
-            if sender.backlog.wait_for_page() {
+            if queue.wait_for_page() {
                 stored.to_fetch.push_back(id);
             }
             return;
         }
-        if sender.in_flight() > 0 && budget.is_nearly_exceeded() {
+        if !sender.window.is_empty() && budget.is_nearly_exceeded() {
             // The client has to acknowledge first, and `fetch` is called again then. Otherwise a
             // client that reads but never acknowledges would bring page after page into memory.
             return;
         }
-        let Some(wanted) = sender.backlog.next_page() else { return };
-        self.read_back(PageRequest { session: id, wanted }, effects);
+        if let Some(wanted) = queue.next_page() {
+            self.read_back(PageRequest { session: id, wanted }, effects);
+        }
     }
 
     /// Requests a page when everything recorded so far is committed.

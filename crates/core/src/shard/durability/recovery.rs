@@ -16,6 +16,7 @@ use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::sender::Sender;
 use crate::shard::access::{AccessRules, RuleSource};
 use crate::shard::core::Core;
 use crate::shard::routes::Routes;
@@ -59,6 +60,7 @@ pub(crate) fn recover(
     routes: &mut Routes,
     core: &mut Core,
 ) {
+    // Without a store there is nothing to recover.
     let Some(write_buffer) = core.durability.write_buffer().cloned() else { return };
     let bodies = Bodies::default();
     let mut recovery = SessionRecovery { now, down, write_buffer: &write_buffer, bodies, in_flight };
@@ -163,6 +165,7 @@ fn restore_subscription(
     routes: &mut Routes,
     core: &mut Core,
 ) {
+    // The filter was checked when the client subscribed.
     let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return };
     if let Some(session_entry) = core.sessions.get_mut(id) {
         session_entry.session.subscriptions.insert(full);
@@ -191,19 +194,20 @@ fn restore(
 ) -> Option<()> {
     let has_body = body.is_some();
     let stored = write_buffer.known_entry(entry.number, body);
+    let Sender { window, queue, .. } = &mut session.sender;
     match (entry.flight, has_body) {
-        (None, _) => session.sender.backlog.restore(stored.park()?, entry.shared, entry.ids),
+        (None, _) => queue.or_create().restore(stored.park()?, entry),
         (Some(flight), false) if flight.is_withheld() => {
-            session.sender.restore_withheld(stored, flight);
+            window.or_create().restore_withheld(stored, flight);
         }
         (Some(flight), false) if entry.qos == QoS::ExactlyOnce => {
-            session.sender.restore_release(now, stored, flight);
+            window.or_create().restore_release(now, stored, flight);
         }
         (Some(flight), _) => {
             let ReadEntry { message, qos, retain, ids, share, .. } = read?;
             let delivery =
                 Delivery { message, ids, qos, retain, mark: DeliveryMark::NONE, share, stored: Some(stored) };
-            session.sender.restore_sent(now, delivery, flight);
+            window.or_create().restore(now, delivery, flight);
         }
     }
     Some(())

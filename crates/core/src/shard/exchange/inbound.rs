@@ -24,7 +24,7 @@ impl Underway {
         while let Some(item) = self.items.next() {
             match item {
                 Item::Publish { message, publisher, transaction, set_mark } => {
-                    shard.core.retained_order.note_routed(set_mark);
+                    shard.routes.retained_order.note_routed(set_mark);
                     let mut publication = Publication::of(&message, publisher);
                     publication.gate = Some(self.gate());
                     let mut matches = shard.routes.router.take_matches();
@@ -163,7 +163,7 @@ fn take_item(now: Instant, from: ShardId, item: Item, shard: &mut Shard) {
             shard.routes.router.set_presence(address, presence);
         }
         Item::PeerBarrier { token } => {
-            let at = shard.core.retained_order.last();
+            let at = shard.routes.retained_order.last();
             if let Some(peer) = shard.core.exchange.peer(from) {
                 peer.send(Item::Passed { token, at });
             }
@@ -184,6 +184,7 @@ fn take_ticket(
     held: &[(u32, u32)],
     shard: &mut Shard,
 ) {
+    // Each shard knows all its peers.
     let Some(peer) = shard.core.exchange.peer(from) else { return };
     let waiters = peer.settle(number);
     shard.core.turn.charge(waiters.len() as u32);
@@ -201,9 +202,7 @@ fn take_ticket(
     for id in shard.core.exchange.freed_by(from) {
         shard.core.unpause(now, id, Pause::Peer);
     }
-    if let Some(job) = shard.delayed.peers_have_room(&shard.core.exchange) {
-        shard.work.later(job);
-    }
+    shard.work.later(shard.delayed.peers_have_room(&shard.core.exchange));
 }
 
 /// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for the

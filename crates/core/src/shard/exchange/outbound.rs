@@ -198,14 +198,15 @@ impl Peer {
         if needs.lsn.is_none_or(|lsn| lsn <= committed) {
             needs = Needs::default();
         }
-        let Some(at) = self.place_of(peer_batch) else { return };
-        if let Some(held) = self.held_back.get_mut(at) {
+        if let Some(at) = self.place_of(peer_batch)
+            && let Some(held) = self.held_back.get_mut(at)
+        {
             // The promised ticket, which is replaced, has nothing on the heap.
             self.held_back_heap += ticket.heap();
             (held.needs, held.ticket) = (needs, ticket);
+            self.let_go(at);
+            self.account();
         }
-        self.let_go(at);
-        self.account();
     }
 
     /// Adds a deferred answer. If the ticket of its peer batch is held back, the answer waits
@@ -241,14 +242,15 @@ impl Peer {
     /// Notes that every receiver has finished one message of this peer batch. Moves the ticket to
     /// the next peer batch if it needs nothing else.
     pub fn finished_one(&mut self, peer_batch: u64) {
-        let Some(at) = self.place_of(peer_batch) else { return };
-        if let Some(held) = self.held_back.get_mut(at) {
+        if let Some(at) = self.place_of(peer_batch)
+            && let Some(held) = self.held_back.get_mut(at)
+        {
             held.needs.unfinished = held.needs.unfinished.saturating_sub(1);
             if held.needs.unfinished == 0 && !held.needs.commit {
                 held.needs.lsn = None;
             }
+            self.let_go(at);
         }
-        self.let_go(at);
     }
 
     /// Returns the place of the ticket of a peer batch, if it is held back.
@@ -365,6 +367,7 @@ impl Peer {
     /// their peer batches, but the search does not need that order.
     pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
         let at = self.outstanding.binary_search_by_key(&number, |o| o.number);
+        // A ticket comes once, for a batch that is outstanding.
         let Some(front) = at.ok().and_then(|at| self.outstanding.remove(at)) else { return Vec::new() };
         self.load -= front.publications as usize;
         self.load_bytes -= front.bytes;

@@ -65,6 +65,7 @@ impl Durability {
         number: u64,
         has_dead_letters: bool,
     ) -> Readiness {
+        // Without a store, a ticket waits for nothing.
         let Some(write_buffer) = self.write_buffer() else { return Readiness::Now };
         if publication.atomic {
             // The body is dropped before the part ends. If no receiver here refers to it, its

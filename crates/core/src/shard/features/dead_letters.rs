@@ -12,7 +12,8 @@ use crate::mqtt::packet::{Property, QoS, ReasonCode};
 use crate::mqtt::topic::{begins_with_dollar, escape_level};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::{DropReason, Dropped, Sent};
-use crate::session::session_redelivery::SessionRedelivery;
+use crate::shard::drops::DropReceiver;
+use crate::shard::features::stored_letters::StoredLetters;
 use crate::shard::settings::is_reserved;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -39,15 +40,10 @@ pub(crate) struct DeadLetter {
 
 impl DeadLetter {
     /// Returns the dead letter for a dropped message, or `None` if the redelivery policy does not
-    /// ask for one. A message of the broker makes no dead letter. `stored` is true if the
-    /// receiver's session is in the store, with all messages above QoS 0 for it.
-    pub(crate) fn of(
-        lost: Dropped,
-        client_id: &str,
-        redelivery: &SessionRedelivery,
-        stored: bool,
-    ) -> Option<DeadLetter> {
-        let Dropped { cause, message, sent, code, .. } = lost;
+    /// ask for one. A message of the broker makes no dead letter.
+    pub(crate) fn of(dropped: Dropped, receiver: &DropReceiver<'_>) -> Option<DeadLetter> {
+        let Dropped { cause, message, sent, code, .. } = dropped;
+        let DropReceiver { client_id, redelivery, stored, .. } = *receiver;
         let message = message?;
         if begins_with_dollar(message.topic()) && is_reserved(message.topic()) {
             return None;
@@ -115,19 +111,25 @@ impl WallClock {
     }
 }
 
-/// The dead letters of one shard that are not published yet.
+/// The dead letters of one shard: those that are not published yet, and those that are stored.
 #[derive(Debug)]
 pub(crate) struct DeadLetters {
     waiting: VecDeque<DeadLetter>,
     wall: WallClock,
     keep_publisher: bool,
+    pub(crate) stored: StoredLetters,
 }
 
 impl DeadLetters {
     /// Returns an empty collection. `keep_publisher` is true if some redelivery policy asks for
     /// dead letters.
     pub(crate) fn new(keep_publisher: bool) -> DeadLetters {
-        DeadLetters { waiting: VecDeque::new(), wall: WallClock::default(), keep_publisher }
+        DeadLetters {
+            waiting: VecDeque::new(),
+            wall: WallClock::default(),
+            keep_publisher,
+            stored: StoredLetters::default(),
+        }
     }
 
     /// Returns true if messages store their publisher, because a dead letter names the publisher.
@@ -195,8 +197,10 @@ mod tests {
     use crate::mqtt::message::Parts;
     use crate::mqtt::packet::Properties;
     use crate::mqtt::publisher_name::PublisherName;
+    use crate::session::drops::ReceiverState;
     use crate::session::objectives::DeliveryMark;
     use crate::session::redelivery_policy::RedeliveryPolicy;
+    use crate::session::session_redelivery::SessionRedelivery;
 
     /// Settings under which expired messages alone become dead letters.
     fn redelivery() -> SessionRedelivery {
@@ -204,9 +208,13 @@ mod tests {
         SessionRedelivery::new(&RedeliveryPolicy { dead_letters, ..RedeliveryPolicy::sample() }, Vec::new())
     }
 
+    fn letter_of(dropped: Dropped, stored: bool) -> Option<DeadLetter> {
+        let (client_id, redelivery, state) = ("a/b", &redelivery(), ReceiverState::None);
+        DeadLetter::of(dropped, &DropReceiver { client_id, redelivery, stored, state })
+    }
+
     fn dead_letter(topic: &str, qos: QoS, cause: DropReason, stored: bool) -> Option<DeadLetter> {
-        let lost = Dropped::unsent(cause, Message::sample(topic, qos, b"p"));
-        DeadLetter::of(lost, "a/b", &redelivery(), stored)
+        letter_of(Dropped::unsent(cause, Message::sample(topic, qos, b"p")), stored)
     }
 
     fn expired(topic: &str) -> Option<DeadLetter> {
@@ -218,7 +226,7 @@ mod tests {
         assert!(expired("t").is_some());
         assert!(dead_letter("t", QoS::AtLeastOnce, DropReason::QueueRefused, false).is_none());
         let without_message = Dropped::new(DropReason::Expired, None);
-        assert!(DeadLetter::of(without_message, "a", &redelivery(), false).is_none());
+        assert!(letter_of(without_message, false).is_none());
     }
 
     #[test]
@@ -262,7 +270,7 @@ mod tests {
         let publisher = PublisherName::shared(publisher, &mut None);
         let message = Some(Message::published_by(publisher, parts, &mut Vec::new()));
         let lost = Dropped { cause: DropReason::Expired, message, sent, code, mark: DeliveryMark::NONE };
-        let letter = DeadLetter::of(lost, "client", &redelivery(), false).expect("a dead letter");
+        let letter = letter_of(lost, false).expect("a dead letter");
         let mut dead_letters = DeadLetters::new(true);
         dead_letters.set_wall_clock(Instant::from_millis(500), 10_500);
         let bytes = letter.properties(dead_letters.wall());

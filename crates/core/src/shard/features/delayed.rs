@@ -293,6 +293,7 @@ impl Delayed {
         if self.progress != DelayedProgress::Idle {
             return;
         }
+        // No message is in memory.
         let Some(((due, _), _)) = self.near.first_key_value() else { return };
         let deadline = (*due).max(now);
         if self.registered.needs(deadline, core.settings.expiry_interval) {
@@ -401,6 +402,7 @@ fn count_delayed(
         totals.delayed_messages.give_back(1);
         return None;
     }
+    // Messages of the broker count for nobody.
     let Some(owner) = owner else { return Some(None) };
     let most = Amount { messages: limits.messages, bytes: limits.bytes };
     let mut shares = totals.delayed_shares();
@@ -441,7 +443,7 @@ fn publish_one(
     let mut publication = Publication::of(&message, None);
     publication.atomic = true;
     if message.header().retain {
-        core.retain(now, &mut publication, None, owner);
+        routes.retain(now, &mut publication, None, owner, core);
     }
     fans.route_own_now(now, &mut publication, routes, core);
 }

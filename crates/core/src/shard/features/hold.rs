@@ -29,18 +29,18 @@ use std::sync::Arc;
 pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
     let mut was_over = false;
     loop {
-        let Core { connections, sessions, access, settings, counters, turn, .. } = &mut shard.core;
-        let policy = &settings.session.send;
-        let Some(session_entry) = sessions.get_mut(id) else { return };
-        let Some(front) = session_entry.first_held() else { return };
-        let size = front.delivery.size();
+        let Core { sessions, access, settings, counters, turn, .. } = &mut shard.core;
+        // The session has ended, or holds nothing more.
+        let Some(session_entry) = sessions.get_mut(id).filter(|entry| entry.holds()) else { return };
+        let size = session_entry.first_held().map_or(0, |front| front.delivery.size());
         if was_over {
-            return shard.core.after_deliveries.to_admit.push(id);
+            return shard.core.turn.after_deliveries.to_admit.push(id);
         }
-        let limits = session_entry.session.queue_limits(policy);
-        if !session_entry.session.sender.backlog.make_room(now, size, limits, &mut counters.drops) {
+        let limits = session_entry.session.queue_limits(&settings.session.send);
+        if !session_entry.session.sender.make_room(now, size, limits, &mut counters.drops) {
             return shard.core.report_drops(id);
         }
+        // It is the one whose size is known.
         let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
         if access.are_on() && !session_entry.may_read(access, delivery.message.topic(), turn) {
             end_unreadable(now, id, delivery, gate, shard);
@@ -49,12 +49,9 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
         }
         let head = session_entry.head();
         let sender = &mut session_entry.session.sender;
-        let taken = sender.backlog.push(now, delivery, head, limits, &mut counters.drops).is_ok();
-        if let Some((connection_id, connection)) =
-            session_entry.connection.and_then(|c| Some((c, connections.get_mut(c)?)))
-        {
-            session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
-            shard.core.touch(connection_id);
+        let taken = sender.queue.or_create().push(now, delivery, head, limits, &mut counters.drops).is_ok();
+        if let Some(mut client) = shard.core.client_of(id) {
+            client.pump(now);
         }
         shard.core.report_drops(id);
         shard.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
@@ -104,7 +101,7 @@ pub(crate) fn refuse(now: Instant, held: HeldMessage, ended: &EndedSession, shar
     if let Some(share) = &delivery.share {
         return pass_on(now, &delivery, share, gate, shard);
     }
-    shard.drop_with_end(ended, delivery.to_drop(DropReason::SessionEnded));
+    ended.report_drop(delivery.to_drop(DropReason::SessionEnded), &mut shard.core);
     shard.answer_when_committed(now, gate, Outcome::Refused);
 }
 

@@ -23,10 +23,12 @@ pub(crate) fn keep(now: Instant, dead_letter: &DeadLetter, core: &mut Core) {
         return;
     }
     let (here, shards) = (core.here.0, core.exchange.shards());
-    let Core { letters, durability, dead_letters, shared, .. } = core;
+    let Core { durability, dead_letters, shared, .. } = core;
+    let wall = dead_letters.wall();
+    let letters = &mut dead_letters.stored;
     let (store, totals) = (durability.write_buffer(), &shared.totals);
     let number = letters.next_number(here, store);
-    let mut letter = dead_letter.to_store(now, number, dead_letters.wall());
+    let mut letter = dead_letter.to_store(now, number, wall);
     // The wall clock may have been set back. The newest letter must still be dropped last.
     letter.place.dropped_ms = letter.place.dropped_ms.max(letters.newest_ms());
     if !limits.admit(letter.size(), shards) {
@@ -49,12 +51,12 @@ pub(crate) fn drop_oldest(core: &mut Core) {
         // New letters are not stored, and the old ones stay until somebody deletes them.
         return;
     }
-    let Core { letters, durability, shared, .. } = core;
-    letters.drop_oldest(limits, shards, &shared.totals, durability.write_buffer());
+    let Core { dead_letters, durability, shared, .. } = core;
+    dead_letters.stored.drop_oldest(limits, shards, &shared.totals, durability.write_buffer());
 }
 
 /// Removes a letter, and records its end in the open batch. Returns `None` if it is not there.
 pub(crate) fn remove(place: LetterPlace, core: &mut Core) -> Option<Arc<StoredLetter>> {
-    let Core { letters, durability, shared, .. } = core;
-    letters.remove(place, &shared.totals, durability.write_buffer())
+    let Core { dead_letters, durability, shared, .. } = core;
+    dead_letters.stored.remove(place, &shared.totals, durability.write_buffer())
 }

@@ -2,24 +2,18 @@
 //!
 //! | file | concern |
 //! |---|---|
-//! | [`administration`] | commands of operators about one client |
-//! | [`bulk`] | commands of operators about many connections, dead letters or messages |
 //! | `delayed` | messages that are published at a later time |
 //! | `dead_letters` | dropped messages that are published under `$dead/` |
 //! | `stored_letters` | dead letters that stay until an operator acts on them |
 //! | `letter_keeping` | how they enter and leave, with their records |
-//! | [`message_commands`] | commands of operators about messages that no session has |
 //! | `hold` | the queue policy `hold`: messages that wait for room in a full queue |
 //! | `orphaned_queues` | shared messages that an ended session left and another member may take |
 //! | `redelivery_request` | requests of a client about its own redelivery |
 
-pub mod administration;
-pub mod bulk;
 pub(crate) mod dead_letters;
 pub mod delayed;
 pub(crate) mod hold;
 pub(crate) mod letter_keeping;
-pub mod message_commands;
 pub(crate) mod orphaned_queues;
 pub(crate) mod redelivery_request;
 pub(crate) mod stored_letters;

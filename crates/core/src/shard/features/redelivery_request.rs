@@ -7,7 +7,7 @@ use crate::mqtt::topic::first_chars;
 use crate::session::ack_wait;
 use crate::session::ack_wait::RequestedTime;
 use crate::session::granted_topic::GRANTED_TOPIC;
-use crate::session::packet_notes::cut;
+use crate::session::trace_steps::cut;
 use crate::shard::admission::{Change, Want};
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
@@ -53,7 +53,7 @@ pub(crate) fn take_connect_requests(
         answers.push((time.name(), granted));
         if read.is_err() {
             let client_id = cut(&session.client_id);
-            note_unreadable(client_id, time, text, core);
+            note_unreadable(&client_id, time, text, core);
         }
     }
     answers
@@ -89,7 +89,7 @@ pub(crate) fn request_time(
         if rare.unreadable != Some(now) {
             rare.unreadable = Some(now);
             let client_id = cut(&session.client_id);
-            note_unreadable(client_id, time, text, core);
+            note_unreadable(&client_id, time, text, core);
         }
         return RequestedTimes::InvalidRequest;
     }
@@ -122,15 +122,7 @@ pub(crate) fn granted_message(id: ConnectionId, filter: &str, core: &mut Core) -
     Some(Message::new(parts, &mut core.scratch.bytes))
 }
 
-fn note_unreadable(client_id: Box<str>, time: RequestedTime, text: &str, core: &mut Core) {
-    core.note(ClientEvent {
-        connection: None,
-        client_id: Some(client_id),
-        version: None,
-        occurrence: Occurrence::RequestUnreadable {
-            setting: time.name(),
-            text: first_chars(text, LOGGED).into(),
-        },
-        detail: None,
-    });
+fn note_unreadable(client_id: &str, time: RequestedTime, text: &str, core: &mut Core) {
+    let (setting, text) = (time.name(), first_chars(text, LOGGED).into());
+    core.note(ClientEvent::new(Some(client_id), Occurrence::RequestUnreadable { setting, text }));
 }

@@ -121,6 +121,7 @@ impl StoredLetters {
             let is_above = has_older && is_over(&totals.letters, self.letters.len(), limits.letters)
                 || is_over(&totals.letter_bytes, self.bytes, limits.bytes);
             let oldest = self.letters.first_key_value().map(|(place, _)| *place);
+            // All letters are within the bounds.
             let Some(oldest) = oldest.filter(|_| is_above) else { return };
             self.remove(oldest, totals, store);
             totals.letters_dropped.add(1);

@@ -13,7 +13,7 @@ use crate::named_enum::named_enum;
 use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
-use crate::session::packet_notes::cut;
+use crate::session::trace_steps::cut;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::ConnectionId;
 use std::fmt;
@@ -33,6 +33,14 @@ pub struct ClientEvent {
     pub occurrence: Occurrence,
     /// The circumstances. `None` if no listener needs them, or if there is no session.
     pub detail: Option<Box<EventDetail>>,
+}
+
+impl ClientEvent {
+    /// Returns an event of a client without a connection and without detail.
+    pub fn new(client_id: Option<&str>, occurrence: Occurrence) -> ClientEvent {
+        let client_id = client_id.map(Into::into);
+        ClientEvent { connection: None, client_id, version: None, occurrence, detail: None }
+    }
 }
 
 /// What happened to a client.
@@ -110,34 +118,38 @@ pub enum Occurrence {
 }
 
 impl Occurrence {
-    /// Returns true if the socket was examined just before the event. Then the event's cause says
-    /// which side holds the packet.
-    pub fn is_diagnosed(&self) -> bool {
+    /// Returns true if the event is about an overdue message of its client.
+    pub fn is_overdue(&self) -> bool {
         match self {
-            Occurrence::Stalled(_) | Occurrence::Exhausted(_) => true,
-            Occurrence::Redelivered { when, .. } => *when == RedeliveryTime::Live,
+            Occurrence::Stalled(_) | Occurrence::Redelivered { .. } | Occurrence::Exhausted(_) => true,
             Occurrence::Disconnected(cause) => cause.stall().is_some(),
             _ => false,
         }
     }
+
+    /// Returns true if the socket was examined just before the event. Then the event's cause says
+    /// which side holds the packet.
+    pub fn is_diagnosed(&self) -> bool {
+        self.is_overdue() && !matches!(self, Occurrence::Redelivered { when: RedeliveryTime::AtReturn, .. })
+    }
 }
 
-/// The occasion on which packets were sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RedeliveryTime {
-    /// On a live connection of 3.1 or 3.1.1.
-    Live,
-    /// When the client returned on a new connection.
-    AtReturn,
-}
+named_enum! {
+    /// The occasion on which packets were sent again.
+    pub enum RedeliveryTime {
+        /// On a live connection of 3.1 or 3.1.1.
+        Live = "live",
+        /// When the client returned on a new connection.
+        AtReturn = "return",
+    }
 
-/// The action for a packet whose attempts are used up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExhaustedAction {
-    /// The connection is closed, and the packet is sent again when the client returns.
-    Disconnect,
-    /// The packet is still sent again, at the longest interval.
-    Keep,
+    /// The action for a packet whose attempts are used up.
+    pub enum ExhaustedAction {
+        /// The connection is closed, and the packet is sent again when the client returns.
+        Disconnect = "disconnect",
+        /// The packet is still sent again, at the longest interval.
+        Keep = "keep",
+    }
 }
 
 /// The circumstances of an event, for the listeners that need more than a log line.
@@ -345,9 +357,9 @@ impl EventDetail {
     pub(crate) fn new(entry: &SessionEntry, packet: Option<Stall>, late: Option<Duration>) -> EventDetail {
         let sender = &entry.session.sender;
         let packet = packet.map(|stall| {
-            let message = sender.unacknowledged(stall.number).map(addressed);
+            let message = sender.window.delivery(stall.number).map(addressed);
             // A PUBREL is never dropped.
-            let released = message.is_none() && sender.is_unfinished(stall.number);
+            let released = message.is_none() && sender.window.contains(stall.number);
             OverduePacket { stall, message, released }
         });
         EventDetail {
@@ -355,8 +367,8 @@ impl EventDetail {
             oldest_unacknowledged: None,
             late,
             silent: None,
-            in_flight: sender.in_flight(),
-            queued: sender.backlog.len(),
+            in_flight: sender.window.len(),
+            queued: sender.queue.len(),
         }
     }
 }

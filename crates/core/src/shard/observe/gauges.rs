@@ -1,21 +1,26 @@
-//! The gauges of a shard that housekeeping renews.
+//! The figures of a shard about its clients.
 
 use crate::shard::connections::Connections;
+use crate::shard::drops::DropReports;
+use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::session_totals::{SessionTotals, TotalsWalk};
 use crate::shard::observe::stalled::StalledSessions;
 use crate::shard::sessions::Sessions;
 use crate::shard::slots::SessionId;
 
-/// The gauges of one shard.
+/// The figures of one shard about its clients: what happened to them, what they lost, and gauges
+/// that housekeeping renews.
 #[derive(Debug, Default)]
-pub(crate) struct Gauges {
+pub(crate) struct ClientFigures {
+    pub(crate) counts: ClientCounts,
+    pub(crate) drops: DropReports,
     session_totals: TotalsWalk,
     overdue: StalledSessions,
     /// The number of stalled sessions of connected clients at the last recount.
     stalled: usize,
 }
 
-impl Gauges {
+impl ClientFigures {
     /// Notes that the acknowledgement of a message is overdue. `number` is its running number.
     pub(crate) fn note_stall(&mut self, session: SessionId, number: u64) {
         self.overdue.note(session, number);

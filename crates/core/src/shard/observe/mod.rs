@@ -5,51 +5,37 @@
 //! | `client_events` | the events of clients: connected, disconnected, stalled and the like |
 //! | `notes` | notes an event where it happens |
 //! | `last_disconnect` | the topics of last-disconnect records |
-//! | [`query`] | answers the questions of operators about sessions |
-//! | [`trace`] | what an operator follows, and the steps of messages and of clients' packets |
-//! | `tracer` | adds the steps of traces where they happen |
-//! | [`session_rows`] | sessions in such an answer |
-//! | `message_summary` | a message in such an answer |
-//! | [`unfinished`] | the unfinished messages of one session, page by page |
-//! | [`budget`] | the work that one question may do |
-//! | [`wanted`] | the messages that an operator looks for |
-//! | [`whereabouts`] | the messages that wait, in windows and queues |
-//! | [`receivers`] | the receivers of a topic |
-//! | [`by_filter`] | the sessions with a filter, and the shared groups |
+//! | [`trace`] | the clients and topics that operators follow |
+//! | `tracer` | records drops, and the steps of traces |
 //! | [`recent_drops`] | the last dropped messages |
-//! | [`redelivery`] | the redelivery settings of one session, with their sources |
-//! | [`letters`] | the stored dead letters, page by page |
-//! | [`wait_reason`] | why a message waits, and when the wait ends |
-//! | `longest_wait` | the clients that have waited longest for an acknowledgement |
 //! | `client_counts` | counts connects, disconnects, logins and sessions |
 //! | `session_totals` | sums over all sessions, by a walk in stretches |
 //! | `stalled` | the sessions with an overdue acknowledgement |
 //! | `gauges` | the gauges that housekeeping renews |
 //! | `snapshot` | the figures that metrics and `$SYS` show |
 //! | `usage` | counts the resources that a shard holds |
+//!
+//! # What happens, and who records it
+//!
+//! - A [`client_events::Occurrence`] happens to a client. It goes to the counts, the log, the event
+//!   topics, the timeline, the last-disconnect records and the traces.
+//! - A `Dropped` is a message that its receiver will not get. It goes to the counts, objectives,
+//!   [`recent_drops`], the events of the client, the dead letters and the traces.
+//! - A `TraceStep` happens to a traced message or packet. It goes to the traces.
+//!
+//! They are three types because their costs and bounds differ. An occurrence is always made and
+//! never lost, because metrics and retained records are made of it. A drop is counted when it
+//! happens, and formats nothing. A step is made only while a trace is on, and may be lost.
 
-pub mod budget;
-pub mod by_filter;
 pub mod client_counts;
 pub mod client_events;
 pub(crate) mod gauges;
 pub mod last_disconnect;
-pub mod letters;
-pub mod longest_wait;
-mod message_summary;
 mod notes;
-pub mod query;
-pub mod receivers;
 pub mod recent_drops;
-pub mod redelivery;
-pub mod session_rows;
 pub mod session_totals;
 pub mod snapshot;
 pub(crate) mod stalled;
 pub mod trace;
 pub(crate) mod tracer;
-pub mod unfinished;
 pub mod usage;
-pub mod wait_reason;
-pub mod wanted;
-pub mod whereabouts;

@@ -13,7 +13,7 @@ use std::time::Duration;
 impl Core {
     /// Notes an event.
     pub(crate) fn note(&mut self, event: ClientEvent) {
-        self.clients.count(&event.occurrence);
+        self.figures.counts.count(&event.occurrence);
         self.effects.events.push(event);
     }
 
@@ -26,42 +26,24 @@ impl Core {
         reason: ReasonCode,
         what: &str,
     ) {
-        self.note(ClientEvent {
-            connection: Some(id),
-            client_id: client_id.map(Into::into),
-            version: None,
-            occurrence: Occurrence::Refused {
-                reason,
-                what: what.into(),
-                user_name: user_name.map(Into::into),
-            },
-            detail: None,
-        });
+        let (what, user_name) = (what.into(), user_name.map(Into::into));
+        let refused = Occurrence::Refused { reason, what, user_name };
+        self.note(ClientEvent { connection: Some(id), ..ClientEvent::new(client_id, refused) });
     }
 
     /// Notes an event of a session. `packet` is the packet that the event is about, for the event
     /// topics.
     pub(crate) fn note_of(&mut self, id: SessionId, occurrence: Occurrence, packet: Option<Stall>) {
-        let late = packet.map(|stall| stall.late);
-        if let Some(stall) = packet {
-            self.gauges.note_stall(id, stall.number);
+        let diagnosed = packet.filter(|_| occurrence.is_diagnosed());
+        if let Some(stall) = diagnosed {
+            self.figures.note_stall(id, stall.number);
         }
-        self.note_late(id, occurrence, packet, late);
-    }
-
-    /// Notes an event of a session. `late` is the time from the deadline to the event.
-    fn note_late(
-        &mut self,
-        id: SessionId,
-        occurrence: Occurrence,
-        packet: Option<Stall>,
-        late: Option<Duration>,
-    ) {
         let Some(entry) = self.sessions.get(id) else { return };
+        let late = diagnosed.map(|stall| stall.late);
         let detail = self.settings.event_topics.then(|| Box::new(EventDetail::new(entry, packet, late)));
-        let session = &entry.session;
-        let (client_id, version) = (Some(session.client_id.clone()), Some(session.version));
-        self.note(ClientEvent { connection: entry.connection, client_id, version, occurrence, detail });
+        let (connection, version) = (entry.connection, Some(entry.session.version));
+        let event = ClientEvent::new(Some(&entry.session.client_id), occurrence);
+        self.note(ClientEvent { connection, version, detail, ..event });
     }
 
     /// Notes the packets that were sent again because the client returned. Only the packets count
@@ -70,14 +52,14 @@ impl Core {
         let Some(entry) = self.sessions.get(id).filter(|_| publishes + releases > 0) else { return };
         let oldest = entry.session.sender.oldest_unacknowledged(now);
         let when = RedeliveryTime::AtReturn;
-        self.note_late(id, Occurrence::Redelivered { publishes, releases, when }, oldest, None);
+        self.note_of(id, Occurrence::Redelivered { publishes, releases, when }, oldest);
     }
 
     /// Notes the end of a connection. Call it before the session is detached.
     pub(crate) fn note_disconnected(&mut self, now: Instant, id: ConnectionId, cause: DisconnectCause) {
         let Some(connection) = self.connections.get(id) else { return };
         if let (Some(session), Some(stall)) = (connection.session, cause.stall()) {
-            self.gauges.note_stall(session, stall.number);
+            self.figures.note_stall(session, stall.number);
         }
         let entry = connection.session.and_then(|session| self.sessions.get(session));
         let is_heard = self.settings.last_disconnects > 0 || self.settings.event_topics;
@@ -89,11 +71,11 @@ impl Core {
             detail.silent = Some(now.since(connection.keep_alive.last_heard()));
             Box::new(detail)
         });
-        let client_id = entry.map(|entry| entry.session.client_id.clone());
+        let client_id = entry.map(|entry| &*entry.session.client_id);
         let is_exhausted = matches!(cause, DisconnectCause::Exhausted(_));
         let (connection, version) = (Some(id), Some(connection.version()));
-        let occurrence = Occurrence::Disconnected(cause);
-        let event = ClientEvent { connection, client_id, version, occurrence, detail };
+        let event = ClientEvent::new(client_id, Occurrence::Disconnected(cause));
+        let event = ClientEvent { connection, version, detail, ..event };
         if is_exhausted {
             let occurrence = Occurrence::Exhausted(ExhaustedAction::Disconnect);
             self.note(ClientEvent { occurrence, ..event.clone() });
@@ -103,7 +85,6 @@ impl Core {
 
     /// Returns the time from the deadline of a connection to its end, or `None` without a deadline.
     fn lateness(&self, now: Instant, id: ConnectionId, cause: &DisconnectCause) -> Option<Duration> {
-        let _connection = self.connections.get(id)?;
         match cause {
             DisconnectCause::KeepAlive { .. } => Some(now.since(self.connections.read_deadline(id))),
             DisconnectCause::WriteTimeout { .. } => Some(now.since(self.connections.write_deadline(id))),

@@ -2,15 +2,14 @@
 
 use crate::mqtt::excerpt::Excerpt;
 use crate::session::drops::{DropReason, Dropped};
-use crate::shard::observe::wanted::WantedTopic;
 use crate::time::Instant;
 use std::collections::VecDeque;
 
 /// Drops that are kept.
-const KEPT: usize = 1_000;
+pub(crate) const KEPT: usize = 1_000;
 
 /// Characters of a topic and of a client identifier that are kept.
-const TEXT: usize = 128;
+pub(crate) const TEXT: usize = 128;
 
 /// A message that was dropped.
 #[derive(Clone, Debug)]
@@ -35,7 +34,7 @@ pub(crate) struct RecentDrops {
 }
 
 impl RecentDrops {
-    /// Sets the time of the drops that follow. Housekeeping calls it once a second.
+    /// Sets the time of the drops that follow.
     pub(crate) fn set_time(&mut self, now: Instant) {
         self.now = now;
     }
@@ -55,57 +54,8 @@ impl RecentDrops {
         });
     }
 
-    /// Returns the number of drops that are kept.
-    pub(crate) fn len(&self) -> usize {
-        self.drops.len()
-    }
-
-    /// Returns the drops of a topic and a receiver, the newest first, at most `most`. A drop whose
-    /// topic is not known fits any topic. Costs a pass over the [`KEPT`] drops.
-    pub(crate) fn find(
-        &self,
-        topic: Option<&WantedTopic>,
-        receiver: Option<&str>,
-        most: usize,
-    ) -> Vec<RecentDrop> {
-        let receiver = receiver.map(|receiver| Excerpt::of(receiver, TEXT));
-        let fits = |drop: &&RecentDrop| {
-            let known = drop.topic.beginning();
-            topic.is_none_or(|topic| known.is_empty() || topic.may_be(known, TEXT))
-                && receiver.as_ref().is_none_or(|receiver| drop.receiver == *receiver)
-        };
-        self.drops.iter().rev().filter(fits).take(most).cloned().collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mqtt::message::Message;
-    use crate::mqtt::packet::QoS;
-
-    #[test]
-    fn the_newest_drop_comes_first_and_the_oldest_goes() {
-        let mut drops = RecentDrops::default();
-        for n in 0..=KEPT as u64 {
-            let message = Message::sample(if n == 7 { "seven" } else { "t" }, QoS::AtLeastOnce, b"");
-            drops.set_time(Instant::from_millis(n));
-            drops.note("c", &Dropped::unsent(DropReason::Expired, message));
-        }
-        let all = drops.find(None, None, usize::MAX);
-        assert_eq!((all.len(), all[0].at), (KEPT, Instant::from_millis(KEPT as u64)));
-        let seven = WantedTopic::read("seven").ok();
-        assert_eq!(drops.find(seven.as_ref(), Some("c"), 10).len(), 1);
-        assert!(drops.find(seven.as_ref(), Some("d"), 10).is_empty());
-    }
-
-    #[test]
-    fn a_long_topic_is_cut_with_its_length_and_found_by_its_whole_text() {
-        let mut drops = RecentDrops::default();
-        let topic = "t".repeat(300);
-        drops
-            .note("c", &Dropped::unsent(DropReason::Expired, Message::sample(&topic, QoS::AtLeastOnce, b"")));
-        let found = drops.find(WantedTopic::read(&topic).ok().as_ref(), Some("c"), 10);
-        assert_eq!(found[0].topic.to_string(), format!("{}... (300 bytes)", "t".repeat(TEXT)));
+    /// Iterates over the drops, the newest first.
+    pub(crate) fn newest_first(&self) -> impl ExactSizeIterator<Item = &RecentDrop> {
+        self.drops.iter().rev()
     }
 }

@@ -62,9 +62,9 @@ impl TotalsWalk {
         for slot in self.next..until {
             if let Some((_, entry)) = sessions.at(slot) {
                 let sender = &entry.session.sender;
-                self.running.in_flight += sender.in_flight() as u64;
-                self.running.queued += sender.backlog.len() as u64;
-                self.running.queued_bytes += sender.backlog.bytes() as u64;
+                self.running.in_flight += sender.window.len() as u64;
+                self.running.queued += sender.queue.len() as u64;
+                self.running.queued_bytes += sender.queue.bytes() as u64;
                 self.running.held += entry.held_messages() as u64;
             }
             if let Some(connection) = connections.at(slot).filter(|c| c.pauses.any()) {

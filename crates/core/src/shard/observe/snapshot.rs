@@ -37,20 +37,20 @@ pub struct ShardSnapshot {
 impl ShardSnapshot {
     /// Returns the figures of a shard.
     pub(crate) fn of(core: &Core, routes: &Routes) -> ShardSnapshot {
-        let Core { connections, sessions, exchange, gauges, counters, clients, .. } = core;
+        let Core { connections, sessions, exchange, figures, counters, .. } = core;
         let tree = routes.router.tree();
         ShardSnapshot {
             connected: connections.established() as u64,
             sessions: sessions.len() as u64,
             subscriptions: tree.len() as u64,
             shared_subscriptions: tree.shared() as u64,
-            stalled: gauges.stalled() as u64,
+            stalled: figures.stalled() as u64,
             cpu: Duration::ZERO,
             partial_bytes: connections.all_partial_bytes() as u64,
             pending_peer_batches: exchange.pending_batches() as u64,
-            session_totals: gauges.session_totals().clone(),
+            session_totals: figures.session_totals().clone(),
             counters: counters.clone(),
-            clients: clients.clone(),
+            clients: figures.counts.clone(),
         }
     }
 

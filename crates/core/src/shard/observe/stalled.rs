@@ -31,7 +31,7 @@ impl StalledSessions {
         let has_room = self.overdue.len() < MOST_STALLED;
         let mut connected = 0;
         self.overdue.retain(|_, (session, number)| {
-            let entry = sessions.get(*session).filter(|entry| entry.session.sender.is_unfinished(*number));
+            let entry = sessions.get(*session).filter(|entry| entry.session.sender.window.contains(*number));
             let is_connected = entry.is_some_and(|entry| entry.connection.is_some());
             connected += usize::from(is_connected);
             is_connected || entry.is_some() && has_room

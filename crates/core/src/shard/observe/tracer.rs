@@ -1,23 +1,26 @@
-//! Adds the steps of traces where they happen.
+//! Records drops, and the steps of traces, where they happen.
 //!
 //! While nothing is traced, a caller tests [`Tracer::is_on`], the message's number, the phase of the
 //! connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is refused
 //! or delayed costs a call then.
 
 use crate::mqtt::audit::AuditTag;
-use crate::mqtt::codec::{AckKind, property};
+use crate::mqtt::codec::property;
+use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{Packet, Property, Publish, QoS, ReasonCode};
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::Matches;
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped};
-use crate::session::packet_notes::{AuditedAck, NotedPackets, PacketNote, cut};
+use crate::session::trace_steps::{NotedPackets, StepKind, TraceStep, TraceSteps, cut};
 use crate::shard::connections::Connections;
+use crate::shard::drops::{DropReceiver, DropReports};
 use crate::shard::durability::gates::Durability;
 use crate::shard::effects::Effects;
-use crate::shard::observe::client_events::Occurrence;
-use crate::shard::observe::trace::{StepKind, TraceStep, TraceWatch, TracedPayloads};
+use crate::shard::features::dead_letters::{DeadLetter, DeadLetters};
+use crate::shard::observe::client_events::{ClientEvent, Occurrence};
+use crate::shard::observe::trace::{LONGEST_CLIENT_ID, TraceWatch, TracedPayloads};
 use crate::shard::publication::Publication;
 use crate::shard::sessions::Sessions;
 use crate::shard::shared_state::SharedState;
@@ -26,6 +29,9 @@ use crate::time::Instant;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Steps of one turn at most. Further ones are counted as lost.
+const STEPS: usize = 1_024;
 
 /// Messages of one shard that wait for their commit at most.
 const COMMITS: usize = 1_000;
@@ -64,9 +70,10 @@ fn traceparent(publish: &Publish<'_>) -> Option<Box<str>> {
     })
 }
 
-/// The tracer with the parts of the shard that it reads, borrowed for one step.
+/// The records of drops and of steps, with the parts of the shard that they read, borrowed for one
+/// call.
 #[derive(Debug)]
-pub(crate) struct StepRecorder<'a> {
+pub(crate) struct Recorder<'a> {
     pub tracer: &'a mut Tracer,
     pub sessions: &'a Sessions,
     pub connections: &'a mut Connections,
@@ -74,9 +81,11 @@ pub(crate) struct StepRecorder<'a> {
     pub counters: &'a mut Counters,
     pub shared: &'a SharedState,
     pub effects: &'a mut Effects,
+    pub drops: &'a mut DropReports,
+    pub dead_letters: &'a mut DeadLetters,
 }
 
-impl StepRecorder<'_> {
+impl<'a> Recorder<'a> {
     /// Replaces what is traced; `None` for nothing. The connections of named clients note every
     /// packet from now on.
     pub(crate) fn follow(&mut self, watch: Option<Arc<TraceWatch>>) {
@@ -101,25 +110,72 @@ impl StepRecorder<'_> {
         }
     }
 
+    fn client_of(&self, session: SessionId) -> Option<&'a str> {
+        self.sessions.get(session).map(|entry| &*entry.session.client_id)
+    }
+
+    /// Adds a step of a client while something is traced. `client_id` is empty if the step concerns
+    /// no client.
+    fn add_step(&mut self, now: Instant, client_id: &str, step: TraceStep) {
+        if self.tracer.is_on() {
+            let is_short = client_id.len() <= LONGEST_CLIENT_ID;
+            let client_id = if is_short { client_id.into() } else { cut(client_id) };
+            self.effects.trace.push(TraceStep { at: now, client_id, ..step }, STEPS);
+        }
+    }
+
+    /// Adds a step of a traced message that concerns no receiver.
+    #[cold]
+    pub(crate) fn add(
+        &mut self,
+        now: Instant,
+        kind: StepKind,
+        audit: AuditTag,
+        detail: impl Into<Cow<'static, str>>,
+    ) {
+        self.add_step(now, "", TraceStep { detail: detail.into(), ..TraceStep::new(kind, audit) });
+    }
+
+    /// Adds the steps that a client's connection or packet has left.
+    fn add_all(&mut self, now: Instant, client_id: &str, steps: TraceSteps) {
+        if self.tracer.is_on() {
+            self.effects.trace.lost += steps.lost;
+        }
+        steps.steps.into_iter().for_each(|step| self.add_step(now, client_id, step));
+    }
+
+    /// Adds the steps of a connection about the packets that were written to it.
+    #[cold]
+    pub(crate) fn collect_written(&mut self, now: Instant, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            let (steps, session) = (connection.wire.take_steps(), connection.session);
+            let client_id = session.and_then(|session| self.client_of(session)).unwrap_or_default();
+            self.add_all(now, client_id, steps);
+        }
+    }
+
+    /// Adds the acknowledgements of traced messages that a packet of this session brought.
+    #[cold]
+    pub(crate) fn collect_acknowledgements(&mut self, now: Instant, session: SessionId) {
+        let steps = std::mem::take(&mut self.counters.audited);
+        if let Some(client_id) = self.client_of(session) {
+            self.add_all(now, client_id, steps);
+        }
+    }
+
     /// Adds the CONNECT of a traced client, whose packets are noted from now on. The client is not
-    /// authenticated yet. Called each time that CONNECT is handled, such as when the authenticator has
-    /// decided: the step is added once,
-    /// and the trace may have ended meanwhile.
+    /// authenticated yet. Called each time that CONNECT is handled, such as when the authenticator
+    /// has decided: the step is added once, and the trace may have ended meanwhile.
     #[cold]
     pub(crate) fn add_connect(&mut self, now: Instant, id: ConnectionId, client_id: &str) {
+        let is_watched = self.tracer.watches(client_id);
         let Some(connection) = self.connections.get_mut(id) else { return };
         let was_traced = connection.wire.is_traced();
-        if !self.tracer.watches(client_id) {
-            connection.note_packets(NotedPackets::OfTracedMessages);
-            return;
+        connection.note_packets(if is_watched { NotedPackets::All } else { NotedPackets::OfTracedMessages });
+        if is_watched && !was_traced {
+            let step = TraceStep::new(StepKind::PacketIn, AuditTag::NONE);
+            self.add_step(now, client_id, TraceStep { packet: "CONNECT", ..step });
         }
-        connection.note_packets(NotedPackets::All);
-        if was_traced {
-            return;
-        }
-        let packet = PacketNote { name: "CONNECT", ..PacketNote::default() };
-        let step = TraceStep::new(now, StepKind::PacketIn, AuditTag::NONE, client_id).about(packet);
-        self.effects.trace.push(step);
     }
 
     /// Adds a packet that came from a traced client.
@@ -129,17 +185,13 @@ impl StepRecorder<'_> {
         if matches!(packet, Packet::Publish(publish) if !publish.dup) {
             return;
         }
-        let session = self.connections.get(id).and_then(|connection| connection.session);
-        if let Some(entry) = session.and_then(|session| self.sessions.get(session))
-            && self.tracer.is_on()
-        {
-            let client_id = &entry.session.client_id;
-            let step = TraceStep::new(now, StepKind::PacketIn, AuditTag::NONE, client_id);
-            let mut note = PacketNote::of(packet);
-            if let Some(mount_point) = self.connections.get(id).and_then(|c| c.wire.mount_point()) {
-                note.topic = cut(&mount_point.filter(&note.topic));
-            }
-            self.effects.trace.push(step.about(note));
+        let Some(connection) = self.connections.get(id) else { return };
+        let mut step = TraceStep::of_packet(StepKind::PacketIn, packet);
+        if let Some(mount_point) = connection.wire.mount_point() {
+            step.topic = cut(&mount_point.filter(&step.topic));
+        }
+        if let Some(client_id) = connection.session.and_then(|session| self.client_of(session)) {
+            self.add_step(now, client_id, step);
         }
     }
 
@@ -153,43 +205,25 @@ impl StepRecorder<'_> {
         publish: &Publish<'_>,
         topic: &str,
     ) -> AuditTag {
-        let (Some(armed), Some(entry)) = (&self.tracer.0, self.sessions.get(session)) else {
+        let (Some(armed), Some(client_id)) = (&self.tracer.0, self.client_of(session)) else {
             return AuditTag::NONE;
         };
-        let (watch, client_id) = (&armed.watch, &entry.session.client_id);
+        let watch = &armed.watch;
         if !watch.has_client(client_id) && !watch.has_topic(topic) {
             return AuditTag::NONE;
         }
         let audit = self.shared.totals.next_audit_tag();
-        let packet = PacketNote {
-            name: "PUBLISH",
-            audit,
+        let step = TraceStep {
             packet_id: publish.packet_id,
             qos: Some(publish.qos),
             dup: publish.dup,
-            topic: cut(topic),
-            payload: publish.payload.len(),
-            reason: None,
+            traceparent: traceparent(publish),
+            payload: (watch.payloads == TracedPayloads::Shown)
+                .then(|| publish.payload.iter().take(PAYLOAD).copied().collect()),
+            ..TraceStep::of_message(StepKind::Received, audit, topic, publish.payload)
         };
-        let payload = (watch.payloads == TracedPayloads::Shown)
-            .then(|| publish.payload.iter().take(PAYLOAD).copied().collect());
-        let step = TraceStep::new(now, StepKind::Received, audit, client_id).about(packet);
-        self.effects.trace.push(TraceStep { traceparent: traceparent(publish), payload, ..step });
+        self.add_step(now, client_id, step);
         audit
-    }
-
-    /// Adds a step of a traced message that concerns no receiver.
-    #[cold]
-    pub(crate) fn add(
-        &mut self,
-        now: Instant,
-        kind: StepKind,
-        audit: AuditTag,
-        detail: impl Into<Cow<'static, str>>,
-    ) {
-        if self.tracer.is_on() {
-            self.effects.trace.push(TraceStep::new(now, kind, audit, "").saying(detail));
-        }
     }
 
     /// Adds that a PUBLISH is not routed.
@@ -202,6 +236,18 @@ impl StepRecorder<'_> {
     ) {
         let detail = format!("{}, reason code {:#04x}", cause.name(), reason.byte());
         self.add(now, StepKind::Refused, audit, detail);
+    }
+
+    /// Adds how many receivers were found.
+    #[cold]
+    pub(crate) fn add_matches(&mut self, now: Instant, audit: AuditTag, matches: &Matches) {
+        let (here, groups) = (matches.subscribers.len(), matches.groups.len());
+        let peers = matches.peers.iter().count();
+        let detail = match (here, peers, groups) {
+            (0, 0, 0) => Cow::Borrowed("nobody"),
+            _ => Cow::Owned(format!("{here} in this thread, {peers} other threads, {groups} shared groups")),
+        };
+        self.add(now, StepKind::Matched, audit, detail);
     }
 
     /// Adds that a traced message was recorded in the open batch, if it was.
@@ -236,19 +282,6 @@ impl StepRecorder<'_> {
         publication: &Publication<'_>,
         (qos, outcome): (QoS, Outcome),
     ) {
-        let Some(entry) = self.sessions.get(session) else { return };
-        let client_id = &entry.session.client_id;
-        if !publication.audit.is_some() && !self.tracer.watches(client_id) {
-            return;
-        }
-        let packet = PacketNote {
-            name: "PUBLISH",
-            audit: publication.audit,
-            qos: Some(qos),
-            topic: cut(publication.parts.topic),
-            payload: publication.parts.payload.len(),
-            ..PacketNote::default()
-        };
         let kind = match outcome {
             Outcome::Taken => StepKind::Queued,
             // The outcome of a held message is not known yet.
@@ -256,43 +289,33 @@ impl StepRecorder<'_> {
             // The drop of the message is a step of its own.
             _ => return,
         };
-        let away = if entry.connection.is_none() { "the receiver is away" } else { "" };
-        let step = TraceStep::new(now, kind, publication.audit, client_id).about(packet).saying(away);
-        self.effects.trace.push(step);
-    }
-
-    /// Adds the drops of a session.
-    #[cold]
-    pub(crate) fn add_drops(&mut self, session: SessionId, drops: &[Dropped]) {
-        let client_id = self.sessions.get(session).map(|entry| entry.session.client_id.clone());
-        if let Some(client_id) = client_id {
-            drops.iter().for_each(|dropped| self.add_drop(&client_id, dropped));
+        let Some(entry) = self.sessions.get(session) else { return };
+        let (client_id, audit) = (&entry.session.client_id, publication.audit);
+        if audit.is_some() || self.tracer.watches(client_id) {
+            let away = if entry.connection.is_none() { "the receiver is away" } else { "" };
+            let step = TraceStep::of_message(kind, audit, publication.parts.topic, publication.parts.payload);
+            self.add_step(now, client_id, TraceStep { qos: Some(qos), detail: away.into(), ..step });
         }
     }
 
-    /// Adds how many receivers were found.
-    #[cold]
-    pub(crate) fn add_matches(&mut self, now: Instant, audit: AuditTag, matches: &Matches) {
-        let (here, groups) = (matches.subscribers.len(), matches.groups.len());
-        let peers = matches.peers.iter().count();
-        let detail = match (here, peers, groups) {
-            (0, 0, 0) => Cow::Borrowed("nobody"),
-            _ => Cow::Owned(format!("{here} in this thread, {peers} other threads, {groups} shared groups")),
-        };
-        self.add(now, StepKind::Matched, audit, detail);
-    }
-
-    /// Adds that a dead letter is published.
-    #[cold]
-    pub(crate) fn add_dead_letter(&mut self, now: Instant, audit: AuditTag, topic: &str) {
-        self.add(now, StepKind::DeadLetter, audit, String::from(cut(topic)));
+    /// Records a drop that is counted: for the objectives, the traces, the events of the client,
+    /// the last drops and the dead letters.
+    pub(crate) fn record_drop(&mut self, receiver: &DropReceiver<'_>, dropped: Dropped) {
+        self.counters.drops.count_receiver(dropped.cause, receiver.state);
+        self.counters.objectives.dropped(dropped.mark);
+        if self.tracer.is_on() {
+            self.add_drop(receiver.client_id, &dropped);
+        }
+        self.drops.note(receiver.client_id, &dropped);
+        self.dead_letters.add(DeadLetter::of(dropped, receiver));
     }
 
     /// Adds the drop of a message, if the message or the receiver is traced. The step gets the time
     /// of the next flush.
     #[cold]
-    pub(crate) fn add_drop(&mut self, client_id: &str, dropped: &Dropped) {
-        let audit = dropped.message.as_ref().map_or(AuditTag::NONE, |message| message.audit());
+    fn add_drop(&mut self, client_id: &str, dropped: &Dropped) {
+        let message = dropped.message.as_ref();
+        let audit = message.map_or(AuditTag::NONE, Message::audit);
         if !audit.is_some() && !self.tracer.watches(client_id) {
             return;
         }
@@ -302,68 +325,23 @@ impl StepRecorder<'_> {
             DropReason::NegativelyAcknowledged => StepKind::Negative,
             _ => StepKind::Dropped,
         };
-        let step = TraceStep::new(Instant::NEVER, kind, audit, client_id);
-        let packet = dropped.message.as_ref().map(|message| PacketNote {
-            name: "PUBLISH",
-            audit,
-            topic: cut(message.topic()),
-            payload: message.payload().len(),
-            reason: dropped.code,
-            ..PacketNote::default()
-        });
-        self.effects.trace.push(TraceStep { packet, ..step }.saying(dropped.cause.name()));
+        let step = match message {
+            Some(message) => TraceStep::of_message(kind, audit, message.topic(), message.payload()),
+            None => TraceStep::new(kind, audit),
+        };
+        let (reason, detail) = (dropped.code.filter(|_| message.is_some()), dropped.cause.name().into());
+        self.add_step(Instant::NEVER, client_id, TraceStep { reason, detail, ..step });
     }
 
-    /// Adds the acknowledgements of traced messages that a packet of this session brought.
+    /// Adds an event of a traced client, unless other steps show it.
     #[cold]
-    pub(crate) fn add_acknowledgements(&mut self, now: Instant, session: SessionId) {
-        let acks = self.counters.audited.take();
-        let Some(entry) = self.sessions.get(session).filter(|_| self.tracer.is_on()) else { return };
-        for AuditedAck { audit, kind, packet_id, reason } in acks {
-            let step = match kind {
-                AckKind::Puback => StepKind::Acknowledged,
-                _ => StepKind::Pubrec,
-            };
-            let packet = PacketNote { audit, ..PacketNote::of_acknowledgement(kind, packet_id, reason) };
-            let step = TraceStep::new(now, step, audit, &entry.session.client_id).about(packet);
-            self.effects.trace.push(step);
-        }
-    }
-
-    /// Collects the notes of a connection about the packets that were written to it.
-    #[cold]
-    pub(crate) fn collect_notes(&mut self, now: Instant, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let (notes, lost) = connection.wire.take_notes();
-        let entry = connection.session.and_then(|session| self.sessions.get(session));
-        let client_id = entry.map_or("", |entry| &entry.session.client_id);
-        if !self.tracer.is_on() {
-            return;
-        }
-        self.effects.trace.lost += u64::from(lost);
-        for note in notes {
-            let kind = match note.name {
-                "PUBLISH" if note.dup => StepKind::Resent,
-                "PUBLISH" => StepKind::Sent,
-                "PUBACK" | "PUBREC" => StepKind::PublisherAcknowledged,
-                _ => StepKind::PacketOut,
-            };
-            self.effects.trace.push(TraceStep::new(now, kind, note.audit, client_id).about(note));
-        }
-    }
-
-    /// Adds what happened to traced clients, from the events of the turn.
-    #[cold]
-    pub(crate) fn add_events(&mut self, now: Instant) {
-        let StepRecorder { tracer, effects, .. } = self;
-        for event in &effects.events {
-            let client_id = event.client_id.as_deref().unwrap_or_default();
-            if tracer.watches(client_id)
-                && let Some(text) = told(&event.occurrence)
-            {
-                let step = TraceStep::new(now, StepKind::Client, AuditTag::NONE, client_id);
-                effects.trace.push(step.saying(text));
-            }
+    pub(crate) fn add_event(&mut self, now: Instant, event: &ClientEvent) {
+        let client_id = event.client_id.as_deref().unwrap_or_default();
+        if self.tracer.watches(client_id)
+            && let Some(text) = told(&event.occurrence)
+        {
+            let step = TraceStep::new(StepKind::Client, AuditTag::NONE);
+            self.add_step(now, client_id, TraceStep { detail: text.into(), ..step });
         }
     }
 }

@@ -77,9 +77,9 @@ impl ResourceUsage {
             orphaned_queues: routes.orphaned_queues.unsettled(),
             put_off: fans.len(),
             partial_bytes: core.connections.all_partial_bytes(),
-            longest_queue: sender().map(|s| s.backlog.len()).max().unwrap_or(0),
-            largest_queue: sender().map(|s| s.backlog.bytes()).max().unwrap_or(0),
-            widest_window: sender().map(|s| s.in_flight()).max().unwrap_or(0),
+            longest_queue: sender().map(|s| s.queue.len()).max().unwrap_or(0),
+            largest_queue: sender().map(|s| s.queue.bytes()).max().unwrap_or(0),
+            widest_window: sender().map(|s| s.window.len()).max().unwrap_or(0),
             fullest_outbox: core.connections.iter().map(|(_, c)| c.wire.outbox.len()).max().unwrap_or(0),
         }
     }
@@ -99,7 +99,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
     };
     add("routing", routes.router.recount())?;
     add("delayed messages", delayed.recount())?;
-    add("stored dead letters", core.letters.recount())?;
+    add("stored dead letters", core.dead_letters.stored.recount())?;
     if core.here.0 == 0 {
         // All shards share these topics, so only the first shard counts them.
         add("last disconnects", core.shared.totals.last_disconnects().recount())?;
@@ -108,7 +108,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
         add("exchange with a peer", peer)?;
     }
     add("orphaned_queues", routes.orphaned_queues.recount())?;
-    add("order of retained messages", core.retained_order.recount())?;
+    add("order of retained messages", routes.retained_order.recount())?;
     add("gates of the store", core.durability.recount())?;
     for (_, session_entry) in core.sessions.iter() {
         let session = &session_entry.session;

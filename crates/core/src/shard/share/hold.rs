@@ -2,19 +2,15 @@
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
-use crate::routing::shared_group::Member;
-use crate::routing::shared_group::Presence;
-use crate::routing::subscription_tree::GroupId;
-use crate::routing::subscription_tree::ShardSet;
+use crate::routing::shared_group::{Member, Presence};
+use crate::routing::subscription_tree::{GroupId, ShardSet};
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
-use crate::shard::exchange::outbound::Readers;
-use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
-use crate::shard::publication::Publication;
-use crate::shard::publication::Target;
+use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
+use crate::shard::publication::{Publication, Target};
 use crate::shard::routes::Routes;
-use crate::shard::share::offer::{DENIED, SharedDelivery, send_share};
+use crate::shard::share::offer::{DENIED, SharedDelivery, chosen, send_share};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -69,17 +65,10 @@ impl Routes {
         let mut here = self.holders(group, publication.parts.topic, core);
         here.sort_by_key(|m| core.sessions.at(m.session.0).map_or(usize::MAX, |(_, r)| r.held_messages()));
         for member in here {
-            let qos = publication.parts.qos.min(member.options.qos());
-            let ids = [member.subscription_id];
-            let target = Target {
-                session: member.session,
-                qos,
-                retain_as_published: member.options.retain_as_published(),
-                ids: if member.subscription_id == 0 { &[] } else { &ids },
-            };
+            let chosen = chosen(&member, publication);
             let before = publication.held;
             let gate_before = publication.gate.replace(gate);
-            let outcome = core.deliver_shared(now, &target, publication, Some(share));
+            let outcome = core.deliver(now, &Target::member(&chosen, share), publication);
             publication.gate = gate_before;
             if outcome == Outcome::Taken {
                 return Some(SharedDelivery::Settled(outcome));

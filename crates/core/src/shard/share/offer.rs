@@ -5,10 +5,13 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{GroupId, SessionSlot, ShardId, ShardSet};
+use crate::session::policy::SendPolicy;
+use crate::shard::connections::Connections;
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
 use crate::shard::publication::{Publication, Target};
 use crate::shard::routes::Routes;
+use crate::shard::sessions::Sessions;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -121,8 +124,7 @@ impl Routes {
             if m.shard != *here {
                 return true;
             }
-            let Some((_, session_entry)) = sessions.at(m.session.0) else { return false };
-            session_entry.takes_more(session_entry.connection.and_then(|id| connections.get(id)), policy)
+            takes_more(m, sessions, connections, policy)
         };
         if *round == Round::Ready {
             if let Some(member) = members.choose(LOOKED_AT, takes_more) {
@@ -153,6 +155,7 @@ impl Routes {
         core: &mut Core,
     ) -> Outcome {
         let (presence, here) = (presence_in(round), core.here);
+        // The last member has left the group.
         let Some(members) = self.router.group_mut(group) else { return Outcome::Unmatched };
         let (own, turn) = members.of_shard(presence, here);
         let mut regardless = if round == Round::Ready { 0 } else { OFFERED_REGARDLESS };
@@ -173,7 +176,10 @@ impl Routes {
             }
             readers += 1;
             let has_room = match round {
-                Round::Ready => takes_more(&member, core),
+                Round::Ready => {
+                    let policy = &core.settings.session.send;
+                    takes_more(&member, &core.sessions, &core.connections, policy)
+                }
                 _ => has_room_in_queue(&member, core),
             };
             if !has_room {
@@ -303,14 +309,7 @@ pub(super) fn offer_chosen(
         publication.readers = Readers::In(core.here);
         return Outcome::Refused;
     }
-    let ids = [chosen.subscription_id];
-    let target = Target {
-        session: chosen.session,
-        qos: chosen.qos,
-        retain_as_published: chosen.retain,
-        ids: if chosen.subscription_id == 0 { &[] } else { &ids },
-    };
-    let outcome = core.deliver_shared(now, &target, publication, Some(share));
+    let outcome = core.deliver(now, &Target::member(chosen, share), publication);
     if outcome == Outcome::Refused {
         publication.readers = Readers::In(core.here);
     }
@@ -362,10 +361,10 @@ pub(super) fn chosen(member: &Member, publication: &Publication<'_>) -> Chosen {
 
 /// Returns true if a member of this shard is connected and has room in its outbox and its
 /// queue. Compares only the number of messages in the queue, and not their bytes.
-fn takes_more(member: &Member, core: &Core) -> bool {
-    let policy = &core.settings.session.send;
-    let Some((_, session_entry)) = core.sessions.at(member.session.0) else { return false };
-    session_entry.takes_more(session_entry.connection.and_then(|id| core.connections.get(id)), policy)
+fn takes_more(member: &Member, sessions: &Sessions, connections: &Connections, policy: &SendPolicy) -> bool {
+    sessions.at(member.session.0).is_some_and(|(_, entry)| {
+        entry.takes_more(entry.connection.and_then(|id| connections.get(id)), policy)
+    })
 }
 
 /// Returns true if the queue of a member of this shard has room for one more message. Compares

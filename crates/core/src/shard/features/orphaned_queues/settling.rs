@@ -6,9 +6,10 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::persistence::records::ReadEntry;
 use crate::persistence::rows::Parked;
-use crate::session::drops::{DropReason, Dropped};
+use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::parked::page_of;
 use crate::shard::core::Core;
+use crate::shard::drops::DropReceiver;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::ended_session::EndedSession;
 use crate::shard::exchange::barrier::AfterBarrier;
@@ -93,6 +94,7 @@ impl Routes {
     /// [`COMPARED`] queues waits for this room, the queues are looked at when the turn ends.
     pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId, core: &mut Core) {
         let Core { sessions, access, settings, turn, .. } = core;
+        // The session has ended.
         let Some(session_entry) = sessions.get_mut(id) else { return };
         let policy = &settings.session.send;
         let mut blocked =
@@ -133,6 +135,7 @@ impl Routes {
             if *is_reading || *members_are_unknown || core.durability.is_stopping() || *underway > 0 {
                 return;
             }
+            // All queues are settled.
             let Some(mut orphaned_queue) = waiting.pop_front() else { return };
             if let Some(blocked) = &orphaned_queue.blocked
                 && blocked.expires > now
@@ -173,13 +176,15 @@ impl Routes {
             if at > 0 && core.turn.is_over() {
                 return;
             }
-            let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.front() else { return };
-            let blocked = self.blocked(now, message, share, orphaned_queue.peers, core);
+            // Nothing is left in memory.
+            let Some(front) = orphaned_queue.kept.pop_front() else { return };
+            let blocked = self.blocked(now, &front.message, &front.share, orphaned_queue.peers, core);
             if blocked.is_some() {
+                orphaned_queue.kept.push_front(front);
                 orphaned_queue.blocked = blocked;
                 return;
             }
-            let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.pop_front() else { return };
+            let OrphanedMessage { message, share } = front;
             core.turn.charge(1);
             self.offer_orphaned(now, message, &share, false, &mut orphaned_queue.peers, core);
         }
@@ -292,7 +297,10 @@ impl Routes {
                 None => Dropped::new(DropReason::Unreadable, None),
             };
             match &orphaned_queue.client_id {
-                Some(client_id) => core.drop_with_session(client_id, &orphaned_queue.redelivery, lost, true),
+                Some(client_id) => {
+                    let (redelivery, state) = (&orphaned_queue.redelivery, ReceiverState::None);
+                    core.drop_for(&DropReceiver { client_id, redelivery, stored: true, state }, lost);
+                }
                 None => core.drop_of_unknown(lost.cause),
             }
         }

@@ -1,4 +1,4 @@
-//! The examination of a running broker by itself.
+//! The checks that a running broker makes of itself.
 
 use crate::api::{Administered, json_of};
 use crate::http::{LOCAL, request};
@@ -57,7 +57,7 @@ fn a_broker_finds_a_file_with_a_mistake_and_a_limit_that_is_used_up() {
 }
 
 #[test]
-fn a_broker_examines_the_store_of_its_start_until_it_ends() {
+fn a_broker_checks_the_store_of_its_start_until_it_ends() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let broker = Administered::start_with(&["--config", &file.path().display().to_string()]);
     std::fs::write(file.path(), "[store]\ndurability = \"none\"\n").expect("a write");

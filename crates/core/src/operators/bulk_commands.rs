@@ -4,14 +4,13 @@
 //! have their turn between two portions, and the work of a turn is bounded whatever an operator asks
 //! for.
 
+use crate::operators::command::{CarriedOut, Command, CommandOutcome};
+use crate::operators::message_commands::{RepublishTo, found, republish};
+use crate::operators::query::SessionName;
 use crate::persistence::letter::LetterPlace;
-use crate::persistence::records::Lsn;
-use crate::session::drops::DropReason;
+use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
-use crate::shard::features::administration::{CommandOutcome, disconnect};
-use crate::shard::features::letter_keeping;
-use crate::shard::features::message_commands::{RepublishTo, republish};
-use crate::shard::observe::query::SessionName;
+use crate::shard::control::ShardControl;
 use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
 
@@ -71,51 +70,47 @@ impl Portion {
     }
 }
 
-/// Does a portion of a command; `None` if the shard has no such session. Returns it with the batch
-/// that must be committed before the answer. Does nothing while dead letters wait to be published,
-/// so that a fast operator makes no heap of them.
-pub(crate) fn carry_out(
-    now: Instant,
-    command: &BulkCommand,
-    shard: &mut Shard,
-) -> (Option<Portion>, Option<Lsn>) {
-    let portion = match command {
-        _ if !shard.core.dead_letters.is_empty() => Some(Portion::default()),
-        BulkCommand::Republish(..) if shard.fans.is_fanning() => Some(Portion::default()),
-        BulkCommand::Disconnect(connections) => Some(each(connections, DISCONNECT, shard, |id, shard| {
-            let connection = shard.core.connections.get(*id);
-            let is_gone = connection.is_none_or(|connection| connection.is_closing());
-            disconnect(now, *id, shard);
-            if is_gone { CommandOutcome::NoSuchMessage } else { CommandOutcome::Done }
-        })),
-        BulkCommand::DeleteLetters(letters) => Some(each(letters, LETTER, shard, |place, shard| {
-            let removed = letter_keeping::remove(*place, &mut shard.core);
-            removed.map_or(CommandOutcome::NoSuchMessage, |_| CommandOutcome::Done)
-        })),
-        BulkCommand::Republish(letters, to) => {
-            Some(each(letters, LETTER, shard, |place, shard| republish(now, *place, *to, shard)))
-        }
-        BulkCommand::Purge(session, most) => purge(now, session, *most, shard),
-    };
-    // A dead letter is published with the open batch.
-    shard.core.has_dead_letters();
-    (portion, shard.core.durability.pending())
+impl Command for BulkCommand {
+    /// The portion; `None` if the shard has no such session.
+    type Outcome = Option<Portion>;
+
+    /// Does a portion of the command. Does nothing while dead letters wait to be published, so that
+    /// a fast operator makes no heap of them.
+    fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<Option<Portion>> {
+        let mut shard = shard.control(now);
+        let shard = &mut shard;
+        let portion = match self {
+            _ if shard.dead_letters() > 0 => Some(Portion::default()),
+            BulkCommand::Republish(..) if shard.is_fanning() => Some(Portion::default()),
+            BulkCommand::Disconnect(connections) => {
+                Some(each(connections, DISCONNECT, shard, |id, shard| found(shard.disconnect(*id))))
+            }
+            BulkCommand::DeleteLetters(letters) => {
+                Some(each(letters, LETTER, shard, |place, shard| found(shard.remove_letter(*place))))
+            }
+            BulkCommand::Republish(letters, to) => {
+                Some(each(letters, LETTER, shard, |place, shard| republish(*place, *to, shard)))
+            }
+            BulkCommand::Purge(session, most) => purge(session, *most, shard),
+        };
+        CarriedOut { outcome: portion, commit: shard.commit() }
+    }
 }
 
 /// Calls `act` for one thing after the other until the turn is over.
 fn each<T>(
     things: &[T],
     steps: u32,
-    shard: &mut Shard,
-    mut act: impl FnMut(&T, &mut Shard) -> CommandOutcome,
+    shard: &mut ShardControl<'_>,
+    mut act: impl FnMut(&T, &mut ShardControl<'_>) -> CommandOutcome,
 ) -> Portion {
     let mut portion = Portion::default();
     for thing in things {
         // The next letter may have to wait for the large publication of the last one.
-        if shard.core.turn.is_over() || shard.fans.is_fanning() && portion.looked_at > 0 {
+        if shard.is_turn_over() || shard.is_fanning() && portion.looked_at > 0 {
             break;
         }
-        shard.core.turn.charge(steps);
+        shard.spend(steps);
         portion.looked_at += 1;
         portion.note(act(thing, shard));
     }
@@ -123,24 +118,21 @@ fn each<T>(
 }
 
 /// Drops the oldest messages of a queue. Returns `None` if the shard has no such session.
-fn purge(now: Instant, session: &SessionName, most: usize, shard: &mut Shard) -> Option<Portion> {
-    let id = session.find(&shard.core)?;
+fn purge(session: &SessionName, most: usize, shard: &mut ShardControl<'_>) -> Option<Portion> {
+    let (id, _) = session.find(shard.view())?;
     let mut portion = Portion::default();
-    while portion.done < most && !shard.core.turn.is_over() && shard.core.dead_letters.is_empty() {
-        let backlog = &mut shard.core.sessions.get_mut(id)?.session.sender.backlog;
+    while portion.done < most && !shard.is_turn_over() && shard.dead_letters() == 0 {
         let chunk = DROPPED.min(most - portion.done);
-        let dropped = backlog.drop_oldest(chunk, DropReason::Skipped, &mut shard.core.counters.drops);
-        shard.core.report_drops(id);
+        let dropped = shard.drop_oldest(id, chunk);
         portion.done += dropped;
-        shard.core.turn.charge(DROP * dropped as u32);
+        shard.spend(DROP * dropped as u32);
         if dropped < chunk {
             break;
         }
     }
-    portion.queued = shard.core.sessions.get(id)?.session.sender.backlog.len();
+    portion.queued = shard.view().session(id)?.session.sender.queue.len();
     if portion.done > 0 {
-        shard.after_session_change(now, id);
-        shard.routes.has_room_for_orphaned_queues(now, id, &mut shard.core);
+        shard.queue_has_room(id);
     }
     Some(portion)
 }

@@ -1,8 +1,8 @@
-//! What a running broker finds out about itself, for `homing doctor` and `GET /api/v1/doctor`.
+//! The checks that a running broker makes of itself, for `homing doctor` and `GET /api/v1/doctor`.
 
 use crate::admin::readiness::{SILENT, StoreState, late_threads};
 use crate::broker::observer::Observer;
-use crate::finding::Finding;
+use crate::finding::{Check, Finding};
 use crate::log::stderr;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const LATELY: Duration = Duration::from_hours(1);
 /// Time for the values in force, which wait for the end of a reload.
 const CONFIGURATION: Duration = Duration::from_secs(2);
 
-/// What a broker reports of itself.
+/// The facts that a broker reports of itself.
 pub struct SelfReport<'a> {
     /// Its version.
     pub version: &'a str,
@@ -37,7 +37,7 @@ pub struct SelfReport<'a> {
 }
 
 impl SelfReport<'_> {
-    /// Returns what is found in the report.
+    /// Returns the findings of the checks that the report is enough for.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![self.version(), self.threads(), self.memory(), self.drops(), self.restart()];
         findings.extend(self.store.map(commits));
@@ -47,19 +47,21 @@ impl SelfReport<'_> {
     fn version(&self) -> Finding {
         let (version, own) = (self.version, env!("CARGO_PKG_VERSION"));
         match version == own {
-            true => Finding::ok("broker", format!("version {version} answers")),
-            false => Finding::warn("broker", format!("it is version {version}, and this program is {own}"))
-                .advise("Restart it"),
+            true => Finding::ok(Check::Broker, format!("version {version} answers")),
+            false => {
+                Finding::warn(Check::Broker, format!("it is version {version}, and this program is {own}"))
+                    .advise("Restart it")
+            }
         }
     }
 
     fn threads(&self) -> Finding {
         let secs = SILENT.as_secs_f64();
         match self.late.is_empty() {
-            true => Finding::ok("threads", "all give signs of life"),
+            true => Finding::ok(Check::Threads, "all give signs of life"),
             false => {
                 let text = format!("no sign of life of {} for {secs} s", self.late.join(", "));
-                Finding::fail("threads", text).advise("See the log, and SIGUSR1")
+                Finding::fail(Check::Threads, text).advise("See the log, and SIGUSR1")
             }
         }
     }
@@ -68,9 +70,11 @@ impl SelfReport<'_> {
         let (bytes, limit) = self.memory;
         let text = format!("{bytes} of {limit} B of limits.memory");
         match is_nearly(bytes, limit) {
-            false => Finding::ok("held memory", text),
-            true => Finding::warn("held memory", format!("{text}: at the limit new messages are refused"))
-                .advise("`homing ctl top --by queued_bytes` names the longest queues"),
+            false => Finding::ok(Check::HeldMemory, text),
+            true => {
+                Finding::warn(Check::HeldMemory, format!("{text}: at the limit new messages are refused"))
+                    .advise("`homing ctl top --by queued_bytes` names the longest queues")
+            }
         }
     }
 
@@ -80,33 +84,33 @@ impl SelfReport<'_> {
             text += &format!(", the last one {} s ago", ago.as_secs());
         }
         match self.dropped {
-            0 => Finding::ok("drops", "none since the start"),
-            _ if self.last_drop_ago.is_some_and(|ago| ago >= LATELY) => Finding::ok("drops", text),
-            _ => Finding::warn("drops", text)
+            0 => Finding::ok(Check::Drops, "none since the start"),
+            _ if self.last_drop_ago.is_some_and(|ago| ago >= LATELY) => Finding::ok(Check::Drops, text),
+            _ => Finding::warn(Check::Drops, text)
                 .advise("`homing ctl where --topic TOPIC` names the last ones of a topic, with the reasons"),
         }
     }
 
     fn restart(&self) -> Finding {
         match &self.pending {
-            Ok(keys) if keys.is_empty() => Finding::ok("restart", "no changed key waits for one"),
+            Ok(keys) if keys.is_empty() => Finding::ok(Check::Restart, "no changed key waits for one"),
             Ok(keys) => {
                 let keys = keys.join(", ");
                 Finding::warn(
-                    "restart",
+                    Check::Restart,
                     format!("these keys differ from those in force, and need one: {keys}"),
                 )
                 .advise("Restart the broker when it suits")
             }
             Err(error) => {
-                Finding::fail("restart", format!("the configuration cannot be read again: {error}"))
+                Finding::fail(Check::Restart, format!("the configuration cannot be read again: {error}"))
             }
         }
     }
 }
 
-/// Returns what the broker of this process finds out about itself.
-pub(super) async fn own_findings(observer: &Observer) -> Vec<Finding> {
+/// Makes the checks of the broker of this process. Returns the findings.
+pub(super) async fn self_checks(observer: &Observer) -> Vec<Finding> {
     let statistics = observer.statistics();
     let now = crate::clock::now();
     let pending = match tokio::time::timeout(CONFIGURATION, observer.configuration()).await {
@@ -122,7 +126,7 @@ pub(super) async fn own_findings(observer: &Observer) -> Vec<Finding> {
         last_drop_ago: statistics.last_drop().map(|last| now.since(last)),
         store: StoreState::of(observer, now),
         pending: pending.map(|keys| {
-            keys.into_iter().filter(|key| key.pending.is_some()).map(|key| key.key.to_owned()).collect()
+            keys.into_iter().filter(|key| key.pending.is_some()).map(|key| key.key.into_owned()).collect()
         }),
     };
     let (limits, shared) = (statistics.limits(), observer.shared());
@@ -151,18 +155,17 @@ fn near_limits(used: &[(&str, u64, u64)]) -> Finding {
     let near = used.iter().filter(|(_, used, limit)| is_nearly(*used, *limit));
     let near: Vec<String> = near.map(|(key, used, limit)| format!("{key}: {used} of {limit}")).collect();
     match near.is_empty() {
-        true => Finding::ok("limits", format!("all are used to {NEARLY} % at most")),
-        false => {
-            Finding::warn("limits", near.join(", ")).advise("Raise the limit, or find out who uses it up")
-        }
+        true => Finding::ok(Check::Limits, format!("all are used to {NEARLY} % at most")),
+        false => Finding::warn(Check::Limits, near.join(", "))
+            .advise("Raise the limit, or find out who uses it up"),
     }
 }
 
 fn log_lines(lost: u64) -> Finding {
     match lost {
-        0 => Finding::ok("log", "no line was lost since the start"),
+        0 => Finding::ok(Check::Log, "no line was lost since the start"),
         _ => Finding::warn(
-            "log",
+            Check::Log,
             format!("{lost} lines were lost since the start, because nobody read them in time"),
         )
         .advise("See what reads standard error, or raise log.level"),
@@ -172,14 +175,14 @@ fn log_lines(lost: u64) -> Finding {
 fn deadlines(late: Duration) -> Finding {
     let text = format!("99 % were found within {} ms since the start", late.as_millis());
     match late > SLOW {
-        false => Finding::ok("deadlines", text),
-        true => Finding::warn("deadlines", text).advise("The machine has too little processor time"),
+        false => Finding::ok(Check::Deadlines, text),
+        true => Finding::warn(Check::Deadlines, text).advise("The machine has too little processor time"),
     }
 }
 
 fn commits(store: StoreState) -> Finding {
     if store.is_full {
-        return Finding::fail("commits", "the store is full: what must be stored is refused")
+        return Finding::fail(Check::Commits, "the store is full: what must be stored is refused")
             .advise("Make room on the disk, or raise store.size_limit and reload the configuration");
     }
     if store.is_late() {
@@ -187,17 +190,16 @@ fn commits(store: StoreState) -> Finding {
         let text = format!(
             "a change has waited {secs} s for its commit: nothing that must be stored is acknowledged"
         );
-        return Finding::fail("commits", text).advise(
+        return Finding::fail(Check::Commits, text).advise(
             "See if the disk hangs, or if another process has homing.db locked; the log line store.locked says so",
         );
     }
     let took = store.commit_p99;
     let text = format!("99 % took {} ms at most since the start", took.as_millis());
     match took > SLOW {
-        false => Finding::ok("commits", text),
-        true => {
-            Finding::warn("commits", text).advise("Use a faster disk, or store.durability = \"interval\"")
-        }
+        false => Finding::ok(Check::Commits, text),
+        true => Finding::warn(Check::Commits, text)
+            .advise("Use a faster disk, or store.durability = \"interval\""),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::mqtt::message::Message;
 use crate::mqtt::topic::{
     TopicFilter, begins_with_dollar, first_chars, has_wildcard, is_topic_name, matches,
 };
-use crate::shard::observe::budget::QuestionBudget;
+use crate::operators::budget::QuestionBudget;
 
 /// A Topic Name, or a Topic Filter that stands for each topic it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]

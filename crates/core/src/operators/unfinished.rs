@@ -5,16 +5,14 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
+use crate::operators::budget::{Part, Question, Rows};
+use crate::operators::message_summary::MessageSummary;
+use crate::operators::wait_reason::{WaitReason, Waiting};
+use crate::operators::wanted::Wanted;
 use crate::persistence::records::EntryNumber;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::one_message::MessageName;
 use crate::session::outbound::queue::Delivery;
-use crate::session::outbound::stall::SocketView;
-use crate::shard::core::Core;
-use crate::shard::observe::budget::QuestionBudget;
-use crate::shard::observe::message_summary::{BYTES, MessageSummary, ROWS};
-use crate::shard::observe::wait_reason::{WaitReason, Waiting};
-use crate::shard::observe::wanted::Wanted;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -46,23 +44,10 @@ pub struct UnfinishedPage {
     pub session: SessionId,
     /// The connection; `None` while the client is away.
     pub connection: Option<ConnectionId>,
-    /// The messages, at most [`ROWS`], and fewer with long topics.
+    /// The messages, at most [`ROWS`](crate::operators::budget::ROWS), and fewer with long topics.
     pub rows: Vec<UnfinishedMessage>,
     /// The place at which the next page begins; `None` at the end.
     pub next: Option<u64>,
-    /// The bytes that the socket took since the connection began.
-    written: u64,
-}
-
-impl UnfinishedPage {
-    /// Finds the holder of each sent packet. `view` is the socket's view of the bytes that were
-    /// written to it.
-    pub fn diagnose(&mut self, view: SocketView) {
-        let peer_has = view.peer_has(self.written);
-        for sent in self.rows.iter_mut().filter_map(|row| row.wait.sent_mut()) {
-            sent.diagnose(peer_has, view);
-        }
-    }
 }
 
 /// An unfinished message.
@@ -113,33 +98,27 @@ const HELD: u64 = 2;
 
 /// Collects the rows of one session from a place on, until the page is full or the question has
 /// spent its budget.
-pub(super) struct PageBuilder<'a> {
-    now: Instant,
-    entry: &'a SessionEntry,
-    waiting: Waiting<'a>,
+pub(super) struct PageBuilder<'a, 'q> {
+    question: &'a mut Question<'q>,
+    entry: &'q SessionEntry,
+    waiting: Waiting<'q>,
     from: u64,
-    most: usize,
     payloads: PagePayloads,
-    budget: &'a mut QuestionBudget,
-    rows: Vec<UnfinishedMessage>,
-    /// Bytes of the topics of `rows`.
-    bytes: usize,
+    rows: Rows<UnfinishedMessage>,
     next: Option<u64>,
 }
 
-impl<'a> PageBuilder<'a> {
+impl<'a, 'q> PageBuilder<'a, 'q> {
     /// Returns an empty page of a session, which begins at the place `from` and has at most `most`
     /// rows.
     pub(super) fn new(
-        now: Instant,
-        (entry, core): (&'a SessionEntry, &'a Core),
+        question: &'a mut Question<'q>,
+        entry: &'q SessionEntry,
         (from, most): (u64, usize),
         payloads: PagePayloads,
-        budget: &'a mut QuestionBudget,
-    ) -> PageBuilder<'a> {
-        let waiting = Waiting::new(now, entry, core);
-        let (rows, bytes, next) = (Vec::new(), 0, None);
-        PageBuilder { now, entry, waiting, from, most, payloads, budget, rows, bytes, next }
+    ) -> PageBuilder<'a, 'q> {
+        let waiting = Waiting::new(question.now, entry, question.shard);
+        PageBuilder { question, entry, waiting, from, payloads, rows: Rows::new(most), next: None }
     }
 
     /// Adds the messages of a part that are wanted. The topics of parked ones are not known, so
@@ -160,8 +139,8 @@ impl<'a> PageBuilder<'a> {
     }
 
     /// Returns the rows, and the place at which the next page begins.
-    pub(super) fn finish(self) -> (Vec<UnfinishedMessage>, Option<u64>) {
-        (self.rows, self.next)
+    pub(super) fn finish(self) -> Part<UnfinishedMessage, u64> {
+        self.rows.part(self.next)
     }
 
     fn all(&mut self, part: UnfinishedPart) {
@@ -192,40 +171,38 @@ impl<'a> PageBuilder<'a> {
     /// Returns true if the page may go on with the message of this place. Else the next page
     /// begins there.
     fn goes_on(&mut self, place: u64) -> bool {
-        let is_full = self.rows.len() >= self.most || self.bytes >= BYTES || self.budget.is_spent();
+        let is_full = self.rows.is_full(self.question.budget);
         if is_full {
             self.next = Some(place);
         }
-        self.budget.spend(1);
+        self.question.budget.spend(1);
         !is_full
     }
 
     fn is_wanted(&mut self, wanted: Option<&Wanted>, message: &Message) -> bool {
-        wanted.is_none_or(|wanted| wanted.is_within(message, self.budget))
+        wanted.is_none_or(|wanted| wanted.is_within(message, self.question.budget))
     }
 
     /// Adds the row of a message.
     fn push(&mut self, row: UnfinishedMessage, message: Option<&Message>) {
-        self.budget.spend(ROW);
-        if let Some(message) = message {
-            // Copied, and compared with the rules of redelivery.
-            self.budget.spend_bytes(2 * message.topic().len());
-            self.bytes += message.topic().len();
-        }
+        let bytes = message.map_or(0, |message| message.topic().len());
+        self.question.budget.spend(ROW);
+        // Copied, and compared with the rules of redelivery.
+        self.question.budget.spend_bytes(2 * bytes);
         let body = message.filter(|_| self.payloads == PagePayloads::Shown).cloned();
-        self.rows.push(UnfinishedMessage { body, ..row });
+        self.rows.push(UnfinishedMessage { body, ..row }, bytes);
     }
 
     fn publishes(&mut self, wanted: Option<&Wanted>) {
         let Some(begin) = self.begin(PUBLISHES) else { return };
         let sender = &self.entry.session.sender;
-        for (older, view) in sender.view_publishes_from(begin) {
+        for (older, view) in sender.window.view_publishes_from(begin) {
             let Some(delivery) = view.delivery else { continue };
             if !self.goes_on(place(PUBLISHES, view.transmission.number())) {
                 return;
             }
             if self.is_wanted(wanted, &delivery.message) {
-                let row = sent_row(self.now, &view, self.waiting.in_flight(&view, older));
+                let row = sent_row(self.question.now, &view, self.waiting.in_flight(&view, older));
                 self.push(row, Some(&delivery.message));
             }
         }
@@ -236,9 +213,9 @@ impl<'a> PageBuilder<'a> {
     fn releases(&mut self) {
         let Some(begin) = self.begin(RELEASED) else { return };
         let sender = &self.entry.session.sender;
-        let room = (self.most + 1).saturating_sub(self.rows.len());
-        let mut views: Vec<_> = sender.view_releases().collect();
-        self.budget.spend(views.len() / RELEASES);
+        let room = self.rows.room() + 1;
+        let mut views: Vec<_> = sender.window.view_releases().collect();
+        self.question.budget.spend(views.len() / RELEASES);
         views.retain(|view| view.transmission.number() >= begin);
         let number = |view: &InFlightView<'_>| view.transmission.number();
         if views.len() > room {
@@ -250,14 +227,14 @@ impl<'a> PageBuilder<'a> {
             if !self.goes_on(place(RELEASED, number(view))) {
                 return;
             }
-            let row = sent_row(self.now, view, self.waiting.in_flight(view, 0));
+            let row = sent_row(self.question.now, view, self.waiting.in_flight(view, 0));
             self.push(row, None);
         }
     }
 
     fn queued(&mut self, wanted: Option<&Wanted>) {
         let Some(begin) = self.begin(QUEUED) else { return };
-        for (ahead, number, delivery) in self.entry.session.sender.backlog.view_from(begin) {
+        for (ahead, number, delivery) in self.entry.session.sender.queue.view_from(begin) {
             if !self.goes_on(place(QUEUED, number)) {
                 return;
             }
@@ -270,7 +247,7 @@ impl<'a> PageBuilder<'a> {
 
     fn parked(&mut self) {
         let Some(begin) = self.begin(PARKED) else { return };
-        for parked in self.entry.session.sender.backlog.view_parked_from(EntryNumber(begin)) {
+        for parked in self.entry.session.sender.queue.view_parked_from(EntryNumber(begin)) {
             if !self.goes_on(place(PARKED, parked.number().0)) {
                 return;
             }
@@ -305,25 +282,16 @@ impl<'a> PageBuilder<'a> {
 
 /// Returns the page of a part that begins at the place `from`; 0 is the first page. The page is
 /// short if the question has spent its budget.
-pub(super) fn page(
-    now: Instant,
+pub(super) fn page<'q>(
+    question: &mut Question<'q>,
     (part, payloads): (UnfinishedPart, PagePayloads),
     (from, most): (u64, usize),
-    budget: &mut QuestionBudget,
-    (id, entry): (SessionId, &SessionEntry),
-    core: &Core,
+    (id, entry): (SessionId, &'q SessionEntry),
 ) -> UnfinishedPage {
-    let mut page = PageBuilder::new(now, (entry, core), (from, most.clamp(1, ROWS)), payloads, budget);
+    let mut page = PageBuilder::new(question, entry, (from, most), payloads);
     page.all(part);
-    let (rows, next) = page.finish();
-    let connection = entry.connection.and_then(|id| core.connections.get(id));
-    UnfinishedPage {
-        session: id,
-        connection: entry.connection,
-        rows,
-        next,
-        written: connection.map_or(0, |connection| connection.wire.outbox.written()),
-    }
+    let Part { rows, next } = page.finish();
+    UnfinishedPage { session: id, connection: entry.connection, rows, next }
 }
 
 /// Returns the row of a message in flight.

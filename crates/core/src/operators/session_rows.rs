@@ -2,18 +2,19 @@
 
 use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::operators::budget::{BYTES, Part, Question, ROWS, Rows};
+use crate::operators::message_summary::MessageSummary;
+use crate::operators::redelivery::SessionRule;
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::connection::Pause;
-use crate::shard::core::Core;
-use crate::shard::observe::budget::QuestionBudget;
-use crate::shard::observe::message_summary::{BYTES, MessageSummary, ROWS};
-use crate::shard::observe::redelivery::SessionRule;
+use crate::shard::listener_terms::ListenerConnections;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::view::ShardView;
 use crate::time::Instant;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Steps of one row of a session.
@@ -36,9 +37,9 @@ pub struct SessionFilter {
     pub user: Option<Box<str>>,
     /// The protocol version of the last connection.
     pub version: Option<ProtocolVersion>,
-    /// The numbers of the listener of the connection; `None` for any. A session without a
+    /// The label of the listener of the connection; `None` for any. A session without a
     /// connection has none.
-    pub listener: Option<Vec<ListenerNumber>>,
+    pub listener: Option<Box<str>>,
     /// Messages in the queue, at least.
     pub min_queued: usize,
     /// Bytes of the messages in the queue, at least.
@@ -51,26 +52,26 @@ pub struct SessionFilter {
 
 impl SessionFilter {
     /// Returns true if a session is wanted.
-    fn admits(&self, now: Instant, entry: &SessionEntry, core: &Core) -> bool {
+    fn admits(&self, now: Instant, entry: &SessionEntry, shard: ShardView<'_>) -> bool {
         let (session, sender) = (&entry.session, &entry.session.sender);
         self.connected.is_none_or(|connected| connected == entry.connection.is_some())
             && session.client_id.starts_with(&*self.prefix)
             && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
             && self.version.is_none_or(|version| version == session.version)
-            && self.listener.as_ref().is_none_or(|numbers| {
-                listener_of(entry, core).is_some_and(|listener| numbers.contains(&listener))
+            && self.listener.as_deref().is_none_or(|label| {
+                listener_of(entry, shard).is_some_and(|listener| listener.label() == label)
             })
-            && sender.backlog.len() >= self.min_queued
-            && sender.backlog.bytes() >= self.min_queued_bytes
-            && sender.in_flight() >= self.min_in_flight
+            && sender.queue.len() >= self.min_queued
+            && sender.queue.bytes() >= self.min_queued_bytes
+            && sender.window.len() >= self.min_in_flight
             && (self.min_unacked_age.is_zero()
                 || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))
     }
 }
 
 /// Returns the listener of the connection of a session; `None` without a connection.
-fn listener_of(entry: &SessionEntry, core: &Core) -> Option<ListenerNumber> {
-    core.connections.get(entry.connection?).map(|connection| connection.listener)
+fn listener_of<'a>(entry: &SessionEntry, shard: ShardView<'a>) -> Option<&'a Arc<ListenerConnections>> {
+    shard.connection_of(entry).map(|connection| &connection.listener.connections)
 }
 
 /// A session in a list.
@@ -86,8 +87,8 @@ pub struct SessionSummary {
     pub version: ProtocolVersion,
     /// The connection; `None` while the client is away.
     pub connection: Option<ConnectionId>,
-    /// The listener of the connection; that of number 0 without one.
-    pub listener: ListenerNumber,
+    /// The listener of the connection; `None` while the client is away.
+    pub listener: Option<Arc<ListenerConnections>>,
     /// The time at which the session ends; [`Instant::NEVER`] while the client is connected.
     pub ends: Instant,
     /// The Session Expiry Interval, in seconds. 0xFFFF_FFFF is never.
@@ -166,59 +167,64 @@ impl InFlightSummary {
 /// Returns the sessions in the slots from `from` on that a filter admits, at most `most`, and the
 /// slot with which the next question begins; `None` at the end.
 pub(super) fn sessions(
-    now: Instant,
-    (from, most): (u32, usize),
+    question: &mut Question<'_>,
+    from: u32,
+    most: usize,
     filter: &SessionFilter,
-    budget: &mut QuestionBudget,
-    core: &Core,
-) -> (Vec<SessionSummary>, Option<u32>) {
-    let (mut rows, mut bytes) = (Vec::new(), 0);
-    for slot in from..core.sessions.end_of_slots() {
-        if rows.len() >= most.max(1) || bytes >= BYTES || budget.is_spent() {
-            return (rows, Some(slot));
+) -> Part<SessionSummary, u32> {
+    let (now, shard, budget) = (question.now, question.shard, &mut *question.budget);
+    let mut rows = Rows::new(most);
+    for slot in from..shard.end_of_slots() {
+        if rows.is_full(budget) {
+            return rows.part(Some(slot));
         }
         budget.spend(1);
-        let Some((id, entry)) = core.sessions.at(slot) else { continue };
+        let Some((id, entry)) = shard.session_at(slot) else { continue };
         // The age of the oldest message and the earliest deadline each cost a pass over the window.
-        let window = entry.session.sender.in_flight() / WINDOW;
+        let window = entry.session.sender.window.len() / WINDOW;
         budget.spend(if filter.min_unacked_age.is_zero() { 0 } else { window });
-        if filter.admits(now, entry, core) {
-            let row = row(now, id, entry, core);
-            bytes += row.client_id.len();
+        if filter.admits(now, entry, shard) {
+            let row = row(now, (id, entry), shard);
             budget.spend(ROW + window + if row.oldest.is_some() { SOCKET } else { 0 });
-            rows.push(row);
+            let bytes = row.client_id.len();
+            rows.push(row, bytes);
         }
     }
-    (rows, None)
+    rows.part(None)
 }
 
-fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> SessionSummary {
+/// Returns the row of a session.
+pub(super) fn row(
+    now: Instant,
+    (id, entry): (SessionId, &SessionEntry),
+    shard: ShardView<'_>,
+) -> SessionSummary {
     let (session, sender) = (&entry.session, &entry.session.sender);
-    let connection = entry.connection.and_then(|id| core.connections.get(id));
+    let connection = shard.connection_of(entry);
     SessionSummary {
         id,
         client_id: session.client_id.clone(),
         user: entry.user().map(|user| shown_name(user.user()).into()),
         version: session.version,
         connection: entry.connection,
-        listener: connection.map_or(ListenerNumber(0), |connection| connection.listener),
+        listener: listener_of(entry, shard).cloned(),
         ends: entry.ends,
         expiry: session.expiry,
-        in_flight: sender.in_flight(),
-        queued: sender.backlog.len(),
-        queued_bytes: sender.backlog.bytes(),
+        in_flight: sender.window.len(),
+        queued: sender.queue.len(),
+        queued_bytes: sender.queue.bytes(),
         held: entry.held_messages(),
         unanswered: session.receiver.unanswered(),
         waits_for_peer: connection.is_some_and(|connection| connection.pauses.has(Pause::Peer)),
         subscriptions: session.subscriptions.len(),
         oldest: sender.oldest_unacknowledged(now),
-        due: if entry.connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
+        due: if entry.connection.is_some() { sender.window.earliest_due() } else { Instant::NEVER },
     }
 }
 
-/// Returns a session with its first messages and filters.
-pub(super) fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> SessionDetail {
-    let sender = &entry.session.sender;
+/// Returns a session with its first messages and filters. Not divided, because it is one session.
+pub(super) fn detail(question: &Question<'_>, (id, entry): (SessionId, &SessionEntry)) -> SessionDetail {
+    let (now, shard, sender) = (question.now, question.shard, &entry.session.sender);
     let in_flight = |view: InFlightView<'_>| InFlightSummary {
         packet_id: view.transmission.packet_id(),
         message: view.delivery.map(MessageSummary::of),
@@ -227,29 +233,27 @@ pub(super) fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &C
         due: view.transmission.due,
         sent_here: view.sent_here,
     };
-    let queued = sender.backlog.view_from(0).map(|(.., delivery)| MessageSummary::of(delivery));
+    let queued = sender.queue.view_from(0).map(|(.., delivery)| MessageSummary::of(delivery));
     let topic = |message: &MessageSummary| message.topic.len();
     SessionDetail {
-        row: row(now, id, entry, core),
-        in_flight: first(sender.view_in_flight().map(in_flight), |row| row.message.as_ref().map_or(0, topic)),
+        row: row(now, (id, entry), shard),
+        in_flight: first(sender.window.view().map(in_flight), |row| row.message.as_ref().map_or(0, topic)),
         queue: first(queued, topic),
         filters: first(entry.session.subscriptions.iter(), |filter| filter.len())
             .into_iter()
             .map(Box::from)
             .collect(),
-        redelivery: SessionRule::of(entry, core),
+        redelivery: SessionRule::of(entry, shard),
     }
 }
 
 /// Returns the first [`ROWS`], and fewer if their texts have [`BYTES`].
 fn first<T>(all: impl Iterator<Item = T>, bytes_of: impl Fn(&T) -> usize) -> Vec<T> {
-    let (mut rows, mut bytes) = (Vec::new(), 0);
-    for row in all.take(ROWS) {
-        bytes += bytes_of(&row);
-        rows.push(row);
-        if bytes >= BYTES {
-            break;
-        }
-    }
-    rows
+    let mut bytes = 0;
+    let has_room = |row: &T| {
+        let before = bytes;
+        bytes += bytes_of(row);
+        before < BYTES
+    };
+    all.take(ROWS).take_while(has_room).collect()
 }

@@ -3,8 +3,8 @@
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::ack_wait::RequestedTime;
 use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
-use crate::shard::core::Core;
 use crate::shard::session_entry::SessionEntry;
+use crate::shard::view::ShardView;
 use std::time::Duration;
 
 /// The place that a setting comes from.
@@ -52,10 +52,10 @@ pub struct SessionRule {
 
 impl SessionRule {
     /// Returns the settings of a session. Costs one comparison for each rule: 64 at most.
-    pub(super) fn of(entry: &SessionEntry, core: &Core) -> SessionRule {
+    pub(super) fn of(entry: &SessionEntry, shard: ShardView<'_>) -> SessionRule {
         let session = &entry.session;
         let user = entry.user().map(|user| user.user());
-        let sources = core.sessions.rules().sources(&session.client_id, user);
+        let sources = shard.redelivery_rules().sources(&session.client_id, user);
         let time = RequestedTime::of(session.version);
         let own = &session.sender.redelivery().own;
         let rule_of_wait = match time {

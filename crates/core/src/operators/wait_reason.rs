@@ -6,8 +6,8 @@ use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::{SocketView, StallCause};
 use crate::session::outbound::transmission::Transmission;
 use crate::shard::connection::Connection;
-use crate::shard::core::Core;
 use crate::shard::session_entry::SessionEntry;
+use crate::shard::view::ShardView;
 use crate::time::Instant;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -49,16 +49,11 @@ pub struct SentPacket {
     pub due: Instant,
     /// The action at `due`.
     pub then: AtDeadline,
-    /// The holder of the packet. [`StallCause::Application`] until [`Self::diagnose`] is called.
+    /// The holder of the packet. [`StallCause::Application`] until [`WaitReason::diagnose`] is called.
     pub cause: StallCause,
     end_offset: u64,
-}
-
-impl SentPacket {
-    /// Finds the holder of the packet. The peer's kernel has the stream up to `peer_has`.
-    pub fn diagnose(&mut self, peer_has: u64, view: SocketView) {
-        self.cause = StallCause::of(self.end_offset, peer_has, view);
-    }
+    /// The bytes that the socket took since the connection began.
+    written: u64,
 }
 
 named_enum! {
@@ -126,42 +121,36 @@ impl WaitReason {
         self.kind().name()
     }
 
-    /// Returns why the messages of a session wait whose content is in the store alone.
-    pub(super) fn of_parked(now: Instant, entry: &SessionEntry, core: &Core) -> WaitReason {
-        Waiting::new(now, entry, core).parked()
-    }
-
-    /// Returns the sent packet, to diagnose it.
-    pub fn sent_mut(&mut self) -> Option<&mut SentPacket> {
-        match self {
-            WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) => Some(sent),
-            _ => None,
+    /// Finds the holder of a sent packet. `view` is the socket's view of the bytes that were written
+    /// to it.
+    pub(super) fn diagnose(&mut self, view: SocketView) {
+        if let WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) = self {
+            sent.cause = StallCause::of(sent.end_offset, view.peer_has(sent.written), view);
         }
     }
 }
 
 /// One receiver, whose messages wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting<'a> {
+pub(super) struct Waiting<'a> {
     now: Instant,
     entry: &'a SessionEntry,
     /// The connection, and the time at which it is closed if its socket takes no bytes.
     connection: Option<(&'a Connection, Instant)>,
-    core: &'a Core,
+    shard: ShardView<'a>,
 }
 
 impl<'a> Waiting<'a> {
     /// Looks at the messages of one session.
-    pub(crate) fn new(now: Instant, entry: &'a SessionEntry, core: &'a Core) -> Waiting<'a> {
-        let connection = entry
-            .connection
-            .and_then(|id| Some((core.connections.get(id)?, core.connections.write_deadline(id))));
-        Waiting { now, entry, connection, core }
+    pub(super) fn new(now: Instant, entry: &'a SessionEntry, shard: ShardView<'a>) -> Waiting<'a> {
+        let connection =
+            entry.connection.and_then(|id| Some((shard.connection(id)?, shard.write_deadline(id))));
+        Waiting { now, entry, connection, shard }
     }
 
     /// Returns why a message in flight waits. `older` is the number of messages that are sent again
     /// before it.
-    pub(crate) fn in_flight(&self, view: &InFlightView<'_>, older: usize) -> WaitReason {
+    pub(super) fn in_flight(&self, view: &InFlightView<'_>, older: usize) -> WaitReason {
         let Some((connection, closes)) = self.connection else {
             return WaitReason::ReceiverAway(self.entry.ends);
         };
@@ -203,19 +192,20 @@ impl<'a> Waiting<'a> {
         } else {
             AtDeadline::Resend
         };
-        SentPacket { due, then, cause: StallCause::Application, end_offset }
+        let written = connection.wire.outbox.written();
+        SentPacket { due, then, cause: StallCause::Application, end_offset, written }
     }
 
     /// Returns why a queued message waits. `ahead` is the number of messages before it in the
     /// queue.
-    pub(crate) fn queued(&self, qos: QoS, ahead: usize) -> WaitReason {
+    pub(super) fn queued(&self, qos: QoS, ahead: usize) -> WaitReason {
         let Some((connection, closes)) = self.connection else {
             return WaitReason::ReceiverAway(self.entry.ends);
         };
         if ahead > 0 {
             return WaitReason::Behind(ahead);
         }
-        let (sender, policy) = (&self.entry.session.sender, &self.core.settings.session.send);
+        let (sender, policy) = (&self.entry.session.sender, self.shard.send_policy());
         let outbox = &connection.wire.outbox;
         if outbox.len() >= policy.outbox {
             let is_held = outbox.writable() < outbox.len();
@@ -229,7 +219,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Returns why a message waits whose content is in the store alone.
-    pub(crate) fn parked(&self) -> WaitReason {
+    pub(super) fn parked(&self) -> WaitReason {
         match self.connection {
             Some(_) => WaitReason::ReadingBack,
             None => WaitReason::ReceiverAway(self.entry.ends),

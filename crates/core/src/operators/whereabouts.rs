@@ -4,16 +4,12 @@
 //! Each question looks at a bounded part of one shard. The caller asks for the next part until it
 //! has all, or its time is over.
 
-use crate::session::outbound::stall::SocketView;
-use crate::shard::core::Core;
-use crate::shard::observe::budget::QuestionBudget;
-use crate::shard::observe::message_summary::ROWS;
-use crate::shard::observe::unfinished::{PageBuilder, PagePayloads, UnfinishedMessage, UnfinishedPart};
-use crate::shard::observe::wait_reason::WaitReason;
-use crate::shard::observe::wanted::Wanted;
+use crate::operators::budget::{Part, Question, ROWS};
+use crate::operators::unfinished::{PageBuilder, PagePayloads, UnfinishedMessage, UnfinishedPart};
+use crate::operators::wait_reason::{WaitReason, Waiting};
+use crate::operators::wanted::Wanted;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
-use crate::time::Instant;
 
 /// A message that waits for its receiver.
 #[derive(Clone, Debug)]
@@ -26,18 +22,6 @@ pub struct FoundMessage {
     pub receiver: Box<str>,
     /// The message.
     pub message: UnfinishedMessage,
-    /// The bytes that the socket took since the connection began.
-    written: u64,
-}
-
-impl FoundMessage {
-    /// Finds the holder of a sent packet. `view` is the socket's view of the bytes that were
-    /// written to it.
-    pub fn diagnose(&mut self, view: SocketView) {
-        if let Some(sent) = self.message.wait.sent_mut() {
-            sent.diagnose(view.peer_has(self.written), view);
-        }
-    }
 }
 
 /// The place at which a part of the messages begins. The default is the beginning.
@@ -62,18 +46,12 @@ pub struct FoundMessages {
 }
 
 /// Looks for waiting messages from a place on.
-pub(super) fn messages(
-    now: Instant,
-    wanted: &Wanted,
-    from: SearchPlace,
-    budget: &mut QuestionBudget,
-    core: &Core,
-) -> FoundMessages {
+pub(super) fn messages(question: &mut Question<'_>, wanted: &Wanted, from: SearchPlace) -> FoundMessages {
     let mut found = FoundMessages::default();
     let (mut at, end) = match &wanted.receiver {
-        None => (from, core.sessions.end_of_slots()),
+        None => (from, question.shard.end_of_slots()),
         // A receiver is in one slot.
-        Some(receiver) => match core.sessions.find(receiver) {
+        Some(receiver) => match question.shard.find(receiver) {
             Some(id) if from == SearchPlace::default() => {
                 (SearchPlace { slot: id.slot, within: None }, id.slot + 1)
             }
@@ -81,14 +59,13 @@ pub(super) fn messages(
         },
     };
     while at.slot < end {
-        if budget.is_spent() || found.messages.len() >= ROWS || found.in_store.len() >= ROWS {
+        if question.budget.is_spent() || found.messages.len() >= ROWS || found.in_store.len() >= ROWS {
             found.next = Some(at);
             break;
         }
-        budget.spend(1);
-        let session = core.sessions.at(at.slot);
-        let stopped =
-            session.and_then(|session| messages_of(now, wanted, session, at, budget, core, &mut found));
+        question.budget.spend(1);
+        let session = question.shard.session_at(at.slot);
+        let stopped = session.and_then(|session| messages_of(question, wanted, session, at, &mut found));
         if stopped.is_some() {
             found.next = stopped;
             break;
@@ -100,13 +77,11 @@ pub(super) fn messages(
 
 /// Adds the wanted messages of one session. Returns the place at which the question ended; `None`
 /// if it has looked at all of them.
-fn messages_of(
-    now: Instant,
+fn messages_of<'q>(
+    question: &mut Question<'q>,
     wanted: &Wanted,
-    (id, entry): (SessionId, &SessionEntry),
+    (id, entry): (SessionId, &'q SessionEntry),
     at: SearchPlace,
-    budget: &mut QuestionBudget,
-    core: &Core,
     found: &mut FoundMessages,
 ) -> Option<SearchPlace> {
     // Another session may have the slot by now.
@@ -116,25 +91,22 @@ fn messages_of(
     parts.extend((begin == UnfinishedPart::InFlight).then_some((UnfinishedPart::Queue, 0)));
     for (part, from) in parts {
         let room = ROWS.saturating_sub(found.messages.len()).max(1);
-        let mut page = PageBuilder::new(now, (entry, core), (from, room), PagePayloads::Hidden, budget);
+        let mut page = PageBuilder::new(question, entry, (from, room), PagePayloads::Hidden);
         page.look_for(wanted, part);
-        let (rows, next) = page.finish();
-        let connection = entry.connection.and_then(|id| core.connections.get(id));
-        let written = connection.map_or(0, |connection| connection.wire.outbox.written());
+        let Part { rows, next } = page.finish();
         found.messages.extend(rows.into_iter().map(|message| FoundMessage {
             session: id,
             connection: entry.connection,
             receiver: entry.session.client_id.clone(),
             message,
-            written,
         }));
         if let Some(place) = next {
             return Some(SearchPlace { slot: at.slot, within: Some((id, part, place)) });
         }
     }
-    let parked = entry.session.sender.backlog.parked();
+    let parked = entry.session.sender.queue.parked();
     if parked > 0 {
-        let reason = WaitReason::of_parked(now, entry, core);
+        let reason = Waiting::new(question.now, entry, question.shard).parked();
         found.in_store.push((entry.session.client_id.clone(), parked, reason));
     }
     None

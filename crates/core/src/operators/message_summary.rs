@@ -5,13 +5,6 @@ use crate::mqtt::packet::QoS;
 use crate::session::outbound::queue::Delivery;
 use crate::time::Instant;
 
-/// Sessions, messages or filters in one answer at most.
-pub const ROWS: usize = 256;
-
-/// Bytes of client identifiers, topics and filters after which an answer ends. Each may have 64
-/// KiB.
-pub const BYTES: usize = 256 << 10;
-
 /// A message that waits for its receiver.
 #[derive(Clone, Debug)]
 pub struct MessageSummary {
@@ -41,7 +34,7 @@ impl MessageSummary {
     }
 
     /// Returns the summary of a delivery.
-    pub(crate) fn of(delivery: &Delivery) -> MessageSummary {
+    pub(super) fn of(delivery: &Delivery) -> MessageSummary {
         let of_message = MessageSummary::of_message(&delivery.message);
         MessageSummary { qos: delivery.qos, retain: delivery.retain, ..of_message }
     }

@@ -1,22 +1,22 @@
 //! A store in memory, for tests. The committed state is one value that can be copied, so a
 //! simulation that crashes continues from the copy.
 
-use super::wall::{FileTime, Heartbeat, Resumed, resume, with_expiry};
-use super::{Moment, Store, StoreError, StoreReader};
-use crate::mqtt::message::{Message, Parts};
-use crate::mqtt::owner::Owner;
-use crate::mqtt::packet::PacketId;
-use crate::mqtt::packet::QoS;
-use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
-use crate::persistence::letter::{LetterNumber, StoredLetter};
-use crate::persistence::records::{
-    BodyCopy, BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody,
-    RecoveredEntry, RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
-    StoredSubscription,
+use homing::mqtt::message::{Message, Parts};
+use homing::mqtt::owner::Owner;
+use homing::mqtt::packet::PacketId;
+use homing::mqtt::packet::QoS;
+use homing::mqtt::retained_message::{RetainedMessage, RetainedSource};
+use homing::persistence::letter::{LetterNumber, StoredLetter};
+use homing::persistence::records::{
+    BodyCopy, BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, ReadEntry, Record, Recovered,
+    RecoveredBody, RecoveredEntry, RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry,
+    StoredSession, StoredSubscription,
 };
-use crate::store::coalesce::CommitGroup;
-use crate::store::operation::Operation;
-use crate::time::Instant;
+use homing::store::coalesce::CommitGroup;
+use homing::store::operation::Operation;
+use homing::store::wall::{FileTime, Heartbeat, Resumed, resume};
+use homing::store::{Moment, Store, StoreError, StoreReader};
+use homing::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -339,6 +339,16 @@ fn recovered_letter(letter: &StoredLetter, scratch: &mut Vec<u8>) -> StoredLette
     }
 }
 
+/// Returns the message with another expiry time. Copies the message only if the time differs.
+fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec<u8>) -> Message {
+    let header = message.header();
+    if header.expires == expires {
+        return message.clone();
+    }
+    let parts = Parts { expires, ..message.parts() };
+    Message::published_by(message.shared_publisher(), parts, scratch)
+}
+
 impl Kept {
     fn new(message: &Message, now: FileTime) -> Kept {
         Kept {
@@ -364,8 +374,8 @@ impl Kept {
 
 impl Image {
     fn apply(&mut self, now: FileTime, operation: &Operation) {
-        match operation {
-            Operation::Session(session) => {
+        match &operation.record {
+            Record::Session(session) => {
                 let kept = KeptSession {
                     session: (**session).clone(),
                     ends: now.to_file(session.ends),
@@ -373,52 +383,58 @@ impl Image {
                 };
                 self.sessions.insert(session.key, kept);
             }
-            Operation::SessionState(state) => {
+            Record::SessionState(state) => {
                 if let Some(kept) = self.sessions.get_mut(&state.key) {
                     kept.session.connected = state.connected;
                     (kept.ends, kept.will_due) = (now.to_file(state.ends), now.to_file(state.will_due));
                 }
             }
-            Operation::SessionEnded(key) => self.end_session(*key),
-            Operation::Subscribed(subscription) => {
+            Record::SessionEnded(key) => self.end_session(*key),
+            Record::Subscribed(subscription) => {
                 let at = (subscription.session, subscription.filter.clone());
                 self.subscriptions.insert(at, (**subscription).clone());
             }
-            Operation::Unsubscribed { session, filter } => {
+            Record::Unsubscribed { session, filter } => {
                 self.subscriptions.remove(&(*session, filter.clone()));
             }
-            Operation::Body { number, message } => {
+            Record::Body { number, message } => {
                 self.bodies.insert(*number, Kept::new(message, now));
             }
-            Operation::BodyDone(number) | Operation::BodyReleased(number) => drop(self.bodies.remove(number)),
-            Operation::Entry { entry, received } => {
-                let kept = KeptEntry { entry: (**entry).clone(), received: *received };
+            Record::BodyDone(number) | Record::BodyReleased(number) => drop(self.bodies.remove(number)),
+            Record::Entry(entry) => {
+                let kept = KeptEntry { entry: (**entry).clone(), received: operation.is_received() };
                 self.entries.insert(entry.number, kept);
             }
-            Operation::EntryChanged { number, flight, received } => {
+            Record::Sent { number, flight } => {
                 if let Some(kept) = self.entries.get_mut(number) {
-                    kept.entry.flight = flight.or(kept.entry.flight);
-                    kept.received |= received;
+                    kept.entry.flight = Some(*flight);
+                    kept.received |= operation.is_received();
                 }
             }
-            Operation::EntryDone(number) | Operation::EntryAcknowledged(number) => {
+            Record::Received(number) => {
+                if let Some(kept) = self.entries.get_mut(number) {
+                    kept.received = true;
+                }
+            }
+            Record::EntryDone(number) | Record::EntryAcknowledged(number) => {
                 self.entries.remove(number);
             }
-            Operation::Incoming { session, packet_id, .. } => {
+            Record::Incoming { session, packet_id } => {
                 self.incoming.insert((*session, *packet_id));
             }
-            Operation::IncomingDone { session, packet_id, .. } => {
+            Record::IncomingDone { session, packet_id } | Record::IncomingRefused { session, packet_id } => {
                 self.incoming.remove(&(*session, *packet_id));
             }
-            Operation::Delayed(delayed) => {
+            Record::Delayed(delayed) => {
                 let kept = Kept { owner: delayed.owner.clone(), ..Kept::new(&delayed.message, now) };
                 self.delayed.insert(delayed.number, (now.to_file(delayed.due), kept));
             }
-            Operation::DelayedDone(number) => drop(self.delayed.remove(number)),
-            Operation::Letter(letter) => {
+            Record::DelayedDone(number) => drop(self.delayed.remove(number)),
+            Record::Letter(letter) => {
                 self.letters.insert(letter.place.number, Arc::clone(letter));
             }
-            Operation::LetterDone(number) => drop(self.letters.remove(number)),
+            Record::LetterDone(number) => drop(self.letters.remove(number)),
+            Record::Nothing => {}
         }
     }
 

@@ -1,12 +1,10 @@
 //! The receivers of a topic: sessions with the filters by which they get it, and shared groups.
 
 use crate::mqtt::packet::QoS;
+use crate::operators::budget::{BYTES, Question, ROWS};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::{FilterSurvey, GroupId, SurveyPlace};
-use crate::shard::core::Core;
-use crate::shard::observe::budget::QuestionBudget;
-use crate::shard::observe::message_summary::{BYTES, ROWS};
-use crate::shard::routes::Routes;
+use crate::shard::session_entry::SessionEntry;
 use std::collections::HashMap;
 
 /// Filters of one session in an answer at most.
@@ -29,6 +27,12 @@ pub struct MatchedSession {
 }
 
 impl MatchedSession {
+    /// Returns a session that gets messages at this QoS, by this filter.
+    pub(super) fn of(entry: &SessionEntry, qos: QoS, filter: Box<str>) -> MatchedSession {
+        let (client_id, connected) = (entry.session.client_id.clone(), entry.connection.is_some());
+        MatchedSession { client_id, connected, qos, filters: vec![filter] }
+    }
+
     /// Returns the presence of the session.
     pub fn presence(&self) -> Presence {
         if self.connected { Presence::Online } else { Presence::Offline }
@@ -125,36 +129,31 @@ impl MatchedReceivers {
 }
 
 /// Returns the receivers of a topic in this shard, from a place on.
-pub(super) fn receivers(
-    topic: &str,
-    from: &SurveyPlace,
-    budget: &mut QuestionBudget,
-    (core, routes): (&Core, &Routes),
-) -> MatchedReceivers {
-    budget.spend(1 + from.depth());
-    budget.spend_bytes(topic.len());
+pub(super) fn receivers(question: &mut Question<'_>, topic: &str, from: &SurveyPlace) -> MatchedReceivers {
+    question.budget.spend(1 + from.depth());
+    question.budget.spend_bytes(topic.len());
     let mut found = MatchedReceivers::default();
-    let mut survey = routes.router.tree().survey(topic, from.clone());
+    let mut survey = question.shard.router().tree().survey(topic, from.clone());
     while survey.is_there() {
-        add_groups(survey.groups(), budget, routes, &mut found);
-        if !add_subscribers(&mut survey, budget, core, &mut found) {
+        add_groups(question, survey.groups(), &mut found);
+        if !add_subscribers(question, &mut survey, &mut found) {
             found.next = Some(survey.place());
             break;
         }
         let bytes = survey.advance();
-        budget.spend(1);
-        budget.spend_bytes(bytes);
+        question.budget.spend(1);
+        question.budget.spend_bytes(bytes);
     }
     found
 }
 
 /// Adds the subscribers of a filter. Returns false if the question ends before its end.
 fn add_subscribers(
+    question: &mut Question<'_>,
     survey: &mut FilterSurvey<'_>,
-    budget: &mut QuestionBudget,
-    core: &Core,
     found: &mut MatchedReceivers,
 ) -> bool {
+    let budget = &mut *question.budget;
     let mut filter: Option<Box<str>> = None;
     for subscriber in survey.subscribers() {
         let slot = subscriber.session.0;
@@ -163,31 +162,22 @@ fn add_subscribers(
             return false;
         }
         budget.spend(ROW);
-        let Some((_, entry)) = core.sessions.at(slot) else { continue };
+        let Some((_, entry)) = question.shard.session_at(slot) else { continue };
         let filter = filter.get_or_insert_with(|| survey.filter().into());
-        let session = MatchedSession {
-            client_id: entry.session.client_id.clone(),
-            connected: entry.connection.is_some(),
-            qos: subscriber.options.qos(),
-            filters: vec![filter.clone()],
-        };
+        let session = MatchedSession::of(entry, subscriber.options.qos(), filter.clone());
         budget.spend_bytes(session.bytes());
         found.add(session, usize::MAX);
     }
     !budget.is_spent()
 }
 
-fn add_groups(
-    groups: &[GroupId],
-    budget: &mut QuestionBudget,
-    routes: &Routes,
-    found: &mut MatchedReceivers,
-) {
+fn add_groups(question: &mut Question<'_>, groups: &[GroupId], found: &mut MatchedReceivers) {
+    let router = question.shard.router();
     for id in groups {
-        let Some(filter) = routes.router.full_filter(*id) else { continue };
-        budget.spend(ROW);
-        budget.spend_bytes(filter.len());
-        let members = routes.router.group(*id).map_or(0, |group| group.len());
+        let Some(filter) = router.full_filter(*id) else { continue };
+        question.budget.spend(ROW);
+        question.budget.spend_bytes(filter.len());
+        let members = router.group(*id).map_or(0, |group| group.len());
         let filter: &str = filter;
         if !found.add_group((filter.into(), members)) {
             found.more = true;

@@ -5,19 +5,19 @@ use super::output::{REFUSED, complain, say};
 use super::settings::check_config;
 use homing::broker;
 use homing::config::{Config, Loaded, Refusal};
-use homing::doctor::{self, Patient};
+use homing::doctor::{self, CheckedBroker};
 use homing::finding::{Finding, Severity};
 use std::process::ExitCode;
 
-/// Examines the broker of this configuration, and prints the findings. Exit code 1 if one of them
+/// Checks the broker of this configuration, and prints the findings. Exit code 1 if one of them
 /// is a fail.
-pub(crate) fn examine(config: &Config) -> ExitCode {
-    let patient = Patient { config, data: data_directory(config), socket: socket_to_ask(config) };
-    report(&doctor::examine(&patient))
+pub(crate) fn check(config: &Config) -> ExitCode {
+    let broker = CheckedBroker { config, data: data_directory(config), socket: socket_to_ask(config) };
+    report(&doctor::check(&broker))
 }
 
 /// Prints the problems of a configuration that was refused. Exit code 1.
-pub(crate) fn examine_refused(refusal: &Refusal) -> ExitCode {
+pub(crate) fn check_refused(refusal: &Refusal) -> ExitCode {
     report(&doctor::refused(refusal))
 }
 

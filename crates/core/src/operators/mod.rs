@@ -1,0 +1,46 @@
+//! What operators ask a shard, and what they do to it. The shard knows nothing of this module.
+//!
+//! A question reads the shard through `ShardView` (`shard/view.rs`), and changes nothing. A command
+//! changes the shard through `ShardControl` (`shard/control.rs`). Both doors list what operators can
+//! reach. The module is as pure as the shard: the time is an argument, and the driver adds what only
+//! the sockets know.
+//!
+//! | file | concern |
+//! |---|---|
+//! | [`query`] | the questions about one shard, and their answers |
+//! | [`budget`] | the work that one question may do, and the length of its answer |
+//! | [`session_rows`] | sessions in an answer |
+//! | [`redelivery`] | the redelivery settings of one session, with their sources |
+//! | [`unfinished`] | the unfinished messages of one session, page by page |
+//! | [`whereabouts`] | the messages that wait, in windows and queues |
+//! | [`wait_reason`] | why a message waits, and when the wait ends |
+//! | [`wanted`] | the messages that an operator looks for |
+//! | `message_summary` | a message in an answer |
+//! | [`receivers`] | the receivers of a topic |
+//! | [`by_filter`] | the sessions with a filter, and the shared groups |
+//! | `dropped` | the last dropped messages |
+//! | [`letters`] | the stored dead letters, page by page |
+//! | [`longest_wait`] | the clients that have waited longest for an acknowledgement |
+//! | [`command`] | a command to one shard, and its result |
+//! | [`client_commands`] | commands about one client |
+//! | [`message_commands`] | commands about messages that no session has |
+//! | [`bulk_commands`] | commands about many connections, dead letters or messages |
+
+pub mod budget;
+pub mod bulk_commands;
+pub mod by_filter;
+pub mod client_commands;
+pub mod command;
+mod dropped;
+pub mod letters;
+pub mod longest_wait;
+pub mod message_commands;
+mod message_summary;
+pub mod query;
+pub mod receivers;
+pub mod redelivery;
+pub mod session_rows;
+pub mod unfinished;
+pub mod wait_reason;
+pub mod wanted;
+pub mod whereabouts;
