@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::mqtt::charge::Budget;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::debts::Debts;
+use crate::shard::clients::debts::Debts;
 use crate::shard::randomness::Randomness;
 use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, SharedState};

@@ -10,7 +10,7 @@
 
 use super::handshake::entrance::{Entrance, listener_name};
 use crate::config::{Listener, holds_at_once, predecessors};
-use crate::shard::listener_terms::LiveRules;
+use crate::shard::login::listener_terms::LiveRules;
 use std::sync::Arc;
 
 /// The listeners after a reload, and the way to them.
@@ -115,7 +115,7 @@ impl PlannedListener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::listener_terms::ListenerTerms;
+    use crate::shard::login::listener_terms::ListenerTerms;
 
     fn listener(port: u16) -> Listener {
         Listener::plain(([127, 0, 0, 1], port).into())

@@ -21,7 +21,7 @@ use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use crate::config::{Config, Listener, ListenerAddress};
 use crate::net::tls::config::TlsServer;
-use crate::shard::listener_terms::ListenerConnections;
+use crate::shard::login::listener_terms::ListenerConnections;
 use actix::{Addr, Recipient};
 use rustix::net::listen;
 use std::cell::RefCell;

@@ -3,8 +3,8 @@
 use crate::operators::command::Command;
 use crate::operators::query::{Query, QueryAnswer};
 use crate::session::outbound::stall::Stall;
+use crate::shard::clients::slots::SessionId;
 use crate::shard::observe::trace::TraceWatch;
-use crate::shard::slots::SessionId;
 use actix::Message;
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@ use crate::access::acl::Acl;
 use crate::auth::acl_file;
 use crate::auth::file_digests::FileDigests;
 use crate::config::Config;
-use crate::shard::access::AclFiles;
-use crate::shard::listener_terms::{ListenerRules, LiveRules};
+use crate::shard::login::listener_terms::{ListenerRules, LiveRules};
+use crate::shard::rules::access::AclFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
 use crate::operators::command::Command;
 use crate::pulse::Pulse;
 use crate::shard::SharedState;
-use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
+use crate::shard::clients::deadlines::{DeadlineAction, OWN_DELAYED};
 use crate::time::Instant;
 use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, ResponseFuture};
 use std::rc::Rc;

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::pulse::Pulses;
 use crate::session::trace_steps::TraceStep;
-use crate::shard::listener_terms::ListenerConnections;
+use crate::shard::login::listener_terms::ListenerConnections;
 use crate::shard::{ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;

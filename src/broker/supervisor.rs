@@ -38,7 +38,7 @@ use crate::pulse::{Pulses, ThreadWork, name_thread};
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::ShardId;
 use crate::scheduling;
-use crate::shard::debts::Debts;
+use crate::shard::clients::debts::Debts;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::randomness::Randomness;
 use crate::shard::totals::Totals;

@@ -8,7 +8,7 @@ use crate::session::authentication::Anonymous;
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
-use crate::shard::access::{DeniedPublish, DeniedSubscribe};
+use crate::shard::rules::access::{DeniedPublish, DeniedSubscribe};
 
 /// Returns true if a list of methods has this one.
 pub(super) fn has(methods: &[String], method: &str) -> bool {

@@ -39,7 +39,7 @@ pub use crate::session::authentication::Anonymous;
 pub use crate::session::outbound::queue::QueuePolicy;
 pub use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 pub use crate::session::redelivery_rule::RedeliveryRule;
-pub use crate::shard::access::{DeniedPublish, DeniedSubscribe};
+pub use crate::shard::rules::access::{DeniedPublish, DeniedSubscribe};
 pub use crate::time::duration;
 pub use choices::{Durability, JwtFrom, ListenerProtocol, LogFormat, PayloadViews, ProxyProtocol};
 pub use in_force::{KeyInForce, KeySources};

@@ -7,7 +7,7 @@ use homing::mqtt::packet::{
     Auth, Connect, ConnectProperties, Disconnect, Packet, ProtocolVersion, ReasonCode,
 };
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
-use homing::shard::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
+use homing::shard::login::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
 use std::sync::Arc;
 use std::time::Duration;
 

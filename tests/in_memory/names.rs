@@ -12,8 +12,8 @@ use homing::mqtt::packet::{
 };
 use homing::session::drops::DropReason;
 use homing::session::objectives::Objective;
-use homing::shard::access::RetainSourceCheck;
-use homing::shard::access_control::BanCheck;
+use homing::shard::rules::access::RetainSourceCheck;
+use homing::shard::rules::access_control::BanCheck;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{ReadProgress, ShardSettings};
 use std::sync::Arc;

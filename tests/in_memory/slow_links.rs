@@ -16,8 +16,8 @@ use homing::mqtt::packet::{
 use homing::session::outbound::queue::QueuePolicy;
 use homing::session::outbound::retry::OnAckTimeout;
 use homing::shard::ShardSettings;
-use homing::shard::arrival::Arrival;
-use homing::shard::listener_terms::ListenerTerms;
+use homing::shard::login::arrival::Arrival;
+use homing::shard::login::listener_terms::ListenerTerms;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

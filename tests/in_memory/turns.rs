@@ -8,7 +8,7 @@ use homing::mqtt::packet::QoS;
 use homing::persistence::records::Record;
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::session::drops::{DropReason, DropReasons};
-use homing::shard::arrival::Arrival;
+use homing::shard::login::arrival::Arrival;
 use homing::shard::{ReadProgress, Shard};
 use homing::time::Instant;
 use std::time::Duration;

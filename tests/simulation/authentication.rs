@@ -21,7 +21,9 @@ use homing::mqtt::codec;
 use homing::mqtt::packet::{Auth, Connect, ConnectProperties, Packet, ProtocolVersion, ReasonCode};
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::shard::ConnectionId;
-use homing::shard::authentication::{AuthDecision, AuthExchange, AuthRequest, Challenge, ExchangeStep};
+use homing::shard::login::authentication::{
+    AuthDecision, AuthExchange, AuthRequest, Challenge, ExchangeStep,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;

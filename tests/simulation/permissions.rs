@@ -12,7 +12,7 @@ use crate::topics::{self, Topic};
 use crate::trace::trace;
 use crate::world::{Event, World};
 use homing::auth::acl_file;
-use homing::shard::access::{AclFiles, DeniedSubscribe};
+use homing::shard::rules::access::{AclFiles, DeniedSubscribe};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use homing::session::policy::SendPolicy;
 use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::shard::ShardSettings;
-use homing::shard::access::AccessSettings;
+use homing::shard::rules::access::AccessSettings;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{DelayedLimits, LetterLimits};
 use std::time::Duration;

@@ -17,7 +17,7 @@ use crate::operators::query::{
     BYTES, Part, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary,
 };
 use crate::session::outbound::stall::Holder;
-use crate::shard::slots::SessionId;
+use crate::shard::clients::slots::SessionId;
 use crate::time::duration;
 use actix_web::HttpRequest;
 use serde::Deserialize;

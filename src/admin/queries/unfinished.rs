@@ -6,7 +6,7 @@ use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
 use crate::operators::query::{Query, QueryAnswer};
 use crate::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPage, UnfinishedPart};
-use crate::shard::slots::SessionId;
+use crate::shard::clients::slots::SessionId;
 
 /// Returns a page of the unfinished messages of a client.
 ///

@@ -13,7 +13,7 @@ use crate::auth::password::hash::{HashCost, HashKind};
 use crate::broker::listener_files::ListenerFiles;
 use crate::clock;
 use crate::session::authentication::AuthMethod;
-use crate::shard::authentication::AuthRequest;
+use crate::shard::login::authentication::AuthRequest;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use crate::auth::cache::{CacheSecret, LoginKey};
 use crate::auth::password::file::Fingerprint;
 use crate::shard::ConnectionId;
-use crate::shard::authentication::{AuthDecision, AuthRequest};
+use crate::shard::login::authentication::{AuthDecision, AuthRequest};
 use actix::Message;
 use std::path::PathBuf;
 

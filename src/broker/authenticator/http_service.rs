@@ -17,7 +17,7 @@ use crate::clock;
 use crate::net::tls::config_error::TlsConfigError;
 use crate::pulse::{Pulse, Pulses, ThreadWork};
 use crate::scheduling;
-use crate::shard::authentication::AuthDecision;
+use crate::shard::login::authentication::AuthDecision;
 use crate::time::Instant;
 use arc_swap::ArcSwap;
 use bytes::Bytes;

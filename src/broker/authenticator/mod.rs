@@ -46,7 +46,7 @@ use crate::clock;
 use crate::pulse::{Pulse, Pulses, ThreadWork};
 use crate::scheduling;
 use crate::session::authentication::{AuthMethod, EnhancedMethod, Reach};
-use crate::shard::authentication::{AuthDecision, AuthRequest, ExchangeStart};
+use crate::shard::login::authentication::{AuthDecision, AuthRequest, ExchangeStart};
 use crate::time::Instant;
 use actix::Recipient;
 use arc_swap::ArcSwap;

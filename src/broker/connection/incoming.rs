@@ -4,7 +4,7 @@
 use super::peer::PeerAddress;
 use super::transport::DetachedTransport;
 use crate::mqtt::charge::Charge;
-use crate::shard::arrival::Arrival;
+use crate::shard::login::arrival::Arrival;
 use crate::time::Instant;
 
 /// A socket on its way to a shard: just accepted, or from the shard that read its CONNECT.

@@ -3,9 +3,9 @@
 use super::*;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::arrival::Arrival;
-use crate::shard::deadlines::OverdueConnection;
-use crate::shard::listener_terms::ListenerTerms;
+use crate::shard::clients::deadlines::OverdueConnection;
+use crate::shard::login::arrival::Arrival;
+use crate::shard::login::listener_terms::ListenerTerms;
 use crate::shard::{ConnectionId, ReadProgress};
 use crate::time::Instant;
 use std::cell::{Cell, RefCell, RefMut};

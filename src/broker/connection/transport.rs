@@ -14,7 +14,7 @@ use crate::net::tls::identity::serial_number;
 use crate::net::tls::verify::ChainError;
 use crate::session::outbound::stall::SocketView;
 use crate::session::outbox::Outbox;
-use crate::shard::io::Written;
+use crate::shard::turn::io::Written;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};

@@ -10,7 +10,7 @@
 use crate::mqtt::charge::Charge;
 use crate::net::layers::{LayerError, Layers};
 use crate::session::outbox::Outbox;
-use crate::shard::io::Written;
+use crate::shard::turn::io::Written;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 

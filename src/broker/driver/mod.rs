@@ -43,7 +43,7 @@ use crate::expiry::actor::ExpiryActor;
 use crate::net::tls::config::TlsServer;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::listener_terms::ListenerTerms;
+use crate::shard::login::listener_terms::ListenerTerms;
 use crate::shard::{ConnectionId, Shard};
 use crate::time::Instant;
 use actix::Addr;

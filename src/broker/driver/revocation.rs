@@ -10,9 +10,9 @@ use crate::broker::revocations::RevokedBy;
 use crate::clock;
 use crate::mqtt::packet::ReasonCode;
 use crate::net::tls::verify::ChainError;
-use crate::shard::access_control::BanCheck;
-use crate::shard::listener_terms::ListenerTerms;
+use crate::shard::login::listener_terms::ListenerTerms;
 use crate::shard::observe::client_events::{DisconnectCause, Revocation};
+use crate::shard::rules::access_control::BanCheck;
 use std::sync::{Arc, Weak};
 
 /// Slots of connections that are checked in one go. A check takes 10 us with a certificate.

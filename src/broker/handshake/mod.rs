@@ -33,7 +33,7 @@ use super::statistics::BrokerStatistics;
 use crate::clock;
 use crate::net::tls::identity::NoIdentity;
 use crate::scheduling;
-use crate::shard::arrival::Arrival;
+use crate::shard::login::arrival::Arrival;
 use crate::time::Instant;
 use actix::Recipient;
 use entrance::Entrance;

@@ -5,9 +5,9 @@
 use crate::operators::session_rows::{SessionSummary, row};
 use crate::session::outbound::stall::Stall;
 use crate::shard::Shard;
+use crate::shard::clients::session_entry::SessionEntry;
+use crate::shard::clients::slots::SessionId;
 use crate::shard::observe::client_events::{Addressed, addressed};
-use crate::shard::session_entry::SessionEntry;
-use crate::shard::slots::SessionId;
 use crate::time::Instant;
 
 /// A session with an unacknowledged packet.

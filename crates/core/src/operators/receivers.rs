@@ -4,7 +4,7 @@ use crate::mqtt::packet::QoS;
 use crate::operators::budget::{BYTES, Question, ROWS};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::{FilterSurvey, GroupId, SurveyPlace};
-use crate::shard::session_entry::SessionEntry;
+use crate::shard::clients::session_entry::SessionEntry;
 use std::collections::HashMap;
 
 /// Filters of one session in an answer at most.

@@ -3,7 +3,7 @@
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::ack_wait::RequestedTime;
 use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
-use crate::shard::session_entry::SessionEntry;
+use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::view::ShardView;
 use std::time::Duration;
 

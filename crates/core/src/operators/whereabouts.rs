@@ -8,8 +8,8 @@ use crate::operators::budget::{Part, Question, ROWS};
 use crate::operators::unfinished::{PageBuilder, PagePayloads, UnfinishedMessage, UnfinishedPart};
 use crate::operators::wait_reason::{WaitReason, Waiting};
 use crate::operators::wanted::Wanted;
-use crate::shard::session_entry::SessionEntry;
-use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::clients::session_entry::SessionEntry;
+use crate::shard::clients::slots::{ConnectionId, SessionId};
 
 /// A message that waits for its receiver.
 #[derive(Clone, Debug)]

@@ -5,13 +5,13 @@ use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::{Lsn, ReadEntry};
 use crate::session::inbound::AckToken;
 use crate::shard::Shard;
-use crate::shard::connection::Pause;
+use crate::shard::clients::connection::Pause;
+use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::durability::gates::{Opened, Waits};
-use crate::shard::effects::PageRequest;
 use crate::shard::exchange::outbound::Gate;
-use crate::shard::slots::SessionId;
-use crate::shard::work::Job;
+use crate::shard::turn::effects::PageRequest;
+use crate::shard::turn::work::Job;
 use crate::time::Instant;
 
 impl Shard {

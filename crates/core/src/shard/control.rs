@@ -1,18 +1,6 @@
 //! The door through which the commands of [`crate::operators`] change a shard. Each method is one
 //! step of a command, and decides nothing.
 
-use super::Shard;
-use super::admission::Change;
-use super::core::Core;
-use super::deadlines::OverdueAcknowledgement;
-use super::fans::DeliveryTurns;
-use super::features::delayed::DelayedPlace;
-use super::features::letter_keeping;
-use super::observe::client_counts::SessionEnd;
-use super::observe::client_events::DisconnectCause;
-use super::publication::Publication;
-use super::slots::{ConnectionId, SessionId};
-use super::view::ShardView;
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{QoS, ReasonCode};
@@ -23,11 +11,23 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::one_message::{MessageName, NoMessage};
 use crate::session::outbound::stall::SocketView;
 use crate::session::outbound::window::Quota;
+use crate::shard::Shard;
+use crate::shard::admission::Change;
+use crate::shard::clients::deadlines::OverdueAcknowledgement;
+use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::shard::core::Core;
+use crate::shard::delivery::fans::DeliveryTurns;
+use crate::shard::delivery::publication::Publication;
+use crate::shard::features::delayed::DelayedPlace;
+use crate::shard::features::letter_keeping;
+use crate::shard::observe::client_counts::SessionEnd;
+use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::view::ShardView;
 use crate::time::Instant;
 
-pub(crate) use super::fans::MatchExtent;
-pub(crate) use super::own_publications::OwnProgress;
-pub(crate) use super::publication::{Target, merge};
+pub(crate) use crate::shard::delivery::fans::MatchExtent;
+pub(crate) use crate::shard::delivery::own_publications::OwnProgress;
+pub(crate) use crate::shard::delivery::publication::{Target, merge};
 
 /// One shard, borrowed to carry out a command at one time.
 #[derive(Debug)]

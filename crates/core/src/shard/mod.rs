@@ -3,7 +3,7 @@
 //!
 //! Pure: a shard knows no clock, no socket and no other thread. [`crate::broker`] passes in bytes,
 //! expired deadlines and peer batches with the time, and carries out the
-//! [`Effects`](effects::Effects) at the end of each turn. The simulation and the in-memory tests do
+//! [`Effects`](turn::effects::Effects) at the end of each turn. The simulation and the in-memory tests do
 //! the same with virtual time. It imports [`crate::mqtt`], [`crate::persistence`],
 //! [`crate::session`], [`crate::routing`] and the pure part of [`crate::expiry`].
 //!
@@ -64,89 +64,43 @@
 //! | [`shared_state`], [`totals`], [`debts`] | what all shards share |
 //! | [`slots`], `client_table`, `flow` | identifiers; client identifiers; the result of a packet |
 
-pub mod access;
-mod access_change;
-pub mod access_control;
-mod acl_files;
 mod admission;
-mod answer;
-pub mod arrival;
-mod auth_exchange;
-pub mod authentication;
-mod bans;
-mod client;
-mod client_table;
+pub mod clients;
 mod commits;
-mod connect;
-pub mod connection;
-pub mod connection_view;
-mod connections;
 pub(crate) mod control;
 mod core;
-pub mod deadlines;
-pub mod debts;
-mod deliver;
-mod drops;
+mod delivery;
 pub mod durability;
-pub mod effects;
-mod ended_session;
-mod entry;
 pub mod exchange;
-mod fan_out;
-mod fans;
 pub mod features;
-mod flapping;
-mod flow;
-mod follow_up;
 mod inputs;
-pub mod io;
-mod leave;
-pub mod listener_terms;
-mod mounted;
+pub mod login;
 pub mod observe;
-mod own_messages;
-mod own_publications;
-mod pause;
-mod pending_exchange;
-mod publication;
-mod publish;
 pub mod randomness;
-mod rates;
-mod read_ahead;
-pub mod receive;
 mod reconfigure;
-mod retained_order;
-mod router;
-mod routes;
-mod scratch;
-pub mod session_entry;
-mod sessions;
+pub mod rules;
 pub mod settings;
 mod share;
 pub mod shared_state;
-pub mod slots;
-mod suback;
-mod subscribe;
-mod subscribe_request;
+mod subscriptions;
 pub mod totals;
 pub mod turn;
 pub(crate) mod view;
-mod work;
 
-use bans::Bans;
-pub use connect::shard_of;
+pub use clients::connect::shard_of;
+pub use clients::receive::ReadProgress;
+pub use clients::session_entry::SessionEntry;
+pub use clients::slots::{ConnectionId, SessionId};
 use core::Core;
-use fans::Fans;
+use delivery::fans::Fans;
 use features::delayed::Delayed;
+use login::bans::Bans;
 pub use observe::snapshot::ShardSnapshot;
 use randomness::Randomness;
-pub use receive::ReadProgress;
-use routes::Routes;
-pub use session_entry::SessionEntry;
 pub use settings::{DelayedLimits, LetterLimits, OWN_HOUSEKEEPING, ShardSettings};
 pub use shared_state::{PartialShare, Pot, SharedState};
-pub use slots::{ConnectionId, SessionId};
-use work::Work;
+use subscriptions::routes::Routes;
+use turn::work::Work;
 
 /// One shard: the components of each layer, and the inputs.
 #[derive(Debug)]

@@ -4,10 +4,10 @@
 //! it holds. New redelivery settings reach the sessions by a walk of [`SLOTS`] slots in a turn: a
 //! packet in flight has the new settings from its next deadline on, and a new packet at once.
 
-use crate::shard::bans::Bans;
 use crate::shard::core::Core;
+use crate::shard::login::bans::Bans;
 use crate::shard::settings::ShardSettings;
-use crate::shard::work::Job;
+use crate::shard::turn::work::Job;
 
 /// Maximum number of slots of sessions that one turn looks at.
 const SLOTS: u32 = 1_024;

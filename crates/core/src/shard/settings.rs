@@ -8,8 +8,8 @@ use crate::session::authentication::{AuthPolicy, OwnerPolicy};
 use crate::session::drops::DropReason;
 use crate::session::objectives::Objective;
 use crate::session::policy::ConnectPolicy;
-use crate::shard::access::AccessSettings;
-use crate::shard::listener_terms::ListenerTerms;
+use crate::shard::login::listener_terms::ListenerTerms;
+use crate::shard::rules::access::AccessSettings;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,19 +1,19 @@
 //! The door through which [`crate::operators`] looks into a shard. Nothing here changes the shard.
 
-use super::Shard;
-use super::connection::Connection;
-use super::features::delayed::Delayed;
-use super::features::letter_keeping;
-use super::features::stored_letters::StoredLetters;
-use super::observe::recent_drops::RecentDrops;
-use super::router::Router;
-use super::session_entry::SessionEntry;
-use super::slots::{ConnectionId, SessionId};
 use crate::mqtt::message::Message;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::policy::SendPolicy;
 use crate::session::redelivery_rules::Rules;
 use crate::session::slow_deliveries::SlowDeliveries;
+use crate::shard::Shard;
+use crate::shard::clients::connection::Connection;
+use crate::shard::clients::session_entry::SessionEntry;
+use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::shard::features::delayed::Delayed;
+use crate::shard::features::letter_keeping;
+use crate::shard::features::stored_letters::StoredLetters;
+use crate::shard::observe::recent_drops::RecentDrops;
+use crate::shard::subscriptions::router::Router;
 use crate::time::Instant;
 
 /// One shard, borrowed to look at it.

@@ -8,7 +8,7 @@ use crate::persistence::records::{
     StoredDelayed,
 };
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::connect::shard_of;
+use crate::shard::clients::connect::shard_of;
 use crate::shard::durability::recovery::InFlightRead;
 use crate::shard::features::delayed::owner;
 use crate::time::Instant;

@@ -6,9 +6,9 @@
 //! two items for each peer.
 
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::answer::Answer;
-use crate::shard::retained_order::Place;
-use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::shard::subscriptions::answer::Answer;
+use crate::shard::subscriptions::retained_order::Place;
 use hashbrown::HashMap;
 
 /// The barriers that some peer has not passed yet.

@@ -4,16 +4,16 @@ use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::{Matches, ShardId};
 use crate::shard::Shard;
-use crate::shard::connection::Pause;
+use crate::shard::clients::connection::Pause;
 use crate::shard::core::Core;
+use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
+use crate::shard::delivery::publication::Publication;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::{Gate, Item, SharedMessage};
 use crate::shard::exchange::underway::Underway;
-use crate::shard::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
-use crate::shard::publication::Publication;
-use crate::shard::retained_order::Place;
-use crate::shard::routes::deliver_matches;
 use crate::shard::share::SharedDelivery;
+use crate::shard::subscriptions::retained_order::Place;
+use crate::shard::subscriptions::routes::deliver_matches;
 use crate::time::Instant;
 
 impl Underway {

@@ -23,8 +23,8 @@ pub(crate) mod underway;
 use crate::mqtt::charge::Recounted;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::{ShardId, ShardSet};
-use crate::shard::retained_order::Place;
-use crate::shard::slots::ConnectionId;
+use crate::shard::clients::slots::ConnectionId;
+use crate::shard::subscriptions::retained_order::Place;
 use barrier::{AfterBarrier, Barriers};
 use outbound::{Item, Peer, PeerBatch};
 
@@ -160,7 +160,7 @@ impl Exchange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::slots::Id;
+    use crate::shard::clients::slots::Id;
 
     #[test]
     fn a_publisher_is_freed_when_the_last_peer_that_it_waits_for_has_room() {

@@ -9,7 +9,7 @@ use crate::routing::retained::SetMark;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId, ShardSet};
 use crate::session::inbound::AckToken;
-use crate::shard::slots::SessionId;
+use crate::shard::clients::slots::SessionId;
 use std::sync::Arc;
 
 /// The session that published a message, for No Local.

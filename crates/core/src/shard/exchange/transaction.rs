@@ -10,9 +10,9 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::PacketId;
 use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::routing::subscription_tree::ShardId;
+use crate::shard::delivery::publication::Publication;
 use crate::shard::durability::gates::{Durability, early};
 use crate::shard::exchange::outbound::Readiness;
-use crate::shard::publication::Publication;
 
 impl Durability {
     /// Adds a participant to the transaction of an atomic publication, and returns the transaction.

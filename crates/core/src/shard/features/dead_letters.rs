@@ -12,7 +12,7 @@ use crate::mqtt::packet::{Property, QoS, ReasonCode};
 use crate::mqtt::topic::{begins_with_dollar, escape_level};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::{DropReason, Dropped, Sent};
-use crate::shard::drops::DropReceiver;
+use crate::shard::delivery::drops::DropReceiver;
 use crate::shard::features::stored_letters::StoredLetters;
 use crate::shard::settings::is_reserved;
 use crate::time::Instant;

@@ -13,13 +13,13 @@ use crate::mqtt::outcome::Outcome;
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
+use crate::shard::clients::ended_session::EndedSession;
+use crate::shard::clients::session_entry::HeldMessage;
+use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
-use crate::shard::ended_session::EndedSession;
+use crate::shard::delivery::publication::Publication;
 use crate::shard::exchange::outbound::{Gate, Offered};
-use crate::shard::publication::Publication;
-use crate::shard::session_entry::HeldMessage;
 use crate::shard::share::SharedDelivery;
-use crate::shard::slots::SessionId;
 use crate::time::Instant;
 use std::sync::Arc;
 

@@ -9,9 +9,9 @@ use crate::session::ack_wait::RequestedTime;
 use crate::session::granted_topic::GRANTED_TOPIC;
 use crate::session::trace_steps::cut;
 use crate::shard::admission::{Change, Want};
+use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
-use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 const PREFIX: &str = "$homing/session/";

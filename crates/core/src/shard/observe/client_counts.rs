@@ -4,7 +4,7 @@
 
 use crate::mqtt::packet::ReasonCode;
 use crate::named_enum::named_enum;
-use crate::shard::authentication::AuthDecision;
+use crate::shard::login::authentication::AuthDecision;
 use crate::shard::observe::client_events::{DisconnectKind, Occurrence};
 
 /// The results of CONNECT that have a label of their own: the reason codes of CONNACK that the

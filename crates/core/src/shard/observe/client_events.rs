@@ -1,7 +1,7 @@
 //! Client events: one type for every change of a client that an operator may want to see.
 //!
 //! The shard notes an event when it happens. The driver passes each event to three listeners: the
-//! log, the event topics and the last-disconnect records ([`crate::shard::io::Io::report`]). Rates,
+//! log, the event topics and the last-disconnect records ([`crate::shard::turn::io::Io::report`]). Rates,
 //! JSON, topics and the time of day belong to the listeners, and not to this file.
 //!
 //! An event costs a copy of the client identifier. The shard makes an [`EventDetail`] only if a
@@ -14,8 +14,8 @@ use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
 use crate::session::trace_steps::cut;
-use crate::shard::session_entry::SessionEntry;
-use crate::shard::slots::ConnectionId;
+use crate::shard::clients::session_entry::SessionEntry;
+use crate::shard::clients::slots::ConnectionId;
 use std::fmt;
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! The figures of a shard about its clients.
 
-use crate::shard::connections::Connections;
-use crate::shard::drops::DropReports;
+use crate::shard::clients::connections::Connections;
+use crate::shard::clients::sessions::Sessions;
+use crate::shard::clients::slots::SessionId;
+use crate::shard::delivery::drops::DropReports;
 use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::session_totals::{SessionTotals, TotalsWalk};
 use crate::shard::observe::stalled::StalledSessions;
-use crate::shard::sessions::Sessions;
-use crate::shard::slots::SessionId;
 
 /// The figures of one shard about its clients: what happened to them, what they lost, and gauges
 /// that housekeeping renews.

@@ -2,11 +2,11 @@
 
 use crate::mqtt::packet::ReasonCode;
 use crate::session::outbound::stall::Stall;
+use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::{
     ClientEvent, DisconnectCause, EventDetail, ExhaustedAction, Occurrence, RedeliveryTime,
 };
-use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
 

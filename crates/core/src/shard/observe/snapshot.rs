@@ -4,7 +4,7 @@ use crate::session::counters::Counters;
 use crate::shard::core::Core;
 use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::session_totals::SessionTotals;
-use crate::shard::routes::Routes;
+use crate::shard::subscriptions::routes::Routes;
 use std::time::Duration;
 
 /// Figures of one shard. Housekeeping copies them out once a second.

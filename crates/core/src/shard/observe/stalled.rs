@@ -1,8 +1,8 @@
 //! The sessions with an overdue acknowledgement that was reported and has not come yet. A session
 //! counts while its client is connected.
 
-use crate::shard::sessions::Sessions;
-use crate::shard::slots::SessionId;
+use crate::shard::clients::sessions::Sessions;
+use crate::shard::clients::slots::SessionId;
 use std::collections::HashMap;
 
 /// Sessions that are remembered. Further ones are not counted until one of these has recovered.

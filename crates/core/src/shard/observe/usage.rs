@@ -6,10 +6,10 @@
 
 use crate::mqtt::charge::{Recount, Recounted};
 use crate::shard::core::Core;
-use crate::shard::fans::Fans;
+use crate::shard::delivery::fans::Fans;
 use crate::shard::features::delayed::Delayed;
-use crate::shard::routes::Routes;
-use crate::shard::work::Work;
+use crate::shard::subscriptions::routes::Routes;
+use crate::shard::turn::work::Work;
 
 /// The numbers of resources that a shard holds. When every client has left and every session has
 /// ended, all numbers are zero, and the value is equal to the default.

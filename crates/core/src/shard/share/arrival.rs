@@ -4,11 +4,11 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
+use crate::shard::delivery::publication::Publication;
 use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
-use crate::shard::publication::Publication;
-use crate::shard::routes::Routes;
 use crate::shard::share::SharedDelivery;
 use crate::shard::share::offer::offer_chosen;
+use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 
 /// Shared messages that a peer sent to this shard.

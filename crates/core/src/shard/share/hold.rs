@@ -7,10 +7,10 @@ use crate::routing::subscription_tree::{GroupId, ShardSet};
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
+use crate::shard::delivery::publication::{Publication, Target};
 use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
-use crate::shard::publication::{Publication, Target};
-use crate::shard::routes::Routes;
 use crate::shard::share::offer::{DENIED, SharedDelivery, chosen, send_share};
+use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
 

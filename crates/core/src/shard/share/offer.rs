@@ -6,12 +6,12 @@ use crate::mqtt::packet::QoS;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{GroupId, SessionSlot, ShardId, ShardSet};
 use crate::session::policy::SendPolicy;
-use crate::shard::connections::Connections;
+use crate::shard::clients::connections::Connections;
+use crate::shard::clients::sessions::Sessions;
 use crate::shard::core::Core;
+use crate::shard::delivery::publication::{Publication, Target};
 use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
-use crate::shard::publication::{Publication, Target};
-use crate::shard::routes::Routes;
-use crate::shard::sessions::Sessions;
+use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
 

@@ -5,10 +5,10 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
+use crate::shard::delivery::publication::Publication;
 use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
-use crate::shard::publication::Publication;
-use crate::shard::routes::Routes;
 use crate::shard::share::offer::{GroupRoom, SharedDelivery, WantedRoom};
+use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
 

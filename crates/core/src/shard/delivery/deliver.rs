@@ -1,0 +1,442 @@
+//! Delivers one message to one session: sends it now, queues it, holds it, or drops it.
+
+use crate::mqtt::charge::{Budget, Charge};
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::QoS;
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::records::Lsn;
+use crate::routing::subscription_tree::ShardId;
+use crate::session::counters::Counters;
+use crate::session::drops::{DropReason, Dropped, ReceiverState};
+use crate::session::objectives::DeliveryMark;
+use crate::session::outbound::queue::{Delivery, QueueLimits, QueuePolicy};
+use crate::session::outbox::Pool;
+use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, Unsendable};
+use crate::shard::clients::connection::{Connection, Pause};
+use crate::shard::clients::session_entry::{HELD, HeldMessage, SessionEntry};
+use crate::shard::clients::slots::ConnectionId;
+use crate::shard::core::Core;
+use crate::shard::delivery::publication::{Framed, Publication, Target};
+use crate::shard::durability::session_records::record_delivery;
+use crate::shard::settings::ShardSettings;
+use crate::shard::turn::effects::Effects;
+use crate::shard::turn::glob_steps;
+use crate::shard::turn::scratch::Scratch;
+use crate::time::Instant;
+
+/// Bytes in an outbox from which on its receiver gets no more QoS 0 while the memory budget is
+/// exceeded. Admission checks the memory for one copy of a message, but each of many outboxes may
+/// get a copy. Bytes that were appended since the last flush are not charged yet. The check adds
+/// them to the budget.
+const SLOW: usize = 16 * 1024;
+
+impl Core {
+    /// Decides what happens to a message for one session, and does it: sends it now, queues it,
+    /// holds it or drops it. Reports the drops that this caused. Returns the outcome for this
+    /// receiver. A session that has ended gets nothing, although the subscription tree may still
+    /// have its filters.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        target: &Target<'_>,
+        publication: &mut Publication<'_>,
+    ) -> Outcome {
+        // The open batch has the record of the message's origin, and gets the records of its
+        // receivers. So nothing of the message may leave before that batch is committed.
+        let atomic = if publication.atomic { self.durability.pending() } else { None };
+        let Core {
+            connections, sessions, access, settings, counters, scratch: buffers, effects, turn, ..
+        } = self;
+        let Scratch { pool, frames, bytes: scratch, .. } = buffers;
+        // The session has ended. Its filters leave the subscription tree later.
+        let Some((id, session_entry)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
+        if access.are_on() && !session_entry.may_read(access, publication.parts.topic, turn) {
+            // A shared message goes to another member.
+            return if target.share.is_some() { Outcome::Refused } else { Outcome::Unmatched };
+        }
+        let connection = session_entry.connection.and_then(|id| Some((id, connections.get_mut(id)?)));
+        let mut handover = Handover {
+            connection,
+            session_entry,
+            target,
+            // 3.1.1 [MQTT-3.8.4-6], 5.0 [MQTT-3.8.4-8]
+            qos: publication.parts.qos.min(target.qos),
+            // 3.1.1 [MQTT-3.3.1-9]; 5.0 [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+            retain: publication.parts.retain && target.retain_as_published,
+            atomic,
+            settings,
+            counters,
+            scratch,
+        };
+        let (outcome, follow_up) = match handover.eligibility(&self.shared.budget, effects.unflushed) {
+            Eligibility::Absent => return Outcome::Unmatched,
+            Eligibility::OutboxFull => (handover.refuse(DropReason::OutboxFull, publication), FollowUp::None),
+            Eligibility::SendNow => {
+                let out = Out { pool, frames, effects };
+                (handover.send_now(now, publication, out), FollowUp::None)
+            }
+            Eligibility::Queue => {
+                if handover.session_entry.holds() {
+                    // Messages in the queue may have expired and made room since the last look.
+                    // Held messages come before this message, and are admitted at the end of the
+                    // turn. If they were admitted here, the answers to their publishers could begin
+                    // another publication in the midst of this one.
+                    self.turn.after_deliveries.to_admit.push(id);
+                }
+                let (outcome, follow_up) = handover.queue_or_hold(now, publication, self.here);
+                let qos = handover.qos;
+                if self.tracer.is_on() {
+                    self.recorder().add_kept(now, id, publication, (qos, outcome));
+                }
+                (outcome, follow_up)
+            }
+        };
+        match follow_up {
+            FollowUp::None => {}
+            FollowUp::RegisterSession => self.sessions.register(id, &mut self.effects),
+            // The connection is closed at the end of the turn. Otherwise its will would be routed
+            // in the midst of this publication.
+            FollowUp::Disconnect(id) => self.turn.after_deliveries.overfull.push(id),
+        }
+        self.report_drops(id);
+        outcome
+    }
+}
+
+/// The decision about one receiver. The decision itself changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Eligibility {
+    /// The message goes into the outbox.
+    SendNow,
+    /// The message goes to [`Handover::queue_or_hold`].
+    Queue,
+    /// The receiver is not connected, and only a connected receiver gets QoS 0.
+    Absent,
+    /// The message is QoS 0, and the outbox is full. Half an outbox counts as full while a message of
+    /// QoS 1 or 2 waits, and [`SLOW`] bytes while the memory budget is exceeded. Behind other QoS 0
+    /// messages in the queue, half a queue counts as full.
+    OutboxFull,
+}
+
+/// A step that needs the whole shard. It follows when the borrow of the receiver has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FollowUp {
+    None,
+    /// A message is held, so the end of its hold needs a deadline.
+    RegisterSession,
+    /// The queue is full, and the policy is to disconnect.
+    Disconnect(ConnectionId),
+}
+
+/// One receiver of a publication, with the parts of the shard that a delivery touches.
+struct Handover<'s, 't> {
+    /// `None` while the client is away.
+    connection: Option<(ConnectionId, &'s mut Connection)>,
+    session_entry: &'s mut SessionEntry,
+    target: &'t Target<'t>,
+    /// The lower of publish and granted QoS.
+    qos: QoS,
+    retain: bool,
+    /// The batch that must be committed before any packet of the message leaves, if there is one.
+    atomic: Option<Lsn>,
+    settings: &'s ShardSettings,
+    counters: &'s mut Counters,
+    scratch: &'s mut Vec<u8>,
+}
+
+/// The parts of the shard, besides the receiver, that a PUBLISH in an outbox changes.
+struct Out<'s> {
+    pool: &'s mut Pool,
+    frames: &'s mut [Frame; FrameKind::COUNT],
+    effects: &'s mut Effects,
+}
+
+impl Handover<'_, '_> {
+    /// Decides what happens to the message. `unflushed` is the number of bytes in outboxes that are
+    /// not charged to `budget` yet.
+    #[inline]
+    fn eligibility(&self, budget: &Budget, unflushed: usize) -> Eligibility {
+        let sender = &self.session_entry.session.sender;
+        let policy = &self.settings.session.send;
+        match &self.connection {
+            None if self.qos == QoS::AtMostOnce => Eligibility::Absent,
+            None => Eligibility::Queue,
+            Some((_, connection)) if self.qos == QoS::AtMostOnce => {
+                let waiting = connection.wire.outbox.len();
+                let is_owed = || waiting >= policy.outbox || sender.has_waiting();
+                if sender.queue.has_at_most_once() {
+                    let limits = self.session_entry.session.queue_limits(policy);
+                    if sender.queue.is_half_full(limits) {
+                        Eligibility::OutboxFull
+                    } else {
+                        Eligibility::Queue
+                    }
+                } else if waiting >= policy.at_most_once_share() && is_owed()
+                    || waiting >= SLOW && budget.is_exceeded_with(unflushed)
+                {
+                    Eligibility::OutboxFull
+                } else {
+                    Eligibility::SendNow
+                }
+            }
+            Some((_, connection)) => {
+                let is_clear = !self.session_entry.holds() && sender.is_clear(&connection.wire, policy);
+                if is_clear { Eligibility::SendNow } else { Eligibility::Queue }
+            }
+        }
+    }
+
+    /// Appends the PUBLISH to the outbox. Above QoS 0 the message takes a place in the in-flight
+    /// window first.
+    #[inline]
+    fn send_now(&mut self, now: Instant, publication: &mut Publication<'_>, out: Out<'_>) -> Outcome {
+        let Handover { session_entry, target, qos, retain, atomic, settings, counters, scratch, .. } = self;
+        // Only a connected receiver is sent a message at once.
+        let Some((id, connection)) = &mut self.connection else { return Outcome::Unmatched };
+        let before = connection.begin_write(out.pool);
+        if let Some(lsn) = *atomic {
+            connection.wire.outbox.hold_until_commit(lsn);
+        }
+        let packet_id = (*qos != QoS::AtMostOnce).then(|| {
+            let message = publication.message(scratch).clone();
+            let ids = SubscriptionIds::from_several(target.ids);
+            let share = target.share.cloned();
+            let mark = begin(now, publication, session_entry, counters, ReceiverState::Connected);
+            let delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
+            let row = session_entry.session.row().cloned();
+            let unacked = session_entry.session.sender.begin(now, delivery, &connection.wire);
+            let flight = Some(unacked.flight());
+            let entry = record_delivery(row.as_ref(), &mut publication.body, &unacked.delivery, flight);
+            unacked.delivery.stored = entry;
+            if *qos == QoS::ExactlyOnce {
+                // The identifier is committed before the client sees it. Otherwise a crash could
+                // give it to another message, which the client would discard as a repetition.
+                connection.wire.wait_for(unacked.delivery.stored.as_deref());
+            }
+            unacked.packet_id()
+        });
+        let sending = Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: target.ids };
+        if let Err(unsendable) = write(now, connection, sending, publication, out.frames, scratch) {
+            // The packet is larger than the client allows, for example. The message counts as
+            // delivered for the publisher, and as a drop for the operator.
+            if packet_id.is_some()
+                && let Some(unsent) = session_entry.session.sender.undo()
+            {
+                counters.objectives.dropped(unsent.mark);
+            }
+            drop_message(session_entry, unsendable.drop_reason(), publication, scratch, counters);
+            return Outcome::Taken;
+        }
+        counters.sent.count(*qos, publication.parts.payload.len());
+        connection.end_write(before, *id, out.effects);
+        if packet_id.is_some() {
+            let sender = &mut session_entry.session.sender;
+            sender.written(connection.wire.outbox.end_offset());
+            connection.register_retransmit(now, *id, sender, settings.expiry_interval, out.effects);
+        }
+        Outcome::Taken
+    }
+
+    /// Puts the message into the queue. If the queue has no room, the queue policy decides: the
+    /// message is held, or the oldest messages are dropped, or this message is refused. A message
+    /// without a gate is never held.
+    fn queue_or_hold(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        here: ShardId,
+    ) -> (Outcome, FollowUp) {
+        let Handover { session_entry, target, qos, retain, .. } = self;
+        let (message, share) = (publication.message(self.scratch).clone(), target.share.cloned());
+        let ids = SubscriptionIds::from_several(target.ids);
+        let mut mark = DeliveryMark::NONE;
+        if *qos != QoS::AtMostOnce {
+            let state =
+                if self.connection.is_some() { ReceiverState::Connected } else { ReceiverState::Away };
+            mark = begin(now, publication, session_entry, self.counters, state);
+            if !mark.is_counted() && state == ReceiverState::Connected {
+                // Its acknowledgement tells then how long the message waited in the queue, too.
+                mark = DeliveryMark::queued(now);
+            }
+        }
+        let mut delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
+        if *qos != QoS::AtMostOnce {
+            delivery.stored =
+                record_delivery(session_entry.session.row(), &mut publication.body, &delivery, None);
+        }
+        let limits = session_entry.session.queue_limits(&self.settings.session.send);
+        if let Some(gate) = publication.gate
+            && *qos != QoS::AtMostOnce
+            && !self.starves(publication, here)
+            && self.session_entry.must_hold(now, &delivery, limits, &mut self.counters.drops)
+        {
+            publication.held = publication.held.saturating_add(1);
+            let (until, charge) = (now + self.settings.hold_timeout, Charge::new(HELD));
+            self.session_entry.hold(HeldMessage { delivery, gate, until, _charge: charge });
+            return (Outcome::Unmatched, FollowUp::RegisterSession);
+        }
+        self.queue(now, delivery, limits, publication)
+    }
+
+    /// Returns true if the receiver may be unable to make room, so that a hold could last until its
+    /// timeout. A client that is not read until its own PUBLISH packets are answered cannot
+    /// acknowledge anything. Nothing is held for such a client, or for the publisher of this
+    /// message.
+    fn starves(&self, publication: &Publication<'_>, here: ShardId) -> bool {
+        let waits = self.connection.as_ref().is_some_and(|(_, c)| c.pauses.has(Pause::Unanswered));
+        let session = self.target.session;
+        waits || publication.publisher.is_some_and(|p| p.session == session && p.shard == here)
+    }
+
+    /// Puts the message into the queue. The message is refused if the queue has no room and its
+    /// policy makes none. The message is also refused if it would pass held messages. Under the
+    /// policy `disconnect`, the refusal of a QoS 1 or 2 message also disconnects a connected
+    /// receiver.
+    fn queue(
+        &mut self,
+        now: Instant,
+        delivery: Delivery,
+        limits: &QueueLimits,
+        publication: &mut Publication<'_>,
+    ) -> (Outcome, FollowUp) {
+        let Handover { session_entry, qos, .. } = self;
+        let is_acknowledged = *qos != QoS::AtMostOnce;
+        // A message must not pass a held message, which may be an earlier one of the same
+        // publisher. Wills and dead letters have no order with other messages, so they may pass.
+        let has_order = publication.gate.is_some() || self.target.share.is_some();
+        let passes = is_acknowledged && has_order && session_entry.holds();
+        let head = session_entry.head();
+        let mark = delivery.mark;
+        let drops = &mut self.counters.drops;
+        let queue = &mut session_entry.session.sender.queue;
+        if passes || queue.or_create().push(now, delivery, head, limits, drops).is_err() {
+            match self.target.share {
+                Some(_) => self.counters.objectives.passed_on(mark),
+                None => self.counters.objectives.dropped(mark),
+            }
+            let outcome = self.refuse(DropReason::QueueRefused, publication);
+            return match self.session_entry.connection {
+                Some(id) if limits.policy == QueuePolicy::Disconnect && is_acknowledged => {
+                    (outcome, FollowUp::Disconnect(id))
+                }
+                _ => (outcome, FollowUp::None),
+            };
+        }
+        // A stored QoS 2 delivery waits for its commit by itself. For any other, the outbox waits
+        // until the origin of the message is committed.
+        let waits = *qos == QoS::ExactlyOnce && session_entry.session.row().is_some();
+        if let (Some(lsn), Some((_, connection)), false) = (self.atomic, &mut self.connection, waits) {
+            connection.wire.outbox.hold_until_commit(lsn);
+        }
+        (Outcome::Taken, FollowUp::None)
+    }
+
+    /// Refuses the message. Counts a drop if the message is not shared. A shared message is not
+    /// dropped yet, because another member may take it.
+    #[cold]
+    fn refuse(&mut self, cause: DropReason, publication: &mut Publication<'_>) -> Outcome {
+        if self.target.share.is_none() {
+            drop_message(self.session_entry, cause, publication, self.scratch, self.counters);
+        }
+        Outcome::Refused
+    }
+}
+
+/// Largest properties, in bytes, of a message that is laid out in a frame. A frame keeps its buffer
+/// for later messages, and the buffer is not charged. A shard has six frames of less than 192 KiB
+/// each. In 16 shards the frames have less than 18 MiB.
+const MOST_FRAMED: usize = 64 * 1024;
+
+/// Appends the PUBLISH to the outbox. Many receivers get the same bytes except for the Packet
+/// Identifier. From the second such receiver on, the bytes are laid out once in a frame and copied.
+///
+/// # Errors
+/// The packet cannot be sent to the client.
+fn write(
+    now: Instant,
+    connection: &mut Connection,
+    sending: Sending<'_>,
+    publication: &mut Publication<'_>,
+    frames: &mut [Frame; FrameKind::COUNT],
+    scratch: &mut Vec<u8>,
+) -> Result<(), Unsendable> {
+    let wire = &mut connection.wire;
+    if !sending.ids.is_empty() || !wire.takes_frames() || sending.retain || publication.audit.is_some() {
+        return wire.put_publish(now, publication.message(scratch), sending);
+    }
+    let kind = FrameKind::of(wire.version, sending.qos) as usize;
+    let (frame, framed) = (&mut frames[kind], &mut publication.framed[kind]);
+    let before = *framed;
+    if before != Framed::LaidOut {
+        let parts = publication.parts;
+        let in_parts = before == Framed::Unsent || parts.forwarded.len() > MOST_FRAMED;
+        *framed = if in_parts { Framed::Once } else { Framed::LaidOut };
+        if Frame::shares(parts.payload) {
+            publication.message(scratch);
+        }
+        let large = publication.existing().and_then(|m| m.large_payload());
+        let parts = FrameParts {
+            topic: parts.topic,
+            forwarded: parts.forwarded,
+            payload: parts.payload,
+            expires: parts.expires,
+            qos: sending.qos,
+            retain: false,
+        };
+        if in_parts {
+            return Ok(wire.put_parts(now, parts, sending.packet_id, large)?);
+        }
+        frame.lay_out(now, wire.version, parts, large.is_some());
+    }
+    let large = if frame.is_shared() { publication.existing().and_then(|m| m.large_payload()) } else { None };
+    Ok(wire.put_frame(frame, sending.packet_id, large)?)
+}
+
+/// Begins a delivery above QoS 0 for its objective. Without objectives and traces this costs one
+/// branch.
+#[inline]
+fn begin(
+    now: Instant,
+    publication: &mut Publication<'_>,
+    session_entry: &mut SessionEntry,
+    counters: &mut Counters,
+    receiver: ReceiverState,
+) -> DeliveryMark {
+    match counters.objectives.are_marked() {
+        false => DeliveryMark::NONE,
+        true => begin_marked(now, publication, session_entry, counters, receiver),
+    }
+}
+
+/// Does so where there are objectives or traces. Not inlined, to keep the code of deliveries small.
+#[inline(never)]
+fn begin_marked(
+    now: Instant,
+    publication: &mut Publication<'_>,
+    session_entry: &mut SessionEntry,
+    counters: &mut Counters,
+    receiver: ReceiverState,
+) -> DeliveryMark {
+    let looked_at = session_entry.find_objectives(&counters.objectives);
+    counters.steps = counters.steps.saturating_add(glob_steps(looked_at));
+    let of_topic = publication.objectives(&counters.objectives);
+    let mark = counters.objectives.begin(now, of_topic, session_entry.objectives(), receiver);
+    mark.or_traced(publication.audit)
+}
+
+/// Drops the message for this session, and counts the drop. Builds the
+/// [`Message`](crate::mqtt::message::Message) only if a dead letter needs it. Not inlined, to keep
+/// the code of deliveries small.
+#[cold]
+fn drop_message(
+    session_entry: &SessionEntry,
+    cause: DropReason,
+    publication: &mut Publication<'_>,
+    scratch: &mut Vec<u8>,
+    counters: &mut Counters,
+) {
+    let wanted =
+        session_entry.session.sender.redelivery().of(publication.parts.topic).wants_dead_letter(cause);
+    let message = (wanted || publication.audit.is_some()).then(|| publication.message(scratch).clone());
+    counters.drops.lose(Dropped::new(cause, message));
+}

@@ -1,0 +1,11 @@
+//! A message on its way: from PUBLISH, or from the broker itself, to the outboxes and queues of its
+//! receivers.
+
+pub(crate) mod deliver;
+pub(crate) mod drops;
+pub(crate) mod fan_out;
+pub(crate) mod fans;
+pub(crate) mod own_messages;
+pub(crate) mod own_publications;
+pub(crate) mod publication;
+pub(crate) mod publish;

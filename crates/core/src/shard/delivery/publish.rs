@@ -1,0 +1,557 @@
+//! Handles a client's PUBLISH: checks, retained message, routing, acknowledgement.
+
+use crate::mqtt::audit::AuditTag;
+use crate::mqtt::message::Parts;
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::{PacketId, Publish, QoS, ReasonCode};
+use crate::persistence::records::SessionKey;
+use crate::routing::subscription_tree::{SessionSlot, ShardSet};
+use crate::session::counters::Counters;
+use crate::session::drops::DropReason;
+use crate::session::inbound::{AckToken, Due, Receiver};
+use crate::session::topic_alias::IncomingAliases;
+use crate::session::trace_steps::StepKind;
+use crate::session::wire::Wire;
+use crate::session::{Admitted, Session, Violation, publish_refusal};
+use crate::shard::Shard;
+use crate::shard::admission::{Change, Want};
+use crate::shard::clients::connection::{Connection, Pause};
+use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::shard::core::Core;
+use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
+use crate::shard::delivery::publication::{Publication, Routed, expires};
+use crate::shard::durability::gates::{Early, early};
+use crate::shard::exchange::outbound::Gate;
+use crate::shard::features::delayed::{delayed_topic, is_delayed};
+use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
+use crate::shard::rules::access::DeniedPublish;
+use crate::shard::turn::flow::Flow;
+use crate::time::Instant;
+use std::num::NonZeroU16;
+
+/// Pending acknowledgements that one step looks at, for a repetition of a QoS 2 PUBLISH.
+const LOOKED_AT: usize = 64;
+
+/// The refusal of a payload that exceeds `limits.payload_size`. "Packet too large" is no code of
+/// PUBACK and PUBREC.
+const TOO_LARGE: (ReasonCode, DropReason) = (ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, DropReason::TooLarge);
+
+/// 5.0 [MQTT-3.2.2-14] binds the client.
+const RETAIN_REFUSED: Violation = Violation {
+    reason: ReasonCode::RETAIN_NOT_SUPPORTED,
+    what: "Retain 1, although CONNACK has Retain Available 0 (limits.retained_messages)",
+};
+
+/// A PUBLISH of an established connection that is being handled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientPublish<'a> {
+    now: Instant,
+    connection: ConnectionId,
+    session: SessionId,
+    publish: &'a Publish<'a>,
+    /// The token of the pending acknowledgement; `None` at QoS 0.
+    token: Option<(SessionId, AckToken)>,
+}
+
+/// Returns the bytes of the message that a PUBLISH makes: topic, payload and forwarded properties.
+/// `topic` is an argument, because the packet may have a Topic Alias in its place.
+fn message_bytes(publish: &Publish<'_>, topic: &str) -> usize {
+    topic.len() + publish.payload.len() + publish.properties.forwarded.len()
+}
+
+impl<'a> ClientPublish<'a> {
+    /// Handles a PUBLISH of an established connection.
+    pub(in crate::shard) fn handle(
+        now: Instant,
+        id: ConnectionId,
+        publish: &'a Publish<'a>,
+        shard: &mut Shard,
+    ) -> Flow {
+        if let Some(alias) = publish.properties.topic_alias
+            && let Err(violation) = resolve_topic_alias(id, alias, publish.topic, &mut shard.core)
+        {
+            shard.fail(now, id, violation);
+            return Flow::Closed;
+        }
+        // The packets before this one may have ended the connection.
+        let Some(mut client) = shard.core.client(id) else { return Flow::Closed };
+        if publish.retain && client.connection.refuses_retain {
+            shard.fail(now, id, RETAIN_REFUSED);
+            return Flow::Closed;
+        }
+        let before = client.begin_write();
+        let (session, is_mounted) = (client.session_id, client.connection.wire.mount_point().is_some());
+        let sent = &mut client.counters.packets_sent;
+        let admitted = client.entry.session.admit(publish, &mut client.connection.wire, sent);
+        let Admitted::ToRoute(token) = admitted else {
+            let written = client.end_write(before);
+            let looked_at = client.entry.session.receiver.looked_at();
+            return end_unrouted(now, id, admitted, (written, looked_at), shard);
+        };
+        let token = token.map(|token| (session, token));
+        let this = ClientPublish { now, connection: id, session, publish, token };
+        if !publish.topic.is_empty() && !is_mounted {
+            return this.publish_named(shard, publish.topic);
+        }
+        this.publish_renamed(shard)
+    }
+
+    /// Handles an admitted PUBLISH that has a Topic Alias in place of its topic, or whose client is
+    /// behind a mount point. The alias stands for the topic that the client names.
+    #[inline(never)]
+    fn publish_renamed(&self, shard: &mut Shard) -> Flow {
+        let aliased = std::mem::take(&mut shard.core.scratch.topic);
+        let topic = if self.publish.topic.is_empty() { &*aliased } else { self.publish.topic };
+        let flow = self.publish_mounted(shard, self.connection, topic);
+        shard.core.scratch.topic = aliased;
+        flow
+    }
+
+    /// Handles an admitted PUBLISH whose topic inside the broker is known.
+    pub(in crate::shard) fn publish_named(&self, shard: &mut Shard, topic: &str) -> Flow {
+        let ClientPublish { now, session, publish, .. } = *self;
+        if is_delayed(topic) {
+            self.begin_trace(shard, topic);
+            return self.publish_later(shard, topic);
+        }
+        if let Some(refusal) = self.refusal(&mut shard.core, topic) {
+            let audit = self.begin_trace(shard, topic);
+            if audit.is_some() {
+                shard.core.recorder().add_refusal(now, audit, refusal);
+            }
+            return self.refuse_or_grant(shard, topic, refusal);
+        }
+        let parts = Parts {
+            qos: publish.qos,
+            retain: publish.retain,
+            expires: expires(now, publish.properties.message_expiry),
+            topic,
+            forwarded: &publish.properties.forwarded,
+            payload: publish.payload,
+        };
+        let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), shard.core.here);
+        if shard.core.dead_letters.keep_publisher() {
+            publication.publisher_name = shard.core.publisher_name(session);
+        }
+        if shard.core.tracer.is_on() {
+            publication.audit = self.begin_trace(shard, topic);
+        }
+        self.publish_admitted(shard, &mut publication)
+    }
+
+    /// Begins to follow the PUBLISH, if a trace names its client or its topic. Cold, so that it
+    /// costs a PUBLISH that is routed one comparison; inlined, it costs 8 instructions more.
+    #[cold]
+    fn begin_trace(&self, shard: &mut Shard, topic: &str) -> AuditTag {
+        shard.core.recorder().begin(self.now, self.session, self.publish, topic)
+    }
+
+    /// Retains the message if the PUBLISH asks for it, routes it, and acknowledges the PUBLISH.
+    fn publish_admitted(&self, shard: &mut Shard, publication: &mut Publication<'_>) -> Flow {
+        let ClientPublish { now, connection: id, session, publish, token } = *self;
+        let is_identified = publish.qos == QoS::ExactlyOnce;
+        let incoming = if is_identified { self.record_incoming(&shard.core) } else { None };
+        let mut waits = incoming.is_some();
+        publication.atomic = waits;
+        let mut refused = None;
+        if publish.retain {
+            let source = shard.core.retained_source(session);
+            let owner = shard.core.owner_of(session);
+            let retaining = shard.routes.retain(now, publication, source, owner, &mut shard.core);
+            waits |= retaining.waits;
+            if publication.audit.is_some() && retaining.kept {
+                shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");
+            }
+            let is_informed =
+                !retaining.kept && shard.core.connections.get(id).is_some_and(|c| c.version().is_v5());
+            refused = is_informed.then_some(ReasonCode::QUOTA_EXCEEDED);
+            // The message could not be retained. An error in PUBREC says that no receiver has the
+            // message. The client may send it again under another identifier, and it must not reach
+            // a receiver twice. So at QoS 2 nothing is routed. At QoS 1 a repetition is allowed, so
+            // the subscribers get the message now.
+            if let Some(reason) = refused.filter(|_| publish.qos == QoS::ExactlyOnce) {
+                return self.refuse_publish(shard, reason, None);
+            }
+        }
+        publication.gate = token.map(|(session, token)| Gate::Here { session, token });
+        let mut matches = shard.routes.router.take_matches();
+        let matched = shard.routes.match_at_once(publication.parts.topic, &mut matches, &mut shard.core);
+        if matched == MatchExtent::All && matches.is_empty() {
+            shard.core.counters.unmatched += 1;
+        }
+        if publication.audit.is_some() {
+            shard.core.recorder().add_matches(now, publication.audit, &matches);
+        }
+        // Built where it is used: for nearly every PUBLISH it is not.
+        let qos = publish.qos;
+        let of = || Published { connection: id, token, incoming, waits, qos, dead_letters: false };
+        let routed = match matched {
+            MatchExtent::All => shard.routes.route_matched(
+                now,
+                publication,
+                &mut matches,
+                DeliveryTurns::Several,
+                &mut shard.core,
+            ),
+            large => Err(large),
+        };
+        let mut routed = match routed {
+            Ok(routed) => routed,
+            Err(extent) => {
+                let origin = Published { dead_letters: shard.core.has_dead_letters(), ..of() };
+                let origin = PublicationOrigin::Client(origin);
+                shard.fans.fan_out(publication, extent, matches, origin, &mut shard.core);
+                self.publish_on(shard, refused, publication.held);
+                return Flow::Continue;
+            }
+        };
+        shard.routes.router.give_back_matches(matches);
+        // For nearly every PUBLISH nothing was recorded, and no transaction has to be ended.
+        if waits
+            || publication.body.is_some()
+            || publication.transaction.is_some()
+            || shard.core.has_dead_letters()
+        {
+            if publication.audit.is_some() {
+                shard.core.recorder().add_record(now, publication);
+            }
+            routed.gates += of().end_transaction(publication, &routed, &mut shard.core);
+        }
+        if !routed.full.is_empty() {
+            shard.core.wait_for_peers(now, id, routed.full);
+        }
+        // The deliveries may have ended the connection of the publisher.
+        let parted = shard.core.connections.get(id).is_none_or(|c| c.session != Some(session));
+        if parted {
+            return Flow::Closed;
+        }
+        self.answer_publisher(shard, routed, refused);
+        Flow::Continue
+    }
+
+    /// Lets a PUBLISH continue in later turns. The end of the routing is one gate of its
+    /// acknowledgement, beside those of the `held` receivers that hold the message so far. The
+    /// connection is not read until then. `reason` replaces the outcome in the acknowledgement.
+    fn publish_on(&self, shard: &mut Shard, reason: Option<ReasonCode>, held: u32) {
+        let ClientPublish { now, connection: id, publish, .. } = *self;
+        if let Some(packet_id) = publish.packet_id {
+            self.settle(shard, |receiver| {
+                receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1 + held, reason);
+                None
+            });
+        }
+        if let Some(connection) = shard.core.connections.get_mut(id) {
+            connection.pause(Pause::Work, now);
+        }
+    }
+
+    /// Acknowledges a PUBLISH at once, or when all its gates have answered. `reason` replaces the
+    /// outcome in the acknowledgement.
+    #[inline]
+    fn answer_publisher(&self, shard: &mut Shard, routed: Routed, reason: Option<ReasonCode>) {
+        // A call would cost a message of QoS 0 more than this.
+        if let Some(packet_id) = self.publish.packet_id {
+            self.answer_as(shard, packet_id, routed, reason);
+        }
+    }
+
+    /// Does so for the PUBLISH with this Packet Identifier.
+    #[inline(never)]
+    fn answer_as(&self, shard: &mut Shard, packet_id: PacketId, routed: Routed, reason: Option<ReasonCode>) {
+        let ClientPublish { publish, .. } = *self;
+        let due = self.settle(shard, |receiver| match (routed, reason) {
+            (Routed { gates: 0, .. }, Some(reason)) => receiver.refuse(packet_id, publish.qos, reason),
+            (Routed { gates: 0, outcome, .. }, None) => receiver.routed(packet_id, publish.qos, outcome),
+            (Routed { gates, outcome, .. }, reason) => {
+                receiver.wait(packet_id, publish.qos, outcome, gates, reason);
+                None
+            }
+        });
+        self.acknowledge(shard, due);
+    }
+
+    /// Records the Packet Identifier of a QoS 2 PUBLISH from a stored session, in the same batch as
+    /// its deliveries. Returns the session's key and the identifier. Returns `None`, and records
+    /// nothing, for another QoS or a session that is not stored.
+    fn record_incoming(&self, core: &Core) -> Option<(SessionKey, PacketId)> {
+        let ClientPublish { session, publish, .. } = *self;
+        let packet_id = publish.packet_id.filter(|_| publish.qos == QoS::ExactlyOnce)?;
+        let row = core.sessions.get(session)?.session.row()?;
+        row.incoming(packet_id);
+        Some((row.key, packet_id))
+    }
+
+    /// Applies `change` to the [`Receiver`] of the publisher's session, and returns the
+    /// acknowledgement that is due. Pauses a 3.x client that has too many unanswered PUBLISH
+    /// packets.
+    fn settle(&self, shard: &mut Shard, change: impl FnOnce(&mut Receiver) -> Option<Due>) -> Option<Due> {
+        let ClientPublish { now, connection: id, session, .. } = *self;
+        let receiver = &mut shard.core.sessions.get_mut(session)?.session.receiver;
+        let due = change(receiver);
+        // A 5.0 client respects Receive Maximum. 3.x has no such limit, so the broker stops reading
+        // the client.
+        if due.is_none()
+            && receiver.owes_the_most()
+            && let Some(connection) = shard.core.connections.get_mut(id)
+            && !connection.version().is_v5()
+        {
+            connection.pause(Pause::Unanswered, now);
+        }
+        due
+    }
+
+    /// Writes an acknowledgement, if one is due.
+    fn acknowledge(&self, shard: &mut Shard, due: Option<Due>) {
+        if let Some(due) = due {
+            let put = |wire: &mut Wire, counters: &mut Counters| {
+                Session::answer(due, wire, &mut counters.packets_sent);
+            };
+            shard.core.write(self.connection, put);
+        }
+    }
+
+    /// Answers a PUBLISH for which [`Self::refusal`] returned a reason. If its topic is one of the
+    /// redelivery requests under `$homing/`, grants or refuses the request.
+    #[cold]
+    pub(in crate::shard) fn refuse_or_grant(
+        &self,
+        shard: &mut Shard,
+        topic: &str,
+        (reason, cause): (ReasonCode, DropReason),
+    ) -> Flow {
+        let ClientPublish { now, connection: id, session, publish, .. } = *self;
+        let (reason, cause) = match request_time(now, (id, session), topic, publish.payload, &mut shard.core)
+        {
+            RequestedTimes::NotRequested => match self.admits_identifier(&shard.core, publish.qos) {
+                Ok(()) => (reason, Some(cause)),
+                Err(want) => (ReasonCode::QUOTA_EXCEEDED, Some(want.cause())),
+            },
+            RequestedTimes::InvalidRequest => (ReasonCode::PAYLOAD_FORMAT_INVALID, None),
+            RequestedTimes::Granted => (ReasonCode::SUCCESS, None),
+            RequestedTimes::Refused(want) => (ReasonCode::QUOTA_EXCEEDED, Some(want.cause())),
+        };
+        self.refuse_publish(shard, reason, cause)
+    }
+
+    /// Returns why a PUBLISH must not be routed, or `None` if it may be. The reason code is for a
+    /// 5.0 client, and the drop reason is counted.
+    fn refusal(&self, core: &mut Core, topic: &str) -> Option<(ReasonCode, DropReason)> {
+        let ClientPublish { publish, .. } = *self;
+        if let Some(cause) = core.settings.topic_refusal(topic) {
+            let deep = cause == DropReason::TopicTooDeep;
+            let reason = if deep { ReasonCode::TOPIC_NAME_INVALID } else { ReasonCode::NOT_AUTHORIZED };
+            return Some((reason, cause));
+        }
+        if self.is_too_large(core) {
+            return Some(TOO_LARGE);
+        }
+        if core.access.are_on() && !self.may_write(core, topic) {
+            return Some((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized));
+        }
+        if !core.shared.is_short() {
+            return None;
+        }
+        // A PUBLISH that erases a retained message frees memory.
+        let frees = if publish.retain && publish.payload.is_empty() { core.shared.frees(topic) } else { 0 };
+        let bytes = message_bytes(publish, topic);
+        let want = core.admits(Change::Publish { qos: publish.qos, bytes, frees }).err()?;
+        Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
+    }
+
+    /// Returns true if the payload exceeds `limits.payload_size`.
+    fn is_too_large(&self, core: &Core) -> bool {
+        self.publish.payload.len() > core.settings.session.payload_size
+    }
+
+    /// Returns true if the client may publish to a topic.
+    #[inline(never)]
+    fn may_write(&self, core: &mut Core, topic: &str) -> bool {
+        let Core { sessions, access, turn, .. } = core;
+        sessions
+            .get_mut(self.session)
+            .is_none_or(|session_entry| session_entry.may_write(access, topic, turn))
+    }
+
+    /// Checks, at QoS 2, that there is memory for the Packet Identifier of a PUBLISH that is not
+    /// routed. A 3.x client gets a positive acknowledgement for such a PUBLISH, so its identifier
+    /// is kept. The check is the same for all versions.
+    ///
+    /// # Errors
+    /// The resource that is short.
+    fn admits_identifier(&self, core: &Core, qos: QoS) -> Result<(), Want> {
+        if qos == QoS::ExactlyOnce { core.admits(Change::Identifier) } else { Ok(()) }
+    }
+
+    /// Keeps the message of a PUBLISH to `$delayed/...` and acknowledges the PUBLISH, or refuses
+    /// it.
+    fn publish_later(&self, shard: &mut Shard, topic: &str) -> Flow {
+        let ClientPublish { now, publish, .. } = *self;
+        // A delayed message is kept at every QoS, and it frees no memory.
+        let bytes = message_bytes(publish, topic);
+        let denied = shard.core.access.are_on()
+            && delayed_topic(topic).is_some_and(|target| !self.may_write(&mut shard.core, target));
+        let kept = match shard.core.admits(Change::Delayed { bytes }) {
+            _ if self.is_too_large(&shard.core) => Err(TOO_LARGE),
+            _ if denied => Err((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized)),
+            Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
+            Ok(()) => shard.delayed.keep(now, self.session, publish, topic, &mut shard.core),
+        };
+        if let Err((reason, cause)) = kept {
+            return self.refuse_publish(shard, reason, Some(cause));
+        }
+        self.record_incoming(&shard.core);
+        let gates = shard.core.durability.gate_publisher(self.token, None);
+        let routed = Routed { outcome: Outcome::Taken, gates, full: ShardSet::EMPTY };
+        self.answer_publisher(shard, routed, None);
+        Flow::Continue
+    }
+
+    /// Ends a PUBLISH that is not routed. The acknowledgement carries `reason`; QoS 0 has no
+    /// acknowledgement. If a 3.x client could not see the refusal, its connection ends. Counts a
+    /// drop if there is a `cause`. `cause` is `None` if no drop is to be counted, for example
+    /// because the PUBLISH was a request of the client.
+    fn refuse_publish(&self, shard: &mut Shard, reason: ReasonCode, cause: Option<DropReason>) -> Flow {
+        let ClientPublish { now, connection: id, session, publish, .. } = *self;
+        if let Some(cause) = cause {
+            shard.core.counters.drops.count(cause);
+            shard.core.counters.refused_publishes.add(cause, 1);
+        }
+        if cause == Some(DropReason::NotAuthorized)
+            && shard.core.access.on_denied_publish() == DeniedPublish::Disconnect
+        {
+            if let (Some(packet_id), Some(session_entry)) =
+                (publish.packet_id, shard.core.sessions.get_mut(session))
+            {
+                session_entry.session.receiver.forget(packet_id);
+            }
+            let what = "the client may not publish to this topic (acl.on_denied_publish)";
+            shard.fail(now, id, Violation { reason, what });
+            return Flow::Closed;
+        }
+        // QoS 0 has no acknowledgement.
+        let Some(packet_id) = publish.packet_id else { return Flow::Continue };
+        let Some(version) = shard.core.connections.get(id).map(Connection::version) else {
+            return Flow::Closed;
+        };
+        if let Some(violation) = publish_refusal::ends_connection(version, reason, cause) {
+            if let Some(session_entry) = shard.core.sessions.get_mut(session) {
+                session_entry.session.receiver.forget(packet_id);
+            }
+            shard.fail(now, id, violation);
+            return Flow::Closed;
+        }
+        let due = self.settle(shard, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
+        self.acknowledge(shard, due);
+        Flow::Continue
+    }
+}
+
+/// Ends a PUBLISH that is not routed, because it is a repetition or breaks a rule. A repetition was
+/// looked for among `looked_at` pending acknowledgements.
+#[cold]
+fn end_unrouted(
+    now: Instant,
+    id: ConnectionId,
+    admitted: Admitted,
+    (written, looked_at): (usize, usize),
+    shard: &mut Shard,
+) -> Flow {
+    shard.core.turn.charge_bytes(written);
+    if let Admitted::Fail(violation) = admitted {
+        shard.fail(now, id, violation);
+        return Flow::Closed;
+    }
+    shard.core.turn.charge((looked_at / LOOKED_AT) as u32);
+    Flow::Continue
+}
+
+/// Resolves or sets the Topic Alias of a PUBLISH. If the packet has no topic, the topic goes into
+/// `scratch.topic`. Called also for a PUBLISH that is not routed: a repetition may be the first
+/// packet of its connection that sets the alias.
+///
+/// # Errors
+/// The violation that ends the connection: the alias is invalid or unknown, or there is no memory
+/// for it.
+fn resolve_topic_alias(
+    id: ConnectionId,
+    alias: NonZeroU16,
+    topic: &str,
+    core: &mut Core,
+) -> Result<(), Violation> {
+    let own = core.connections.get(id).and_then(|c| c.rare()).and_then(|rare| rare.aliases.as_deref());
+    if IncomingAliases::grow(own, alias, topic) {
+        core.admits(Change::Alias).map_err(Want::violation)?;
+    }
+    let Core { connections, sessions, scratch, .. } = core;
+    // The packets before this one may have ended the connection.
+    let Some(connection) = connections.get_mut(id) else { return Ok(()) };
+    let session = connection.session;
+    let aliases = connection.rare_mut().aliases.get_or_insert_with(|| {
+        let announced =
+            session.and_then(|id| sessions.get(id)).map(|entry| entry.session.receiver.announced());
+        Box::new(IncomingAliases::new(announced.unwrap_or_default().topic_alias_maximum))
+    });
+    if let Some(name) = aliases.resolve(alias, topic)? {
+        scratch.topic.clear();
+        scratch.topic.push_str(name);
+    }
+    Ok(())
+}
+
+impl Published {
+    /// Adds `gates` to the gates that the acknowledgement waits for.
+    pub(crate) fn expect(&self, gates: u32, core: &mut Core) {
+        if let Some((session, token)) = self.token
+            && let Some(session_entry) = core.sessions.get_mut(session)
+        {
+            session_entry.session.receiver.expect(token, gates);
+        }
+    }
+
+    /// Ends a PUBLISH that took more than one turn. `known` is the number of gates that the
+    /// acknowledgement waits for already. `routed` is the result of all turns.
+    pub(crate) fn end(
+        &self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        routed: Routed,
+        known: u32,
+        shard: &mut Shard,
+    ) {
+        if publication.body.is_some() || self.dead_letters || self.waits {
+            // The records may all be in earlier batches, and the open batch may be empty. An empty
+            // batch is never sealed, so a gate for its commit would never open.
+            shard.core.durability.begin();
+        }
+        let gates = routed.gates + self.end_transaction(publication, &routed, &mut shard.core);
+        self.expect(gates - known, &mut shard.core);
+        if !routed.full.is_empty() {
+            shard.core.wait_for_peers(now, self.connection, routed.full);
+        }
+        if let Some((session, token)) = self.token {
+            shard.gate_answered(now, session, token, routed.outcome);
+        }
+        shard.core.unpause(now, self.connection, Pause::Work);
+    }
+
+    /// Ends the transaction of a routed PUBLISH. Returns the number of gates that this adds to the
+    /// acknowledgement: 1 if a commit must come first, else 0.
+    fn end_transaction(&self, publication: &mut Publication<'_>, routed: &Routed, core: &mut Core) -> u32 {
+        core.durability.end_transaction(publication, routed.outcome, self.incoming);
+        // Every receiver refused the message, and no gate is left that could change this. So no
+        // delivery of the message is stored. An acknowledgement with an error ends the use of the
+        // Packet Identifier, so the identifier is not stored either. Its record is removed from the
+        // same batch.
+        let refused = routed.gates == 0 && routed.outcome.reason().is_error();
+        // A refused message may have become a dead letter, which is committed with this batch.
+        let dead_letters = self.incoming.is_none() && (self.dead_letters || core.has_dead_letters());
+        // A retained message does not depend on the receivers. It stays, even if every receiver
+        // refused the message, and a QoS 1 acknowledgement waits for its commit.
+        let retained = self.waits && self.incoming.is_none();
+        if !dead_letters && !retained && (refused || !(self.waits || publication.body.is_some())) {
+            return 0;
+        }
+        let may_open_early = !self.waits && !dead_letters && early(self.qos) == Early::Yes;
+        core.durability.gate_publisher(self.token, publication.body.as_ref().filter(|_| may_open_early))
+    }
+}

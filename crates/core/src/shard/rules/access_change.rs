@@ -1,0 +1,206 @@
+//! Messages that a client may no longer read, because the rules of the ACL or the user of its
+//! session have changed.
+//!
+//! | message | its end |
+//! |---|---|
+//! | in a queue, in memory | dropped or passed on to its group when the rules or the user change |
+//! | in a queue, only in the store | the same, when it is read |
+//! | held under the queue policy `hold` | the same, when its place becomes free |
+//! | in flight | the same, but only without a connection; else the client has it or soon will |
+//!
+//! After a change of the rules, a job walks over the sessions, [`SLOTS`] in a turn. Each new
+//! delivery is checked from the change on. A message that leaves its queue before the walk comes to
+//! it is delivered, as if it had left before the change.
+//!
+//! The messages of one session are checked in portions, because a session may have many. The
+//! session keeps the place of the next message. So a walk, a return and a page from the store all
+//! continue the same check, and a further change or another user lets it begin anew. When a client
+//! returns, its queue is not sent until the check is complete. The job [`Job::QueueCheck`]
+//! completes it in later turns.
+//!
+//! Each portion records the end of a message and its new owner in one batch. After a crash the
+//! messages that were not checked are in the store, and are checked when they are read.
+
+use crate::mqtt::packet::QoS;
+use crate::session::drops::DropReason;
+use crate::session::outbound::in_flight_packet::Unacked;
+use crate::session::outbound::queue::Delivery;
+use crate::shard::Shard;
+use crate::shard::clients::session_entry::{SessionEntry, Unreadable};
+use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::shard::core::Core;
+use crate::shard::turn::work::Job;
+use crate::time::Instant;
+
+/// Maximum number of slots of sessions that one turn looks at.
+const SLOTS: u32 = 2_000;
+
+/// Steps of a turn that the record of a session takes.
+const RECORD_STEPS: u32 = 4;
+
+/// Maximum number of messages that are checked before the steps of the turn are looked at again.
+const MESSAGES: usize = 256;
+
+/// The progress of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// All messages of the session are checked, or the session has ended.
+    Complete,
+    /// The check continues in a later turn.
+    Left,
+}
+
+impl Shard {
+    /// Checks the messages of a session if the rules or its user have changed since the last check.
+    /// Drops those that its client may not read, with the reason `not_authorized`. If the messages
+    /// are more than this turn can check, a job checks the others, and `connection` is sent none
+    /// until then.
+    pub(crate) fn check_queue(&mut self, now: Instant, id: SessionId, connection: Option<ConnectionId>) {
+        let Core { sessions, access, .. } = &mut self.core;
+        let is_unchecked =
+            access.are_on() && sessions.get_mut(id).is_some_and(|entry| entry.is_unchecked(access));
+        if is_unchecked && self.check_portion(now, id) == Check::Left {
+            if let Some(connection) = connection.and_then(|id| self.core.connections.get_mut(id)) {
+                connection.wire.withholds_queue = true;
+            }
+            self.work.later([Job::QueueCheck(id)]);
+        }
+    }
+
+    /// Continues [`Self::check_queue`] in a later turn. Returns the job that is left.
+    pub(crate) fn go_on_with_check(&mut self, now: Instant, id: SessionId) -> Option<Job> {
+        self.core.turn.charge(1);
+        // The dead letters of the last portion are published before the next portion adds more.
+        if !self.core.dead_letters.is_empty() || self.check_portion(now, id) == Check::Left {
+            return Some(Job::QueueCheck(id));
+        }
+        self.after_check(now, id);
+        None
+    }
+
+    /// Checks messages of a session until this turn is over, and at least one.
+    fn check_portion(&mut self, now: Instant, id: SessionId) -> Check {
+        let mut most = self.core.turn.at_once();
+        loop {
+            let decisions = most / self.core.access.most_steps("").saturating_add(1);
+            let most_messages = usize::try_from(decisions).unwrap_or(MESSAGES).clamp(1, MESSAGES);
+            if self.drop_unreadable(now, id, most_messages) == Check::Complete {
+                return Check::Complete;
+            }
+            if self.core.turn.is_over() {
+                return Check::Left;
+            }
+            most = self.core.turn.left();
+        }
+    }
+
+    /// Checks `most` messages in memory. Drops those that the client of the session may not read.
+    /// Shared messages go to another member of their group.
+    fn drop_unreadable(&mut self, now: Instant, id: SessionId, most: usize) -> Check {
+        let Core { sessions, access, counters, turn, .. } = &mut self.core;
+        let Some(session_entry) = sessions.get_mut(id).filter(|_| access.are_on()) else {
+            return Check::Complete;
+        };
+        let Some(Unreadable { in_flight, queued }) = session_entry.take_unreadable(access, most, turn) else {
+            return Check::Complete;
+        };
+        let progress = if queued.next.is_some() { Check::Left } else { Check::Complete };
+        let taken = in_flight.taken.len() + queued.taken.len();
+        turn.charge((in_flight.looked_at + queued.looked_at + taken) as u32);
+        turn.charge_bytes(in_flight.moved * size_of::<Unacked>() + queued.moved * size_of::<Delivery>());
+        if taken == 0 {
+            return progress;
+        }
+        let mut shared: Vec<Delivery> = Vec::new();
+        for unacked in in_flight.taken {
+            // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
+            if unacked.delivery.share.is_some() && unacked.delivery.qos == QoS::AtLeastOnce {
+                shared.push(unacked.delivery);
+            } else {
+                counters.drops.lose(unacked.into_drop(DropReason::NotAuthorized, None));
+            }
+        }
+        for delivery in queued.taken {
+            if delivery.share.is_some() {
+                shared.push(delivery);
+            } else {
+                counters.drops.lose(delivery.to_drop(DropReason::NotAuthorized));
+            }
+        }
+        self.core.report_drops(id);
+        // The new owner of a message is recorded in the batch that ends its old entry.
+        self.core.durability.begin();
+        for Delivery { message, mark, share, stored, .. } in shared {
+            self.core.counters.objectives.passed_on(mark);
+            if let Some(share) = share {
+                self.routes.share_again_or_keep(now, message, &share, stored.is_some(), &mut self.core);
+            }
+        }
+        progress
+    }
+
+    /// Checks the queues of some sessions, because the rules have changed, and finds out which
+    /// sessions are guarded. Begins at the slot `from`. Returns the job that is left.
+    pub(crate) fn walk_after_change(&mut self, now: Instant, from: u32) -> Option<Job> {
+        if !self.core.dead_letters.is_empty() {
+            return Some(Job::RulesChanged { from });
+        }
+        let end = self.core.sessions.end_of_slots();
+        let until = end.min(from.saturating_add(SLOTS));
+        for slot in from..until {
+            self.core.turn.charge(1);
+            if self.check_slot(now, slot) == Check::Left {
+                return Some(Job::RulesChanged { from: slot });
+            }
+            if self.core.turn.is_over() {
+                return (slot + 1 < end).then_some(Job::RulesChanged { from: slot + 1 });
+            }
+        }
+        (until < end).then_some(Job::RulesChanged { from: until })
+    }
+
+    fn check_slot(&mut self, now: Instant, slot: u32) -> Check {
+        let Core { sessions, access, .. } = &mut self.core;
+        // The slot is free.
+        let Some((id, session_entry)) = sessions.at_mut(slot) else { return Check::Complete };
+        if !session_entry.is_unchecked(access) {
+            // A page of its queue was checked before this walk came.
+            self.record_rules(id);
+            return Check::Complete;
+        }
+        // The queue is checked first, while every session counts as guarded. Its messages may have
+        // come by filters that the session has no more.
+        if self.check_portion(now, id) == Check::Left {
+            return Check::Left;
+        }
+        let Core { sessions, access, turn, .. } = &mut self.core;
+        if let Some(session_entry) = sessions.get_mut(id) {
+            turn.charge(session_entry.renew_guard(access));
+        }
+        self.record_rules(id);
+        self.after_check(now, id);
+        Check::Complete
+    }
+
+    /// Records a session whose listener has another name now, or an ACL file that it did not have.
+    /// Otherwise a restart would find the rules by the name before. A full store has no room for
+    /// all sessions at once, so the session is recorded with its next change then.
+    fn record_rules(&mut self, id: SessionId) {
+        let Core { sessions, shared, turn, .. } = &mut self.core;
+        if !shared.is_store_full() && sessions.get_mut(id).is_some_and(SessionEntry::has_unrecorded_rules) {
+            turn.charge(RECORD_STEPS);
+            self.core.record_session(id);
+        }
+    }
+
+    /// Sends the queue of a session if it was withheld until the end of its check. Held messages
+    /// take the places of the messages that were dropped.
+    fn after_check(&mut self, now: Instant, id: SessionId) {
+        if let Some(mut client) = self.core.client_of(id)
+            && std::mem::take(&mut client.connection.wire.withholds_queue)
+        {
+            client.pump(now);
+        }
+        self.after_session_change(now, id);
+    }
+}

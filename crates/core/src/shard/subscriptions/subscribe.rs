@@ -1,0 +1,248 @@
+//! Handles SUBSCRIBE and UNSUBSCRIBE, and waits until they are in force in every shard.
+//!
+//! The subscription tree of this shard changes at once. If there are other shards, they are
+//! informed, and a barrier follows. SUBACK waits until every shard has passed the barrier. Then the
+//! retained messages are read ([`crate::shard::subscriptions::suback`]). So the subscriber gets every message: a
+//! message that is published after SUBACK arrives live, and a message that was retained before is
+//! found.
+//!
+//! A packet may have more filters than one turn can handle. Then the connection is paused, and the
+//! rest becomes a [`SubscribeRequest`] for later turns. The barrier follows the last filter.
+
+use crate::access::permit::Coverage;
+use crate::mqtt::packet::{ReasonCode, Subscribe, SubscribeFilter, Unsubscribe};
+use crate::routing::shared_group::Presence;
+use crate::routing::subscription_tree::PackedOptions;
+use crate::session::mount_point::MountPoint;
+use crate::session::subscriptions::{AnswerKind, CheckedFilter, FilterRefusal};
+use crate::shard::Shard;
+use crate::shard::admission::Change;
+use crate::shard::clients::connection::Pause;
+use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::shard::core::Core;
+use crate::shard::exchange::barrier::AfterBarrier;
+use crate::shard::observe::client_events::Occurrence;
+use crate::shard::rules::access::DeniedSubscribe;
+use crate::shard::rules::mounted::mount_point_of;
+use crate::shard::subscriptions::answer::Answer;
+use crate::shard::subscriptions::subscribe_request::{Names, SubscribeRequest};
+use crate::shard::turn::flow::Flow;
+use crate::shard::turn::work::Job;
+use crate::time::Instant;
+use std::borrow::Cow;
+
+/// Filters of one SUBSCRIBE that are always checked, even if a client may have fewer subscriptions.
+/// Some of them may be repetitions, which exceed no limit. Filters beyond this number and beyond
+/// the limit are refused without a check.
+const NAMED: usize = 1_024;
+
+/// A SUBSCRIBE or UNSUBSCRIBE that is being handled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilterChange {
+    pub now: Instant,
+    pub connection: ConnectionId,
+    pub session: SessionId,
+}
+
+impl FilterChange {
+    /// Handles a SUBSCRIBE.
+    pub(in crate::shard) fn subscribe(&self, subscribe: &Subscribe<'_>, shard: &mut Shard) -> Flow {
+        let FilterChange { now, connection: id, session } = *self;
+        let subscription_id = subscribe.subscription_id.unwrap_or(0);
+        let mut answer = Answer::new(AnswerKind::Suback, subscribe.packet_id, subscribe.filters.len());
+        let mount_point = mount_point_of(id, &shard.core);
+        for (at, filter) in subscribe.filters.iter().enumerate() {
+            if shard.core.turn.is_over() {
+                let (mut filters, mut options) = (Names::default(), Vec::new());
+                for rest in subscribe.filters.iter().skip(at) {
+                    filters.add(rest.filter);
+                    options.push(rest.options);
+                }
+                let rest = SubscribeRequest::new(id, session, (filters, options), subscription_id, answer);
+                shard.pause_for(now, id, Some(Job::Request(rest)));
+                return Flow::Continue;
+            }
+            self.enter(filter, subscription_id, mount_point.as_deref(), &mut answer, shard);
+        }
+        let left = self.answer_when_in_force(answer, shard);
+        shard.pause_for(now, id, left);
+        Flow::Continue
+    }
+
+    /// Subscribes to one filter. Adds its reason code, and the request for its retained messages,
+    /// to the answer.
+    fn enter(
+        &self,
+        requested: &SubscribeFilter<'_>,
+        subscription_id: u32,
+        mount_point: Option<&MountPoint>,
+        answer: &mut Answer,
+        shard: &mut Shard,
+    ) {
+        let filter = inside(mount_point, requested.filter);
+        let requested = &SubscribeFilter { filter: &filter, ..*requested };
+        shard.core.turn.charge_filter(requested.filter);
+        let most = shard.core.settings.session.subscriptions.filters.max(NAMED);
+        let entered = if answer.reasons.len() < most {
+            self.enter_one(requested, subscription_id, answer, shard)
+        } else {
+            let what = "more filters in a SUBSCRIBE than limits.subscriptions_per_client";
+            Err(FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what })
+        };
+        answer.reasons.push(match entered {
+            Ok(()) => requested.options.qos.into(),
+            Err(FilterRefusal { reason, what }) => {
+                if reason == ReasonCode::QUOTA_EXCEEDED {
+                    (answer.refused, answer.what) = (answer.refused + 1, what);
+                }
+                reason
+            }
+        });
+    }
+
+    /// Checks, records and subscribes to one filter.
+    ///
+    /// # Errors
+    /// Why the filter is refused.
+    fn enter_one(
+        &self,
+        requested: &SubscribeFilter<'_>,
+        subscription_id: u32,
+        answer: &mut Answer,
+        shard: &mut Shard,
+    ) -> Result<(), FilterRefusal> {
+        let FilterChange { session, .. } = *self;
+        let gone = FilterRefusal { reason: ReasonCode::UNSPECIFIED_ERROR, what: "no session" };
+        let own = &shard.core.sessions.get(session).ok_or(gone)?.session.subscriptions;
+        let CheckedFilter { filter, known, sends_retained } =
+            own.check(requested, &shard.core.settings.session)?;
+        let filter_text = filter.filter;
+        let Core { access, sessions, turn, .. } = &mut shard.core;
+        if access.are_on()
+            && let Some(session_entry) = sessions.get_mut(session)
+            && session_entry.subscribe_access(access, filter_text, turn) == Coverage::Disjoint
+            && access.on_denied_subscribe() == DeniedSubscribe::Refuse
+        {
+            let what = "the client may read no topic of the filter";
+            return Err(FilterRefusal { reason: ReasonCode::NOT_AUTHORIZED, what });
+        }
+        // Each level of the filter may be a new node of the tree. Two nodes cost one step.
+        shard.core.turn.charge(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
+        let change = Change::Subscribe {
+            bytes: requested.filter.len(),
+            known,
+            stored: shard.core.sessions.is_stored(session),
+        };
+        shard
+            .core
+            .admits(change)
+            .map_err(|want| FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what: want.text() })?;
+        if let Some(session_entry) = shard.core.sessions.get_mut(session).filter(|_| !known) {
+            session_entry.session.subscriptions.insert(requested.filter);
+        }
+        shard.core.sessions.record_subscription(
+            session,
+            requested.filter,
+            &requested.options,
+            subscription_id,
+        );
+        let options = PackedOptions::new(&requested.options);
+        let presence = Presence::Online;
+        shard.routes.enter_filter(session, &filter, options, subscription_id, presence, &mut shard.core);
+        if filter.share_name.is_some() {
+            return Ok(());
+        }
+        let (retained, qos) = (&mut answer.retained, requested.options.qos);
+        if sends_retained {
+            retained.add(filter.filter, qos, subscription_id, &mut shard.routes.retained_order);
+        } else {
+            // The packet may have named this filter before. The last options count.
+            retained.update(filter.filter, qos, subscription_id);
+        }
+        Ok(())
+    }
+
+    /// Handles an UNSUBSCRIBE.
+    pub(in crate::shard) fn unsubscribe(&self, unsubscribe: &Unsubscribe<'_>, shard: &mut Shard) -> Flow {
+        let FilterChange { now, connection: id, session } = *self;
+        let mut answer = Answer::new(AnswerKind::Unsuback, unsubscribe.packet_id, unsubscribe.filters.len());
+        let mount_point = mount_point_of(id, &shard.core);
+        for (at, filter) in unsubscribe.filters.iter().enumerate() {
+            if shard.core.turn.is_over() {
+                let mut filters = Names::default();
+                unsubscribe.filters.iter().skip(at).for_each(|rest| filters.add(rest));
+                let rest = SubscribeRequest::new(id, session, (filters, Vec::new()), 0, answer);
+                shard.pause_for(now, id, Some(Job::Request(rest)));
+                return Flow::Continue;
+            }
+            self.leave(filter, mount_point.as_deref(), &mut answer, shard);
+        }
+        let left = self.answer_when_in_force(answer, shard);
+        shard.pause_for(now, id, left);
+        Flow::Continue
+    }
+
+    /// Unsubscribes from one filter. Adds its reason code to the answer.
+    fn leave(&self, filter: &str, mount_point: Option<&MountPoint>, answer: &mut Answer, shard: &mut Shard) {
+        let FilterChange { session, .. } = *self;
+        let filter = &*inside(mount_point, filter);
+        shard.core.turn.charge_filter(filter);
+        // The session has ended, and gets no answer.
+        let Some(session_entry) = shard.core.sessions.get_mut(session) else { return };
+        let reason = session_entry.session.subscriptions.unsubscribe(filter);
+        if reason == ReasonCode::SUCCESS {
+            shard.core.sessions.record_unsubscription(session, filter);
+            shard.routes.leave_filter(session, filter, &mut shard.core);
+        }
+        answer.reasons.push(reason);
+    }
+
+    /// Sends the answer when the change is in force in every shard. Pauses the connection until
+    /// then. Returns the job that is left.
+    fn answer_when_in_force(&self, answer: Answer, shard: &mut Shard) -> Option<Job> {
+        let FilterChange { now, connection: id, session } = *self;
+        if answer.refused > 0 {
+            shard.core.counters.refused_subscriptions += answer.refused as u64;
+            let (filters, what) = (answer.refused, answer.what);
+            shard.core.note_of(session, Occurrence::SubscriptionsRefused { filters, what }, None);
+        }
+        if shard.core.exchange.shards() == 1 {
+            return answer.send(now, id, session, shard);
+        }
+        shard.core.exchange.raise_barrier(AfterBarrier::Answer { connection: id, session, answer });
+        shard.core.connections.pause(id, Pause::PeerBarrier, now);
+        None
+    }
+}
+
+impl SubscribeRequest {
+    /// Continues with the filters of the packet. Returns the job that is left. If the connection is
+    /// gone, the remaining filters are dropped, because no SUBACK has promised them.
+    pub(in crate::shard) fn go_on(mut self: Box<Self>, now: Instant, shard: &mut Shard) -> Option<Job> {
+        let SubscribeRequest { connection, session, ref mut filters, ref options, .. } = *self;
+        if shard.core.connections.get(connection).is_none_or(|c| c.session != Some(session)) {
+            return None;
+        }
+        let change = FilterChange { now, connection, session };
+        let mount_point = mount_point_of(connection, &shard.core);
+        let (mount_point, answer) = (mount_point.as_deref(), &mut self.answer);
+        while let Some((at, filter)) = filters.next() {
+            match options.get(at) {
+                Some(options) => {
+                    let requested = SubscribeFilter { filter, options: *options };
+                    change.enter(&requested, self.subscription_id, mount_point, answer, shard);
+                }
+                None => change.leave(filter, mount_point, answer, shard),
+            }
+            if shard.core.turn.is_over() {
+                return Some(Job::Request(self));
+            }
+        }
+        change.answer_when_in_force(self.answer, shard)
+    }
+}
+
+/// Returns the filter as it is inside the broker. Without a mount point nothing is allocated.
+fn inside<'a>(mount_point: Option<&MountPoint>, filter: &'a str) -> Cow<'a, str> {
+    mount_point.map_or(Cow::Borrowed(filter), |mount_point| mount_point.filter(filter))
+}

@@ -1,0 +1,472 @@
+//! The turn of a shard: the one order in which its effects are carried out, and the trait that
+//! carries them out.
+//!
+//! A shard does no I/O. It calls [`Io`], which stands for the sockets, the store, the peers, the
+//! expiry actor and the log. There are three implementations: the driver ([`crate::broker`]), the
+//! simulation, and the in-memory tests. All of them run the code of this file, so the simulation
+//! checks the order that serves clients. Dispatch is static, and a turn allocates nothing of its
+//! own.
+//!
+//! # The order
+//!
+//! 1. [`Shard::turn`] begins a new budget and continues what earlier turns left ([`Shard::work`]).
+//! 2. [`Shard::flush`] runs up to `ROUNDS` rounds, because a flush makes room, room lets queued
+//!    messages out, and these messages are flushed again. One round is:
+//!    1. Release what waits for the end of a turn: held messages, dead letters, orphaned queues,
+//!       overfull receivers.
+//!    2. Report client events. So a client that sees its connection end finds its last-disconnect
+//!       record.
+//!    3. Write each dirty connection once, until the budget of the turn is used up.
+//!    4. Send changed retained messages, then the sealed batch, then page requests to the store.
+//!    5. Seal and send one batch to each peer. The store has the batch first: a participant's part
+//!       of a transaction must not reach the store before the batch that lists it.
+//!    6. Register deadlines, ask the authenticator, resume paused connections.
+
+use crate::expiry::deadline::Registration;
+use crate::persistence::records::{Batch, RetainedRecord};
+use crate::routing::subscription_tree::ShardId;
+use crate::session::outbox::Outbox;
+use crate::session::trace_steps::TraceSteps;
+use crate::shard::clients::connection::{Leaves, Phase};
+use crate::shard::clients::slots::ConnectionId;
+use crate::shard::core::Core;
+use crate::shard::delivery::fans::{Fans, PublicationOrigin};
+use crate::shard::durability::gates::SealTime;
+use crate::shard::exchange::outbound::PeerBatch;
+use crate::shard::login::authentication::AuthRequest;
+use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::reconfigure;
+use crate::shard::turn::effects::{DelayedRequest, PageRequest};
+use crate::shard::turn::work::Job;
+use crate::shard::{ReadProgress, Shard};
+use crate::time::Instant;
+
+/// Rounds of one flush at most.
+const ROUNDS: usize = 16;
+
+/// Carries out what a shard decided. No method may call back into the shard.
+pub trait Io {
+    /// Writes as much of the outbox as the connection's socket takes. Returns `None` if the socket
+    /// is gone or failed; the caller then does nothing more with this connection.
+    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<Written>;
+
+    /// The socket takes no more bytes: calls [`Shard::flush_connection`] when it does.
+    fn await_writable(&mut self, id: ConnectionId);
+
+    /// Everything is written to a connection that ends. Closes the socket at once if the client
+    /// said DISCONNECT, and after the client closed its side if the broker ends the connection.
+    fn finish(&mut self, id: ConnectionId, leaves: Leaves);
+
+    /// Sends changes of retained messages to the store. The lock on the retained messages is held
+    /// during the call, so that the store has the changes of all shards in one order.
+    fn store_retained(&mut self, changes: Vec<RetainedRecord>);
+
+    /// Sends a batch to the store, which answers later with [`Shard::committed`].
+    fn commit(&mut self, batch: Batch);
+
+    /// Requests stored deliveries, which come back with [`Shard::take_page`].
+    fn read_page(&mut self, request: PageRequest);
+
+    /// Requests stored delayed messages, which come back with [`Shard::take_delayed`].
+    fn read_delayed(&mut self, request: DelayedRequest);
+
+    /// Sends a batch to a peer, which passes it to [`Shard::take_peer_batch`].
+    fn send_to_peer(&mut self, to: ShardId, batch: PeerBatch);
+
+    /// Registers these deadlines with the expiry actor. `batch` is never empty.
+    fn register(&mut self, now: Instant, batch: Vec<Registration>);
+
+    /// Reads from this connection again, in a later turn.
+    fn resume(&mut self, id: ConnectionId);
+
+    /// Asks the authenticator, whose decision comes back with [`Shard::authenticated`]. A decision
+    /// that comes later than `auth.timeout` is not needed.
+    fn authenticate(&mut self, request: AuthRequest);
+
+    /// Sends steps to the collector of traces. Never waits: steps without room are counted as lost.
+    fn trace(&mut self, steps: TraceSteps);
+
+    /// Passes a client event to its listeners, and returns what two of them want to publish.
+    fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages;
+}
+
+/// The result of [`Io::write`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes that were taken from the outbox.
+    pub taken: usize,
+    /// Bytes that wait for the socket behind the outbox, because TLS or WebSocket sealed them. 0
+    /// for plain MQTT.
+    pub held: usize,
+    /// True if the socket took bytes.
+    pub progressed: bool,
+}
+
+impl Written {
+    /// Returns the result for a plain connection whose socket took this many bytes.
+    pub fn plain(taken: usize) -> Written {
+        Written { taken, held: 0, progressed: taken > 0 }
+    }
+}
+
+/// What the listeners of one client event want to publish: a topic and a payload each.
+#[derive(Debug, Default)]
+pub struct EventMessages {
+    /// For the subscribers of the event topic.
+    pub event: Option<(String, String)>,
+    /// A last-disconnect record, which is retained.
+    pub last_disconnect: Option<(String, String)>,
+}
+
+impl Shard {
+    /// Begins a turn. The driver calls this before it polls a connection, before it passes a
+    /// message in, and in the flusher.
+    pub fn begin_turn(&mut self) {
+        self.core.turn.begin();
+    }
+
+    /// Runs one turn: continues earlier work, then flushes. Returns true if the shard has work for
+    /// another turn.
+    ///
+    /// `now` is read once for the whole turn, which takes 5 ms at most.
+    pub fn turn(&mut self, now: Instant, io: &mut impl Io) -> bool {
+        self.begin_turn();
+        self.core.counters.objectives.advance(now);
+        if self.has_jobs() {
+            self.work(now);
+        }
+        self.flush(now, io);
+        self.has_work()
+    }
+
+    /// Takes in bytes that a socket had, and flushes whenever much waits to be written. Never
+    /// returns [`ReadProgress::Flush`].
+    pub fn take_in(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        bytes: &[u8],
+        io: &mut impl Io,
+    ) -> ReadProgress {
+        let mut progress = self.receive(now, id, bytes);
+        while progress == ReadProgress::Flush {
+            self.flush(now, io);
+            progress = self.receive(now, id, &[]);
+        }
+        progress
+    }
+
+    /// Carries out all effects, in rounds, until none makes a connection dirty or the turn is over.
+    pub fn flush(&mut self, now: Instant, io: &mut impl Io) {
+        for _ in 0..ROUNDS {
+            release_for_flush(now, self);
+            self.report_events(now, io);
+            // First the batches, so that a message is on its way to the peers when its publisher gets
+            // PINGRESP or an acknowledgement. The publisher may then tell a client of another shard
+            // to subscribe. If the message came to that shard after the SUBSCRIBE, it could be
+            // delivered live, with RETAIN 0, although it was retained before.
+            self.send_batches(now, io);
+            self.flush_dirty(now, io);
+            self.send_batches(now, io);
+            self.send_effects(now, io);
+            if self.core.effects.dirty.is_empty() || self.core.turn.is_over() {
+                return;
+            }
+        }
+    }
+
+    /// Writes each dirty connection once, in order, until the turn is over. Writes one at least, so
+    /// that jobs that use up turn after turn do not stop all writes. The list is taken out
+    /// meanwhile and put back, so that it is allocated once.
+    fn flush_dirty(&mut self, now: Instant, io: &mut impl Io) {
+        let mut dirty = std::mem::take(&mut self.core.effects.dirty);
+        let mut flushed = 0;
+        for id in &dirty {
+            self.flush_connection(now, *id, io);
+            flushed += 1;
+            if self.core.turn.is_over() {
+                break;
+            }
+        }
+        if flushed < dirty.len() {
+            dirty.drain(..flushed);
+            return self.core.effects.flush_first(dirty);
+        }
+        dirty.clear();
+        if self.core.effects.dirty.is_empty() {
+            self.core.effects.dirty = dirty;
+        }
+    }
+
+    /// Writes one connection's outbox as far as its socket takes bytes.
+    pub fn flush_connection(&mut self, now: Instant, id: ConnectionId, io: &mut impl Io) {
+        // The connection has ended, or its socket is gone.
+        let Some(written) = self.outbox(id).and_then(|outbox| io.write(id, outbox)) else { return };
+        match self.flushed(now, id, written) {
+            Flushed::Drained | Flushed::HeldUntilCommit | Flushed::Gone => {}
+            Flushed::Blocked => io.await_writable(id),
+            Flushed::Finished(leaves) => io.finish(id, leaves),
+        }
+    }
+
+    /// Sends to the store what was recorded since the last call, and what is to be read back.
+    fn send_to_store(&mut self, now: Instant, io: &mut impl Io) {
+        if std::mem::take(&mut self.core.effects.retained) {
+            let mut retained = self.core.shared.retained();
+            let changes = retained.take_changes();
+            io.store_retained(changes);
+        }
+        if let Some(batch) = self.seal_batch(now) {
+            io.commit(batch);
+        }
+        self.core.effects.pages.drain(..).for_each(|request| io.read_page(request));
+        self.core.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
+    }
+
+    /// Sends what goes neither to the store nor to the peers. Nearly always there was only something
+    /// to write.
+    fn send_effects(&mut self, now: Instant, io: &mut impl Io) {
+        if self.core.effects.is_empty() {
+            return;
+        }
+        if !self.core.effects.registrations.is_empty() {
+            io.register(now, std::mem::take(&mut self.core.effects.registrations));
+        }
+        self.core.effects.auth_requests.drain(..).for_each(|request| io.authenticate(request));
+        self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
+    }
+
+    /// Sends the batch for the store and then those for the peers: a part of a transaction never
+    /// comes before the transaction begins.
+    fn send_batches(&mut self, now: Instant, io: &mut impl Io) {
+        if self.core.durability.is_on() {
+            self.send_to_store(now, io);
+        }
+        self.seal_peer_batches();
+        // Before the peer batches: the collector knows a message before a peer delivers it.
+        if !self.core.effects.trace.is_empty() {
+            let mut steps = std::mem::take(&mut self.core.effects.trace);
+            // A drop has no time until here.
+            steps.steps.iter_mut().filter(|step| step.at.is_never()).for_each(|step| step.at = now);
+            io.trace(steps);
+        }
+        self.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
+    }
+
+    /// Ends the turn between shards: seals one batch for each peer that waits for one.
+    fn seal_peer_batches(&mut self) {
+        if holds_seals(&self.fans, &self.core) {
+            // The batches grow from turn to turn.
+            return self.core.exchange.account();
+        }
+        self.core.exchange.seal(&mut self.core.effects.peer_batches);
+    }
+
+    /// Reports client events, and publishes what the listeners make of them. A driver calls this by
+    /// itself only when a connection closes, because it knows the address of the client until then.
+    pub fn report_events(&mut self, now: Instant, io: &mut impl Io) {
+        if self.core.effects.events.is_empty() {
+            return;
+        }
+        // The list is dropped and not kept: a reconnect storm makes it long, and nothing like it
+        // may follow.
+        for event in std::mem::take(&mut self.core.effects.events) {
+            if self.core.tracer.is_on() {
+                self.core.recorder().add_event(now, &event);
+            }
+            let EventMessages { event, last_disconnect } = io.report(now, &event);
+            if let Some((topic, text)) = last_disconnect {
+                self.keep_last_disconnect(now, &topic, &text);
+            }
+            if let Some((topic, text)) = event {
+                self.announce(now, &topic, text.as_bytes());
+            }
+        }
+    }
+
+    /// Returns the outbox of a connection, with its commits up to date.
+    pub fn outbox(&mut self, id: ConnectionId) -> Option<&mut Outbox> {
+        let outbox = &mut self.core.connections.get_mut(id)?.wire.outbox;
+        if let Some(write_buffer) = self.core.durability.write_buffer() {
+            outbox.committed(write_buffer.last_committed());
+        }
+        Some(outbox)
+    }
+
+    /// Notes that a connection was flushed as far as its socket takes bytes. Returns what is left.
+    fn flushed(&mut self, now: Instant, id: ConnectionId, written: Written) -> Flushed {
+        let Written { taken, held, progressed } = written;
+        self.core.turn.charge_write(taken);
+        let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
+        connection.dirty = false;
+        let has_steps = connection.wire.has_steps();
+        let drained = connection.wire.outbox.reset_if_drained();
+        if drained {
+            self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
+        }
+        if held > 0 {
+            // The socket has not taken what was sealed, so nothing more is sealed.
+            if progressed || connection.blocked.is_never() {
+                connection.blocked = now;
+            }
+        } else if drained {
+            connection.blocked = Instant::NEVER;
+        } else if connection.wire.outbox.writable() == 0 {
+            // The rest waits for a commit, not for the socket.
+            connection.blocked = Instant::NEVER;
+            if self.core.durability.is_on() && !connection.held_until_commit {
+                connection.hold_until_commit(now);
+                self.core.durability.hold(id);
+            }
+        } else if progressed || connection.blocked.is_never() {
+            connection.blocked = now;
+        }
+        let held_until_commit = connection.held_until_commit;
+        let closing = connection.is_closing();
+        let finished = drained && held == 0;
+        let phase = connection.phase();
+        if has_steps {
+            self.core.recorder().collect_written(now, id);
+        }
+        if finished && let Phase::Closing { leaves, .. } = phase {
+            return Flushed::Finished(leaves);
+        }
+        if !finished {
+            self.core.connections.register_write_idle(id, &mut self.core.effects);
+        }
+        if !closing && taken > 0 {
+            self.outbox_has_room(now, id);
+        }
+        match (finished, held_until_commit) {
+            (true, _) => Flushed::Drained,
+            (_, true) if held == 0 => Flushed::HeldUntilCommit,
+            _ => Flushed::Blocked,
+        }
+    }
+
+    /// Seals the batch of what was recorded, if it has to be committed.
+    fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
+        // Drops since the flush began: a dead letter is in the batch in which its message ends.
+        self.publish_dead_letters(now);
+        if holds_seals(&self.fans, &self.core) {
+            return None;
+        }
+        let is_full = self.core.shared.is_store_full();
+        let time = if is_full { SealTime::AtOnce } else { SealTime::AfterLastCommit };
+        self.core.durability.seal(time)
+    }
+
+    /// Continues what earlier turns left. Each job gets a portion of this turn, in the order in
+    /// which the jobs were put off, until the turn is over.
+    pub fn work(&mut self, now: Instant) {
+        if !self.core.dead_letters.is_empty() {
+            // The store gets no batch until they are published.
+            self.core.turn.begin_portion();
+            self.publish_dead_letters(now);
+        }
+        if self.fans.any() {
+            // A large publication gets what the jobs leave, because other publications wait for it.
+            self.core.turn.begin_publication(!self.work.is_empty());
+            go_on_with_fans(now, self);
+        }
+        for _ in 0..self.work.len() {
+            if self.core.turn.is_used_up() {
+                break;
+            }
+            let Some(job) = self.work.pop() else { break };
+            self.core.turn.begin_portion();
+            let left = go_on(now, job, self);
+            self.work.later(left);
+        }
+        self.core.turn.end_portions();
+    }
+}
+
+/// Releases what waits for the end of a turn, before the dirty connections are written.
+fn release_for_flush(now: Instant, shard: &mut Shard) {
+    debug_assert!(!shard.core.counters.drops.are_unreported(), "each drop is reported with its session");
+    shard.disconnect_overfull(now);
+    shard.admit_held_of_all(now);
+    shard.send_later();
+    if shard.routes.orphaned_queues.is_nudged() {
+        shard.routes.go_on_settling(now, &mut shard.core);
+    }
+    shard.publish_dead_letters(now);
+    shard.release_finished(now);
+    shard.routes.retained_order.trim();
+    shard.core.effects.unflushed = 0;
+}
+
+/// Returns true if neither a batch nor a peer batch may be sealed, because a publication that
+/// is committed as a whole continues in a later turn.
+fn holds_seals(fans: &Fans, core: &Core) -> bool {
+    fans.holds_seals() || core.dead_letters_hold_seals()
+}
+
+/// Runs one portion of the large publication, or of the work behind it.
+fn go_on_with_fans(now: Instant, shard: &mut Shard) {
+    while !shard.core.turn.is_over() {
+        if let Some(fan) = shard.fans.take_present() {
+            let atomic = fan.atomic;
+            // A client that waits for one of the broker's own goes before the next one.
+            let is_own = matches!(fan.origin, PublicationOrigin::Broker) && shard.fans.has_waiting();
+            let left = fan.go_on(now, shard);
+            let is_left = left.is_some();
+            left.into_iter().for_each(|fan| shard.fans.put_back(fan));
+            if is_left || atomic || is_own {
+                // The records that it held back are sealed before the next one begins.
+                return;
+            }
+        } else if let Some(own) = shard.fans.pop_own() {
+            own.go_on(now, shard);
+        } else if let Some(batch) = shard.fans.pop_batch() {
+            batch.take_up(now, shard);
+        } else {
+            return;
+        }
+    }
+}
+
+/// Runs one portion of a job. Returns what is left of the job, or `None` if it is complete.
+fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
+    match job {
+        Job::Read(id, cause) => {
+            shard.core.turn.charge(1);
+            shard.core.unpause(now, id, cause);
+            None
+        }
+        Job::Delayed => shard.delayed.publish_due(now, &mut shard.fans, &mut shard.routes, &mut shard.core),
+        Job::Due => shard.go_on_with_due(now),
+        Job::Committed => shard.go_on_with_commit(now),
+        Job::RulesChanged { from } => shard.walk_after_change(now, from),
+        Job::QueueCheck(session) => shard.go_on_with_check(now, session),
+        Job::SettingsChanged { from } => reconfigure::walk_after_reload(from, &mut shard.core),
+        Job::End(ended) => ended.go_on(now, shard),
+        Job::Send(session) => shard.go_on_sending(now, session),
+        Job::Request(request) => {
+            let connection = request.connection;
+            let left = request.go_on(now, shard);
+            shard.end_pause(now, connection, left)
+        }
+        Job::Retained(retained) => {
+            let connection = retained.connection;
+            let left = retained.go_on(now, shard);
+            shard.end_pause(now, connection, left)
+        }
+    }
+}
+
+/// The state of a connection after a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flushed {
+    /// Nothing waits.
+    Drained,
+    /// The socket takes no more for now.
+    Blocked,
+    /// The rest may not leave before it is committed.
+    HeldUntilCommit,
+    /// Nothing waits, and the connection is to be closed.
+    Finished(Leaves),
+    /// There is no such connection any more.
+    Gone,
+}
