@@ -336,6 +336,33 @@ fn shard_threads_have_no_timers() {
     assert!(breaches.is_empty(), "{}", breaches.join("\n"));
 }
 
+/// A reader sees a room at one glance.
+#[test]
+fn no_room_of_the_core_lists_more_than_25_entries() {
+    fn list(folder: &Path, large: &mut Vec<String>) {
+        let entries: Vec<PathBuf> =
+            fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+        if entries.len() > 25 {
+            large.push(format!("{}: {}", folder.display(), entries.len()));
+        }
+        entries.iter().filter(|path| path.is_dir()).for_each(|path| list(path, large));
+    }
+    let mut large = Vec::new();
+    list(&roots()[0].join("shard"), &mut large);
+    assert!(large.is_empty(), "{}", large.join("\n"));
+}
+
+/// A silent `else { return };` does not tell an ordinary case from one that cannot happen. What a
+/// packet needs is looked up once (`Client`), and each return that is left is an ordinary case.
+/// Counted are the lines of the shard with `else { return };`, tests included.
+#[test]
+fn silent_returns_of_the_shard_stay_few() {
+    let silent =
+        |source: &Source| source.text.lines().filter(|line| line.contains("else { return };")).count();
+    let count: usize = sources().iter().filter(|s| s.module.starts_with("shard")).map(silent).sum();
+    assert!(count <= 60, "{count} silent returns");
+}
+
 #[test]
 fn every_module_says_what_it_is() {
     let mute: Vec<String> =

@@ -195,7 +195,6 @@ impl AdminServer {
                         let _ = started.send(Ok(servers.iter().map(Server::handle).collect::<Vec<_>>()));
                         actix_rt::spawn(recent::sampler::sample(collected.clone()));
                         actix_rt::spawn(readiness::ask_threads(collected.clone()));
-                        actix_rt::spawn(traces::collect(collected.clone()));
                         actix_rt::spawn(timeline::collector::collect(collected));
                         // They end with the stops of their handles.
                         let running: Vec<_> = servers.into_iter().map(actix_rt::spawn).collect();

@@ -113,7 +113,7 @@ async fn begin_and_note(
     // First, because a long list of topics is cut.
     let payload = matches!(order.payloads, TracedPayloads::Shown).then(|| ("payload", "true".to_owned()));
     let (target, arguments) = (order.clients.join(", "), arguments(&[payload, note, topics]));
-    let begun = state.traces().begin(observer, order).await;
+    let begun = state.traces().begin(&state, observer, order).await;
     // A reload since the permit may have found no trace to hide.
     state.hide_traced_payloads();
     let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 pub(crate) use step::StepRow;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::Receiver;
 use utoipa::ToSchema;
 
 /// Steps that the channel takes. Beyond it, shards count lost steps.
@@ -101,12 +102,21 @@ impl Traces {
         self.page(number, after, most)
     }
 
-    /// Begins a trace. Returns its number.
+    /// Begins a trace. Returns its number. The first trace begins the collection of steps, before the
+    /// shards are told, so that no step is lost.
     ///
     /// # Errors
     /// The bound that has no room for the trace.
-    pub(super) async fn begin(&self, observer: &Observer, order: TraceOrder) -> Result<u64, BookFull> {
+    pub(super) async fn begin(
+        &self,
+        state: &State,
+        observer: &Observer,
+        order: TraceOrder,
+    ) -> Result<u64, BookFull> {
         let number = self.book().begin(clock::now(), order)?;
+        if let Some(steps) = observer.statistics().trace_steps.listen(CHANNEL) {
+            actix_rt::spawn(collect(state.clone(), steps));
+        }
         self.tell_shards(observer).await;
         self.book().note_told(number);
         Ok(number)
@@ -201,10 +211,9 @@ impl TraceRow {
 }
 
 /// Takes steps, and ends the traces whose time is over, until the broker stops.
-pub(super) async fn collect(state: State) {
+async fn collect(state: State, mut from: Receiver<TraceStep>) {
     let observer = state.started_observer().await;
     let feed = &observer.statistics().trace_steps;
-    let Some(mut from) = feed.listen(CHANNEL) else { return };
     let (traces, mut looked, mut steps) = (state.traces(), clock::now(), Vec::new());
     loop {
         match tokio::time::timeout(TICK, from.recv_many(&mut steps, CHANNEL)).await {
