@@ -17,8 +17,8 @@
 //!    receivers ([`routing::subscription_tree`]). A receiver of this shard gets the message in its
 //!    outbox. Each other shard with receivers gets the message once, in a batch
 //!    ([`shard::exchange`]).
-//! 5. After all readable connections, the driver ([`broker::shard_actor`]) makes one write for each
-//!    connection and sends one batch to each peer. One message to the expiry actor
+//! 5. After all readable connections, the flusher of the driver (`broker::driver`) makes one write
+//!    for each connection and sends one batch to each peer. One message to the expiry actor
 //!    ([`expiry::actor`]) registers all new deadlines.
 //!
 //! A session that outlives its connection records its changes on the way ([`persistence`]). The
@@ -28,18 +28,19 @@
 //!
 //! # Two packages
 //!
-//! The modules up to `operators` are the package `homing-core` (`crates/core`), which knows no clock, no
-//! async and no socket. Time is an argument; [`clock`] is the only file that reads one. So a shard
-//! runs in the same way under actix and in the simulation. A module imports only from the modules
-//! before it: `docs/architecture.md` has the order, and `tests/layers.rs` checks it.
+//! The pure modules are the package `homing-core` (`crates/core`), which knows no clock, no async and
+//! no socket. Time is an argument; [`clock`] is the only file that reads one. So a shard runs in the
+//! same way under actix and in the simulation. Above the shard, [`operators`] looks at it and
+//! changes it for people. A module imports only from the modules before it: `docs/architecture.md`
+//! has the order, and `tests/layers.rs` checks it.
 //!
 //! # Actors
 //!
 //! - A `ConnectionActor` ([`broker::connection`]) owns the socket of one client. It gets the
 //!   readiness of the socket, and what its shard tells it.
 //! - A `ShardActor` ([`broker::shard_actor`]) owns the shard of one thread. It gets sockets that a
-//!   listener accepted (`Adopt`), the messages of one turn of another shard (`PeerTurn`), and the
-//!   keys of a bucket that ended (`ExpiredDeadlines`).
+//!   listener accepted (`Adopt`), the messages of one turn of another shard (`PeerTurn`), the keys
+//!   of a bucket that ended (`ExpiredDeadlines`), and how far the store is (`StoredUpTo`).
 //! - The `ExpiryActor` ([`expiry::actor`]) owns the buckets of all deadlines. It gets the new
 //!   deadlines of one turn (`Register`), and the tick of its `Ticker`.
 //!
@@ -52,20 +53,11 @@
 //! - With a store: one thread that commits, and one thread that reads back.
 //!
 //! The hash of a client identifier names the shard in which its session lives. The socket of the
-//! client moves there once, after CONNECT. Shards share three things: the retained messages behind
-//! a lock, the figure of memory in use, and the batches that they send each other. Only retained
-//! publishes and SUBSCRIBE take the lock, because the retained message of a topic needs one order.
+//! client moves there once, after CONNECT. Shards share little ([`shard::SharedState`]), and send
+//! each other batches. Only retained publishes and SUBSCRIBE take the lock of the retained messages,
+//! because the retained message of a topic needs one order.
 //!
-//! # Deliberately absent
-//!
-//! - Timers in actors, mailbox messages for each packet, and locks on the way of a message that is
-//!   not retained.
-//! - Queues without a bound: a mailbox never pushes back, so each queue has a bound and a policy of
-//!   its own.
-//! - Recovery from a panic: the process ends (`panic = "abort"`), because a half-changed shard must
-//!   not continue.
-//! - Resending to a 5.0 client on a live connection [MQTT-4.4.0-1].
-//! - Clustering.
+//! `docs/architecture.md` says what is deliberately absent, and why.
 
 #![warn(missing_docs, unreachable_pub)]
 #![warn(clippy::unwrap_used, reason = "a panic is fatal to the whole broker, so it must be argued for")]

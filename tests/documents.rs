@@ -1,5 +1,5 @@
 //! The documents as a test: their links lead somewhere, and the files, functions and topics that
-//! they name exist.
+//! they name exist. The functions of a walk stand in the files that the walk names.
 //!
 //! The tests of the configuration check the names of keys in the same documents. A unit test of
 //! `src/broker/sys.rs` checks the `$SYS` topics, and one of `src/broker/events` the events.
@@ -138,6 +138,26 @@ fn every_function_that_a_document_names_exists() {
         }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// A line of a list in `walks.md` ends with the file of its function. A line that begins with "the"
+/// names something else there.
+#[test]
+fn every_function_of_a_walk_stands_in_its_file() {
+    let text = fs::read_to_string(root().join("docs/walks.md")).expect("the walks");
+    let lists = text.split("\n```").skip(1).step_by(2).flat_map(str::lines);
+    let steps: Vec<_> = lists.filter(|l| l.ends_with(".rs")).filter_map(|l| l.rsplit_once("  ")).collect();
+    assert!(steps.len() > 100, "the lists are found");
+    let is_wrong = |(step, file): &(&str, &str)| {
+        let called = step.split_whitespace().next().unwrap_or_default().trim_end_matches([':', ',']);
+        let name = called.rsplit("::").next().unwrap_or_default();
+        let read = |folder| fs::read_to_string(root().join(folder).join(file)).ok();
+        let source = read("crates/core/src").or_else(|| read("src")).unwrap_or_default();
+        let heads = [format!("fn {name}("), format!("fn {name}<")];
+        source.is_empty() || called != "the" && !heads.iter().any(|head| source.contains(head))
+    };
+    let wrong: Vec<_> = steps.into_iter().filter(is_wrong).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// The checks themselves, on texts that break their rules.

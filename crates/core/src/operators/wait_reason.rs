@@ -49,7 +49,7 @@ pub struct SentPacket {
     pub due: Instant,
     /// The action at `due`.
     pub then: AtDeadline,
-    /// The holder of the packet. [`StallCause::Application`] until [`WaitReason::diagnose`] is called.
+    /// The holder of the packet. [`StallCause::Application`] until `diagnose` is called.
     pub cause: StallCause,
     end_offset: u64,
     /// The bytes that the socket took since the connection began.

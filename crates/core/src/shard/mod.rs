@@ -1,11 +1,11 @@
 //! The core of one thread: sessions, their connections and their part of the routing, as a state
 //! machine.
 //!
-//! Pure: a shard knows no clock, no socket and no other thread. [`crate::broker`] passes in bytes,
-//! expired deadlines and peer batches with the time, and carries out the
-//! [`Effects`](turn::effects::Effects) at the end of each turn. The simulation and the in-memory tests do
-//! the same with virtual time. It imports [`crate::mqtt`], [`crate::persistence`],
-//! [`crate::session`], [`crate::routing`] and the pure part of [`crate::expiry`].
+//! Pure: a shard knows no clock, no socket and no other thread. The driver (`src/broker/driver`)
+//! passes in bytes, expired deadlines and peer batches with the time, and carries out the
+//! [`Effects`](turn::effects::Effects) at the end of each turn. The simulation and the in-memory
+//! tests do the same with virtual time. The shard imports every module of this package but
+//! [`crate::operators`], which is above it.
 //!
 //! # Layers
 //!
@@ -15,54 +15,42 @@
 //!
 //! | layer | files |
 //! |---|---|
-//! | inputs: `Shard` | `inputs`, [`io`] (the turn), `receive` (bytes to packets), `read_ahead` |
-//! | a packet | `connect`, `publish`, `mounted`, `subscribe`, `suback` |
-//! | a portion | `fan_out`, [`deadlines`] |
-//! | one batch of a peer | [`exchange`] |
+//! | inputs: `Shard` | `inputs`, [`turn::io`] (the turn), `clients/receive`, `clients/read_ahead` |
+//! | a packet | `clients/connect`, `login/auth_exchange`, `delivery/publish`, `rules/mounted`, |
+//! | | `subscriptions/subscribe`, `subscriptions/suback` |
+//! | a portion | `delivery/fan_out`, [`clients::deadlines`] |
+//! | one batch of a peer | `exchange/inbound` |
 //! | the doors for operators | `view`, `control` |
-//! | what follows: `Shard` | `follow_up`, `commits`, `leave`, `access_change`, `own_messages` |
-//! | | `auth_exchange`, `features/hold` |
-//! | middle: `Routes` | `routes`, `features/orphaned_queues/settling` |
-//! | shared groups: `Routes` | `share` |
-//! | lowest: `Core` | `core`, `client`, `deliver`, `observe/notes` |
+//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `commits`, |
+//! | | `rules/access_change`, `delivery/own_messages`, `features/hold` |
+//! | middle: `Routes` | `subscriptions/routes`, `share`, `features/orphaned_queues/settling` |
+//! | lowest: `Core` | `core`, `clients/client`, `delivery/deliver`, `observe/notes` |
 //! | owners | see below |
 //!
-//! | owner | owns |
-//! |---|---|
-//! | `connections` | connections, their deadlines, pauses and partial packets |
-//! | `sessions` | sessions, their client identifiers, deadlines and records |
-//! | [`durability`] | the commit gates; recovery from the store |
-//! | [`exchange`] | messages between shards |
-//! | `router` | who is subscribed to what; shared groups |
-//! | `fans`, `own_publications` | publications that take several turns, and those behind them |
-//! | `work` | jobs that continue in a later turn |
-//! | `retained_order` | which retained messages a new subscription gets live |
-//! | `drops` | messages that a receiver will not get, by client and the last ones |
-//! | [`turn`] | the budget of one turn; receivers that deliveries found full |
-//! | [`effects`] | the lists that the driver carries out after a turn |
-//! | `scratch` | buffers that are used again and again, so that nothing allocates |
-//! | [`features`] | delayed messages, dead letters, `hold`, orphaned queues, requests |
-//! | [`observe`] | events and figures about clients |
+//! # Rooms
 //!
-//! | data | of |
-//! |---|---|
-//! | [`connection`], [`session_entry`] | one connection, one session |
-//! | `pause` | the causes for which the requests of a client wait |
-//! | [`connection_view`] | one connection as its driver sees it |
-//! | [`access_control`] | changes of who may do what |
-//! | [`arrival`] | what is known of a connection before its first packet |
-//! | [`randomness`] | random numbers, which come from outside |
-//! | [`authentication`] | requests to the authenticator, and decisions |
-//! | `pending_exchange` | an exchange of AUTH packets that waits for the client |
-//! | `bans`, `flapping` | the bans in force; the connects of each client, counted |
-//! | `reconfigure` | new settings while the broker runs |
-//! | `publication` | one message on its way |
-//! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
-//! | [`access`] | the topics that clients may write and read |
-//! | `admission` | changes that need memory or disk, and the check that there is some |
-//! | [`settings`], [`listener_terms`] | the operator's settings, and those of one listener |
-//! | [`shared_state`], [`totals`], [`debts`] | what all shards share |
-//! | [`slots`], `client_table`, `flow` | identifiers; client identifiers; the result of a packet |
+//! | room | concern | its owners own |
+//! |---|---|---|
+//! | [`login`] | who may enter | `bans`, `flapping`: the bans in force, the connects of clients |
+//! | [`rules`] | what clients may do | `access`: the topics that they may write and read |
+//! | [`clients`] | connections, sessions | `connections`: also deadlines, pauses, partial packets |
+//! | | | `sessions`: also client identifiers, deadlines and records |
+//! | `delivery` | a message on its way | `fans`: publications of several turns, those behind them |
+//! | | | `drops`: reports of drops, by client |
+//! | `subscriptions` | SUBSCRIBE, the routes | `router`: who is subscribed to what; shared groups |
+//! | | | `retained_order`: which retained messages come live |
+//! | `share` | one member of a group | nothing |
+//! | [`turn`] | the order of a turn | [`Turn`](turn::Turn): the budget; receivers found full |
+//! | | | [`turn::effects`]: what the driver carries out after a turn |
+//! | | | `work`: jobs that continue in a later turn |
+//! | | | `scratch`: buffers that are used again and again |
+//! | [`durability`] | records and commits | `gates`: what waits for a commit |
+//! | [`exchange`] | messages between shards | items, unanswered batches, peer barriers |
+//! | [`features`] | what could be left out | delayed messages, dead letters, orphaned queues |
+//! | [`observe`] | reports about clients | figures, traces |
+//!
+//! Beside the rooms are the inputs, [`settings`] and their change (`reconfigure`), `admission` (is
+//! there memory and disk for a change?), and what all shards share: [`shared_state`], [`totals`].
 
 mod admission;
 pub mod clients;

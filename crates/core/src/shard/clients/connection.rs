@@ -1,9 +1,9 @@
 //! The part of one Network Connection that needs no I/O: its partial packet, its outbox, its pauses
 //! and its deadlines.
 //!
-//! The connection actor of [`crate::broker`] owns the socket, and this value belongs to the shard.
-//! A connection has no session before CONNECT is accepted, and none after a take-over. The Keep
-//! Alive does not run while a connection is paused, because the broker may not read then.
+//! The connection actor (`src/broker/connection`) owns the socket, and this value belongs to the
+//! shard. A connection has no session before CONNECT is accepted, and none after a take-over. The
+//! Keep Alive does not run while a connection is paused, because the broker may not read then.
 
 use crate::access::bans::Ban;
 use crate::access::meter::{RateMeter, TrafficMeter, TrafficRates};
@@ -437,8 +437,8 @@ impl Connection {
         }
     }
 
-    /// If a deadline is registered, only the packets sent since then can be due before it. Their
-    /// due time is [`Sender::newest_due`], which costs no search. If nothing is registered, the
+    /// If a deadline is registered, only the packets sent since then can be due before it. The
+    /// window knows their due time (`newest_due`) without a search. If nothing is registered, the
     /// whole window is searched, because backoff may put older packets behind newer ones.
     #[inline(never)]
     fn register_first_due(

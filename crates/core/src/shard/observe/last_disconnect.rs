@@ -1,6 +1,6 @@
 //! The topics of the retained last-disconnect records, up to a maximum number.
 //!
-//! The broker makes a record from the event of a disconnect (`crate::broker::events`). A record
+//! The broker makes a record from the event of a disconnect (`src/broker/events`). A record
 //! costs one retained message, and is made only when a connection ends.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};

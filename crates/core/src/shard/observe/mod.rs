@@ -11,7 +11,7 @@
 //! | `client_counts` | counts connects, disconnects, logins and sessions |
 //! | `session_totals` | sums over all sessions, by a walk in stretches |
 //! | `stalled` | the sessions with an overdue acknowledgement |
-//! | `gauges` | the gauges that housekeeping renews |
+//! | `gauges` | all figures about clients; housekeeping renews some of them |
 //! | `snapshot` | the figures that metrics and `$SYS` show |
 //! | `usage` | counts the resources that a shard holds |
 //!

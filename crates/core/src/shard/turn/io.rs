@@ -2,7 +2,7 @@
 //! carries them out.
 //!
 //! A shard does no I/O. It calls [`Io`], which stands for the sockets, the store, the peers, the
-//! expiry actor and the log. There are three implementations: the driver ([`crate::broker`]), the
+//! expiry actor and the log. There are three implementations: the driver (`src/broker/driver`), the
 //! simulation, and the in-memory tests. All of them run the code of this file, so the simulation
 //! checks the order that serves clients. Dispatch is static, and a turn allocates nothing of its
 //! own.
@@ -16,10 +16,11 @@
 //!       overfull receivers.
 //!    2. Report client events. So a client that sees its connection end finds its last-disconnect
 //!       record.
-//!    3. Write each dirty connection once, until the budget of the turn is used up.
-//!    4. Send changed retained messages, then the sealed batch, then page requests to the store.
-//!    5. Seal and send one batch to each peer. The store has the batch first: a participant's part
+//!    3. Send changed retained messages, then the sealed batch, then page requests to the store.
+//!    4. Seal and send one batch to each peer. The store has the batch first: a participant's part
 //!       of a transaction must not reach the store before the batch that lists it.
+//!    5. Write each dirty connection once, until the budget of the turn is used up. Do 3 and 4
+//!       again with what the writes led to.
 //!    6. Register deadlines, ask the authenticator, resume paused connections.
 
 use crate::expiry::deadline::Registration;

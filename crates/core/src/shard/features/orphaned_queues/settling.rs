@@ -110,7 +110,7 @@ impl Routes {
     }
 
     /// Offers messages to groups that may have room, as many as this turn allows. Looks at
-    /// [`LOOKED_AT`] queues at most. Requests a page if the next messages of a queue are only in
+    /// `LOOKED_AT` queues at most. Requests a page if the next messages of a queue are only in
     /// the store. Does nothing while a page is being read, an answer of another shard is pending,
     /// the members of the groups are unknown, or the broker stops.
     pub(crate) fn settle_orphaned_queues(&mut self, now: Instant, core: &mut Core) {
