@@ -94,8 +94,8 @@ impl FileThread {
         FileThread { name, limits, reading: Arc::default() }
     }
 
-    /// Runs `read` on a thread, and returns its result. The system's file operations in it are to be
-    /// announced with [`opens`], so that an error names the file.
+    /// Runs `read` on a thread, and returns its result. The system's file operations in it are to
+    /// be announced with [`opens`], so that an error names the file.
     ///
     /// A caller that stops waiting ends nothing: the read goes on, and keeps its place.
     ///

@@ -1,5 +1,5 @@
-//! The codec as a `tokio_util::codec`, for what reads MQTT from an async stream: the check of `homing
-//! health`, and programs that use this library.
+//! The codec as a `tokio_util::codec`, for what reads MQTT from an async stream: the check of
+//! `homing health`, and programs that use this library.
 //!
 //! The broker's connections do not use it. They call [`decode`] on a buffer that all connections of
 //! a thread share, so that no packet is copied. A packet read here is copied once, and decoded

@@ -28,10 +28,10 @@
 //!
 //! # Two packages
 //!
-//! The modules up to `operators` are the package `homing-core` (`crates/core`), which knows no clock, no
-//! async and no socket. Time is an argument; [`clock`] is the only file that reads one. So a shard
-//! runs in the same way under actix and in the simulation. A module imports only from the modules
-//! before it: `docs/architecture.md` has the order, and `tests/layers.rs` checks it.
+//! The modules up to `operators` are the package `homing-core` (`crates/core`), which knows no
+//! clock, no async and no socket. Time is an argument; [`clock`] is the only file that reads one.
+//! So a shard runs in the same way under actix and in the simulation. A module imports only from
+//! the modules before it: `docs/architecture.md` has the order, and `tests/layers.rs` checks it.
 //!
 //! # Actors
 //!

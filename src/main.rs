@@ -100,8 +100,8 @@ enum Command {
 enum BrokerCommand {
     /// Run the broker; the default without a command
     Serve,
-    /// Check the configuration and the files that it names, and list what differs from the defaults;
-    /// start nothing
+    /// Check the configuration and the files that it names, and list what differs from the
+    /// defaults; start nothing
     CheckConfig {
         /// Check the configuration alone, as for another machine
         #[arg(long)]

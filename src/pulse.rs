@@ -1,8 +1,9 @@
 //! Signs of life of the threads that a client needs.
 //!
-//! Whoever wants to know asks each thread by the way of its other work, and the thread beats once it
-//! comes to the question. So an idle thread beats too, no thread has a timer for it, and no message
-//! costs anything. A thread that hangs has one question in its way, whatever the number of askers.
+//! Whoever wants to know asks each thread by the way of its other work, and the thread beats once
+//! it comes to the question. So an idle thread beats too, no thread has a timer for it, and no
+//! message costs anything. A thread that hangs has one question in its way, whatever the number of
+//! askers.
 
 use crate::time::Instant;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,8 +100,8 @@ impl std::fmt::Debug for WatchedThread {
 }
 
 impl Pulses {
-    /// Watches a thread. `ask` leads a question to it, must not block, and is called again with each
-    /// further question while the thread has not come to the first.
+    /// Watches a thread. `ask` leads a question to it, must not block, and is called again with
+    /// each further question while the thread has not come to the first.
     pub fn watch(
         &self,
         name: impl Into<Box<str>>,

@@ -36,8 +36,8 @@ pub(super) fn begin(
 /// time, because each takes 19 MiB while it is checked.
 ///
 /// # Errors
-/// There is no such user, the password is another one, too many logins of the user from this address
-/// failed, or too many passwords wait to be checked.
+/// There is no such user, the password is another one, too many logins of the user from this
+/// address failed, or too many passwords wait to be checked.
 pub(super) async fn by_password(
     request: &HttpRequest,
     state: &State,

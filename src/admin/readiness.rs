@@ -18,8 +18,8 @@ use utoipa::ToSchema;
 /// its CONNECT (`network.connect_timeout`), so by then clients give up waiting for their CONNACK.
 pub(super) const LATE: Duration = Duration::from_secs(10);
 
-/// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe learns of it within
-/// 5 s. A turn takes 5 ms at most, and a commit on a busy disk a second.
+/// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe learns of it
+/// within 5 s. A turn takes 5 ms at most, and a commit on a busy disk a second.
 pub(super) const SILENT: Duration = Duration::from_millis(3_500);
 
 /// The time between two questions to each thread. A probe asks, too.
@@ -82,7 +82,8 @@ pub struct StoreState {
 }
 
 impl BrokerReadiness {
-    /// Asks the threads, and returns the readiness now. `observer` is `None` while the broker starts.
+    /// Asks the threads, and returns the readiness now. `observer` is `None` while the broker
+    /// starts.
     pub(super) fn of(observer: Option<&Observer>, now: Instant) -> BrokerReadiness {
         let only = |phase| BrokerReadiness { phase, store: StoreCheck::Ok, late: Vec::new() };
         let Some(observer) = observer else { return only(Phase::Starting) };

@@ -5,8 +5,8 @@
 //! again for as long as it has clients.
 //!
 //! An entrance shares its rules with the one that it replaces if the two differ in nothing but keys
-//! that hold at once, such as the ACL file. If another key differs, the old one keeps what it has: a
-//! part of the new settings without the rest is what no configuration says.
+//! that hold at once, such as the ACL file. If another key differs, the old one keeps what it has:
+//! a part of the new settings without the rest is what no configuration says.
 
 use super::handshake::entrance::{Entrance, listener_name};
 use crate::config::{Listener, holds_at_once, predecessors};

@@ -332,8 +332,8 @@ impl AcceptorParts {
         Handshakes::start(threads, config.limits.handshakes as usize, &parts)
     }
 
-    /// Returns the terms of a new or changed listener, which has this TLS and this label. Starts the
-    /// handshake threads if it is the first that needs them.
+    /// Returns the terms of a new or changed listener, which has this TLS and this label. Starts
+    /// the handshake threads if it is the first that needs them.
     fn terms(
         &self,
         config: &Config,

@@ -279,8 +279,8 @@ impl Broker {
 
     /// Reads the configuration and its files again. Users who have left the password file, or have
     /// another hash, and clients whose certificate is not valid any more, are disconnected soon
-    /// after the return, if they take longer than two seconds. Returns what was found in the files, and
-    /// how many clients were disconnected.
+    /// after the return, if they take longer than two seconds. Returns what was found in the files,
+    /// and how many clients were disconnected.
     ///
     /// # Errors
     /// All mistakes. Then nothing changes.

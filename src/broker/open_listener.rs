@@ -101,8 +101,8 @@ impl OpenListener {
         self.has_passwords() || self.has_tokens() || self.has_service() || self.has_certificates()
     }
 
-    /// Returns the listeners whose clients may send user names that nothing proves, while a listener
-    /// of the same broker proves names. Such names count in no rule there.
+    /// Returns the listeners whose clients may send user names that nothing proves, while a
+    /// listener of the same broker proves names. Such names count in no rule there.
     pub fn with_unproven_names(all: &[OpenListener]) -> impl Iterator<Item = &OpenListener> {
         let proves = all.iter().any(OpenListener::verifies);
         all.iter()
@@ -144,8 +144,8 @@ impl OpenListener {
     }
 }
 
-/// The listeners that accept connections, for operators, in the order of the configuration. A reload
-/// replaces them.
+/// The listeners that accept connections, for operators, in the order of the configuration. A
+/// reload replaces them.
 #[derive(Debug, Default)]
 pub struct ListenerDirectory(ArcSwap<Vec<OpenListener>>);
 

@@ -36,8 +36,8 @@ pub type ConfigReader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
 /// Time for all shards to take the new settings. A shard that is late takes them later.
 const SWAP: Duration = Duration::from_secs(5);
 
-/// Time for the walks over all clients, from their beginning. A reload with a walk that takes longer
-/// reports the clients that are disconnected so far.
+/// Time for the walks over all clients, from their beginning. A reload with a walk that takes
+/// longer reports the clients that are disconnected so far.
 const WALKS: Duration = Duration::from_secs(2);
 
 /// The extent of a reload.
@@ -137,8 +137,8 @@ impl fmt::Display for Reloaded {
     }
 }
 
-/// Waits for the walks over all clients, for `most` at most. Reports the end of a longer one when it
-/// comes.
+/// Waits for the walks over all clients, for `most` at most. Reports the end of a longer one when
+/// it comes.
 async fn wait_for(mut revocations: RevocationsUnderWay, most: Duration) -> Revoked {
     if let Ok(disconnected) = tokio::time::timeout(most, revocations.ended()).await {
         return disconnected;

@@ -50,8 +50,8 @@ fn own_checks(answer: DoctorAnswer) -> Vec<Finding> {
     answer.checks.into_iter().filter_map(found).collect()
 }
 
-/// Returns the findings in the totals of a broker. The totals are read field by field, so that those
-/// of another version still say which version it is.
+/// Returns the findings in the totals of a broker. The totals are read field by field, so that
+/// those of another version still say which version it is.
 fn described(overview: &Value, pending: Result<Vec<String>, CtlError>) -> Vec<Finding> {
     let report = SelfReport {
         version: overview["version"].as_str().unwrap_or("unknown"),

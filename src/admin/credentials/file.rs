@@ -66,8 +66,8 @@ impl CredentialFile {
         self.file.known.load_full()
     }
 
-    /// Returns why the file on the disk is not in force, as of the last [`Self::look`]; `None` if it
-    /// is.
+    /// Returns why the file on the disk is not in force, as of the last [`Self::look`]; `None` if
+    /// it is.
     pub(crate) fn refused(&self) -> Option<Arc<String>> {
         self.file.refused.load_full()
     }

@@ -1,7 +1,7 @@
 //! The file of credentials: tokens for programs, and users with passwords for people.
 //!
-//! A line is `NAME:SCOPE:SECRET`, or `NAME:SCOPE:SECRET:END` for a token that ends at a time, such as
-//! `2026-12-25T22:40:00Z`. The secret of a token is the SHA-256 of the token in hexadecimal
+//! A line is `NAME:SCOPE:SECRET`, or `NAME:SCOPE:SECRET:END` for a token that ends at a time, such
+//! as `2026-12-25T22:40:00Z`. The secret of a token is the SHA-256 of the token in hexadecimal
 //! digits. A token is 256 random bits, so a plain digest is enough: nobody can guess it. The secret
 //! of a user is an argon2id hash, because people choose passwords that can be guessed.
 //!
@@ -203,7 +203,8 @@ impl Credential {
         Ok(Credential { name, scope, secret, fingerprint, ends })
     }
 
-    /// Returns true if the caller has shown this credential, and it has the caller's name and scope.
+    /// Returns true if the caller has shown this credential, and it has the caller's name and
+    /// scope.
     fn is_of(&self, caller: &Caller) -> bool {
         let Caller { name, scope, credential, .. } = caller;
         *credential == Some(self.fingerprint) && self.name == *name && self.scope == *scope

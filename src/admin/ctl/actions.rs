@@ -119,8 +119,8 @@ pub(super) fn run(
     })
 }
 
-/// Repeats an action on many things until the broker is done with all. Returns the last answer, with
-/// the sums of all.
+/// Repeats an action on many things until the broker is done with all. Returns the last answer,
+/// with the sums of all.
 pub(super) fn to_the_end(act: impl Fn() -> Result<Value, CtlError>) -> Result<ManyDone, CtlError> {
     let (mut count, mut refused) = (0, 0);
     loop {

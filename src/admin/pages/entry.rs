@@ -43,8 +43,8 @@ pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<Logg
 }
 
 /// Returns true if a text is the path of a page of this interface, so that no link leads a login
-/// elsewhere. A browser takes two slashes, and a backslash, for another host, and leaves out control
-/// characters.
+/// elsewhere. A browser takes two slashes, and a backslash, for another host, and leaves out
+/// control characters.
 pub(super) fn is_own_path(text: &str) -> bool {
     let is_path = text.starts_with('/') && !text[1..].starts_with(['/', '\\']);
     is_path && text.bytes().all(|byte| byte.is_ascii_graphic())

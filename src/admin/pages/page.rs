@@ -16,8 +16,8 @@ use askama::Template;
 /// The reason why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoPage {
-    /// There is no cookie, or its login has ended. The answer leads to the login page, and from there
-    /// to this page; empty for the first one.
+    /// There is no cookie, or its login has ended. The answer leads to the login page, and from
+    /// there to this page; empty for the first one.
     #[error("there is no login")]
     NoLogin(String),
     /// The form is not of a page of this login.

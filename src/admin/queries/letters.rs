@@ -127,8 +127,8 @@ async fn of_shard(
     }
 }
 
-/// Returns the places of all letters that a filter admits, for each shard, the oldest first. None is
-/// newer than `newest`. A million letters are a thousand questions and 16 MB.
+/// Returns the places of all letters that a filter admits, for each shard, the oldest first. None
+/// is newer than `newest`. A million letters are a thousand questions and 16 MB.
 ///
 /// # Errors
 /// A shard does not answer.

@@ -67,8 +67,8 @@ impl<'a> FoundReceivers<'a> {
         found.receivers.sessions().iter().for_each(|one| all.of(&one.client_id).session = Some(one));
         found.messages.iter().for_each(|row| all.of(&row.receiver).waiting.push(row));
         for (name, count, reason) in &found.in_store {
-            // The topic of these messages is not known. A receiver that is not asked for, and is not
-            // subscribed to the one topic that is, has none of the wanted ones.
+            // The topic of these messages is not known. A receiver that is not asked for, and is
+            // not subscribed to the one topic that is, has none of the wanted ones.
             let is_one_topic = wanted.topic.as_ref().is_some_and(|topic| !topic.is_filter());
             if !is_one_topic || wanted.receiver.is_some() || all.by_name.contains_key(&**name) {
                 all.of(name).in_store = Some((*count, reason));

@@ -36,8 +36,8 @@ pub(crate) struct RepublishParameters {
     note: Option<String>,
 }
 
-/// The parameters of a deletion of many dead letters. One of `cause`, `receiver`, `topic` and `all` is
-/// given at least.
+/// The parameters of a deletion of many dead letters. One of `cause`, `receiver`, `topic` and `all`
+/// is given at least.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteManyParameters {

@@ -24,8 +24,8 @@ const CHECK_NANOS: u64 = 2_000_000;
 
 impl ShardDriver {
     /// Puts new bans in force, and disconnects the clients that are banned now. Checks up to
-    /// [`CONNECTIONS_AT_ONCE`] slots, for one turn at most. Returns [`BansChanged::from`] of the rest,
-    /// or `None` if no slot is left.
+    /// [`CONNECTIONS_AT_ONCE`] slots, for one turn at most. Returns [`BansChanged::from`] of the
+    /// rest, or `None` if no slot is left.
     pub fn bans_changed(&self, change: &BansChanged) -> Option<usize> {
         let BansChanged { bans, from, tally } = change;
         let first = from.saturating_sub(1);

@@ -40,8 +40,8 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// Returns the entrance of a listener with these settings for its clients, which has this TLS if
-    /// it has any.
+    /// Returns the entrance of a listener with these settings for its clients, which has this TLS
+    /// if it has any.
     pub(crate) fn new(
         name: &str,
         listener: &Listener,

@@ -31,9 +31,10 @@ section! {
     /// `versions` has the versions of MQTT that clients may speak: some of "3.1", "3.1.1" and
     /// "5.0"; all if left out. Other clients are refused (5.0: 0x84; 3.x: return code 1).
     /// `client_id` is the form of the client ids: %u stands for the user name, and * for any text.
-    /// A `*` stands for no text with the character beside %u, and may not stand beside %u itself: so
-    /// with "%u-*" nobody can take the client id of another user. A client with another client id
-    /// is refused (5.0: 0x85; 3.x: return code 2). An id that the broker assigns is always allowed.
+    /// A `*` stands for no text with the character beside %u, and may not stand beside %u itself:
+    /// so with "%u-*" nobody can take the client id of another user. A client with another client
+    /// id is refused (5.0: 0x85; 3.x: return code 2). An id that the broker assigns is always
+    /// allowed.
     ///
     /// `acl_file` has the rules about topics for the clients of this listener, in place of
     /// `acl.file`. A session that is away keeps the rules of the listener by which its client came
@@ -46,8 +47,9 @@ section! {
     /// $delayed/SECONDS/TOPIC and no other topic with $, and may request redelivery times.
     /// docs/listeners.md has the details.
     ///
-    /// An `address` may be unix:/path, or unix:./path below the working directory. `mode` ("0660") and `group` are the permissions and the
-    /// group of the socket. A socket that a dead process left there is replaced.
+    /// An `address` may be unix:/path, or unix:./path below the working directory. `mode` ("0660")
+    /// and `group` are the permissions and the group of the socket. A socket that a dead process
+    /// left there is replaced.
     ///
     /// `protocol` is "mqtt" or "websocket". A WebSocket has the path `websocket_path` ("/mqtt"; "*"
     /// accepts any). `origins` lists the web pages that may connect, such as app.example.com with

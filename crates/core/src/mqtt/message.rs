@@ -212,8 +212,8 @@ impl Message {
         self.header().large.as_ref()
     }
 
-    /// Returns the bytes that this message counts wherever it is counted: its parts, the fixed header
-    /// and the name of the publisher. In memory the name is shared, and charged once.
+    /// Returns the bytes that this message counts wherever it is counted: its parts, the fixed
+    /// header and the name of the publisher. In memory the name is shared, and charged once.
     pub fn size(&self) -> usize {
         let Header { charged, publisher, .. } = self.header();
         *charged as usize + publisher.as_ref().map_or(0, PublisherName::len)

@@ -49,7 +49,8 @@ pub struct SentPacket {
     pub due: Instant,
     /// The action at `due`.
     pub then: AtDeadline,
-    /// The holder of the packet. [`StallCause::Application`] until [`WaitReason::diagnose`] is called.
+    /// The holder of the packet. [`StallCause::Application`] until [`WaitReason::diagnose`] is
+    /// called.
     pub cause: StallCause,
     end_offset: u64,
     /// The bytes that the socket took since the connection began.
@@ -65,8 +66,8 @@ named_enum! {
         Disconnect = "disconnect",
         /// An event and a log line say so.
         Report = "report",
-        /// The message is dropped, because it was sent as often as allowed, and becomes a dead letter.
-        /// In 5.0 the connection may be closed, too.
+        /// The message is dropped, because it was sent as often as allowed, and becomes a dead
+        /// letter. In 5.0 the connection may be closed, too.
         Drop = "drop",
     }
 
@@ -121,8 +122,8 @@ impl WaitReason {
         self.kind().name()
     }
 
-    /// Finds the holder of a sent packet. `view` is the socket's view of the bytes that were written
-    /// to it.
+    /// Finds the holder of a sent packet. `view` is the socket's view of the bytes that were
+    /// written to it.
     pub(super) fn diagnose(&mut self, view: SocketView) {
         if let WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) = self {
             sent.cause = StallCause::of(sent.end_offset, view.peer_has(sent.written), view);

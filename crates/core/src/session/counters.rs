@@ -104,8 +104,8 @@ impl Counters {
     }
 
     /// Notes that the receiver has a message: its PUBACK or PUBREC came without an error. The
-    /// acknowledgement of a traced message is kept for the shard's report. Need not be called for an
-    /// [`AckedDelivery::is_usual`] one, so that nearly each costs two comparisons.
+    /// acknowledgement of a traced message is kept for the shard's report. Need not be called for
+    /// an [`AckedDelivery::is_usual`] one, so that nearly each costs two comparisons.
     #[inline(never)]
     pub fn note_delivered(
         &mut self,

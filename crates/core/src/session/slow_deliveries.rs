@@ -51,8 +51,9 @@ pub struct AckedDelivery<'a> {
 }
 
 impl AckedDelivery<'_> {
-    /// Returns true for a delivery that neither is slow, nor counts for an objective, nor is traced:
-    /// one without a mark that was acknowledged so many milliseconds after its first transmission.
+    /// Returns true for a delivery that neither is slow, nor counts for an objective, nor is
+    /// traced: one without a mark that was acknowledged so many milliseconds after its first
+    /// transmission.
     #[inline]
     pub fn is_usual(mark: DeliveryMark, took_ms: u64) -> bool {
         mark.is_none() && took_ms <= SLOW_MS

@@ -3,8 +3,8 @@
 //!
 //! Pure: a shard knows no clock, no socket and no other thread. [`crate::broker`] passes in bytes,
 //! expired deadlines and peer batches with the time, and carries out the
-//! [`Effects`](turn::effects::Effects) at the end of each turn. The simulation and the in-memory tests do
-//! the same with virtual time. It imports [`crate::mqtt`], [`crate::persistence`],
+//! [`Effects`](turn::effects::Effects) at the end of each turn. The simulation and the in-memory
+//! tests do the same with virtual time. It imports [`crate::mqtt`], [`crate::persistence`],
 //! [`crate::session`], [`crate::routing`] and the pure part of [`crate::expiry`].
 //!
 //! # Layers

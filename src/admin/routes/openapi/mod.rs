@@ -1,8 +1,8 @@
 //! /api/v1/openapi.json: the description of all paths for programs, as OpenAPI 3.1.
 //!
 //! It is made from the table of routes: the summary, the answers and the scope of a row, the
-//! parameters that its handler takes, the types of its bodies, and the errors that follow from them.
-//! `tests/admin/openapi.rs` compares the description with real answers.
+//! parameters that its handler takes, the types of its bodies, and the errors that follow from
+//! them. `tests/admin/openapi.rs` compares the description with real answers.
 
 pub(in crate::admin::routes) mod body_schema;
 mod words;

@@ -110,8 +110,8 @@ impl Translator {
         }
     }
 
-    /// Notes where mosquitto gives a user name that nothing verifies the rules of that name in the ACL
-    /// file, and Homing those of clients without a user name. docs/rules.md says when a claimed
+    /// Notes where mosquitto gives a user name that nothing verifies the rules of that name in the
+    /// ACL file, and Homing those of clients without a user name. docs/rules.md says when a claimed
     /// name counts: nothing may verify names, and all listeners that admit such names must have
     /// `anonymous = "always"`.
     fn note_claimed_names(&mut self, listeners: &[ConfListener], entrances: &[TranslatedEntrance]) {

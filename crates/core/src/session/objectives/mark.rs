@@ -18,8 +18,8 @@ pub struct DeliveryMark {
 /// The place of no objective: there are [`super::MOST`] at most.
 const UNCOUNTED: u8 = u8::MAX;
 
-/// The mark of a traced message that no objective counts. Its delivery begins with its transmission,
-/// because any other time is earlier.
+/// The mark of a traced message that no objective counts. Its delivery begins with its
+/// transmission, because any other time is earlier.
 const TRACED: DeliveryMark = DeliveryMark { objective: UNCOUNTED, began: [u8::MAX; 5] };
 
 impl DeliveryMark {

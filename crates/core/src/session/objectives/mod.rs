@@ -218,8 +218,8 @@ impl Objectives {
         }
     }
 
-    /// Counts the open deliveries whose time is over as late. Called in each turn, and once a second
-    /// where there is none.
+    /// Counts the open deliveries whose time is over as late. Called in each turn, and once a
+    /// second where there is none.
     pub fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
         if let Some(rings) = &mut self.rings {

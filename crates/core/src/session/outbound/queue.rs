@@ -534,8 +534,8 @@ impl Queue {
         limits.admit(self.len(), self.bytes + size)
     }
 
-    /// Drops as many expired deliveries as a message of this size needs the room of. Returns true if
-    /// the message fits then.
+    /// Drops as many expired deliveries as a message of this size needs the room of. Returns true
+    /// if the message fits then.
     pub fn make_room(&mut self, now: Instant, size: usize, limits: &QueueLimits, drops: &mut Drops) -> bool {
         if self.has_room(size, limits) {
             return true;

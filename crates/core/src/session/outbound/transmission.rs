@@ -52,8 +52,8 @@ pub enum Place {
     Peer,
 }
 
-/// The resends that an operator asked for. They are no attempts of a redelivery policy. Three bytes,
-/// which fit into the padding of [`Transmission`].
+/// The resends that an operator asked for. They are no attempts of a redelivery policy. Three
+/// bytes, which fit into the padding of [`Transmission`].
 #[derive(Clone, Copy, Debug, Default)]
 struct AskedResends {
     /// True if the next resend is one of them.

@@ -48,8 +48,8 @@ pub struct Connection {
     /// `None` until CONNECT is accepted, and after the session was detached.
     pub session: Option<SessionId>,
     phase: Phase,
-    /// The latest time at which a connection in [`Phase::Closing`] is closed. It would take 16 bytes
-    /// in the phase.
+    /// The latest time at which a connection in [`Phase::Closing`] is closed. It would take 16
+    /// bytes in the phase.
     closes: Instant,
     /// The listener that accepted the connection.
     pub listener: Arc<ListenerTerms>,

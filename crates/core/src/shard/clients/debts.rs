@@ -1,4 +1,5 @@
-//! What clients that have left owe to their rates, so that nobody evades a rate by connecting again.
+//! What clients that have left owe to their rates, so that nobody evades a rate by connecting
+//! again.
 //!
 //! A connection keeps its meter itself. When the connection ends in debt, the meter comes here
 //! twice:
@@ -63,8 +64,8 @@ pub struct Debtor {
 }
 
 impl Debtor {
-    /// Returns the debtor for a client of the listener with this label. `host` is `None` for a client that has no
-    /// address.
+    /// Returns the debtor for a client of the listener with this label. `host` is `None` for a
+    /// client that has no address.
     pub(crate) fn new(
         listener: &str,
         client_id: &str,

@@ -154,7 +154,8 @@ impl Shard {
     }
 
     /// Ends a session: frees its client identifier, records its end, and publishes its will. Its
-    /// remains are handed on in portions (see [`crate::shard::clients::ended_session`]). `cause` is counted.
+    /// remains are handed on in portions (see [`crate::shard::clients::ended_session`]). `cause` is
+    /// counted.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, cause: SessionEnd) {
         // The session has ended already.
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };

@@ -7,8 +7,8 @@
 //! Acknowledgements are handled during the pause, so that a client in debt gets no message twice.
 //! They are charged, too. Alone they have the same rate in bytes, so a flood of them is slowed.
 //!
-//! What is owed at the end of a connection is kept in [`crate::shard::clients::debts`], and a connection
-//! begins with it.
+//! What is owed at the end of a connection is kept in [`crate::shard::clients::debts`], and a
+//! connection begins with it.
 
 use crate::shard::clients::connection::{MeteredTraffic, Pause};
 use crate::shard::clients::debts::Debtor;

@@ -37,8 +37,8 @@ pub enum ReadProgress {
     /// bytes.
     Flush,
     /// Requests wait until the caller is told to resume.
-    /// [`read_size`](crate::shard::clients::connection_view::ConnectionView::read_size) says how much is
-    /// read meanwhile.
+    /// [`read_size`](crate::shard::clients::connection_view::ConnectionView::read_size) says how
+    /// much is read meanwhile.
     Paused,
     /// The session lives in another shard. The caller sends the socket there, with these unread
     /// bytes.

@@ -253,7 +253,8 @@ impl SessionEntry {
 
     /// Returns the part of a filter that the client may read. If it is not the whole filter,
     /// deliveries are checked from now on. The filter has no `$share/NAME/`. Charges what the
-    /// comparison with the rules takes. A filter that would take longer than a turn is not compared.
+    /// comparison with the rules takes. A filter that would take longer than a turn is not
+    /// compared.
     pub(crate) fn subscribe_access(
         &mut self,
         rules: &AccessRules,

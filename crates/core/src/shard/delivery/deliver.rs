@@ -112,9 +112,9 @@ enum Eligibility {
     Queue,
     /// The receiver is not connected, and only a connected receiver gets QoS 0.
     Absent,
-    /// The message is QoS 0, and the outbox is full. Half an outbox counts as full while a message of
-    /// QoS 1 or 2 waits, and [`SLOW`] bytes while the memory budget is exceeded. Behind other QoS 0
-    /// messages in the queue, half a queue counts as full.
+    /// The message is QoS 0, and the outbox is full. Half an outbox counts as full while a message
+    /// of QoS 1 or 2 waits, and [`SLOW`] bytes while the memory budget is exceeded. Behind other
+    /// QoS 0 messages in the queue, half a queue counts as full.
     OutboxFull,
 }
 

@@ -65,8 +65,8 @@ pub trait AuthExchange: fmt::Debug + Send + Sync {
     /// Returns the user name that the client wants to prove.
     fn user(&self) -> &str;
 
-    /// Returns the estimated time of [`Self::answer`] in microseconds, for the budget of the turn. 0
-    /// stands for the few that a packet has anyway.
+    /// Returns the estimated time of [`Self::answer`] in microseconds, for the budget of the turn.
+    /// 0 stands for the few that a packet has anyway.
     fn answer_us(&self) -> u64 {
         0
     }

@@ -77,8 +77,8 @@ impl Bans {
         ban_of_client(unix_ms, &client.entry.session.client_id, (bans, client.connection), client.turn)
     }
 
-    /// Checks address, certificate and client identifier of a CONNECT. Returns false if the turn has no
-    /// steps for the rest: the CONNECT is to be handled again in a later one.
+    /// Checks address, certificate and client identifier of a CONNECT. Returns false if the turn
+    /// has no steps for the rest: the CONNECT is to be handled again in a later one.
     ///
     /// # Errors
     /// The refusal, if one of them is banned.

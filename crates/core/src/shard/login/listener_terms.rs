@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The operator's settings for the clients of one listener.
 ///
-/// The listener and its connections share this value. A reload that changes the listener makes a new
-/// one, and the connections that it accepted before keep the old one. `None` is the setting of the
-/// broker, so a reload of that setting reaches them too.
+/// The listener and its connections share this value. A reload that changes the listener makes a
+/// new one, and the connections that it accepted before keep the old one. `None` is the setting of
+/// the broker, so a reload of that setting reaches them too.
 #[derive(Debug, Default)]
 pub struct ListenerTerms {
     /// The count of the connections.

@@ -1,8 +1,8 @@
 //! Client events: one type for every change of a client that an operator may want to see.
 //!
 //! The shard notes an event when it happens. The driver passes each event to three listeners: the
-//! log, the event topics and the last-disconnect records ([`crate::shard::turn::io::Io::report`]). Rates,
-//! JSON, topics and the time of day belong to the listeners, and not to this file.
+//! log, the event topics and the last-disconnect records ([`crate::shard::turn::io::Io::report`]).
+//! Rates, JSON, topics and the time of day belong to the listeners, and not to this file.
 //!
 //! An event costs a copy of the client identifier. The shard makes an [`EventDetail`] only if a
 //! listener needs it.

@@ -1,8 +1,8 @@
 //! Records drops, and the steps of traces, where they happen.
 //!
-//! While nothing is traced, a caller tests [`Tracer::is_on`], the message's number, the phase of the
-//! connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is refused
-//! or delayed costs a call then.
+//! While nothing is traced, a caller tests [`Tracer::is_on`], the message's number, the phase of
+//! the connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is
+//! refused or delayed costs a call then.
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::property;

@@ -65,8 +65,8 @@ impl<'a> AccessControl<'a> {
     }
 
     /// Disconnects the clients of users that `is_revoked` at the listener of the client, with 0x87.
-    /// Looks at 2,000 slots of sessions at most, from `from` on. At the slot 0, decisions that wait for their CONNECT become void, because their
-    /// users have no session yet.
+    /// Looks at 2,000 slots of sessions at most, from `from` on. At the slot 0, decisions that wait
+    /// for their CONNECT become void, because their users have no session yet.
     pub fn revoke(
         &mut self,
         now: Instant,

@@ -19,10 +19,10 @@ pub struct AclFiles {
 ///
 /// The listener counts as long as it is open or has clients. A listener that another one has
 /// replaced still has the rules that belong to its other settings. Without the listener, as after a
-/// restart, its name counts: that of an open listener with a file of its own, or `None` for the file
-/// of the broker. A listener that is gone, or has no file any more, has the rules of the broker. If
-/// the broker has no file, a session of a listener that is gone may do nothing: it was never meant
-/// to be without rules.
+/// restart, its name counts: that of an open listener with a file of its own, or `None` for the
+/// file of the broker. A listener that is gone, or has no file any more, has the rules of the
+/// broker. If the broker has no file, a session of a listener that is gone may do nothing: it was
+/// never meant to be without rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleSource {
     /// `None` if the client has not come since the start.

@@ -121,11 +121,11 @@ pub(in crate::shard) fn check_client(
 /// could be taken for a repetition of one that the other client had begun. The topic of the granted
 /// redelivery time says nothing, because it is the same behind each mount point.
 ///
-/// The session knows the mount point, also after a restart. For a client that came last without one,
-/// only the listener tells. After a restart, or when nobody is connected by the old settings of a
-/// listener any more, the listener is not known, and the subscriptions alone tell. A client behind a
-/// mount point resumes a session without any then, and gets no message from outside its mount point
-/// all the same.
+/// The session knows the mount point, also after a restart. For a client that came last without
+/// one, only the listener tells. After a restart, or when nobody is connected by the old settings
+/// of a listener any more, the listener is not known, and the subscriptions alone tell. A client
+/// behind a mount point resumes a session without any then, and gets no message from outside its
+/// mount point all the same.
 pub(in crate::shard) fn is_of_another(id: ConnectionId, session: SessionId, core: &mut Core) -> bool {
     let Core { connections, sessions, turn, .. } = core;
     let mount_point = connections.get(id).and_then(|connection| connection.wire.mount_point());

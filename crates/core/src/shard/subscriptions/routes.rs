@@ -261,8 +261,8 @@ impl Routes {
 
     /// Matches a topic within the steps of this turn, and returns how far that went. `All` means
     /// that the caller can deliver to the receivers now. For `Many` and `InPart` the publication
-    /// continues in later turns, as a [`Fan`](crate::shard::delivery::fans::Fan). `matches` is complete for
-    /// `All` and `Many`, and empty for `InPart`.
+    /// continues in later turns, as a [`Fan`](crate::shard::delivery::fans::Fan). `matches` is
+    /// complete for `All` and `Many`, and empty for `InPart`.
     #[inline]
     pub(crate) fn match_at_once(
         &mut self,

@@ -2,8 +2,8 @@
 //! reports.
 //!
 //! The shard fills the lists during a turn. [`Shard::flush`](crate::shard::Shard::flush) empties
-//! them through the trait [`Io`](crate::shard::turn::io::Io), in the order that `io.rs` documents. An
-//! event never holds a payload or a password.
+//! them through the trait [`Io`](crate::shard::turn::io::Io), in the order that `io.rs` documents.
+//! An event never holds a payload or a password.
 
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};

@@ -161,10 +161,10 @@ impl Shard {
         for _ in 0..ROUNDS {
             release_for_flush(now, self);
             self.report_events(now, io);
-            // First the batches, so that a message is on its way to the peers when its publisher gets
-            // PINGRESP or an acknowledgement. The publisher may then tell a client of another shard
-            // to subscribe. If the message came to that shard after the SUBSCRIBE, it could be
-            // delivered live, with RETAIN 0, although it was retained before.
+            // First the batches, so that a message is on its way to the peers when its publisher
+            // gets PINGRESP or an acknowledgement. The publisher may then tell a client of another
+            // shard to subscribe. If the message came to that shard after the SUBSCRIBE, it could
+            // be delivered live, with RETAIN 0, although it was retained before.
             self.send_batches(now, io);
             self.flush_dirty(now, io);
             self.send_batches(now, io);
@@ -223,8 +223,8 @@ impl Shard {
         self.core.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
     }
 
-    /// Sends what goes neither to the store nor to the peers. Nearly always there was only something
-    /// to write.
+    /// Sends what goes neither to the store nor to the peers. Nearly always there was only
+    /// something to write.
     fn send_effects(&mut self, now: Instant, io: &mut impl Io) {
         if self.core.effects.is_empty() {
             return;

@@ -183,8 +183,8 @@ impl Turn {
         self.left().max(self.most / PORTIONS)
     }
 
-    /// Returns the number of steps, since the beginning of the turn, after which a publication stops:
-    /// a portion from now on.
+    /// Returns the number of steps, since the beginning of the turn, after which a publication
+    /// stops: a portion from now on.
     pub(crate) fn portion_from_now(&self) -> u32 {
         self.steps.saturating_add(self.most / PORTIONS)
     }

@@ -2,9 +2,10 @@
 //!
 //! # Writing a job
 //!
-//! 1. A loop over many things charges one step for each ([`Turn::charge`](crate::shard::turn::Turn)).
-//! 2. After each thing the loop checks [`Turn::is_over`](crate::shard::turn::Turn::is_over), so that each
-//!    portion makes progress.
+//! 1. A loop over many things charges one step for each
+//!    ([`Turn::charge`](crate::shard::turn::Turn)).
+//! 2. After each thing the loop checks [`Turn::is_over`](crate::shard::turn::Turn::is_over), so
+//!    that each portion makes progress.
 //! 3. If the loop stops early, it returns its position as a job. The caller passes the job to
 //!    `Work::later`. If a client waits for the job, `Shard::pause_for` pauses its connection.
 //! 4. A later turn runs the job again with a portion of its steps. The job returns what is left of
