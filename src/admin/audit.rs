@@ -24,7 +24,7 @@ pub(super) struct AuditedAction<'a> {
     pub(super) target: &'a str,
     /// Its parameters, and the note of the operator: see [`arguments`].
     pub(super) arguments: String,
-    /// What was done, or the slug of the error that the caller got.
+    /// The action, or the slug of the error that the caller got.
     pub(super) result: String,
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use utoipa::ToSchema;
 
 named_enum! {
-    /// What an action did.
+    /// The result of an action.
     pub(crate) enum ActionKind {
         Done = "done",
         /// Packets were sent again.
@@ -87,7 +87,7 @@ pub(super) enum ReloadEnd {
 }
 
 /// Makes a change to its end, even if its request ends before: its time is over, or its connection
-/// is lost. Otherwise the change would be made, and the audit log would not know of it.
+/// is lost. Otherwise the change would be made, and be missing from the audit log.
 ///
 /// # Errors
 /// The interface stops.

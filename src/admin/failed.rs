@@ -14,7 +14,7 @@ use std::fmt;
 pub(super) enum Failed {
     /// A parameter is not valid.
     Parameter(String),
-    /// The cursor is none, or belongs to another listing.
+    /// The cursor is invalid, or belongs to another listing.
     Cursor,
     /// Nothing proves who asks.
     Unauthorized,

@@ -197,7 +197,7 @@ impl AdminServer {
                         actix_rt::spawn(readiness::ask_threads(collected.clone()));
                         actix_rt::spawn(traces::collect(collected.clone()));
                         actix_rt::spawn(timeline::collector::collect(collected));
-                        // They end with the stops of their handles.
+                        // The tasks end when their handles are stopped.
                         let running: Vec<_> = servers.into_iter().map(actix_rt::spawn).collect();
                         for server in running {
                             let _ = server.await;
@@ -234,8 +234,8 @@ impl AdminServer {
         self.file.is_some()
     }
 
-    /// Notes that clients can connect. `checks` looks at the machine and the files of the
-    /// broker, as `homing doctor` does. It may block.
+    /// Notes that clients can connect. `checks` looks at the machine and the files of the broker,
+    /// as `homing doctor` does. The function may block.
     pub fn started(&self, observer: Observer, checks: DoctorChecks) {
         self.state.started(observer, checks);
     }

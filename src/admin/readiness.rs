@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 /// its CONNECT (`network.connect_timeout`), so by then clients give up waiting for their CONNACK.
 pub(super) const LATE: Duration = Duration::from_secs(10);
 
-/// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe learns of it
+/// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe reports the thread
 /// within 5 s. A turn takes 5 ms at most, and a commit on a busy disk a second.
 pub(super) const SILENT: Duration = Duration::from_millis(3_500);
 
@@ -30,7 +30,7 @@ const ASKS: Duration = Duration::from_secs(1);
 pub(super) struct BrokerReadiness {
     phase: Phase,
     store: StoreCheck,
-    /// The threads that hang. Those of a broker that starts or stops are not asked.
+    /// The threads that hang. While the broker starts or stops, its threads are not asked.
     late: Vec<LateThread>,
 }
 

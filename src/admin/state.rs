@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// Looks at the machine and the files of the broker. It may block.
+/// Looks at the machine and the files of the broker. The call may block.
 pub type DoctorChecks = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
 
 /// The state of the HTTP interface, and its view of the broker.

@@ -53,7 +53,7 @@ pub(super) struct LiveFiles {
     pub(super) retired: Retired,
 }
 
-/// What the files are read with, on another thread.
+/// The input of a read of the files, on another thread.
 pub(super) struct FilesToRead {
     needs_logins: bool,
     /// The password files in force.

@@ -46,7 +46,7 @@ pub(super) struct LiveListeners {
     directory: Arc<ListenerDirectory>,
 }
 
-/// What all acceptors have in common.
+/// The parts that all acceptors share.
 struct AcceptorParts {
     shards: Vec<Recipient<Adopt>>,
     statistics: Arc<BrokerStatistics>,
@@ -64,7 +64,7 @@ struct RunningListener {
 
 /// A listener as it is, or will be once its reload is in force.
 struct ReadyListener {
-    /// What operators are told.
+    /// The view for operators.
     open: OpenListener,
     entrance: Arc<Entrance>,
     socket: Arc<OwnedFd>,
@@ -74,11 +74,11 @@ struct ReadyListener {
 
 /// The way of one listener of a reload.
 enum NewListener {
-    /// It stays as it is.
+    /// The listener does not change.
     Same(Arc<Entrance>),
     /// Its socket goes on by other terms. The first entrance is the one before.
     Changed(Arc<Entrance>, AcceptTerms, OpenListener),
-    /// It is bound and does not accept yet.
+    /// The listener is bound and does not accept yet.
     Opens(ReadyListener, Acceptor),
 }
 
@@ -108,7 +108,7 @@ impl NewListeners {
     }
 }
 
-/// What a reload did with the listeners.
+/// The result of a reload for the listeners.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerNews {
     /// Listeners that are new.
@@ -258,7 +258,7 @@ impl LiveListeners {
         Ok(NewListeners { plan, open, handshakes })
     }
 
-    /// Puts listeners in force. Returns what happened, and the tasks of those that are closed.
+    /// Puts listeners in force. Returns the result, and the tasks of the closed listeners.
     fn begin(&mut self, config: &Config, new: NewListeners) -> (ListenerNews, Vec<JoinHandle<()>>) {
         let NewListeners { plan, open, handshakes } = new;
         let (mut news, mut before) = (ListenerNews::default(), std::mem::take(&mut self.running));
@@ -333,7 +333,7 @@ impl AcceptorParts {
     }
 
     /// Returns the terms of a new or changed listener, which has this TLS and this label. Starts
-    /// the handshake threads if it is the first that needs them.
+    /// the handshake threads for the first listener that needs them.
     fn terms(
         &self,
         config: &Config,

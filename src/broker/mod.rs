@@ -131,7 +131,7 @@ use tracing::{error, info, warn};
 pub struct Broker {
     addresses: Vec<SocketAddr>,
     listeners: Vec<OpenListener>,
-    /// Requests to the supervisor. When this sender is dropped, the broker stops.
+    /// Requests to the supervisor. The broker stops as soon as this sender is dropped.
     requests: Option<Requests>,
     thread: Option<JoinHandle<()>>,
     failed: Option<oneshot::Receiver<StoreError>>,
@@ -201,7 +201,7 @@ impl Broker {
         &self.addresses
     }
 
-    /// Returns the view of this broker for its operators. It may outlive the broker.
+    /// Returns the view of this broker for its operators. The view may outlive the broker.
     pub fn observer(&self) -> Observer {
         self.observer.clone()
     }
@@ -302,7 +302,7 @@ impl Broker {
         }
     }
 
-    /// Reads the files of TLS again if one of them changed. The broker does the same once a minute.
+    /// Reads the files of TLS again if one of them changed. The broker itself checks once a minute.
     ///
     /// # Panics
     /// If called from within an async runtime.

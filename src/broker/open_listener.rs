@@ -1,4 +1,4 @@
-//! What is known of a listener of a running broker.
+//! The facts about a listener of a running broker.
 
 use super::handshake::entrance::proxy_rules;
 use super::settings::{auth_policy, certificates_have_names};
@@ -23,7 +23,7 @@ pub struct OpenListener {
     certificates_have_names: bool,
     /// True with TLS.
     pub has_tls: bool,
-    /// Whether clients are asked for a certificate.
+    /// The rule for client certificates.
     pub client_certificates: ClientCertificates,
     /// True with WebSocket.
     pub is_websocket: bool,
@@ -79,7 +79,7 @@ pub enum EntranceRisk {
     AnonymousToo,
 }
 
-/// Who may connect.
+/// Facts about the clients that may connect.
 impl OpenListener {
     /// Returns the gravest risk of the listener; `None` if it has none, or no other machine reaches
     /// it. Behind a PROXY header the proxy is taken to have done the TLS.

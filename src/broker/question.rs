@@ -30,7 +30,7 @@ impl<C: Command<Outcome: 'static>> Message for CommandShard<C> {
 pub struct ShardAnswer {
     /// The answer of the shard's core.
     pub answer: QueryAnswer,
-    /// What the sockets of the connected sessions in the answer say.
+    /// The sockets of the connected sessions in the answer.
     pub sockets: Vec<SocketFacts>,
 }
 
@@ -41,7 +41,7 @@ impl ShardAnswer {
     }
 }
 
-/// What the socket of a connected session says.
+/// The socket of a connected session.
 #[derive(Clone, Debug)]
 pub struct SocketFacts {
     /// The session.

@@ -56,7 +56,7 @@ pub type ListenerWatcher = Arc<dyn Fn(&ListenerNews) + Send + Sync>;
 /// Is given the configuration that a reload has put in force.
 pub type SettingsWatcher = Box<dyn Fn(&Config) + Send>;
 
-/// What a reload has read. Nothing of it is in force.
+/// The files and settings that a reload has read and not put in force.
 struct ReadAgain {
     /// `None` where the configuration was made in code.
     loaded: Option<Loaded>,
@@ -69,7 +69,7 @@ struct ReadAgain {
 /// The result of a reload.
 #[derive(Clone, Debug, Default)]
 pub struct Reloaded {
-    /// What was asked for: the reload, or a check alone.
+    /// The requested mode: the reload, or a check alone.
     pub mode: ReloadMode,
     /// The keys that differ from the values in force. Keys that need a restart stay different.
     pub changes: Vec<KeyChange>,

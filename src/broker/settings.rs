@@ -399,7 +399,6 @@ mod tests {
         assert!(keys > 60, "{keys}");
     }
 
-    /// The same for every key of a listener.
     #[test]
     fn every_key_of_a_listener_reloads_as_its_documentation_says() {
         let mut waiting = Vec::new();

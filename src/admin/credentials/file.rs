@@ -73,7 +73,7 @@ impl CredentialFile {
     }
 
     /// Reads the file again if it changed. A file with a mistake, a missing one, and one that is
-    /// not read within a second leave the credentials as they were, and are logged once.
+    /// not read within a second leave the credentials unchanged, and are logged once.
     pub(crate) async fn look(&self) {
         if self.file.path.load().is_none() {
             return;
@@ -81,7 +81,7 @@ impl CredentialFile {
         let _turn = self.turns.lock().await;
         let file = Arc::clone(&self.file);
         match self.looking.run(move || file.look()).await {
-            // What hangs was logged when it began. A late read is in force once it is done.
+            // A read that hangs was logged when it began. A late read is in force once it is done.
             Ok(()) | Err(NotRead::Busy(_)) => {}
             Err(error) => {
                 warn!(event = "admin.credentials_refused", %error, "admin.credentials stays as it was")

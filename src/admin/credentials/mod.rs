@@ -43,7 +43,7 @@ struct Credential {
 /// The reason why a token admits nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedToken {
-    /// The token is none of the file.
+    /// The token is not in the file.
     Unknown,
     /// The token has ended.
     Ended,
@@ -54,7 +54,7 @@ pub enum RefusedToken {
 pub struct CredentialEntry {
     /// The name.
     pub name: String,
-    /// What its holder may do.
+    /// The permission of its holder.
     pub scope: Scope,
     /// True for a user with a password.
     pub is_user: bool,
@@ -62,7 +62,7 @@ pub struct CredentialEntry {
     pub ends: Option<u64>,
 }
 
-/// What a caller must show.
+/// The proof that a caller must show.
 #[derive(Debug)]
 enum CredentialSecret {
     /// A token with the fingerprint of the credential.
@@ -115,8 +115,8 @@ impl Credentials {
         })
     }
 
-    /// Returns true if the credential of this caller still stands in the file, with its name and
-    /// scope, and has not ended at `unix_ms`.
+    /// Returns true if the credential of this caller is still in the file, with its name and scope,
+    /// and has not ended at `unix_ms`.
     pub(super) fn has(&self, caller: &Caller, unix_ms: u64) -> bool {
         self.0.iter().any(|known| known.is_of(caller) && !known.has_ended(unix_ms))
     }

@@ -69,7 +69,7 @@ struct ClientPage {
     drawing: TimelineDrawing,
 }
 
-/// The fields of the filter as they were written. The page shows them again beside a mistake.
+/// The fields of the filter, as text. The page shows them again beside a mistake.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ClientsForm {

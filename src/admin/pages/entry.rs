@@ -33,7 +33,7 @@ pub(super) struct ActionForm {
 /// Returns the login of a request.
 ///
 /// # Errors
-/// There is none.
+/// The request has no valid login.
 pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
     let here = || request.uri().path_and_query().map_or("", |here| here.as_str()).to_owned();
     // The path of a form has no page to go back to.

@@ -109,8 +109,8 @@ pub(super) async fn log_in_by_code(
     begin(&request, &state, caller, ("code", ""))
 }
 
-/// Returns the login page after a failed login. `unknown` is its text if what the form has is not
-/// known, and `to` the page that follows a login.
+/// Returns the login page after a failed login. `unknown` is the error text for wrong credentials,
+/// and `to` the page that follows a login.
 fn refused(request: &HttpRequest, failed: &Failed, unknown: &str, to: &str) -> HttpResponse {
     let text = match failed {
         Failed::UnknownCredentials | Failed::ForeignRequest => unknown.to_owned(),

@@ -1,4 +1,4 @@
-//! A page, or the reason why there is none.
+//! Pages of the HTTP interface, and the error page.
 
 use super::entry::login_of;
 use super::frame::{PageFrame, Theme};
@@ -88,7 +88,7 @@ pub(crate) async fn unknown(request: HttpRequest, state: State) -> PageResult {
     Ok(problem_answer(ProblemKind::NotFound, "there is no such path; see docs/http.md"))
 }
 
-/// The page that says why there is no other.
+/// The error page.
 #[derive(Template)]
 #[template(path = "error.html", config = "src/admin/askama.toml")]
 struct ErrorPage {
@@ -97,7 +97,7 @@ struct ErrorPage {
     detail: String,
 }
 
-/// A page, or the reason why there is none.
+/// A page, or its error page.
 pub(crate) type PageResult = Result<HttpResponse, NoPage>;
 
 /// Returns the result of a form, and its mistake, which the page shows beside the form.

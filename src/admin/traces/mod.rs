@@ -50,7 +50,8 @@ impl Traces {
         TraceList { traces, lost: self.lost.load(Ordering::Relaxed) }
     }
 
-    /// Returns a trace with up to `most` steps behind the number `after`; `None` if there is none.
+    /// Returns a trace with up to `most` steps behind the number `after`; `None` if the trace is
+    /// unknown.
     fn page(&self, number: u64, after: u64, most: usize) -> Option<TraceRow> {
         let book = self.book();
         let trace = book.find(number)?;
@@ -76,8 +77,8 @@ impl Traces {
         book.find(number).is_some_and(|trace| trace.ended.is_none() && trace.last() <= after)
     }
 
-    /// As [`Self::page`]. Waits up to `wait` for a step, if there is none yet. A caller that waits
-    /// is a watcher of the trace.
+    /// As [`Self::page`]. Waits up to `wait` for the first step. A caller that waits is a watcher
+    /// of the trace.
     pub(super) async fn watch(
         &self,
         number: u64,
@@ -112,7 +113,7 @@ impl Traces {
         Ok(number)
     }
 
-    /// Ends a trace and forgets its steps. Returns false if there is none with this number.
+    /// Ends a trace and forgets its steps. Returns false if the number is unknown.
     pub(super) async fn end(&self, observer: &Observer, number: u64) -> bool {
         let is_removed = self.book().remove(number);
         if is_removed {

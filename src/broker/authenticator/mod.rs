@@ -95,7 +95,7 @@ pub(crate) struct Authenticator {
 struct Inner {
     checks: ArcSwap<Checks>,
     options: AuthenticatorOptions,
-    /// The secret of the caches. It never leaves the process.
+    /// The secret of the caches. The secret never leaves the process.
     secret: CacheSecret,
     /// Locked once for each login from another machine, and again where it fails.
     guessing: Option<Mutex<Guessing>>,
@@ -343,9 +343,9 @@ impl AuthClient {
     }
 
     /// Asks about a CONNECT from an address. The decision comes as a [`Decided`] in every case.
-    /// Failures from this machine do not count: `peer` is then `None` or a loopback address. Those
-    /// of a client whose address only its proxy knows do not count either, because the block of the
-    /// proxy would be one of all its clients.
+    /// Failures from this machine do not count: `peer` is then `None` or a loopback address.
+    /// Failures of a client whose address only its proxy knows do not count either: a block of the
+    /// proxy would block all its clients.
     pub(crate) fn ask(&self, now: Instant, request: AuthRequest, peer: Option<IpAddr>) {
         let AuthClientParts { inner, reply } = &self.parts;
         let connection = request.connection;

@@ -143,8 +143,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         left
     }
 
-    /// Reports that packets of this connection are overdue for their acknowledgement. What came of
-    /// the client is read before, because the acknowledgement may be among it.
+    /// Reports that packets of this connection are overdue for their acknowledgement. The client's
+    /// unread bytes are read before, because they may hold the acknowledgement.
     fn acknowledgement_due(&mut self) {
         let unread = self.read_what_came(|driver, id| driver.read_size(id));
         if let Some(endpoint) = &self.endpoint {
@@ -325,7 +325,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
     }
 
     /// Ends a connection that is not read, if its socket has failed, or if the client has closed it
-    /// and nothing is left to be read or handled. What the client sent before it left is handled.
+    /// and nothing is left to be read or handled. Bytes that the client sent before it left are
+    /// handled.
     fn end_if_hung_up(&mut self) {
         let Some(transport) = self.endpoint.as_ref().map(|endpoint| endpoint.transport()) else { return };
         match transport.hang_up() {

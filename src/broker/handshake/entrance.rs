@@ -27,7 +27,7 @@ pub(crate) struct Entrance {
     pub(crate) name: Box<str>,
     /// True if no other machine can connect: the listener is on loopback or a Unix socket.
     pub(crate) is_local: bool,
-    /// The PROXY header that each connection begins with; `None` if there is none.
+    /// The rules for the PROXY header of each connection; `None` without such a header.
     pub(crate) proxy: Option<ProxyRules>,
     /// The proxies that are believed; `None` if every peer of a local listener is.
     pub(crate) trusted: Option<TrustedProxies>,

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 /// Sockets that one host may have in its handshakes, even if the limit is reached.
 const FAIR: usize = 8;
 
-/// The same for all hosts of one IPv6 /48 together, which one customer of a provider may have.
+/// Limit for one IPv6 /48, which may be one customer of a provider.
 const FAIR_SITE: usize = 64;
 
 /// The age from which a socket may go if every host has its fair share. A handshake takes less, so
@@ -92,8 +92,7 @@ impl HandshakeLimit {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for a socket. If there is none, one of the present sockets is
-    /// evicted:
+    /// Waits until there is room for a socket. At the limit, one of the present sockets is evicted:
     ///
     /// 1. the oldest one of the host with the most, if that host has more than [`FAIR`];
     /// 2. else the oldest one of the /48 with the most, if that has more than [`FAIR_SITE`];

@@ -60,7 +60,7 @@ pub(crate) struct NewSocket {
     pub(crate) peer: PeerAddress,
     /// The time of the accept.
     pub(crate) accepted: Instant,
-    /// What is known of the connection so far.
+    /// The known facts about the connection.
     pub(crate) arrival: Arrival,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 /// How far the handshakes of one socket have come. A timeout and an eviction end the stages
-/// wherever they are, and the log line then needs what was known so far.
+/// wherever they are, and the log line then needs the facts known so far.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeProgress {
     stage: Cell<Stage>,

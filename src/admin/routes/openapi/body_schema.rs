@@ -59,7 +59,7 @@ impl BodySchema {
 
 /// Returns a schema that admits what serde writes or reads, and nothing else. In an answer, a field
 /// that may be missing is never null; a schema without required fields is left as it is. An object
-/// has no other fields than those that it names. The size of a number in memory is left out.
+/// admits no fields beside its own. The size of a number in memory is left out.
 fn strict(schema: Value, side: BodySide) -> Value {
     match schema {
         Value::Array(all) => all.into_iter().map(|one| strict(one, side)).collect(),

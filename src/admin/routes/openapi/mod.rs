@@ -1,8 +1,8 @@
 //! /api/v1/openapi.json: the description of all paths for programs, as OpenAPI 3.1.
 //!
-//! It is made from the table of routes: the summary, the answers and the scope of a row, the
-//! parameters that its handler takes, the types of its bodies, and the errors that follow from
-//! them. `tests/admin/openapi.rs` compares the description with real answers.
+//! The source is the table of routes. Each row gives the summary, the answers and the scope; its
+//! handler gives the parameters and the types of the bodies. The errors follow from these.
+//! `tests/admin/openapi.rs` compares the description with real answers.
 
 pub(in crate::admin::routes) mod body_schema;
 mod words;
@@ -229,7 +229,8 @@ fn operation(row: &ApiRoute) -> Value {
     operation
 }
 
-/// Returns the errors of a row, which follow from it or which it names.
+/// Returns the errors of a row: those named in the row, and those that follow from its other
+/// fields.
 fn refusals(row: &ApiRoute, has_parts: bool) -> Vec<u16> {
     // A foreign Host, a request that is not complete in time, and a body without a length.
     let mut refusals = vec![403, 408, 411];
