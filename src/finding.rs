@@ -29,7 +29,7 @@ named_enum! {
         Memory = "memory",
         /// The wall clock.
         Clock = "clock",
-        /// The file of the store, or that there is none.
+        /// The file of the store, or its absence.
         Store = "store",
         /// The owner and the mode of the data directory.
         Owner = "owner",
@@ -59,11 +59,11 @@ named_enum! {
         TlsKey = "tls key",
         /// An address at which the broker listens.
         Port = "port",
-        /// Who may connect.
+        /// Risks of the clients that may connect.
         Login = "login",
         /// The interface without TLS, where others reach it.
         Http = "http",
-        /// Who may send the header of a proxy.
+        /// The networks that may send the header of a proxy.
         Proxies = "proxies",
         /// A running broker, and its version.
         Broker = "broker",
@@ -95,7 +95,7 @@ pub struct Finding {
     pub check: Check,
     /// The fact.
     pub text: String,
-    /// What to do about a problem, as a sentence; empty where the fact says it.
+    /// The suggested fix of a problem, as a sentence; empty if the fact says it.
     pub advice: String,
 }
 

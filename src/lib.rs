@@ -35,13 +35,13 @@
 //!
 //! # Actors
 //!
-//! - A `ConnectionActor` ([`broker::connection`]) owns the socket of one client. It gets the
-//!   readiness of the socket, and what its shard tells it.
-//! - A `ShardActor` ([`broker::shard_actor`]) owns the shard of one thread. It gets sockets that a
-//!   listener accepted (`Adopt`), the messages of one turn of another shard (`PeerTurn`), and the
-//!   keys of a bucket that ended (`ExpiredDeadlines`).
-//! - The `ExpiryActor` ([`expiry::actor`]) owns the buckets of all deadlines. It gets the new
-//!   deadlines of one turn (`Register`), and the tick of its `Ticker`.
+//! - A `ConnectionActor` ([`broker::connection`]) owns the socket of one client. Its messages are
+//!   the readiness of the socket, and the orders of its shard.
+//! - A `ShardActor` ([`broker::shard_actor`]) owns the shard of one thread. Its messages are
+//!   accepted sockets (`Adopt`), the output of one turn of another shard (`PeerTurn`), and the keys
+//!   of an expired bucket (`ExpiredDeadlines`).
+//! - The `ExpiryActor` ([`expiry::actor`]) owns the buckets of all deadlines. Its messages are the
+//!   new deadlines of one turn (`Register`), and the tick of its `Ticker`.
 //!
 //! # Threads
 //!
@@ -49,7 +49,7 @@
 //! - One thread for the expiry actor.
 //! - One thread for the listeners and for start and stop.
 //! - One thread that writes log lines, and one for the HTTP interface ([`admin`]).
-//! - With a store: one thread that commits, and one thread that reads back.
+//! - With a store: a thread for commits, and a thread for reads.
 //!
 //! The hash of a client identifier names the shard in which its session lives. The socket of the
 //! client moves there once, after CONNECT. Shards share three things: the retained messages behind

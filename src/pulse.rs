@@ -15,7 +15,7 @@ use tokio::sync::mpsc::unbounded_channel;
 #[derive(Debug)]
 pub struct Pulse {
     /// The time of the question that the thread has not come to, in milliseconds since the start;
-    /// [`Instant::NEVER`] if there is none.
+    /// [`Instant::NEVER`] without a question.
     asked: AtomicU64,
 }
 
@@ -26,7 +26,8 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// Answers the question, if there is one. For the thread itself. Costs a read if there is none.
+    /// Answers the question, if there is one. For the thread itself. Costs a read without a
+    /// question.
     pub fn beat(&self) {
         if !self.asked().is_never() {
             self.set(Instant::NEVER);
@@ -58,9 +59,9 @@ pub enum Question {
 /// The work of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadWork {
-    /// It serves clients. To start the process again helps against a hang.
+    /// The thread serves clients. To start the process again helps against a hang.
     Serves,
-    /// It waits for the disk of the store. To start the process again helps nobody.
+    /// The thread waits for the disk of the store. To start the process again helps nobody.
     Stores,
 }
 

@@ -22,7 +22,7 @@ const EXTENDS_EVERY: Duration = Duration::from_secs(10);
 /// The service manager that has started this process; `None` if none did.
 static MANAGER: OnceLock<Option<Manager>> = OnceLock::new();
 
-/// What the broker does.
+/// The phase of the broker.
 enum ServicePhase {
     /// The store is recovered, and listeners are opened.
     Starts,
@@ -195,7 +195,7 @@ mod tests {
         manager.enter(ServicePhase::Runs(Box::new(move || asked.load(std::sync::atomic::Ordering::SeqCst))));
         assert_eq!(next().as_deref(), Some("WATCHDOG=1"));
         alive.store(false, std::sync::atomic::Ordering::SeqCst);
-        // Those that were on their way.
+        // Notifications that were already on their way.
         while next().is_some() {}
         manager.enter(ServicePhase::Stops);
         thread.join().unwrap();

@@ -20,7 +20,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The largest rate of messages. It costs 1 us a message, which still counts exactly.
+/// The largest rate of messages. At this rate a message costs 1 us of credit, which is still
+/// counted exactly.
 pub(super) const MOST_MESSAGES: i64 = 1_000_000;
 
 /// The smallest rate of bytes. A smaller one would hardly take a CONNECT.

@@ -2,7 +2,7 @@
 //!
 //! `keys` is the table of all keys, with a file for each section. `table` makes
 //! the structs of it, and `render` the documents. `rule` says which values a key takes, and `value`
-//! turns what was written into a field.
+//! converts a written value into a field.
 //!
 //! [`Config`] is plain data. [`Sources`] reads and checks what an operator wrote, and returns every
 //! problem at once. A `Config` made in code is not checked. `reload` compares two configurations:

@@ -105,7 +105,7 @@ impl Field for RedeliveryRule {
     }
 }
 
-/// Reads a field that may be left out. The outer `None` is a field of another type.
+/// Reads a field that may be left out. `None`: wrong type. `Some(None)`: missing.
 fn plain<T: Field>(fields: &Map<String, Value>, name: &str) -> Option<Option<T>> {
     match fields.get(name) {
         Some(value) => T::read(value).map(Some),

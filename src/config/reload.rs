@@ -55,8 +55,8 @@ impl Loaded {
         listener_changes::reloaded(running, &self.config).changes
     }
 
-    /// Returns the contradictions of the values that would hold after a reload: new ones, beside
-    /// those of the running broker that hold until a restart.
+    /// Returns the contradictions among the values after a reload: the new values, and the running
+    /// values of keys that need a restart.
     pub fn contradictions_with(&self, running: &Config) -> Vec<Problem> {
         let effective = running.with_reloaded(&self.config);
         let source_of = |key: &Key| match effective.value(key) == self.config.value(key) {
@@ -288,7 +288,7 @@ mod tests {
         let reloaded = running.with_reloaded(&new.config);
         assert_eq!(reloaded.runtime, running.runtime);
         assert_eq!(reloaded.redelivery, new.config.redelivery);
-        // What is left is what a start would change.
+        // Only the changes that need a restart are left.
         let left = new.changes_from(&reloaded);
         assert_eq!(left.iter().map(|change| &*change.key).collect::<Vec<_>>(), ["runtime.threads"]);
     }

@@ -93,7 +93,8 @@ impl ValueRule {
     }
 
     /// Returns a text from the environment or a flag as the type that the key has. A text of
-    /// another type stays a text: [`ValueRule::admits`] then refuses the text as it was written.
+    /// another type stays a text, so that [`ValueRule::admits`] refuses it with its original
+    /// spelling.
     pub(super) fn read(&self, text: &str) -> ValueKind {
         let typed = match self.kind {
             ValueType::Boolean => text.parse().ok().map(ValueKind::Boolean),
@@ -114,8 +115,8 @@ impl ValueRule {
         typed.unwrap_or_else(|| ValueKind::String(text.to_owned()))
     }
 
-    /// Returns what is allowed in place of `value`, as the end of "must be ...". Where a zero was
-    /// written for which the key has a word, the word comes first.
+    /// Returns what is allowed in place of `value`, as the end of "must be ...". The word comes
+    /// first if the key has a word for zero, and zero was written.
     pub(super) fn instead_of(&self, value: &Value) -> String {
         match &self.word {
             Some(word) if is_zero(value) => {
@@ -325,8 +326,8 @@ fn are_words(words: &[&str], items: &[Value]) -> bool {
     items.iter().enumerate().all(|(at, item)| is_word(item) && once(at))
 }
 
-/// Returns true for a list of at least one IP address with port, none twice. Port 0 may stand
-/// twice, because each takes a free port of its own.
+/// Returns true for a list of at least one IP address with port, none twice. Port 0 may be
+/// repeated, because each takes a free port of its own.
 fn are_addresses(items: &[Value]) -> bool {
     let mut seen = Vec::with_capacity(items.len());
     for item in items {

@@ -12,8 +12,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-/// What the addresses that were tried have taken. As at the start, an address is kept until all are
-/// tried, because one may stand in the way of another.
+/// Sockets and files of the addresses tried so far. As at the start, an address is kept until all
+/// are tried, because one address may block another.
 #[derive(Default)]
 struct TakenPorts {
     sockets: Vec<TcpListener>,

@@ -38,7 +38,7 @@ impl ProxyStart {
     }
 
     /// Returns true if the listener takes a header from this peer, which has no address on a Unix
-    /// socket. It closes other connections.
+    /// socket. The listener closes other connections.
     pub fn is_believed_from(&self, peer: Option<IpAddr>) -> bool {
         match (&self.trusted, peer.map(|address| address.to_canonical())) {
             (Some(trusted), Some(peer)) => trusted.iter().any(|network| network.contains(&peer)),

@@ -29,9 +29,9 @@ pub struct Layers {
 /// The result of [`Layers::open`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenedWire {
-    /// Number of wire bytes used from the front. The caller keeps the rest, which is less than one
-    /// TLS record (18 KiB at most; none without TLS), and presents it again with what comes after
-    /// it.
+    /// Number of wire bytes used from the front. The caller keeps the rest, and presents it again
+    /// with the bytes that follow. The rest is less than one TLS record (18 KiB at most), and empty
+    /// without TLS.
     pub used: usize,
     /// True if the peer closed its side by a WebSocket close frame or by close_notify. Nothing that
     /// comes later is opened. The bytes opened before count.

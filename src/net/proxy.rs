@@ -32,7 +32,7 @@ const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_FIXED: usize = 16;
 
 /// Section 2.2: the byte with the version, 2, and the command LOCAL. The receiver must accept such
-/// a header and ignore the rest of it.
+/// a header and ignore its remaining fields.
 const V2_LOCAL: u8 = 0x20;
 
 /// Section 2.2.3: the type of the checksum.
@@ -69,7 +69,7 @@ pub struct Proxied {
     pub source: Option<SocketAddr>,
     /// True for a connection of the proxy itself, such as a health check (LOCAL).
     pub is_local: bool,
-    /// What the proxy says about the client's TLS, if the client used TLS.
+    /// The proxy's facts about the client's TLS, if the client used TLS.
     pub tls: Option<ProxiedTls>,
 }
 

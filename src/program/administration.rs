@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 /// The HTTP interface at the start.
 pub(crate) enum AdminPart {
-    /// It is not started yet.
+    /// The interface is not started yet.
     Waits,
-    /// It was started; `None` if none is configured or its default address is taken.
+    /// The interface was started; `None` if it is not configured or its default address is taken.
     Started(Option<AdminServer>),
 }
 
-/// Whether the store is opened. Its directory exists then.
+/// The state of the store. The directory of an opened store exists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreOpened {
     /// Not yet.

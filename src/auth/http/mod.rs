@@ -5,7 +5,8 @@
 //! - [`headers`]: the file with further headers of the request.
 //! - [`breaker`]: the pause after failures.
 //!
-//! These are pure functions. `broker::authenticator` has the thread, the connections and the clock.
+//! The functions here are pure. `broker::authenticator` has the thread, the connections and the
+//! clock.
 
 pub mod answer;
 pub mod breaker;

@@ -118,7 +118,7 @@ impl Tls {
                 piece = rest;
                 self.encrypt(record, out.get_mut(start..).unwrap_or_default())
             } else {
-                // The plain bytes stand behind the room of the record.
+                // The plain bytes are gathered behind the room of the record.
                 while !piece.is_empty() && out.len() - start - room < most {
                     let missing = most - (out.len() - start - room);
                     let (now, rest) = piece.split_at(missing.min(piece.len()));

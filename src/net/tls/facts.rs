@@ -18,8 +18,8 @@ pub struct CertificateFacts {
     pub not_after_ms: u64,
     /// The serial number in upper-case hexadecimal.
     pub serial: String,
-    /// What keeps clients that know only the root from verifying the certificate; `None` if nothing
-    /// is known.
+    /// The reason why clients that know only the root cannot verify the certificate; `None` if no
+    /// reason is known.
     pub chain_warning: Option<String>,
 }
 

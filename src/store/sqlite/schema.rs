@@ -230,7 +230,7 @@ fn add_columns(connection: &Connection, version: i32, columns: &[&str]) -> Resul
 }
 
 /// Runs statements that bring the tables to a version, and notes the version, in one transaction.
-/// So a crash leaves the tables as they were or as this version has them.
+/// So a crash leaves the tables either unchanged or in this version.
 fn change(connection: &Connection, version: i32, statements: &str) -> Result<(), StoreError> {
     let sql = format!("BEGIN IMMEDIATE; {statements} PRAGMA user_version = {version}; COMMIT;");
     connection.execute_batch(&sql).map_err(failed)
