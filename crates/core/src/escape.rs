@@ -1,4 +1,4 @@
-//! The characters of a text that act on whoever reads it.
+//! Escapes of characters that could act on a reader's terminal or log.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -26,8 +26,8 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// Returns a text of JSON whose harmful characters are escaped, which JSON allows. Line feeds stay:
-/// they stand between the values.
+/// Returns a text of JSON whose harmful characters are escaped, which JSON allows. Line feeds stay,
+/// because they separate the values.
 pub fn json(text: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| is_harmful(c) && c != '\n';
     if !text.contains(is_escaped) {

@@ -3,8 +3,8 @@
 //! A ban may have an end, in milliseconds since 1970. A ban whose end has passed is as if it were
 //! not there. Each search costs a constant number of look-ups. Globs are matched one after the
 //! other, a bounded number at once: 256 of them look at an identifier of 64 KiB for 30 ms. One
-//! automaton for all would be faster for most identifiers, but a client could choose one that
-//! drives it through so many states that it falls back to a search that is slower by far.
+//! automaton for all globs would be faster for most identifiers. But a client could choose an
+//! identifier that forces the automaton into a far slower search.
 
 use super::glob::Pattern;
 use ipnet::IpNet;

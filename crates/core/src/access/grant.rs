@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct Grant {
     /// The user.
     pub identity: Arc<Identity>,
-    /// The rules of this one session. They count in place of the ACL file. `None` if the ACL file
+    /// The rules of this one session. These rules replace the ACL file. `None` if the ACL file
     /// counts.
     pub rules: Option<SessionRules>,
     /// The time at which the connection ends; [`Instant::NEVER`] if the time has no bound.
@@ -27,7 +27,7 @@ pub enum SessionRules {
 }
 
 impl From<Arc<Identity>> for Grant {
-    /// Returns the grant of a user whose rules stand in the ACL file, without an end.
+    /// Returns the grant of a user whose rules are in the ACL file, without an end.
     fn from(identity: Arc<Identity>) -> Grant {
         Grant { identity, rules: None, ends: Instant::NEVER }
     }

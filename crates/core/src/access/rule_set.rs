@@ -33,8 +33,7 @@ struct RuleIndex {
 }
 
 impl RuleSet {
-    /// Returns the set of the filters, which all have this effect. A filter that stands twice
-    /// counts once.
+    /// Returns the set of the filters, which all have this effect. Duplicate filters count once.
     pub fn new(effect: Effect, filters: impl IntoIterator<Item = RuleFilter>) -> RuleSet {
         let mut unique: Vec<RuleFilter> = Vec::new();
         let mut seen: HashSet<RuleFilter, Keyed> = HashSet::default();

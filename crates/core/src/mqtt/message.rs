@@ -33,7 +33,7 @@ pub struct Header {
     pub qos: QoS,
     /// The RETAIN flag of the PUBLISH.
     pub retain: bool,
-    /// The number by which a trace follows the message. It fits into padding.
+    /// The number by which a trace follows the message. The number fits into padding.
     audit: AuditTag,
     topic_len: u16,
     forwarded_len: u32,
@@ -151,8 +151,8 @@ impl Message {
         self.header().audit
     }
 
-    /// Returns the message with the number of a trace: the same message if the number is none, else
-    /// a copy. For messages that were read back from the store, which does not keep the number.
+    /// Returns the message with the number of a trace: a copy, or the message itself without a
+    /// number. For messages that were read back from the store, which does not keep the number.
     pub fn with_audit(self, audit: AuditTag) -> Message {
         if !audit.is_some() {
             return self;

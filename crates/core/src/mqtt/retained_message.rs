@@ -60,7 +60,7 @@ impl Hash for RetainedSource {
     }
 }
 
-/// Sources that are read one after the other: equal ones become one.
+/// Shares equal sources while the store's messages are read.
 #[derive(Debug, Default)]
 pub struct SharedSources(HashSet<Arc<RetainedSource>, Keyed>);
 

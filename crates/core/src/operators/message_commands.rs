@@ -109,7 +109,7 @@ fn deliver_to_receiver(
     make_room(id, &target, letter, shard)?;
     let letters_before = shard.dead_letters();
     let is_taken = shard.deliver_letter(letter, &target);
-    // A message that was dropped again stays the letter that it is, and becomes no second one.
+    // A message that was dropped again stays one dead letter: the new letter is removed.
     shard.take_back_dead_letters(letters_before);
     if is_taken { Ok(()) } else { Err("the receiver does not take the message now") }
 }

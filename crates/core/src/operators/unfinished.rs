@@ -208,8 +208,8 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
         }
     }
 
-    /// Adds the PUBRELs by their numbers. Costs a pass over them, because they stand in the order
-    /// of their PUBRECs.
+    /// Adds the PUBRELs by their numbers. Costs a pass over the PUBRELs, because their order is
+    /// that of the PUBRECs.
     fn releases(&mut self) {
         let Some(begin) = self.begin(RELEASED) else { return };
         let sender = &self.entry.session.sender;

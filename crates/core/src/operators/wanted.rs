@@ -6,7 +6,7 @@ use crate::mqtt::topic::{
 };
 use crate::operators::budget::QuestionBudget;
 
-/// A Topic Name, or a Topic Filter that stands for each topic it matches.
+/// A Topic Name, or a Topic Filter for each topic that it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedTopic {
     text: Box<str>,

@@ -81,7 +81,7 @@ impl Transactions {
         self.is_open = !self.parts.is_empty();
     }
 
-    /// Closes the open part with this outcome. Does nothing if there is none.
+    /// Closes the open part with this outcome. Does nothing without an open part.
     pub(super) fn end_participation(&mut self, outcome: Outcome) {
         if let Some(part) = self.open() {
             part.outcome = outcome;

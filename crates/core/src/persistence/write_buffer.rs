@@ -272,7 +272,7 @@ impl WriteBuffer {
         self.open.borrow_mut().transactions.resume();
     }
 
-    /// Closes the open part with this outcome. Does nothing if there is none.
+    /// Closes the open part with this outcome. Does nothing without an open part.
     pub fn end_participation(&self, outcome: Outcome) {
         self.open.borrow_mut().transactions.end_participation(outcome);
     }

@@ -72,7 +72,7 @@ impl Amount {
     }
 }
 
-/// What each client and each listener has of a limit.
+/// The use of a limit by each client and each listener.
 #[derive(Debug, Default)]
 pub struct Shares {
     rules: ShareRules,
@@ -82,7 +82,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Changes the rules. What is above a new one stays.
+    /// Changes the rules. Messages above a new limit stay.
     pub fn limit(&mut self, rules: ShareRules) {
         self.rules = rules;
     }

@@ -54,9 +54,9 @@ pub struct Negotiated {
 /// Checks a CONNECT by itself and by the operator's bounds.
 ///
 /// # Errors
-/// [`ConnectRefusal`] for a client identifier that is too long, or that is empty where the version
-/// does not allow it; for a Keep Alive that is too long for a client that cannot be told another
-/// one; and for a will that cannot be retained.
+/// [`ConnectRefusal`] for a client identifier that is too long, or empty against the version's
+/// rules; for a Keep Alive above the limit of a 3.x client, which has no Server Keep Alive; and for
+/// a will that cannot be retained.
 pub fn check(connect: &Connect<'_>, bounds: &ConnectPolicy) -> Result<(), ConnectRefusal> {
     let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
     // 5.0 [MQTT-3.1.3-5], [MQTT-3.1.3-6]; 3.1.1 [MQTT-3.1.3-5]: 23 bytes are always allowed.

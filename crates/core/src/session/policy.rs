@@ -46,7 +46,7 @@ impl SendPolicy {
         self.outbox / 2
     }
 
-    /// Returns the bytes in an outbox after which the client's requests wait. It is more than
+    /// Returns the bytes in an outbox after which the client's requests wait. The bound is above
     /// [`Self::outbox`], so that a long queue does not keep the client from publishing.
     pub fn request_room(&self) -> usize {
         self.outbox.saturating_add(self.outbox / 16)

@@ -43,7 +43,7 @@ pub struct RuleSources {
     pub on_exhausted: Option<usize>,
     /// The rule that set the action after the ack timeout.
     pub on_ack_timeout: Option<usize>,
-    /// The rules for some topics of the session. They win for the messages of these topics.
+    /// The rules for some topics of the session. These rules win for the messages of these topics.
     pub by_topic: Vec<usize>,
 }
 

@@ -100,7 +100,7 @@ pub struct TraceStep {
     pub payload_bytes: usize,
     /// The reason code, if the packet has one.
     pub reason: Option<ReasonCode>,
-    /// What else there is to say.
+    /// Further facts, as text.
     pub detail: Cow<'static, str>,
     /// The user property `traceparent` of a received message, its first 256 characters.
     pub traceparent: Option<Box<str>>,
@@ -224,7 +224,7 @@ impl TraceSteps {
 /// The packets of a connection that become steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NotedPackets {
-    /// Those with a traced message.
+    /// Packets with a traced message.
     #[default]
     OfTracedMessages,
     /// All packets: a trace follows the client.
@@ -245,7 +245,7 @@ mod tests {
             version,
             window: 1,
             maximum_packet_size: None,
-            // The connection has aliases, which stand beside the steps.
+            // The connection has aliases, which are kept beside the steps.
             alias_maximum: 1,
             problem_information: true,
         });

@@ -1,5 +1,5 @@
-//! What a commit lets go: outboxes, tickets, publishers' acknowledgements; and pages that were read
-//! back from the store.
+//! Releases after a commit: outboxes, tickets, publishers' acknowledgements; and pages read back
+//! from the store.
 
 use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::{Lsn, ReadEntry};

@@ -188,7 +188,7 @@ impl ShardControl<'_> {
 
 /// Messages that no session has.
 impl ShardControl<'_> {
-    /// Erases the retained message of a topic. Returns false if there is none.
+    /// Erases the retained message of a topic. Returns false if the topic has no such message.
     pub(crate) fn erase_retained(&mut self, topic: &str) -> bool {
         let Shard { core, routes, .. } = &mut *self.shard;
         if core.shared.retained().find(topic, self.now).is_none() {

@@ -105,9 +105,9 @@ impl Core {
         !access.are_on() || sessions.at_mut(session.0).is_none_or(at)
     }
 
-    /// Returns the same for a message whose receiver was chosen before: by a peer, or in an earlier
-    /// turn. The session may have left the filter since, and an unguarded session has only filters
-    /// that it may read.
+    /// As [`Self::may_read`], for a message whose receiver was chosen before: by a peer, or in an
+    /// earlier turn. The session may have left the filter since, and an unguarded session has only
+    /// filters that it may read.
     pub(crate) fn permits_read(&mut self, session: SessionSlot, topic: &str) -> bool {
         let Core { sessions, access, turn, .. } = self;
         let at = |(_, entry): (_, &mut SessionEntry)| entry.permits_read(access, topic, turn);
@@ -120,9 +120,9 @@ impl Core {
         self.durability.is_on() && !self.dead_letters.is_empty()
     }
 
-    /// Returns true if there is a store and dead letters wait to be published in this turn. They
-    /// are committed with the open batch, which is then sealed even if nothing else is recorded. An
-    /// acknowledgement that depends on a dead letter waits for that batch.
+    /// Returns true if there is a store and dead letters wait to be published in this turn. These
+    /// letters are committed with the open batch, which is then sealed even if nothing else is
+    /// recorded. An acknowledgement that depends on a dead letter waits for that batch.
     pub(crate) fn has_dead_letters(&self) -> bool {
         if !self.dead_letters_hold_seals() {
             return false;

@@ -268,7 +268,7 @@ impl Shard {
 /// Inputs: peers and the store.
 impl Shard {
     /// Takes in a batch of a peer. Batches of one peer come in their order. A batch that takes more
-    /// than this turn continues in later ones, and those after it wait for it.
+    /// than this turn continues in later turns, and later batches wait for its end.
     pub fn take_peer_batch(&mut self, now: Instant, peer_batch: PeerBatch) {
         if self.fans.any() {
             return self.fans.push_batch(peer_batch);
@@ -276,7 +276,7 @@ impl Shard {
         Box::new(Underway::new(peer_batch)).take_up(now, self);
     }
 
-    /// Takes in delayed messages that were read from the store. Those of other shards are among
+    /// Takes in delayed messages that were read from the store. Messages of other shards are among
     /// them.
     pub fn take_delayed(&mut self, now: Instant, request: DelayedRequest, read: Vec<StoredDelayed>) {
         self.delayed.take_read(now, request, read, &mut self.core);
@@ -306,7 +306,8 @@ impl Shard {
             || self.core.durability.write_buffer().is_some_and(|l| l.is_due())
     }
 
-    /// Returns true if a flush or a job is left: for a driver that runs turns until there is none.
+    /// Returns true if a flush or a job is left: for a driver that runs turns until all work is
+    /// done.
     pub fn is_unfinished(&self) -> bool {
         !self.core.effects.dirty.is_empty() || self.has_jobs()
     }

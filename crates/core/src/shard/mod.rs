@@ -4,13 +4,13 @@
 //! Pure: a shard knows no clock, no socket and no other thread. [`crate::broker`] passes in bytes,
 //! expired deadlines and peer batches with the time, and carries out the
 //! [`Effects`](turn::effects::Effects) at the end of each turn. The simulation and the in-memory
-//! tests do the same with virtual time. It imports [`crate::mqtt`], [`crate::persistence`],
+//! tests do the same with virtual time. The module imports [`crate::mqtt`], [`crate::persistence`],
 //! [`crate::session`], [`crate::routing`] and the pure part of [`crate::expiry`].
 //!
 //! # Layers
 //!
 //! Each part of the state has one owner with private fields. A method that needs several owners
-//! belongs to the layer that has all of them, and a layer calls only the layers below it
+//! belongs to the layer that has all of them. A layer calls only lower layers
 //! (`docs/architecture.md`).
 //!
 //! | layer | files |

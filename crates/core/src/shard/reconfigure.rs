@@ -1,8 +1,8 @@
 //! New settings of the operator while the broker runs.
 //!
-//! Nobody is disconnected, and no message is dropped. A queue that is above a new bound keeps what
-//! it holds. New redelivery settings reach the sessions by a walk of [`SLOTS`] slots in a turn: a
-//! packet in flight has the new settings from its next deadline on, and a new packet at once.
+//! Nobody is disconnected, and no message is dropped. A queue above a new bound keeps its messages.
+//! New redelivery settings reach the sessions by a walk of [`SLOTS`] slots in a turn: a packet in
+//! flight has the new settings from its next deadline on, and a new packet at once.
 
 use crate::shard::core::Core;
 use crate::shard::login::bans::Bans;

@@ -1,7 +1,7 @@
 //! Histograms of durations. The bounds are powers of two, from 1 ms to 1,048.576 s.
 //!
 //! To find the place of a value costs one instruction that counts leading zeros. So a histogram may
-//! stand on the way of a message.
+//! be updated for each message.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

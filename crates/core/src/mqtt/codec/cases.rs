@@ -46,7 +46,7 @@ const VERSION: u8 = 0x84;
 const TOPIC: u8 = 0x90;
 const ALIAS: u8 = 0x94;
 
-/// What may or may not open a connection.
+/// Packets that may or may not open a connection.
 #[rustfmt::skip]
 pub(super) const FIRST_PACKETS: &[WireCase] = &[
     packet(3, "connect_3_1", "CONNECT", b"\x10\x0F\0\x06MQIsdp\x03\x02\0\x3C\0\x01a"),
@@ -125,7 +125,7 @@ pub(super) const FIRST_PACKETS: &[WireCase] = &[
     error(5, "session_expiry_twice", PROTOCOL, b"\x10\x18\0\x04MQTT\x05\x02\0\x3C\x0A\x11\0\0\0\x01\x11\0\0\0\x01\0\x01a"),
 ];
 
-/// What comes once the version is settled, from either side.
+/// Packets after the version is settled, from either side.
 #[rustfmt::skip]
 pub(super) const LATER_PACKETS: &[WireCase] = &[
     packet(4, "publish_qos_0", "PUBLISH", b"\x30\x05\0\x01thi"),

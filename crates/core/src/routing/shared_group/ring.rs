@@ -1,6 +1,6 @@
 //! Members in the order of their addresses, and the turn among them.
 //!
-//! The members stand in sorted runs of at most [`RUN`]. So a member that joins or leaves moves at
+//! The members are in sorted runs of at most [`RUN`]. So a member that joins or leaves moves at
 //! most `RUN` others (40 KB), however many members there are. A group with fewer members is one
 //! run.
 //!

@@ -298,7 +298,7 @@ impl SubscriptionTree {
         self.filters.find(filter).into_iter().flat_map(|receivers| receivers.local.iter()).copied()
     }
 
-    /// Returns a group to choose a member of it. The group knows which members are online.
+    /// Returns a group, for the choice of a member. The group knows which members are online.
     pub fn group_mut(&mut self, id: GroupId) -> Option<&mut SharedGroup> {
         self.group_caught_up(id).map(|(group, _)| group)
     }

@@ -4,8 +4,8 @@
 use crate::mqtt::audit::AuditTag;
 use crate::time::Instant;
 
-/// The time at which one delivery began, and the objective that counts it. 6 bytes, which fit into
-/// the padding of a delivery.
+/// The begin of one delivery, and the objective that counts the delivery. The 6 bytes fit into the
+/// padding of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryMark {
     /// 1 more than the place of the objective's ring; 0 for no mark, and [`UNCOUNTED`] for a mark

@@ -171,7 +171,7 @@ impl Sender {
     }
 
     /// Records that the packets of the connection are sent again because an operator closes it.
-    /// That is no attempt of a policy.
+    /// Such a resend is no attempt of a policy.
     pub fn ask_at_return(&mut self) {
         for mut packet in self.window.get_mut().into_iter().flat_map(InFlight::packets) {
             packet.transmission_mut().ask();

@@ -57,7 +57,7 @@ impl<'a> ConnectionView<'a> {
                     0
                 }
             }
-            // What stays behind a pause for the rate takes memory.
+            // Bytes left unhandled by a pause for the rate take memory.
             Some(connection) if connection.is_metered() => FIRST_READ_SIZE,
             Some(connection) if matches!(connection.phase(), Phase::AwaitingConnect | Phase::Exchanging) => {
                 FIRST_READ_SIZE

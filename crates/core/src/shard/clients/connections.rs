@@ -324,7 +324,7 @@ impl Connections {
     }
 
     /// Returns the latest time at which a re-authentication is complete, or [`Instant::NEVER`] if
-    /// there is none.
+    /// none is pending.
     pub(crate) fn authentication_deadline(&self, id: ConnectionId) -> Instant {
         self.get(id).map_or(Instant::NEVER, |c| c.authentication_deadline(self.awake_since))
     }

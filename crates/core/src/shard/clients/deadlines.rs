@@ -25,8 +25,8 @@ pub use crate::shard::settings::{OWN_DELAYED, OWN_HOUSEKEEPING};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlineAction {
     /// Unacknowledged packets are due. The actor reads the bytes that came, because
-    /// acknowledgements may be among them. It asks the socket which bytes the peer's kernel has,
-    /// then calls [`Shard::acknowledgement_due`](crate::shard::Shard::acknowledgement_due).
+    /// acknowledgements may be among them. The actor asks the socket which bytes the peer's kernel
+    /// has, then calls [`Shard::acknowledgement_due`](crate::shard::Shard::acknowledgement_due).
     Retransmit(ConnectionId),
     /// The client was silent, or took no bytes, for too long. The actor reads the bytes that came
     /// while [`is_silent`](crate::shard::clients::connection_view::ConnectionView::is_silent), then

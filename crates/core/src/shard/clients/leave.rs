@@ -50,7 +50,8 @@ impl Shard {
     }
 
     /// Detaches the session of a connection whose socket closed, unless the session is detached
-    /// already. `network` says why the socket closed. It is the cause in events and in the log.
+    /// already. `network` says why the socket closed. The text is the cause in events and in the
+    /// log.
     pub(crate) fn socket_closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
         if self.core.connections.get(id).is_some_and(|c| c.session.is_some()) {
             self.core.note_disconnected(now, id, DisconnectCause::Network(network.into()));

@@ -5,9 +5,10 @@
 //! then the deadline passes once a second, to look whether the client is gone.
 //!
 //! Acknowledgements are handled during the pause, so that a client in debt gets no message twice.
-//! They are charged, too. Alone they have the same rate in bytes, so a flood of them is slowed.
+//! Acknowledgements are charged, too. Alone they have the same rate in bytes, so a flood of them is
+//! slowed.
 //!
-//! What is owed at the end of a connection is kept in [`crate::shard::clients::debts`], and a
+//! The debt at the end of a connection is kept in [`crate::shard::clients::debts`], and the next
 //! connection begins with it.
 
 use crate::shard::clients::connection::{MeteredTraffic, Pause};

@@ -10,8 +10,8 @@
 //! acknowledgements among themselves and PUBLISH packets among themselves, but not the one against
 //! the other (3.1.1 and 5.0, section 4.6). Two packets do not pass:
 //!
-//! - PUBREL does not pass a PUBLISH at QoS 2. It frees a Packet Identifier, and a repetition of its
-//!   PUBLISH may wait.
+//! - PUBREL does not pass a PUBLISH at QoS 2. PUBREL frees a Packet Identifier, and a repetition of
+//!   its PUBLISH may wait.
 //! - DISCONNECT passes nothing, because it ends the connection.
 //!
 //! Beyond the bound nothing is read. The bytes then stay in the kernel, whose number the driver

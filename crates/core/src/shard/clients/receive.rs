@@ -1,9 +1,9 @@
 //! From bytes to packets to the session.
 //!
-//! The connection passes in the bytes that it read. Whole packets are decoded where they stand, and
-//! each goes to the session; PUBLISH takes a shorter way of its own. The rest of a packet stays in
-//! the connection's `Partial`. The loop stops for three reasons: the connection is paused, the turn
-//! is over, or much waits to be written. Behind a pause, `read_ahead` handles acknowledgements.
+//! The connection passes in the bytes that it read. Whole packets are decoded in place, and each
+//! goes to the session; PUBLISH takes a shorter way of its own. The rest of a packet stays in the
+//! connection's `Partial`. The loop stops for three reasons: the connection is paused, the turn is
+//! over, or much waits to be written. Behind a pause, `read_ahead` handles acknowledgements.
 
 use crate::mqtt::codec::{self, DecodeError, Decoded, PacketType};
 use crate::mqtt::packet::{Packet, ReasonCode};

@@ -149,9 +149,9 @@ impl Sessions {
         }
     }
 
-    /// Records a session that outlives its connection. If it has no row in the store yet, gives it
+    /// Records a session that outlives its connection. A session without a row in the store gets
     /// one. If only its connection, expiry or will time changed since the last record, the record
-    /// has only these. Does nothing without a store.
+    /// has only these fields. Does nothing without a store.
     pub(crate) fn record(&mut self, id: SessionId, write_buffer: Option<&Rc<WriteBuffer>>) {
         let (Some(write_buffer), Some(session_entry)) = (write_buffer, self.slots.get_mut(id)) else {
             return;

@@ -1,5 +1,4 @@
-//! Large publications: publications that take more than one turn, and everything that waits behind
-//! them, as data.
+//! Large publications, which take more than one turn, and the work that waits behind them, as data.
 //!
 //! A shard has one large publication at a time. The module `fan_out` has the code, and tells what
 //! may pass a large publication.
@@ -141,7 +140,7 @@ impl Fans {
         self.present.as_ref().is_some_and(|fan| fan.publisher == Some(publisher(here, id)))
     }
 
-    /// Begins a large publication. The caller makes sure that there is none yet.
+    /// Begins a large publication. The caller makes sure that none is present.
     pub(crate) fn begin(&mut self, fan: Fan) {
         debug_assert!(self.present.is_none(), "there is one at a time");
         self.gone.clear();

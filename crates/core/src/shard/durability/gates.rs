@@ -2,7 +2,7 @@
 //! which commit of the store. The packets and tickets themselves are kept elsewhere.
 //!
 //! The section Durability of `docs/architecture.md` has the table of packets and the commits that
-//! they wait for. These are the places that keep the packets and tickets:
+//! they wait for. The packets and tickets are kept here:
 //!
 //! | packet | kept in |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | all others | the outbox, behind a mark that also holds back all later bytes |
 //!
 //! A gate opens with the commit of its batch. The gate of a QoS 1 message can open before: when
-//! every receiver has finished the message, nothing of it needs to be stored any more.
+//! every receiver has finished the message, its storage is not needed any more.
 
 use crate::mqtt::charge::{Budget, Charge, Recount, Recounted};
 use crate::mqtt::outcome::Outcome;
@@ -277,8 +277,8 @@ impl Durability {
         }
     }
 
-    /// Removes and returns the next thing that waited for a commit which is done, or `None` if
-    /// there is none. First come the connections, then the gates in their order.
+    /// Removes and returns the next thing whose commit is done, if any. First come the connections,
+    /// then the gates in their order.
     pub(crate) fn next_opened(&mut self) -> Option<Opened> {
         let stored = self.stored.as_mut()?;
         if let Some(id) = stored.to_release.pop_front() {

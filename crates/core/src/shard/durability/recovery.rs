@@ -1,4 +1,4 @@
-//! Recovery rebuilds sessions and queues from the store, as they were when the broker ended.
+//! Recovery rebuilds the sessions and queues of the broker's end from the store.
 
 use crate::access::grant::SessionRules;
 use crate::access::identity::{Identity, IdentitySource};

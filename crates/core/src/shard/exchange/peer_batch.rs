@@ -44,7 +44,7 @@ pub enum Gate {
     },
 }
 
-/// All items that one shard has for another in one turn.
+/// All items from one shard to another in one turn.
 #[derive(Debug)]
 pub struct PeerBatch {
     /// The shard that sends the batch.
@@ -162,7 +162,7 @@ impl Item {
     }
 }
 
-/// The members of a shared group that may read a message, as far as the offers of it show.
+/// The members of a shared group that may read a message, as far as its offers show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readers {
     /// No member that was looked at may read the message.

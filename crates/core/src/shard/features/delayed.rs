@@ -61,7 +61,7 @@ pub(crate) struct Delayed {
     /// The due time from which the look-up reads that is not answered yet, if there is one.
     reading_from: Option<Instant>,
     /// Messages that ended while a look-up was under way, and are due at `reading_from` or later.
-    /// They are few, because the look-up reads ahead, unless the machine was suspended.
+    /// The set is small, because the look-up reads ahead, unless the machine was suspended.
     ended: BTreeSet<DelayedNumber>,
     /// Number of messages of this shard, in memory and in the store.
     messages: usize,

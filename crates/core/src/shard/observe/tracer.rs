@@ -196,7 +196,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Begins to follow a PUBLISH, if a trace names its client or its topic. Returns the number of
-    /// the message, which is none if no trace does, or nothing is traced.
+    /// the message; no number if the message is not traced.
     #[cold]
     pub(crate) fn begin(
         &mut self,

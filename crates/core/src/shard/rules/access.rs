@@ -123,10 +123,10 @@ pub(crate) struct SessionAccess {
     source: RuleSource,
     /// The topics that the client may write, as of this generation.
     written: WrittenTopics,
-    /// What decisions ask about the names of the client, as of this generation.
+    /// Facts about the names of the client for decisions, as of this generation.
     marks: NameMarks,
-    /// The client as the source of its retained messages, as of this generation. All of them share
-    /// it.
+    /// The client as the source of its retained messages, as of this generation. All these messages
+    /// share the value.
     retained_source: Option<Arc<RetainedSource>>,
 }
 
@@ -180,8 +180,9 @@ impl AccessRules {
         self.of_sessions = self.of_sessions.max(Some(compared));
     }
 
-    /// Takes new settings, but for the files. Returns true if the rules are others now. They depend
-    /// on the listeners: one that verifies names makes topics with names of others need a rule.
+    /// Takes new settings, but for the files. Returns true if the rules are others now. The rules
+    /// depend on the listeners: with a listener that verifies names, topics with names of others
+    /// need a rule.
     pub(crate) fn replace_settings(&mut self, settings: &AccessSettings) -> bool {
         let files = std::mem::take(&mut self.settings.files);
         let flags = |settings: &AccessSettings| (settings.protects_others, settings.counts_claims);
@@ -380,8 +381,8 @@ impl SessionAccess {
         self.written.may_write(&self.permit, topic, names)
     }
 
-    /// Returns the same for a topic that is written once, such as that of a will. The topic is not
-    /// remembered.
+    /// As [`Self::may_write`], for a topic that is written once, such as that of a will. The topic
+    /// is not remembered.
     pub(crate) fn may_write_once(&self, names: ClientNames<'_>, topic: &str) -> Decision {
         self.permit.decide(Direction::Write, topic, names)
     }

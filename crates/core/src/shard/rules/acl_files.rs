@@ -11,7 +11,7 @@ pub struct AclFiles {
     /// The rules for the sessions of all listeners without a file of their own; `None` without a
     /// file.
     pub broker: Option<Arc<Acl>>,
-    /// The listeners that are open, and those that have clients.
+    /// The open listeners, and closed listeners with clients.
     pub listeners: Vec<Arc<ListenerRules>>,
 }
 

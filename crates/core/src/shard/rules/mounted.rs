@@ -43,7 +43,7 @@ fn put_topic(
     topic: &str,
     full: &mut String,
 ) -> Result<(), (ReasonCode, DropReason)> {
-    // The mount point stands before the topic to which a delayed message is published later.
+    // The mount point is put before the topic to which a delayed message is published later.
     let (before, own) = match delayed_topic(topic) {
         Some(later) => topic.split_at(topic.len() - later.len()),
         None => ("", topic),

@@ -24,8 +24,8 @@
 //! A member that may not read the message (`acl.file`) refuses it. If no member may read it, then
 //! nobody is subscribed to the message, and only a message of an ended session counts as dropped.
 //! If a group is so large that not all members were asked, the message counts as dropped in any
-//! case, with the reason `not_authorized`. A message that waits is kept in a shard with a member
-//! that may read it, because only such a member can report room for it.
+//! case, with the reason `not_authorized`. A waiting message is kept in a shard with a member that
+//! may read it, because only such a member can report room.
 //!
 //! # Bounds
 //!
@@ -63,8 +63,8 @@ use std::sync::Arc;
 
 pub(crate) use offer::{Peers, SharedDelivery, WantedRoom};
 
-/// Maximum number of members, in any shard, to which one message is offered one by one. The shards
-/// go through all members after that.
+/// Maximum number of members, in any shard, to which a message is offered singly. The shards go
+/// through all members after that.
 const IN_TURN: usize = 16;
 
 /// Shared groups, and the messages that wait for a member.
@@ -162,9 +162,9 @@ impl Routes {
         }
     }
 
-    /// Does the same as [`Self::share_to_next`], for the group with the full filter `share`.
-    /// Returns `Unmatched` if the group is gone because its last member left, or if no member is
-    /// eligible. A message of an ended session is then dropped, and the result is `Refused`.
+    /// As [`Self::share_to_next`], for the group with the full filter `share`. Returns `Unmatched`
+    /// if the group is gone because its last member left, or if no member is eligible. A message of
+    /// an ended session is then dropped, and the result is `Refused`.
     pub(crate) fn share_by_name(
         &mut self,
         now: Instant,

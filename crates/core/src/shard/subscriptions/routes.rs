@@ -58,8 +58,8 @@ impl Routes {
     /// publisher. Returns the outcome so far, and the number of answers that are pending.
     ///
     /// # Errors
-    /// How far it came, if the rest must wait for a later turn. Only sessions of this shard have
-    /// the message then.
+    /// The progress, if the rest must wait for a later turn. Only sessions of this shard have the
+    /// message then.
     pub(crate) fn route_matched(
         &mut self,
         now: Instant,
@@ -289,11 +289,11 @@ impl Routes {
 }
 
 /// Delivers the publication to the sessions of this shard in `matches`, to each session once.
-/// Charges one step for each subscriber. What a delivery drops from a full queue is charged, too:
-/// if that takes more than a portion of the turn, the other deliveries wait.
+/// Charges one step for each subscriber. Drops from a full queue are charged, too: if they take
+/// more than a portion of the turn, the other deliveries wait.
 ///
 /// # Errors
-/// How far it came, if the other deliveries must wait for a later turn.
+/// The progress, if the other deliveries must wait for a later turn.
 pub(crate) fn deliver_matches(
     now: Instant,
     publication: &mut Publication<'_>,

@@ -32,7 +32,7 @@ use crate::time::Instant;
 use std::borrow::Cow;
 
 /// Filters of one SUBSCRIBE that are always checked, even if a client may have fewer subscriptions.
-/// Some of them may be repetitions, which exceed no limit. Filters beyond this number and beyond
+/// Some filters may be repetitions, which exceed no limit. Filters beyond this number and beyond
 /// the limit are refused without a check.
 const NAMED: usize = 1_024;
 

@@ -21,8 +21,8 @@ const MUCH: usize = 256 * 1024;
 /// The pending effects of one shard.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Connections with something to write. Each stands here once, because the connection knows
-    /// that it is dirty.
+    /// Connections with something to write. Each is listed once, because the connection knows that
+    /// it is dirty.
     pub dirty: Vec<ConnectionId>,
     /// Bytes appended to outboxes since the last flush, about.
     pub(crate) unflushed: usize,

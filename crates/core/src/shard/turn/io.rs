@@ -1,11 +1,10 @@
 //! The turn of a shard: the one order in which its effects are carried out, and the trait that
 //! carries them out.
 //!
-//! A shard does no I/O. It calls [`Io`], which stands for the sockets, the store, the peers, the
-//! expiry actor and the log. There are three implementations: the driver ([`crate::broker`]), the
-//! simulation, and the in-memory tests. All of them run the code of this file, so the simulation
-//! checks the order that serves clients. Dispatch is static, and a turn allocates nothing of its
-//! own.
+//! A shard does no I/O. The shard calls [`Io`]: the sockets, the store, the peers, the expiry actor
+//! and the log. There are three implementations: the driver ([`crate::broker`]), the simulation,
+//! and the in-memory tests. All of them run the code of this file, so the simulation checks the
+//! order that serves clients. Dispatch is static, and a turn allocates nothing of its own.
 //!
 //! # The order
 //!
@@ -109,7 +108,7 @@ impl Written {
     }
 }
 
-/// What the listeners of one client event want to publish: a topic and a payload each.
+/// Publications of the listeners of one client event: a topic and a payload each.
 #[derive(Debug, Default)]
 pub struct EventMessages {
     /// For the subscribers of the event topic.

@@ -1,11 +1,11 @@
 //! The budget of one turn, what waits for its end, and the work that continues in a later turn.
 //!
-//! A turn is what a thread does without polling its sockets. One turn handles one connection's
-//! task, one message to the shard, or one run of the flusher. The driver begins each turn
-//! ([`crate::shard::Shard::begin_turn`]). All work that a client can make grow charges steps to the
-//! turn. When the steps are used up, no further packet is begun, and loops over many things stop.
-//! The rest becomes a `Job` (`work.rs`), which continues in the next run of the flusher. `io.rs`
-//! has the order in which a turn carries out its effects.
+//! A turn is the work of a thread between two polls of its sockets. One turn handles one
+//! connection's task, one message to the shard, or one run of the flusher. The driver begins each
+//! turn ([`crate::shard::Shard::begin_turn`]). All work that a client can make grow charges steps
+//! to the turn. When the steps are used up, no further packet is begun, and loops over many things
+//! stop. The rest becomes a `Job` (`work.rs`), which continues in the next run of the flusher.
+//! `io.rs` has the order in which a turn carries out its effects.
 
 pub mod effects;
 pub(crate) mod flow;
@@ -28,7 +28,7 @@ const WRITE: u32 = 16;
 const BYTES: usize = 1024;
 
 /// Bytes of a packet, without the payload of a PUBLISH, that are decoded for one step: 25 to 60 of
-/// the smallest properties or filters. That takes 0.3 to 0.7 us.
+/// the smallest properties or filters. These bytes take 0.3 to 0.7 us.
 const DECODED: usize = 128;
 
 /// Bytes of a filter that is added to the subscription tree, or removed from it, for one step.
@@ -66,8 +66,8 @@ pub struct Turn {
     pub(super) after_deliveries: AfterDeliveries,
 }
 
-/// Receivers that deliveries found full. They are handled at the end of the turn, because a will or
-/// an acknowledgement would lead to another publication in the midst of the present one.
+/// Receivers that deliveries found full. Such receivers are handled at the end of the turn, because
+/// a will or an acknowledgement would lead to another publication in the midst of the present one.
 #[derive(Debug, Default)]
 pub(crate) struct AfterDeliveries {
     /// Receivers to disconnect, under the policy `disconnect`.
@@ -80,7 +80,7 @@ pub(crate) struct AfterDeliveries {
 }
 
 impl AfterDeliveries {
-    /// Returns true if there is none.
+    /// Returns true without such a receiver.
     pub(crate) fn is_empty(&self) -> bool {
         self.overfull.is_empty() && self.to_admit.is_empty() && self.to_send.is_empty()
     }
@@ -177,7 +177,7 @@ impl Turn {
         self.steps >= self.until
     }
 
-    /// Returns the steps that one publication may take at once. These are the steps that are left,
+    /// Returns the steps that one publication may take at once. The result is the rest of the turn,
     /// but at least a portion, so that each publication makes progress.
     pub(crate) fn at_once(&self) -> u32 {
         self.left().max(self.most / PORTIONS)

@@ -8,8 +8,8 @@
 //!    that each portion makes progress.
 //! 3. If the loop stops early, it returns its position as a job. The caller passes the job to
 //!    `Work::later`. If a client waits for the job, `Shard::pause_for` pauses its connection.
-//! 4. A later turn runs the job again with a portion of its steps. The job returns what is left of
-//!    it; if nothing is, the pause ends.
+//! 4. A later turn runs the job again with a portion of its steps. The job returns its rest;
+//!    without a rest, the pause ends.
 //!
 //! Anything may change between two portions. So a job names connections and sessions with their
 //! generation, and looks each of them up again. A job is data: the code that continues it is in
@@ -56,7 +56,7 @@ pub(crate) enum Job {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     jobs: VecDeque<Job>,
-    /// [`Job::Due`] stands among the jobs while there are any.
+    /// [`Job::Due`] is among the jobs while this queue is not empty.
     due: VecDeque<SessionId>,
 }
 
@@ -66,8 +66,8 @@ impl Work {
         self.jobs.extend(jobs);
     }
 
-    /// Puts off a session with an expired deadline. Until then it stays as it was, in the store
-    /// too.
+    /// Puts off a session with an expired deadline. Until then the session does not change, in the
+    /// store neither.
     pub(crate) fn session_due(&mut self, id: SessionId) {
         if self.due.is_empty() {
             self.later([Job::Due]);
