@@ -148,7 +148,7 @@ pub(super) async fn disconnect(
     audited(state, caller, ("disconnect", &target), &[note_parameter(note)], work).await
 }
 
-/// The clients that are disconnected. One at least is named.
+/// The clients that are disconnected. At least one field is given.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionFilter {
     pub(super) user: Option<String>,
@@ -158,7 +158,7 @@ pub(super) struct ConnectionFilter {
     pub(super) prefix: Option<String>,
 }
 
-/// What is done with dead letters.
+/// The action on dead letters.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LetterAction {
     Delete,

@@ -99,8 +99,8 @@ fields! {
         acl_file: String, ValueType::Path.only();
         /// The versions of MQTT that clients may speak; all if left out.
         versions: Vec<ProtocolVersion>, ValueType::SomeOf(ProtocolVersion::NAMES).only();
-        /// The client identifiers that may connect; all if left out. A `*` stands for no text with
-        /// the character that stands beside `%u` on its side.
+        /// The client identifiers that may connect; all if left out. A `*` matches no text with the
+        /// character beside `%u` on its side.
         client_id: String, ValueType::Checked(is_client_id_rule, "a client id in which %u stands for the user name and * for any text, with a character between the two, such as \"%u-*\"").only();
         /// The prefix of the clients' topics, which they do not see; none if left out.
         mount_point: String, ValueType::Checked(is_mount_point, "the beginning of topics, with / at its end and without wildcards, such as \"tenant-a/\"").only();

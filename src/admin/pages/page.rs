@@ -29,7 +29,7 @@ pub(crate) enum NoPage {
     /// There is no page at this path.
     #[error("there is no such page; the links above lead to all pages")]
     NoSuchPage,
-    /// What the page shows cannot be had, or the action is refused.
+    /// The content of the page is not available, or the action is refused.
     #[error("{0}")]
     Failed(#[from] Failed),
 }
@@ -62,7 +62,7 @@ fn error_page(frame: PageFrame, status: StatusCode, detail: String) -> HttpRespo
 }
 
 /// Returns the page of an error with the frame of its login, so that the reader can go on from
-/// there. The reason for an error is known before its login is. All other answers are as they were.
+/// there. The reason for an error is known before its login is. Other answers are unchanged.
 pub(crate) async fn framed(response: ServiceResponse) -> ServiceResponse {
     let (request, status) = (response.request().clone(), response.status());
     let is_error = status.is_client_error() || status.is_server_error();

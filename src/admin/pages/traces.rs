@@ -30,7 +30,7 @@ struct TracesForm {
     note: String,
 }
 
-/// The form of a new trace. An empty field is none.
+/// The form of a new trace. An empty field counts as missing.
 #[derive(Deserialize)]
 pub(super) struct BeginForm {
     csrf: String,

@@ -30,7 +30,7 @@ pub(super) struct ClientView {
     pub(super) suffix: String,
     /// The time for which the oldest message is unacknowledged; empty without one.
     pub(super) oldest: String,
-    /// Where that message is.
+    /// The place of that message.
     pub(super) detail: String,
     /// All that is known of the session.
     pub(super) client: Client,

@@ -17,7 +17,7 @@ use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;
 
-/// The fields of the form. An empty one is none.
+/// The fields of the form. An empty field counts as missing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct WhereForm {

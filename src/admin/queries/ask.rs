@@ -1,4 +1,4 @@
-//! One question to one shard, and the turns of those who ask.
+//! A question to a shard, and the turns of its callers.
 
 use crate::admin::failed::Failed;
 use crate::admin::state::{AdminState, CallerTurn};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Time for a page. One that is not full by then is short.
+/// Time for a page. A page that is not full by then is short.
 const TIME: Duration = Duration::from_secs(2);
 
 /// The parameters of a listing.

@@ -27,7 +27,7 @@ const FURTHER: usize = 10;
 /// Characters of a topic in a verdict at most.
 const TOPIC: usize = 128;
 
-/// Everything that is known of one receiver.
+/// All facts about one receiver.
 #[derive(Default)]
 struct OfReceiver<'a> {
     session: Option<&'a MatchedSession>,

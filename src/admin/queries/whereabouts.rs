@@ -215,7 +215,7 @@ fn retained(observer: &Observer, topic: &str) -> Option<RetainedSummary> {
     Some(RetainedSummary { payload: found.payload().len(), qos: found.header().qos })
 }
 
-/// Returns the session of a client; `None` if there is none.
+/// Returns the session of a client, if any.
 async fn row_of(
     state: &AdminState,
     observer: &Observer,

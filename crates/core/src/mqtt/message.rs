@@ -27,7 +27,7 @@ pub struct Message(ThinArc<Header, u8>);
 /// The fixed part of a message: everything but its bytes.
 #[derive(Debug)]
 pub struct Header {
-    /// The end of the Message Expiry Interval; [`Instant::NEVER`] if there is none.
+    /// The end of the Message Expiry Interval; [`Instant::NEVER`] without one.
     pub expires: Instant,
     /// The QoS of the PUBLISH. A delivery may have a lower one.
     pub qos: QoS,
@@ -65,7 +65,7 @@ pub struct Parts<'a> {
     pub qos: QoS,
     /// The RETAIN flag of the PUBLISH.
     pub retain: bool,
-    /// The end of the Message Expiry Interval; [`Instant::NEVER`] if there is none.
+    /// The end of the Message Expiry Interval; [`Instant::NEVER`] without one.
     pub expires: Instant,
     /// The Topic Name: at most 65,535 bytes, as on the wire.
     pub topic: &'a str,

@@ -246,7 +246,7 @@ pub struct StoredSubscription {
     pub filter: Box<str>,
     /// The Subscription Options byte of 5.0.
     pub options: u8,
-    /// The Subscription Identifier; 0 is none.
+    /// The Subscription Identifier; 0 without one.
     pub subscription_id: u32,
 }
 

@@ -27,7 +27,7 @@ use std::rc::Rc;
 /// so no two shards give the same number.
 const STRIDE: u64 = 64;
 
-/// The number of a pending gate. Counts up per shard; 0 is none.
+/// The number of a pending gate. Counts up per shard; 0 means no gate.
 pub type GateNumber = u64;
 
 /// The records of one shard since its last batch.

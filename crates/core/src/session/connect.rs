@@ -55,8 +55,8 @@ pub struct Negotiated {
 ///
 /// # Errors
 /// [`ConnectRefusal`] for a client identifier that is too long, or empty against the version's
-/// rules; for a Keep Alive above the limit of a 3.x client, which has no Server Keep Alive; and for
-/// a will that cannot be retained.
+/// rules; for a Keep Alive above the limit, because CONNACK of 3.x has no Server Keep Alive; and
+/// for a will that cannot be retained.
 pub fn check(connect: &Connect<'_>, bounds: &ConnectPolicy) -> Result<(), ConnectRefusal> {
     let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
     // 5.0 [MQTT-3.1.3-5], [MQTT-3.1.3-6]; 3.1.1 [MQTT-3.1.3-5]: 23 bytes are always allowed.

@@ -20,7 +20,7 @@ pub struct Subscriber {
     pub session: SessionSlot,
     /// The subscription options that a delivery needs.
     pub options: PackedOptions,
-    /// The 5.0 Subscription Identifier; 0 is none.
+    /// The 5.0 Subscription Identifier; 0 without one.
     pub subscription_id: u32,
 }
 

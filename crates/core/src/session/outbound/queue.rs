@@ -9,7 +9,7 @@
 //! until their room is needed or they would be sent, so that one delivery never drops a whole
 //! queue.
 //!
-//! Only the head of a long stored queue is in memory. Behind it stand parked entries without their
+//! Only the head of a long stored queue is in memory. Behind it are parked entries without their
 //! messages, about 110 B each with their bodies. Pages of them are read back as the head drains.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
@@ -165,7 +165,7 @@ impl Head {
 #[derive(Debug)]
 pub struct Queue {
     entries: VecDeque<Delivery>,
-    /// The parked entries, which stand behind `entries`.
+    /// The parked entries, behind `entries`.
     parked: ParkedEntries,
     /// Bytes of all deliveries, each with its message in full.
     bytes: usize,

@@ -1,4 +1,4 @@
-//! Large publications, which take more than one turn, and the work that waits behind them, as data.
+//! Large publications (longer than a turn) and the work that waits behind them, as data.
 //!
 //! A shard has one large publication at a time. The module `fan_out` has the code, and tells what
 //! may pass a large publication.

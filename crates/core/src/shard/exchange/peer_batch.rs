@@ -214,7 +214,7 @@ pub struct Chosen {
     pub qos: QoS,
     /// The RETAIN flag of the delivery.
     pub retain: bool,
-    /// The Subscription Identifier; 0 is none.
+    /// The Subscription Identifier; 0 without one.
     pub subscription_id: u32,
 }
 

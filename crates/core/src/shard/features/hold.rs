@@ -2,9 +2,9 @@
 //! room or the time is up. The publisher's acknowledgement waits with the message.
 //!
 //! A shared message that every member refuses is held with one member. This shard chooses the
-//! member of its own that holds the fewest messages. If it has no such member, another shard
-//! chooses one. The message stays with that member until its queue has room, and goes to another
-//! member only if the session ends.
+//! member of its own that holds the fewest messages. Without such a member, another shard chooses.
+//! The message stays with that member until its queue has room, and goes to another member only if
+//! the session ends.
 //!
 //! The number of held messages is bounded, because each publisher has at most Receive Maximum
 //! unacknowledged messages.

@@ -139,7 +139,7 @@ named_enum! {
     pub enum RedeliveryTime {
         /// On a live connection of 3.1 or 3.1.1.
         Live = "live",
-        /// When the client returned on a new connection.
+        /// At the client's return, on a new connection.
         AtReturn = "return",
     }
 

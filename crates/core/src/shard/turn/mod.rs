@@ -1,11 +1,11 @@
 //! The budget of one turn, what waits for its end, and the work that continues in a later turn.
 //!
-//! A turn is the work of a thread between two polls of its sockets. One turn handles one
-//! connection's task, one message to the shard, or one run of the flusher. The driver begins each
-//! turn ([`crate::shard::Shard::begin_turn`]). All work that a client can make grow charges steps
-//! to the turn. When the steps are used up, no further packet is begun, and loops over many things
-//! stop. The rest becomes a `Job` (`work.rs`), which continues in the next run of the flusher.
-//! `io.rs` has the order in which a turn carries out its effects.
+//! A turn is the work of a thread between two polls of its sockets. A turn handles one connection's
+//! task, one message to the shard, or one run of the flusher. The driver begins each turn
+//! ([`crate::shard::Shard::begin_turn`]). All work that a client can make grow charges steps to the
+//! turn. When the steps are used up, no further packet is begun, and loops over many things stop.
+//! The rest becomes a `Job` (`work.rs`), which continues in the next run of the flusher. `io.rs`
+//! has the order in which a turn carries out its effects.
 
 pub mod effects;
 pub(crate) mod flow;
