@@ -16,7 +16,7 @@ named_enum! {
         Fail = "fail",
     }
 
-    /// The checks. `homing doctor` makes all of them, and the running broker those that need no
+    /// The checks. `homing doctor` makes all checks, and the running broker those that need no
     /// other process.
     pub enum Check {
         /// The configuration itself.

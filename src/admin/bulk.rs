@@ -23,8 +23,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Time after which an action answers with what it has done so far. The time is shorter than that
-/// of a request.
+/// Time after which an action answers with its progress. The time is shorter than that of a
+/// request.
 const TIME: Duration = Duration::from_secs(5);
 
 /// Time until a shard is asked again that could do nothing.

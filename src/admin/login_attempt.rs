@@ -61,7 +61,7 @@ pub(super) async fn by_password(
 }
 
 /// Counts a failed login, and returns its answer. `what` is for the log. The failure that begins a
-/// block is the last one that is logged.
+/// block is the last logged failure.
 pub(super) fn failed(request: &HttpRequest, state: &State, shown: Shown<'_>, what: &'static str) -> Failed {
     // Users of the Unix socket have no address, and are known.
     let address = address_of(request);

@@ -13,7 +13,7 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Failed logins in a minute of which the last one and further ones are refused.
+/// Failed logins in a minute that begin a block. The last of these logins is refused, too.
 const FAILURES: u32 = 5;
 
 /// The bound of an address as a multiple of [`FAILURES`].

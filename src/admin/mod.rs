@@ -218,7 +218,7 @@ impl AdminServer {
         self.state.urls()
     }
 
-    /// Returns what a reload calls with the configuration that it has put in force.
+    /// Returns the watcher that a reload calls with the new configuration.
     pub fn settings_watcher(&self) -> impl Fn(&Config) + Send + use<> {
         let state = self.state.clone();
         move |config| state.put_in_force(AdminTerms::of(&config.admin), config.admin.credentials_path())

@@ -42,7 +42,7 @@ pub(super) struct AdminState {
     checks: OnceLock<DoctorChecks>,
     /// The thread of the checks.
     checking: FileThread,
-    /// The addresses that the interface is bound to. A request must name one of them as its host.
+    /// The addresses that the interface is bound to. A request must name one of these hosts.
     bound: Vec<SocketAddr>,
     scheme: Scheme,
     terms: ArcSwap<AdminTerms>,
@@ -132,7 +132,7 @@ struct AskTurns {
     before: Mutex<Instant>,
 }
 
-/// Something that one caller does at a time, while few others wait.
+/// An action of one caller at a time, while few others wait.
 struct OneAtATime {
     turn: Semaphore,
     /// One permit for each caller that waits for its turn, or has it.

@@ -24,7 +24,7 @@ pub enum ReplacementError {
     NotAFile {
         /// The path as given.
         file: PathBuf,
-        /// The kind of file that it is.
+        /// The kind of the file.
         what: &'static str,
     },
     /// The system refuses.

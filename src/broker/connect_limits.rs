@@ -109,7 +109,7 @@ fn connection_limit(configured: u32) -> usize {
     usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX)
 }
 
-/// The rates that one acceptor keeps: those of the broker and of its listener.
+/// The rates of one acceptor: the broker's and its listener's.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectRates(Vec<ConnectRate>);
 

@@ -33,7 +33,7 @@ pub(super) struct PlannedListener {
     pub(super) name: Box<str>,
     /// The rules about topics of its clients.
     pub(super) rules: Arc<LiveRules>,
-    /// The entrance whose socket it continues, if any.
+    /// The entrance whose socket the listener continues, if any.
     pub(super) before: Predecessor,
 }
 

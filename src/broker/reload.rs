@@ -137,8 +137,8 @@ impl fmt::Display for Reloaded {
     }
 }
 
-/// Waits for the walks over all clients, for `most` at most. Reports the end of a longer one when
-/// it comes.
+/// Waits for the walks over all clients, for `most` at most. The end of a longer reload is reported
+/// when it comes.
 async fn wait_for(mut revocations: RevocationsUnderWay, most: Duration) -> Revoked {
     if let Ok(disconnected) = tokio::time::timeout(most, revocations.ended()).await {
         return disconnected;
@@ -332,7 +332,7 @@ impl Reload {
         if contradictions.is_empty() { Ok(loaded) } else { Err(Refusal(contradictions)) }
     }
 
-    /// Gives the store what changed for it. A store that was handed over in code keeps its own
+    /// Passes the store its changed settings. A store that was handed over in code keeps its own
     /// settings, because no key has changed.
     fn limit_store(&self, config: &Config) {
         let Some(store) = &self.store else { return };

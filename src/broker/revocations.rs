@@ -31,7 +31,7 @@ pub struct RevocationTally {
     _under_way: mpsc::Sender<Infallible>,
 }
 
-/// The walks that are under way, for the one who waits for them.
+/// The running walks, for their waiting caller.
 #[derive(Debug)]
 pub struct RevocationsUnderWay {
     counts: Arc<[AtomicU64; RevokedBy::ALL.len()]>,

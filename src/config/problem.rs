@@ -72,7 +72,7 @@ pub enum Problem {
     Contradiction {
         /// The two keys with their values.
         keys: Box<(Setting, Setting)>,
-        /// The rule that they break, in words.
+        /// The broken rule, in words.
         rule: &'static str,
     },
 

@@ -50,7 +50,7 @@ impl Loaded {
         keys::keys().filter(differs).map(change).collect()
     }
 
-    /// Returns what a reload makes of each listener that differs from those of a running broker.
+    /// Returns the change of each listener that differs from a running broker's listeners.
     pub fn listener_changes(&self, running: &Config) -> Vec<ListenerChange> {
         listener_changes::reloaded(running, &self.config).changes
     }
@@ -83,8 +83,8 @@ impl Loaded {
 }
 
 impl Config {
-    /// Returns this configuration with the values of `new` of all keys that need no restart. The
-    /// listeners are those that `listener_changes` decides on.
+    /// Returns this configuration with the values of `new` of all keys that need no restart.
+    /// `listener_changes` decides about the listeners.
     pub fn with_reloaded(&self, new: &Config) -> Config {
         let mut config = self.clone();
         for key in keys::keys().filter(|key| key.effect != ReloadEffect::Restart) {

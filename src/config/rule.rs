@@ -310,7 +310,7 @@ fn seconds_range(low: u64, high: u64) -> (Duration, Duration) {
     (Duration::from_secs(low), Duration::from_secs(high))
 }
 
-/// Returns true for a duration within the bounds. "off" is not one: it is zero only in the times
+/// Returns true for a duration within the bounds. "off" is no word: it is zero only in the times
 /// that clients request.
 fn is_duration_within(text: &str, (low, high): (Duration, Duration)) -> bool {
     !text.eq_ignore_ascii_case("off") && duration::parse(text).is_ok_and(|d| low <= d && d <= high)

@@ -1,4 +1,4 @@
-//! Values as operators see them: on one line, and without what may be a secret.
+//! Values for operators: on one line, and without possible secrets.
 
 use super::service_url::ServiceUrl;
 use super::value::{text, written};

@@ -36,7 +36,7 @@ pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
     }
 }
 
-/// Reads the files of the HTTP interface, if it starts. Returns what is wrong with them.
+/// Reads the files of the HTTP interface, if it starts. Returns the problems in the files.
 #[cfg(feature = "admin")]
 fn files_of_interface(config: &Config) -> Vec<String> {
     let is_off = config.admin.addresses.is_empty() && super::data::socket_path(config).is_none();

@@ -10,7 +10,7 @@ pub fn is_harmful(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Writes a character; a harmful one as Rust escapes it, such as `\u{1b}`.
+/// Writes a character; harmful characters in Rust's escapes, such as `\u{1b}`.
 ///
 /// # Errors
 /// The writer fails.

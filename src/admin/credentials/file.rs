@@ -32,7 +32,7 @@ struct WatchedFile {
     known: ArcSwap<Credentials>,
     /// Why the file on the disk is not in force; `None` if it is.
     refused: ArcSwapOption<String>,
-    /// The watch, with the path that it is for. Locked on the thread that looks, and nowhere else.
+    /// The watch, with its path. Locked on the thread that looks, and nowhere else.
     watch: Mutex<(Option<Arc<PathBuf>>, FileWatch)>,
 }
 

@@ -143,7 +143,7 @@ pub(super) async fn state_of_login(request: HttpRequest, state: State) -> HttpRe
     }
 }
 
-/// Begins a login, and leads to the page that was asked for before it, or to the first one.
+/// Begins a login, and leads to the page requested before, or to the first page.
 fn begin(
     request: &HttpRequest,
     state: &State,

@@ -54,7 +54,7 @@ pub(super) struct EndForm {
     note: String,
 }
 
-/// The steps that a page shows: those behind a number. The last ones without it.
+/// The steps of a page: those behind a number. Without a number: the last steps.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StepsAsked {

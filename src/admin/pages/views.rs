@@ -137,7 +137,7 @@ pub(super) fn bytes(number: u64) -> String {
     if unit == "B" || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// Returns the characters of a name that a page shows. The mark says that it is cut.
+/// Returns the characters of a name that a page shows. The mark shows that the text is cut.
 pub(super) fn shown(name: &str) -> String {
     let first = first_chars(name, SHOWN);
     if first.len() == name.len() { first.to_owned() } else { format!("{first}...") }

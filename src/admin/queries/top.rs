@@ -1,4 +1,4 @@
-//! The sessions that come first by one of their figures.
+//! The sessions with the largest values of one figure.
 
 use super::ask::{ask, search_turn};
 use crate::admin::failed::Failed;

@@ -67,8 +67,8 @@ impl<'a> FoundReceivers<'a> {
         found.receivers.sessions().iter().for_each(|one| all.of(&one.client_id).session = Some(one));
         found.messages.iter().for_each(|row| all.of(&row.receiver).waiting.push(row));
         for (name, count, reason) in &found.in_store {
-            // The topic of these messages is not known. A receiver that is not asked for, and is
-            // not subscribed to the one topic that is, has none of the wanted ones.
+            // The topic of these messages is not known. Without a wanted receiver, a client that is
+            // not subscribed to the single wanted topic has no wanted messages.
             let is_one_topic = wanted.topic.as_ref().is_some_and(|topic| !topic.is_filter());
             if !is_one_topic || wanted.receiver.is_some() || all.by_name.contains_key(&**name) {
                 all.of(name).in_store = Some((*count, reason));
@@ -252,7 +252,7 @@ fn traced(fate: &TracedFate, now: Instant) -> String {
     format!("Trace {trace}, its last step{on}: {step}, {} s ago.", now.since(*at).as_secs())
 }
 
-/// Returns a topic for people. The mark says that it is cut.
+/// Returns a topic for people. The mark shows that the text is cut.
 fn shortened(topic: &str) -> Cow<'_, str> {
     let first = first_chars(topic, TOPIC);
     if first.len() == topic.len() { first.into() } else { format!("{first}...").into() }

@@ -129,7 +129,7 @@ impl Traces {
         self.book().hide_payloads();
     }
 
-    /// Tells every shard what the traces that run follow.
+    /// Sends every shard the clients and topics of the running traces.
     async fn tell_shards(&self, observer: &Observer) {
         let _order = self.telling.lock().await;
         let watch = self.book().watch().map(Arc::new);

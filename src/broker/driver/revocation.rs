@@ -58,8 +58,9 @@ impl ShardDriver {
         rest.or(is_left.then_some(end + 1)).filter(|_| is_newest)
     }
 
-    /// Checks the certificates of clients again, for up to [`CHECK_NANOS`]. Disconnects those that
-    /// are not valid any more. Returns the first slot that is left, or `None` if none is.
+    /// Checks the certificates of clients again, for up to [`CHECK_NANOS`]. Disconnects clients
+    /// whose certificates are no longer valid. Returns the first slot that is left, or `None` if
+    /// none is.
     pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
         let TlsChanged { listener, server, from, tally } = change;
         if *from == 0 {

@@ -1,4 +1,4 @@
-//! The limit on sockets that are in their handshakes, and the choice of the one that goes.
+//! The limit on sockets in their handshakes, and the choice of the socket to evict.
 
 use crate::clock;
 use crate::time::Instant;
@@ -75,7 +75,7 @@ impl Host {
     }
 }
 
-/// The place of one socket in the table. The socket gives it back when it leaves.
+/// The place of one socket in the table. The socket gives the place back when it leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     host: Host,
@@ -149,7 +149,7 @@ impl HandshakeLimit {
 
 impl Table {
     /// Evicts one socket, as [`HandshakeLimit::room`] says. Returns the time after which another
-    /// one may go. Costs a look at each host, which are as many as the limit at most.
+    /// socket may be evicted. Costs a look at each host, which are as many as the limit at most.
     fn evict_one(&self, now: Instant) -> Duration {
         let unfair = self.oldest_of_largest_host().or_else(|| self.oldest_of_largest_site());
         let oldest = self.hosts.values().filter_map(VecDeque::front).min_by_key(|place| place.number);

@@ -130,7 +130,7 @@ const NEEDLESS: [&str; 16] = [
     "dhparamfile",
 ];
 
-/// Options that Homing does not have, and what Homing does.
+/// Options that Homing does not have, and its behaviour.
 const DIFFERENT: [(&str, &str); 14] = [
     ("user", "Homing does not change its user; start it as that user, for example by systemd's User="),
     ("pid_file", "Homing writes no such file; systemd and containers need none"),

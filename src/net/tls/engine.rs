@@ -61,7 +61,7 @@ impl Tls {
     /// `out`.
     ///
     /// [`OpenedWire::used`] counts the bytes of whole records. The caller keeps the rest, at most
-    /// 18 KiB, and presents it again with what comes after it.
+    /// 18 KiB, and presents it again with the bytes that follow.
     ///
     /// # Errors
     ///

@@ -294,8 +294,8 @@ impl<'c> Statements<'c> {
 }
 
 impl FileTime {
-    /// Returns the file time of a session, which takes six bytes whatever it is. An UPDATE of a row
-    /// that keeps its length is made in place and needs no room.
+    /// Returns the file time of a session, which always takes six bytes. An UPDATE of a row that
+    /// keeps its length is made in place and needs no room.
     fn far(self, at: Instant) -> i64 {
         self.to_file(at).min(FAR) as i64
     }

@@ -17,7 +17,7 @@ pub struct Grant {
     pub ends: Instant,
 }
 
-/// Rules that belong to one session, not to a user.
+/// The rules of one session, not of a user.
 #[derive(Clone, Debug)]
 pub enum SessionRules {
     /// The client may write and read every topic, also those with names of other clients.

@@ -122,7 +122,7 @@ impl TrafficMeter {
     }
 
     /// Returns the time at which everything charged is paid for, in whole milliseconds, rounded up.
-    /// From then on, the meter is as that of a client that has sent nothing.
+    /// From then on, the meter equals a new one.
     pub fn paid(self) -> Instant {
         Instant::from_millis(self.messages.paid_ns.max(self.bytes.paid_ns).div_ceil(NANOS_PER_MILLI))
     }

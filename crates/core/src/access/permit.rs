@@ -26,10 +26,10 @@ const PER_STEP: usize = 8;
 /// Bytes of a topic, a filter and names that are compared in one step of a turn.
 const BYTES_PER_STEP: usize = 1024;
 
-/// A decision about one topic, and the steps of a turn that it took.
+/// A decision about one topic, and its cost in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// True if the client may do what it wants.
+    /// True if the client has the permission.
     pub is_granted: bool,
     /// The steps that the decision took.
     pub steps: u32,
@@ -143,7 +143,7 @@ impl UserRules {
         UserRules { own, patterns, ordered: None }
     }
 
-    /// Returns rules of which the first that matches decides.
+    /// Returns ordered rules, of which the first matching rule decides.
     pub fn ordered(rules: OrderedRules) -> UserRules {
         UserRules { ordered: Some(rules), ..UserRules::default() }
     }

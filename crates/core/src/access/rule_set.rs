@@ -1,4 +1,4 @@
-//! Many filters with one meaning, and the search for one that matches a topic.
+//! Many filters with one effect, and the search for a filter that matches a topic.
 //!
 //! Up to 8 filters are a list: each costs 2 to 30 ns. More are indexed: a filter without
 //! wildcard and placeholder is found by its text, any other by its first level. So the cost grows

@@ -87,8 +87,8 @@ fn charged(bytes: usize) -> u32 {
 impl Message {
     /// Copies the parts into one allocation. The publisher is not stored.
     ///
-    /// `scratch` is only room to put the parts one after the other. The caller keeps it, so that a
-    /// message costs one allocation instead of two. Its contents are overwritten.
+    /// `scratch` is only room to put the parts one after the other. The caller keeps the buffer, so
+    /// that a message costs one allocation instead of two. Its contents are overwritten.
     pub fn new(parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
         Message::audited(AuditTag::NONE, None, parts, scratch)
     }

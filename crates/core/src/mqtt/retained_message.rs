@@ -29,7 +29,7 @@ impl From<Message> for RetainedMessage {
 }
 
 /// The client that published a retained message, as the rules about topics know it. The retained
-/// messages of one session share it.
+/// messages of one session share the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetainedSource {
     /// The client identifier.

@@ -76,7 +76,7 @@ impl Command for BulkCommand {
     type Outcome = Option<Portion>;
 
     /// Does a portion of the command. Does nothing while dead letters wait to be published, so that
-    /// a fast operator makes no heap of them.
+    /// a fast operator cannot pile up letters.
     fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<Option<Portion>> {
         let mut shard = shard.control(now);
         let shard = &mut shard;

@@ -213,7 +213,7 @@ fn publish_to_topic(letter: &StoredLetter, shard: &mut ShardControl<'_>) -> Resu
     let letters_before = shard.dead_letters();
     match shard.publish_letter(letter, (extent, receivers)) {
         OwnProgress::Complete(Outcome::Unmatched | Outcome::Refused) if are_all_here => {
-            // The message stays the letter that it is, and becomes no second one.
+            // The message stays one dead letter, and becomes no second one.
             shard.take_back_dead_letters(letters_before);
             Err(
                 "no subscriber of the topic can take it now: all are away at QoS 0, have a full queue, or may not read the topic",

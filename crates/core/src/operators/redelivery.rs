@@ -23,7 +23,7 @@ pub enum SettingSource {
 pub struct SourcedSetting<T> {
     /// The value.
     pub value: T,
-    /// The place that it comes from.
+    /// The source of the value.
     pub source: SettingSource,
 }
 

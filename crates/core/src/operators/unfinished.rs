@@ -310,7 +310,7 @@ fn sent_row(now: Instant, view: &InFlightView<'_>, wait: WaitReason) -> Unfinish
     }
 }
 
-/// Returns the row of a queued message. `place` names it if it is not stored.
+/// Returns the row of a queued message. `place` names a message that is not stored.
 fn queued_row(delivery: &Delivery, place: Option<u64>, wait: WaitReason) -> UnfinishedMessage {
     UnfinishedMessage {
         name: place.map(|place| name_of(delivery, MessageName::Queued(place))),

@@ -1,4 +1,4 @@
-//! The transactions of one open batch: those that this shard began, and its parts of others.
+//! The transactions of one open batch: own transactions, and parts of other shards' transactions.
 //!
 //! A part collects the bodies and entries that this shard adds to a peer's transaction. Only the
 //! last part can be open, and only an open part takes records.

@@ -1,4 +1,4 @@
-//! Counts of what the sessions of one shard did.
+//! Counts of the actions of one shard's sessions.
 
 use crate::mqtt::codec::{AckKind, PacketType};
 use crate::mqtt::message::Message;

@@ -77,7 +77,7 @@ impl MountPoint {
     }
 
     /// Returns the Topic Filter that `filter` is inside the broker. A text that is no Topic Filter
-    /// stays as it is, so that it is refused as without a mount point.
+    /// is not changed, so that it is refused as without a mount point.
     pub fn filter<'a>(&self, filter: &'a str) -> Cow<'a, str> {
         if filter == GRANTED_TOPIC {
             return Cow::Borrowed(filter);

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 /// Number of rule sets after which sets without sessions are forgotten.
 const REMEMBERED: usize = 1024;
 
-/// All rules, and the settings that they have led to. Sessions with the same rules share their
+/// All rules, and the settings computed from them. Sessions with the same rules share their
 /// settings.
 #[derive(Debug)]
 pub struct Rules {

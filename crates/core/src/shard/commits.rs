@@ -69,7 +69,7 @@ impl Shard {
     }
 
     /// Handles the commit of all batches up to `lsn`. Releases outboxes, tickets and publishers'
-    /// acknowledgements that waited for it.
+    /// acknowledgements that waited for the commit.
     pub fn committed(&mut self, now: Instant, lsn: Lsn) {
         let core = &mut self.core;
         if core.tracer.is_on() {

@@ -132,7 +132,7 @@ impl Core {
     }
 
     /// Returns the client identifier of a publisher if messages keep it. The messages of one
-    /// connection share it.
+    /// connection share the value.
     #[inline(never)]
     pub(crate) fn publisher_name(&mut self, session: SessionId) -> Option<PublisherName> {
         let Core { sessions, connections, dead_letters, .. } = self;
@@ -274,7 +274,7 @@ impl Core {
         self.counters.packets_sent.add(PacketType::Disconnect, u64::from(is_written));
     }
 
-    /// Begins to close a connection. `leaves` is the side that ends it.
+    /// Begins to close a connection. `leaves` is the side that ends the connection.
     pub(crate) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
         self.connections.begin_closing(now, id, leaves, &mut self.effects);
     }

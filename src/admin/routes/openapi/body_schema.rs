@@ -89,8 +89,8 @@ fn each_strict(fields: Value, side: BodySide) -> Value {
     fields.into_iter().map(|(name, schema)| (name, strict(schema, side))).collect::<Map<_, _>>().into()
 }
 
-/// Closes the schema of an object, if it is one of an object with fields: no others, and in an
-/// answer no null in a field that may be missing.
+/// Closes the schema of an object with fields: no other fields, and in an answer no null in an
+/// optional field.
 fn close(rules: &mut Map<String, Value>, side: BodySide) {
     if !rules.contains_key("properties") {
         return;

@@ -89,7 +89,7 @@ pub struct Retained {
     topics: BTreeSet<Box<[u8]>>,
     /// The messages that expire.
     deadlines: BTreeSet<Deadline>,
-    /// The sources of the messages that have one.
+    /// The sources of messages.
     sources: SplitTable<Sourced>,
     /// The use of the limits by each client and listener.
     shares: Shares,
@@ -165,8 +165,8 @@ impl Retained {
         self.set_by(SetMark::NONE, retained, now)
     }
 
-    /// Retains a message for its topic, and returns the message that it replaces. `mark` says which
-    /// shard sets it.
+    /// Retains a message for its topic, and returns the message that it replaces. `mark` has the
+    /// shard that sets the message.
     ///
     /// # Errors
     /// [`RetainedFull`] if a limit is reached. Then neither message is retained.
@@ -390,8 +390,7 @@ impl Retained {
         all - size <= bytes && is_within(more)
     }
 
-    /// Puts a message into the table and its topic into the set. Returns the message that it
-    /// replaces.
+    /// Puts a message into the table and its topic into the set. Returns the replaced message.
     fn put(&mut self, held: Held) -> Option<Held> {
         let hasher = &self.hasher;
         let hash = |m: &Held| hasher.hash_one(m.topic());

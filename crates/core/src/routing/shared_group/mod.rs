@@ -66,7 +66,7 @@ impl SharedGroup {
         self.online.find(address).or_else(|| self.offline.find(address))
     }
 
-    /// Adds a member. Returns the member of the same session that it replaces, if there was one.
+    /// Adds a member. Returns the replaced member of the same session, if any.
     pub fn join(&mut self, member: Member) -> Option<Member> {
         let (into, other) = if member.online {
             (&mut self.online, &mut self.offline)
@@ -143,7 +143,7 @@ impl SharedGroup {
     }
 
     /// Returns the range of one shard's members among the online or offline members, and the place
-    /// of the one whose turn it is.
+    /// of the next member in turn.
     pub fn of_shard(&self, presence: Presence, shard: ShardId) -> (Range<usize>, usize) {
         let ring = self.ring(presence);
         let begin = ring.count_before(|m| m.shard < shard);

@@ -68,7 +68,7 @@ impl Ring {
         self.place(at, self.runs.get(at).map_or(0, |run| run.partition_point(is_before)))
     }
 
-    /// Adds a member. Returns the member of the same session that it replaces, if there was one.
+    /// Adds a member. Returns the replaced member of the same session, if any.
     pub(super) fn put(&mut self, member: Member) -> Option<Member> {
         if self.runs.is_empty() {
             self.runs = vec![Vec::new()];

@@ -311,8 +311,8 @@ impl SubscriptionTree {
     }
 
     /// Returns a number that differs after every change that can affect [`matches`](Self::matches).
-    /// Callers that keep results compare it. A change of a group's members does not affect it,
-    /// because the group itself stays.
+    /// Callers that keep results compare the number. A change of a group's members does not affect
+    /// it, because the group itself stays.
     pub fn version(&self) -> u64 {
         self.version
     }

@@ -121,7 +121,7 @@ impl<'a> FilterSurvey<'a> {
         self.from = slot;
     }
 
-    /// Goes to the next filter. Returns the bytes that were looked at for it.
+    /// Goes to the next filter. Returns the number of bytes looked at.
     pub fn advance(&mut self) -> usize {
         self.from = 0;
         let level = self.at.levels.get(self.at.path.len()).map_or(0, |level| level.len());

@@ -56,7 +56,7 @@ pub enum Place {
 /// Three bytes, which fit into the padding of [`Transmission`].
 #[derive(Clone, Copy, Debug, Default)]
 struct AskedResends {
-    /// True if the next resend is one of them.
+    /// True if the next resend is such a resend.
     is_next: bool,
     /// Their number on this connection, up to 255.
     here: u8,

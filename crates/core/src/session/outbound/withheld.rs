@@ -56,8 +56,8 @@ impl WithheldIds {
         self.restore(number, stored);
     }
 
-    /// Adds a withheld identifier. At [`MOST_WITHHELD`] the one that was withheld first is freed.
-    /// `stored` is its record in the store, which already says that it is withheld; `None` without
+    /// Adds a withheld identifier. At [`MOST_WITHHELD`] the oldest withheld identifier is freed.
+    /// `stored` is the identifier's record in the store, already marked as withheld; `None` without
     /// a store.
     pub fn restore(&mut self, number: u64, stored: Option<Box<Entry>>) {
         if self.0.len() >= MOST_WITHHELD {

@@ -99,7 +99,7 @@ pub struct Rare {
     exchange: Option<Box<PendingExchange>>,
     /// The name of the client that its messages share; `None` if they do not keep it.
     pub(crate) publisher: Option<PublisherName>,
-    /// The client for which its retained and delayed messages count; `None` until it has one.
+    /// The client under which its retained and delayed messages count; `None` until set.
     pub(crate) owner: Option<Arc<Owner>>,
     /// The user name in the client's verified certificate; `None` without one.
     pub certificate_user: Option<Box<str>>,

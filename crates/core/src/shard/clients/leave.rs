@@ -202,7 +202,7 @@ impl Shard {
     }
 
     /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A
-    /// will that they do not allow is dropped and counted.
+    /// will against the rules is dropped and counted.
     fn admitted_will(&mut self, id: SessionId, will: Option<Arc<Will>>) -> Option<Arc<Will>> {
         let Core { sessions, access, counters, turn, .. } = &mut self.core;
         let will = will?;

@@ -1,6 +1,6 @@
 //! From bytes to packets to the session.
 //!
-//! The connection passes in the bytes that it read. Whole packets are decoded in place, and each
+//! The connection passes in the bytes from its socket. Whole packets are decoded in place, and each
 //! goes to the session; PUBLISH takes a shorter way of its own. The rest of a packet stays in the
 //! connection's `Partial`. The loop stops for three reasons: the connection is paused, the turn is
 //! over, or much waits to be written. Behind a pause, `read_ahead` handles acknowledgements.
@@ -158,7 +158,7 @@ impl Shard {
         }
     }
 
-    /// Handles whole packets. Returns how far it came, and the number of bytes that it handled.
+    /// Handles whole packets. Returns the progress, and the number of bytes handled.
     fn handle_packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (ReadProgress, usize) {
         let (mut taken, mut topic) = (0, "");
         while taken < input.len() {

@@ -52,8 +52,8 @@ impl Sessions {
         id
     }
 
-    /// Removes a session that ends, and returns it. Its client identifier is free at once. Its slot
-    /// is free after [`Self::release`].
+    /// Removes and returns an ending session. Its client identifier is free at once. Its slot is
+    /// free after [`Self::release`].
     pub(crate) fn retire(&mut self, id: SessionId) -> Option<Box<SessionEntry>> {
         let session_entry = self.slots.retire(id)?;
         self.clients.remove(&session_entry.session.client_id, id);

@@ -200,8 +200,7 @@ impl Fans {
         self.peer_batches.push_back(peer_batch);
     }
 
-    /// Takes out the peer batch to continue with: the one that is being taken apart, or else the
-    /// next.
+    /// Takes out the peer batch to continue with: the unfinished one, or else the next.
     pub(crate) fn pop_batch(&mut self) -> Option<Box<Underway>> {
         let next = |fans: &mut Fans| Some(Box::new(Underway::new(fans.peer_batches.pop_front()?)));
         self.underway.take().or_else(|| next(self))

@@ -99,13 +99,13 @@ pub(crate) fn early(qos: QoS) -> Early {
 /// The time at which a batch is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SealTime {
-    /// The batch waits for the commit of the last one, so that more records share one sync.
+    /// The batch waits for the commit of its predecessor, so that more records share one sync.
     AfterLastCommit,
     /// The batch does not wait, because the store is full and the records may free room.
     AtOnce,
 }
 
-/// Something that waited for a commit which is done.
+/// A thing that waited for a commit, which is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Opened {
     /// The commit may release the outbox of this connection.
@@ -260,8 +260,8 @@ impl Durability {
         Readiness::Finished(stored.write_buffer.lsn())
     }
 
-    /// Handles the commit of all batches up to `lsn`. Requests that waited for it go into the
-    /// effects. [`Self::next_opened`] has the gates that open.
+    /// Handles the commit of all batches up to `lsn`. Requests that waited for the commit go into
+    /// the effects. [`Self::next_opened`] has the gates that open.
     pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) {
         let Some(stored) = &mut self.stored else { return };
         stored.write_buffer.committed(lsn);

@@ -140,7 +140,7 @@ fn user_of(stored: &StoredSession) -> Option<Arc<Identity>> {
     owner.or_else(|| Some(Identity::new(claimed?, IdentitySource::Claim))).map(Arc::new)
 }
 
-/// Gives a session the user and the rules that it had, so that its messages are judged as before.
+/// Gives a session its stored user and rules, so that its messages are judged as before.
 fn restore_user(
     entry: &mut SessionEntry,
     user: Option<Arc<Identity>>,

@@ -363,8 +363,8 @@ impl Peer {
         Some(PeerBatch { from, number: self.number, items, charge })
     }
 
-    /// Takes in a ticket. Returns the gates that waited for it. Most tickets come in the order of
-    /// their peer batches, but the search does not need that order.
+    /// Takes in a ticket. Returns the gates that waited for the ticket. Most tickets come in the
+    /// order of their peer batches, but the search does not need that order.
     pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
         let at = self.outstanding.binary_search_by_key(&number, |o| o.number);
         // A ticket comes once, for a batch that is outstanding.

@@ -36,7 +36,7 @@ pub(crate) enum FoundBan {
     Later,
 }
 
-/// The bans in force in one shard, and the connects that may lead to one.
+/// The bans in force in one shard, and the connects that may lead to a ban.
 #[derive(Debug)]
 pub(crate) struct Bans {
     /// `None` if no ban is configured.
@@ -81,7 +81,7 @@ impl Bans {
     /// has no steps for the rest: the CONNECT is to be handled again in a later one.
     ///
     /// # Errors
-    /// The refusal, if one of them is banned.
+    /// The refusal, if the address, certificate or client identifier is banned.
     pub(crate) fn check_client(
         &self,
         now: Instant,

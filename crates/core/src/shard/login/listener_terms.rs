@@ -53,7 +53,8 @@ pub type LiveRules = ArcSwap<ListenerRules>;
 pub struct ListenerRules {
     /// The name of the listener, under which stored sessions and messages remember it.
     pub name: Arc<str>,
-    /// False if the listener accepts no connections any more. Its name may be that of another one.
+    /// False if the listener accepts no connections any more. Its name may be another listener's
+    /// name.
     pub is_open: bool,
     /// The path of the ACL file; `None` if that of the broker holds.
     pub acl_file: Option<PathBuf>,

@@ -44,7 +44,7 @@ named_enum! {
         Filter = "filter",
     }
 
-    /// The treatment of a client that publishes to a topic that it may not write.
+    /// The treatment of a client that publishes to a forbidden topic.
     #[derive(Default)]
     pub enum DeniedPublish {
         /// The message is dropped.
@@ -201,8 +201,8 @@ impl AccessRules {
         self.generation = self.generation.wrapping_add(1).max(1);
     }
 
-    /// Returns true if the will of a client may be published to a topic. `own` are the rules of the
-    /// session that begins, if it has some; else those of the ACL file count.
+    /// Returns true if the will of a client may be published to a topic. `own` are the new
+    /// session's own rules, if any; else the ACL file counts.
     pub(crate) fn admits_will(
         &self,
         (own, source): (Option<&SessionRules>, &RuleSource),

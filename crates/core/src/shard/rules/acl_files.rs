@@ -15,7 +15,7 @@ pub struct AclFiles {
     pub listeners: Vec<Arc<ListenerRules>>,
 }
 
-/// The ACL file that holds for a session: that of the listener by which its client came last.
+/// The ACL file in force for a session: the file of the listener by which its client came last.
 ///
 /// The listener counts as long as it is open or has clients. A listener that another one has
 /// replaced still has the rules that belong to its other settings. Without the listener, as after a

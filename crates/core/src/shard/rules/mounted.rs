@@ -115,11 +115,12 @@ pub(in crate::shard) fn check_client(
     }
 }
 
-/// Returns true if a session belongs to another mount point than that of a client: its client came
-/// last by a listener with another one or none, or it has subscriptions outside the mount point.
-/// This client must not resume it: a will of another tenant would be discarded, and a new message
-/// could be taken for a repetition of one that the other client had begun. The topic of the granted
-/// redelivery time says nothing, because it is the same behind each mount point.
+/// Returns true if a session belongs to another mount point than a client's: the session's client
+/// came last by a listener with another mount point or none, or the session has subscriptions
+/// outside the mount point. This client must not resume the session: a will of another tenant would
+/// be discarded, and a new message could be taken for a repetition of the other client's message.
+/// The topic of the granted redelivery time says nothing, because it is the same behind each mount
+/// point.
 ///
 /// The session knows the mount point, also after a restart. For a client that came last without
 /// one, only the listener tells. After a restart, or when nobody is connected by the old settings

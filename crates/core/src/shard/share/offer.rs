@@ -142,9 +142,9 @@ impl Routes {
     }
 
     /// Offers a message to the members of this shard in one round, in turn, within [`LOOKED_AT`],
-    /// [`DENIED`] and [`OFFERED_REGARDLESS`]. Stops at the first member that takes it. Returns
-    /// `Taken`, `Refused` if no member takes the message, or `Unmatched` if the group is gone.
-    /// Notes in `publication` who may read the message.
+    /// [`DENIED`] and [`OFFERED_REGARDLESS`]. Stops at the first member that takes the message.
+    /// Returns `Taken`, `Refused` if no member takes the message, or `Unmatched` if the group is
+    /// gone. Notes in `publication` who may read the message.
     pub(super) fn offer_here(
         &mut self,
         now: Instant,

@@ -1,5 +1,4 @@
-//! The effects of a turn: lists of what the driver has to carry out, and the events that it
-//! reports.
+//! The effects of a turn: lists of work for the driver, and events to report.
 //!
 //! The shard fills the lists during a turn. [`Shard::flush`](crate::shard::Shard::flush) empties
 //! them through the trait [`Io`](crate::shard::turn::io::Io), in the order that `io.rs` documents.

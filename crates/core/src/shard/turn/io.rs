@@ -174,9 +174,9 @@ impl Shard {
         }
     }
 
-    /// Writes each dirty connection once, in order, until the turn is over. Writes one at least, so
-    /// that jobs that use up turn after turn do not stop all writes. The list is taken out
-    /// meanwhile and put back, so that it is allocated once.
+    /// Writes each dirty connection once, in order, until the turn is over. At least one connection
+    /// is written, so that jobs that use up turn after turn do not stop all writes. The list is
+    /// taken out meanwhile and put back, so that it is allocated once.
     fn flush_dirty(&mut self, now: Instant, io: &mut impl Io) {
         let mut dirty = std::mem::take(&mut self.core.effects.dirty);
         let mut flushed = 0;
@@ -407,13 +407,15 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
     while !shard.core.turn.is_over() {
         if let Some(fan) = shard.fans.take_present() {
             let atomic = fan.atomic;
-            // A client that waits for one of the broker's own goes before the next one.
+            // A client that waits for a publication of the broker goes before the next such
+            // publication.
             let is_own = matches!(fan.origin, PublicationOrigin::Broker) && shard.fans.has_waiting();
             let left = fan.go_on(now, shard);
             let is_left = left.is_some();
             left.into_iter().for_each(|fan| shard.fans.put_back(fan));
             if is_left || atomic || is_own {
-                // The records that it held back are sealed before the next one begins.
+                // The records that a publication held back are sealed before the next publication
+                // begins.
                 return;
             }
         } else if let Some(own) = shard.fans.pop_own() {

@@ -1,4 +1,4 @@
-//! The budget of one turn, what waits for its end, and the work that continues in a later turn.
+//! The budget of a turn, the work for its end, and the work that continues in a later turn.
 //!
 //! A turn is the work of a thread between two polls of its sockets. A turn handles one connection's
 //! task, one message to the shard, or one run of the flusher. The driver begins each turn
@@ -177,8 +177,8 @@ impl Turn {
         self.steps >= self.until
     }
 
-    /// Returns the steps that one publication may take at once. The result is the rest of the turn,
-    /// but at least a portion, so that each publication makes progress.
+    /// Returns the maximum number of steps of a publication at once. The result is the rest of the
+    /// turn, but at least a portion, so that each publication makes progress.
     pub(crate) fn at_once(&self) -> u32 {
         self.left().max(self.most / PORTIONS)
     }

@@ -61,7 +61,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Puts off jobs to a later turn: one, the job that is left if there is one, or several.
+    /// Puts off jobs to a later turn: none, one or several.
     pub(crate) fn later(&mut self, jobs: impl IntoIterator<Item = Job>) {
         self.jobs.extend(jobs);
     }
