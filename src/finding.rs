@@ -12,7 +12,7 @@ named_enum! {
         Ok = "ok",
         /// The broker runs, and something will hurt sooner or later.
         Warn = "warn",
-        /// The broker does not start, loses what it promised, or lets the wrong people in.
+        /// The broker does not start, breaks a promise, or admits the wrong clients.
         Fail = "fail",
     }
 
@@ -112,7 +112,7 @@ impl Finding {
         Finding { severity: Severity::Fail, check, text: text.into(), advice: String::new() }
     }
 
-    /// Adds what to do about a problem.
+    /// Adds the suggested fix of a problem.
     pub(crate) fn advise(self, advice: impl Into<String>) -> Finding {
         Finding { advice: advice.into(), ..self }
     }

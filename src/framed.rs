@@ -1,4 +1,4 @@
-//! The codec as a `tokio_util::codec`, for what reads MQTT from an async stream: the check of
+//! The codec as a `tokio_util::codec`, for readers of MQTT from an async stream: the check of
 //! `homing health`, and programs that use this library.
 //!
 //! The broker's connections use [`decode`] instead, on a buffer that all connections of a thread

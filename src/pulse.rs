@@ -1,6 +1,6 @@
 //! Signs of life of the threads that a client needs.
 //!
-//! Whoever wants to know asks each thread by the way of its other work, and the thread beats once
+//! A watcher sends each thread a question by the way of its other work, and the thread beats once
 //! it comes to the question. So an idle thread beats too, no thread has a timer for it, and no
 //! message costs anything. A thread that hangs has one question in its way, whatever the number of
 //! askers.

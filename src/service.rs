@@ -101,7 +101,7 @@ fn manager() -> Option<&'static Manager> {
     MANAGER.get()?.as_ref()
 }
 
-/// Returns the time between two signs of life: a third of what the manager waits. A `WATCHDOG_PID`
+/// Returns the time between two signs of life: a third of the manager's timeout. A `WATCHDOG_PID`
 /// of another process means that none are wanted of this one.
 fn sign_of_life(usec: Option<OsString>, pid: Option<OsString>) -> Option<Duration> {
     let number = |text: OsString| text.to_str().and_then(|text| text.parse::<u64>().ok());
@@ -138,7 +138,7 @@ impl Manager {
         self.changed.notify_all();
     }
 
-    /// Sends what is due until the broker stops.
+    /// Sends due notifications until the broker stops.
     fn run(&self) {
         let mut phase = self.phase();
         loop {

@@ -80,7 +80,7 @@ impl ActedSoFar {
     }
 }
 
-/// Drops the queue of a client as it is now, for a caller. Messages in flight stay.
+/// Drops the present queue of a client, for a caller. Messages in flight stay.
 ///
 /// # Errors
 /// The caller's scope is too small, there is no such session, or its shard does not answer.

@@ -15,8 +15,8 @@ use actix_web::{HttpRequest, web};
 use tracing::warn;
 use zeroize::Zeroizing;
 
-/// Begins a login of the caller of a request. `by` is what the caller has shown. Returns the value
-/// of its cookie.
+/// Begins a login of the caller of a request. `by` is the credential of the caller. Returns the
+/// value of its cookie.
 ///
 /// # Errors
 /// The system has no randomness.

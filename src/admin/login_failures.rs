@@ -46,7 +46,7 @@ pub(super) enum Shown<'a> {
     Secret,
 }
 
-/// The failed logins by what was shown, and by address. Takes at most 17 MiB.
+/// The failed logins by credential, and by address. Takes at most 17 MiB.
 #[derive(Debug)]
 pub(super) struct LoginFailures {
     names: Strikes<(IpAddr, Option<u64>)>,

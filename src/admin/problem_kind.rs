@@ -26,7 +26,7 @@ macro_rules! problem_kinds {
             /// Every kind, by status.
             pub(super) const ALL: &'static [ProblemKind] = &[$(ProblemKind::$kind,)*];
 
-            /// Returns what is fixed for the kind.
+            /// Returns the fixed facts of the kind.
             pub(super) const fn facts(self) -> ProblemFacts {
                 let (status, slug, meaning) = match self {
                     $(ProblemKind::$kind => (StatusCode::$status, $slug, $meaning),)*

@@ -174,7 +174,8 @@ impl StoreState {
     }
 
     fn check(self) -> StoreCheck {
-        // A full store says what to do; its changes wait for room, so they are late as well.
+        // `Full` comes first, because it suggests a fix. Changes of a full store wait for room, so
+        // they are late as well.
         match (self.is_full, self.is_late()) {
             (true, _) => StoreCheck::Full,
             (false, true) => StoreCheck::Late,

@@ -109,7 +109,7 @@ pub(super) struct AskTurn<'a> {
 }
 
 impl AskTurn<'_> {
-    /// Waits until [`REST`] has passed since the turn before, whoever had it.
+    /// Waits until [`REST`] has passed since the previous turn of any caller.
     pub(super) async fn rested(&self) {
         let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = clock::now().since(before);
@@ -125,7 +125,7 @@ impl Drop for AskTurn<'_> {
     }
 }
 
-/// The turns of those who ask a shard: one after the other.
+/// The turns of callers that ask a shard: one after the other.
 struct AskTurns {
     turn: Semaphore,
     /// The end of the last turn.

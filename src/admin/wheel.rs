@@ -1,7 +1,7 @@
 //! The deadline wheel: how many deadlines are due in each part of the next round of the ring.
 //!
-//! The expiry actor counts only when somebody asks, and at most twice a second, whatever the number
-//! of those who look.
+//! The expiry actor counts only on request, and at most twice a second, whatever the number of
+//! viewers.
 
 use super::failed::Failed;
 use crate::broker::observer::Observer;

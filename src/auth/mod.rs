@@ -1,5 +1,4 @@
-//! Authentication and authorization as services: files, hashes, and what the broker remembers of
-//! them.
+//! Authentication and authorization as services: files, hashes, and their caches.
 //!
 //! - [`password`]: the password file and its hashes.
 //! - [`acl_file`]: the ACL file.

@@ -82,8 +82,8 @@ impl ListenerPaths {
         of_broker.chain(own).collect()
     }
 
-    /// Reads all files. A file that is named several times is read once. A file of a listener that
-    /// is closed may be gone: then what was read `before` counts, for the clients that are left.
+    /// Reads all files. A file that is named several times is read once. A file of a closed
+    /// listener may be gone: then its content from `before` counts, for the remaining clients.
     ///
     /// # Errors
     /// The first file that cannot be used.

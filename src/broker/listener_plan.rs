@@ -42,7 +42,7 @@ pub(super) struct PlannedListener {
 pub(super) enum Predecessor {
     /// A new socket is opened.
     None,
-    /// The entrance stays as it is.
+    /// The entrance does not change.
     Same(Arc<Entrance>),
     /// The socket goes on under another entrance with other settings.
     Changed(Arc<Entrance>),
@@ -142,7 +142,8 @@ mod tests {
         plan.open.iter().map(entrance).collect()
     }
 
-    /// Returns the open listeners of a plan: the place of what each continues, and if it changes.
+    /// Returns the open listeners of a plan: the place of the predecessor of each, and if the
+    /// listener changes.
     fn ways(plan: &ListenerPlan, running: &[Arc<Entrance>]) -> Vec<Option<(usize, bool)>> {
         let way = |planned: &PlannedListener| {
             let old = planned.predecessor()?;

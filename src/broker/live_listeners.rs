@@ -62,7 +62,7 @@ struct RunningListener {
     task: JoinHandle<()>,
 }
 
-/// A listener as it is, or will be once its reload is in force.
+/// A listener that is open, or will be once its reload is in force.
 struct ReadyListener {
     /// The view for operators.
     open: OpenListener,
@@ -202,7 +202,7 @@ impl LiveListeners {
         self.ready(config, plan, tls, sockets).map_err(|error| vec![error.to_string()])
     }
 
-    /// Puts listeners in force, after the shards have their settings. Returns what happened, when
+    /// Puts listeners in force, after the shards have their settings. Returns the result, after
     /// every socket that has to be closed is closed.
     pub(super) async fn put_in_force(&mut self, config: &Config, new: NewListeners) -> ListenerNews {
         let (news, ended) = self.begin(config, new);
@@ -390,7 +390,7 @@ pub(super) fn check_new(plan: &ListenerPlan) -> Result<(), Vec<String>> {
 /// Does something with each new listener of a plan.
 ///
 /// # Errors
-/// All errors, each with what would be right.
+/// All errors, each with a correct form.
 fn for_each_new<T>(
     plan: &ListenerPlan,
     make: impl Fn(&PlannedListener) -> Result<T, StartError>,

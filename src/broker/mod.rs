@@ -241,8 +241,8 @@ impl Broker {
         }
     }
 
-    /// Sets who is told what each reload does with the listeners. The watcher is called on the
-    /// thread that reads files, and may block.
+    /// Sets the watcher of the listeners, called after a reload that changed some. The watcher is
+    /// called on the thread that reads files, and may block.
     ///
     /// # Panics
     /// If called from within an async runtime.
@@ -279,8 +279,8 @@ impl Broker {
 
     /// Reads the configuration and its files again. Users who have left the password file, or have
     /// another hash, and clients whose certificate is not valid any more, are disconnected soon
-    /// after the return, if they take longer than two seconds. Returns what was found in the files,
-    /// and how many clients were disconnected.
+    /// after the return, if they take longer than two seconds. Returns the changes in the files,
+    /// and the number of disconnected clients.
     ///
     /// # Errors
     /// All mistakes. Then nothing changes.

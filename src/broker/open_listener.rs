@@ -32,7 +32,7 @@ pub struct OpenListener {
 }
 
 impl OpenListener {
-    /// Returns what the configuration says of a listener that has this address.
+    /// Returns the configured facts about a listener with this address.
     pub fn of(config: &Config, listener: &Listener, address: ListenerAddress) -> OpenListener {
         OpenListener {
             address,
@@ -161,7 +161,7 @@ impl ListenerDirectory {
     }
 }
 
-/// Writes the address, and behind it what is not plain MQTT, and the name.
+/// Writes the address, then the layers other than plain MQTT, and the name.
 impl fmt::Display for OpenListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)?;

@@ -50,7 +50,7 @@ pub enum ReloadMode {
     Apply,
 }
 
-/// Is told what a reload did with the listeners, if it did anything.
+/// The watcher of the listeners, called after a reload that changed some.
 pub type ListenerWatcher = Arc<dyn Fn(&ListenerNews) + Send + Sync>;
 
 /// Is given the configuration that a reload has put in force.
@@ -168,7 +168,7 @@ pub(super) struct Reload {
     pub(super) listeners: LiveListeners,
     /// The thread that reads the configuration and its files.
     pub(super) reading: FileThread,
-    /// Is told what a reload did with the listeners; `None` where nobody wants to know.
+    /// The watcher of the listeners, if any.
     pub(super) tell: Option<ListenerWatcher>,
     /// Is given the configuration that a reload has put in force; `None` where nobody wants it.
     pub(super) settings_watcher: Option<SettingsWatcher>,
@@ -253,7 +253,7 @@ impl Reload {
         Ok(reloaded)
     }
 
-    /// Tells what the reload did with the listeners. The watcher writes a file.
+    /// Reports the result of the reload for the listeners. The watcher writes a file.
     async fn tell(&self, news: ListenerNews) {
         let Some(tell) = self.tell.clone().filter(|_| !news.is_empty()) else { return };
         if let Err(error) = self.reading.run(move || tell(&news)).await {

@@ -27,7 +27,7 @@ pub(super) enum Request {
     Configuration(oneshot::Sender<Vec<KeyInForce>>),
     /// The way to read the configuration again, and the sources of the values in force.
     ReadBy(ConfigReader, KeySources),
-    /// The watcher of the listeners, called after each reload.
+    /// The watcher of the listeners, called after a reload that changed some.
     Watch(ListenerWatcher),
     /// The watcher of the configuration, called after each reload.
     WatchSettings(SettingsWatcher),
@@ -101,7 +101,7 @@ impl Caught {
 /// The work that a signal has begun.
 type SignalWork<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Waits for the end of what is under way; for ever if nothing is.
+/// Waits for the end of the work under way; for ever without work.
 async fn done(under_way: &mut Option<SignalWork<'_>>) {
     match under_way {
         Some(work) => work.await,

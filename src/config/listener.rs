@@ -44,7 +44,7 @@ macro_rules! fields {
         }
 
         impl $Table {
-            /// The fields, each with what it takes.
+            /// The fields, each with its allowed values.
             pub(super) const FIELDS: &[(&str, ValueRule)] = &[$((stringify!($field), $rule)),*];
         }
 

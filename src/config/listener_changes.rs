@@ -81,7 +81,7 @@ pub(super) struct ReloadedListeners {
     pub(super) changes: Vec<ListenerChange>,
 }
 
-/// Returns what a reload makes of the listeners of `running` if the file says `new`.
+/// Returns the changes of the listeners of `running` by a reload of a file with `new`.
 pub(super) fn reloaded(running: &Config, new: &Config) -> ReloadedListeners {
     let (before, after) = (running.all_listeners(), new.all_listeners());
     let mut decided = ReloadedListeners::default();

@@ -102,7 +102,7 @@ impl Config {
     }
 }
 
-/// Returns a value on one line of a bounded length, without what may be a secret.
+/// Returns a value on one line of a bounded length, without possible secrets.
 pub(super) fn shown(key: &Key, config: &Config) -> String {
     let line = without_secrets(key.path, &config.value(key));
     let shown = first_chars(&line, SHOWN);

@@ -22,7 +22,7 @@ pub(super) struct ValueRule {
 /// A word that a key takes besides its kind of value. The field then holds the zero of its type.
 #[derive(Clone, Copy)]
 pub(super) struct Word {
-    /// As it is written: `auto`, `unlimited`, `off`.
+    /// The spelling: `auto`, `unlimited`, `off`.
     pub(super) text: &'static str,
     /// The meaning of the word, in a few words.
     pub(super) meaning: &'static str,
@@ -115,7 +115,7 @@ impl ValueRule {
         typed.unwrap_or_else(|| ValueKind::String(text.to_owned()))
     }
 
-    /// Returns what is allowed in place of `value`, as the end of "must be ...". The word comes
+    /// Returns the values allowed in place of `value`, as the end of "must be ...". The word comes
     /// first if the key has a word for zero, and zero was written.
     pub(super) fn instead_of(&self, value: &Value) -> String {
         match &self.word {
@@ -142,7 +142,7 @@ fn is_host_name(value: &Value) -> bool {
     matches!(&value.kind, ValueKind::String(name) if !name.is_empty() && name.len() <= 253 && name.bytes().all(is_allowed))
 }
 
-/// True for what operators write to mean "none": 0, "0", "0s", "0 B" and "".
+/// True for operators' spellings of "none": 0, "0", "0s", "0 B" and "".
 fn is_zero(value: &Value) -> bool {
     match &value.kind {
         ValueKind::I64(n) => *n == 0,
@@ -221,7 +221,7 @@ impl ValueType {
 }
 
 impl fmt::Display for ValueRule {
-    /// Writes what is allowed, as the end of "must be ...".
+    /// Writes the allowed values, as the end of "must be ...".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.kind.fmt(f)?;
         match &self.word {

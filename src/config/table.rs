@@ -55,9 +55,9 @@ pub(super) struct Key {
     pub(super) rule: ValueRule,
     /// The effect of a change when the configuration is read again.
     pub(super) effect: ReloadEffect,
-    /// The lines of its doc comment: what it does, and what happens at the bound.
+    /// The lines of its doc comment: its effect, and the behaviour at the bound.
     pub(super) help: &'static [&'static str],
-    /// Why the default is what it is; empty if there is nothing to say.
+    /// The reason for the default; may be empty.
     pub(super) why: &'static str,
     /// The rule of the standard; empty without one.
     pub(super) standard: &'static str,

@@ -110,7 +110,7 @@ impl TakenPorts {
     }
 }
 
-/// Returns the findings about those who may enter.
+/// Returns the findings about the clients that may connect.
 pub(super) fn entrances(config: &Config) -> Vec<Finding> {
     let all = config.all_listeners();
     let entrances = all.iter().filter_map(|listener| entrance(config, listener, listener.address.clone()?));

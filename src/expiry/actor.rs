@@ -80,7 +80,7 @@ impl ExpiryActor {
         }
     }
 
-    /// Polls once, sends what is due, and sets the next wake-up unless more is due now.
+    /// Polls once, sends due keys, and sets the next wake-up unless more is due now.
     fn round(&mut self, now: Instant) -> More {
         let tick = self.queue.next_boundary().unwrap_or(now);
         let more = self.queue.poll(now, ROUND, &mut self.polled);

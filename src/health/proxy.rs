@@ -22,7 +22,7 @@ pub struct ProxyStart {
 }
 
 impl ProxyStart {
-    /// Returns what a connection to this listener begins with; `None` without the PROXY protocol.
+    /// Returns the header for a connection to this listener; `None` without the PROXY protocol.
     pub fn of(listener: &Listener) -> Option<ProxyStart> {
         let header = match listener.proxy_protocol? {
             ProxyProtocol::Off => return None,

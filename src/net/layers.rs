@@ -38,7 +38,7 @@ pub struct OpenedWire {
     pub closed: bool,
 }
 
-/// The bytes on the wire are not what the layers of the connection expect.
+/// Bytes that the layers of the connection do not accept.
 ///
 /// No variant has bytes of the peer in it.
 #[derive(Debug, Error)]
@@ -217,7 +217,7 @@ impl Layers {
         }
     }
 
-    /// Appends to `out` what ends the connection in order: a WebSocket close frame, with the peer's
+    /// Appends the orderly end of the connection to `out`: a WebSocket close frame, with the peer's
     /// code or 1000, and TLS's close_notify. A second call appends nothing.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         let mut frame = Vec::new();

@@ -207,7 +207,7 @@ fn is_exact(line: &[u8], source: SocketAddr, destination: SocketAddr) -> bool {
         && fields.next().is_none()
 }
 
-/// Checks all fields (TLVs) of a header, and returns what they say about TLS.
+/// Checks all fields (TLVs) of a header, and returns their facts about TLS.
 fn check_fields(header: &[u8], parsed: &ProxyHeader<'_>) -> Result<Option<ProxiedTls>, ProxyError> {
     let (mut ssl_fields, mut tls) = (0, None);
     for field in parsed.tlvs() {

@@ -63,8 +63,8 @@ impl AdminPart {
     }
 
     /// Notes that clients can connect. Returns the addresses of the interface, and the way to its
-    /// pages, for the message of the start. The interface checks the configuration as it is then,
-    /// read with `settings`. `store` is the section of the configuration of the start.
+    /// pages, for the message of the start. The interface checks the configuration at the time of
+    /// the check, read with `settings`. `store` is the section of the configuration of the start.
     pub(crate) fn started(&self, broker: &Broker, settings: &Settings, store: Store) -> Option<String> {
         let AdminPart::Started(Some(server)) = self else { return None };
         let settings = settings.clone();

@@ -21,8 +21,8 @@ pub(crate) fn check_refused(refusal: &Refusal) -> ExitCode {
     report(&doctor::refused(refusal))
 }
 
-/// Reads the files that a configuration names as a start does, and prints what `check-config` says.
-/// Exit code 2 if one of them cannot be used.
+/// Reads the files that a configuration names as a start does, and prints the result of
+/// `check-config`. Exit code 2 if one of them cannot be used.
 pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
     match broker::check_files(&loaded.config, files_of_interface) {
         Ok(()) => {

@@ -2,7 +2,7 @@
 
 use crate::persistence::records::Record;
 
-/// One change that remains of a group: its record, with what other records of the group said.
+/// A change that remains of a group: its record, with facts from other records of the group.
 #[derive(Clone, Debug)]
 pub struct Operation {
     /// The change. Never [`Record::Nothing`].

@@ -42,7 +42,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     if is_allowed { Ok(time) } else { Err("it must be 1s to 36525d".to_owned()) }
 }
 
-/// Makes or deletes a token, or lists all. Returns what to print: the new token, or the list. A
+/// Makes or deletes a token, or lists all. Returns the output: the new token, or the list. A
 /// credential of the same name is replaced.
 ///
 /// # Errors

@@ -76,7 +76,7 @@ pub(super) enum ActionCommand {
     },
 }
 
-/// Runs a command, and returns what to print.
+/// Runs a command, and returns its output.
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.

@@ -89,7 +89,7 @@ pub(super) struct LetterFlags {
     confirm: Option<String>,
 }
 
-/// Runs a command, and returns what to print.
+/// Runs a command, and returns its output.
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.

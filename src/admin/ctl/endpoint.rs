@@ -177,7 +177,7 @@ impl BrokerEndpoint {
         }
     }
 
-    /// Returns the error of a broker that cannot be reached, with what to do.
+    /// Returns the error of an unreachable broker, with the suggested fix.
     pub(super) fn not_reachable(&self, cause: io::Error) -> CtlError {
         let advice = match &self.0 {
             EndpointPlace::Socket(_) => "does the broker run, with this admin.socket?",

@@ -202,7 +202,7 @@ fn path_of(target: &ClientTarget) -> String {
     }
 }
 
-/// Returns what a page says of a session, without what is empty.
+/// Returns the facts of a page about a session, without empty ones.
 fn facts(client: &Client) -> Vec<(&'static str, String)> {
     let facts = vec![
         ("state", client.state.name().to_owned()),

@@ -21,7 +21,7 @@ pub(super) struct ActionForm {
     /// The way of a redelivery.
     #[serde(default)]
     pub(super) by: String,
-    /// The name of a message, and what is done with it.
+    /// The name of a message, and the action on it.
     #[serde(default)]
     pub(super) mid: String,
     #[serde(default)]

@@ -65,7 +65,7 @@ struct ReloadReport {
     /// All mistakes; may be empty.
     mistakes: Vec<String>,
     changes: Vec<KeyChange>,
-    /// Further sentences: values that do not count, and what files changed.
+    /// Further sentences: values that do not count, and changes of files.
     notes: Vec<String>,
 }
 

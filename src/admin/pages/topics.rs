@@ -1,4 +1,4 @@
-//! The page of topics: who gets a message, and what is retained.
+//! The page of topics: receivers, and retained messages.
 
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
 use super::entry::{login_of, login_of_form};

@@ -199,7 +199,7 @@ pub(super) async fn end(
     Ok(see("/traces"))
 }
 
-/// Returns sentences about what a trace does not have.
+/// Returns sentences about the parts that a trace does not have.
 fn missing(trace: &TraceRow) -> Vec<String> {
     let sentences = [
         (trace.steps_dropped, "earlier steps made room for later ones."),

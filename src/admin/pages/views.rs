@@ -94,7 +94,7 @@ pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
     ClientView::of(Client::of_row(state, row))
 }
 
-/// Returns what holds the oldest message, and for how long, as one sentence.
+/// Returns the holder of the oldest message, and the time, as one sentence.
 pub(super) fn sentence(stall: &Stall) -> String {
     let Stall { packet_id, age, transmissions, cause, .. } = stall;
     let (id, age, detail) = (packet_id.get(), seconds(*age), cause.detail());

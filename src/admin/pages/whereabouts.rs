@@ -38,7 +38,7 @@ struct WherePage {
     found: Option<WhereAnswer>,
 }
 
-/// The answer: one verdict for each receiver and place, and what there is to look at further.
+/// The answer: one verdict for each receiver and place, and links to further pages.
 struct WhereAnswer {
     verdicts: Vec<String>,
     letters: Vec<ListedLetter>,

@@ -129,7 +129,7 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     out
 }
 
-/// Returns what is to be said about the topic itself.
+/// Returns the verdicts about the topic itself.
 fn about_topic(wanted: &Wanted, found: &FoundPlaces) -> Option<String> {
     let topic = wanted.topic.as_ref()?;
     if topic.is_filter() {
@@ -142,8 +142,7 @@ fn about_topic(wanted: &Wanted, found: &FoundPlaces) -> Option<String> {
     is_nobody.then(|| "nobody that this is about is subscribed to the topic".to_owned())
 }
 
-/// Returns what is to be said about a receiver for which nothing waits, if only a receiver is
-/// looked for.
+/// Returns the verdict about a receiver without waiting messages, if only a receiver is looked for.
 fn about_receiver(wanted: &Wanted, found: &FoundPlaces, all: &FoundReceivers<'_>) -> Option<String> {
     let receiver = wanted.receiver.as_deref()?;
     let name = shortened(receiver);
@@ -160,7 +159,7 @@ impl OfReceiver<'_> {
         !self.waiting.is_empty() || self.in_store.is_some()
     }
 
-    /// Returns what is known, as one line; `None` if there is nothing to say.
+    /// Returns the known facts as one line; `None` without facts.
     fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64)) -> Option<String> {
         let mut parts = Vec::new();
         match (&*self.waiting, self.in_store) {
@@ -220,7 +219,7 @@ fn wait(row: &FoundMessage) -> String {
     format!("{}:{packet}{sent} Until {until}{stop}", message.wait.name())
 }
 
-/// Returns what is known of stored dead letters, the newest of which is given.
+/// Returns the verdict about stored dead letters, the newest of which is given.
 fn letters(newest: &StoredLetter, count: usize, unix_ms: u64) -> String {
     let (name, topic) = (letter_name(newest.place), shortened(newest.message.topic()));
     let ago = Duration::from_millis(unix_ms.saturating_sub(newest.place.dropped_ms)).as_secs();
@@ -231,7 +230,7 @@ fn letters(newest: &StoredLetter, count: usize, unix_ms: u64) -> String {
     }
 }
 
-/// Returns what is known of dropped messages, the last of which is given.
+/// Returns the verdict about dropped messages, the last of which is given.
 fn drops(last: &RecentDrop, count: usize, now: Instant) -> String {
     let (ago, cause) = (now.since(last.at).as_secs(), last.cause.name());
     let on = if last.topic.beginning().is_empty() { String::new() } else { format!(" on {}", last.topic) };

@@ -228,7 +228,7 @@ async fn row_of(
     }
 }
 
-/// Returns what the acknowledgements of a publisher wait for.
+/// Returns the reason why the acknowledgements of a publisher wait.
 fn publisher_waits(row: &SessionSummary) -> Option<(&'static str, String)> {
     if row.waits_for_peer {
         let what = "the broker does not read the publisher, until another of its threads has caught up";

@@ -104,7 +104,7 @@ impl RecentFigures {
         samples.newest = Some(waits);
     }
 
-    /// Returns what the samples show.
+    /// Returns the figures of the samples.
     pub(super) fn view(&self) -> RecentView {
         let samples = self.samples();
         let rates = |count: fn(&MessageSample) -> u64| {

@@ -85,7 +85,7 @@ pub(super) struct Taken {
 
 /// A part of a request that a handler takes as an argument.
 pub(super) trait Argument: FromRequest + 'static {
-    /// Adds what the argument reads.
+    /// Adds the parts that the argument reads.
     fn describe(_taken: &mut Taken) {}
 }
 
@@ -206,7 +206,7 @@ macro_rules! verbs {
 verbs! { get "GET" put "PUT" post "POST" delete "DELETE" }
 
 impl ApiRoute {
-    /// Says in one line what a request does.
+    /// Describes the effect of a request in one line.
     pub(super) fn says(self, summary: &'static str) -> ApiRoute {
         ApiRoute { summary, ..self }
     }

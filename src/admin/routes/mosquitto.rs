@@ -90,7 +90,7 @@ pub(crate) async fn version() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; charset=utf-8").body(env!("CARGO_PKG_VERSION"))
 }
 
-/// Lists what is open: the listeners of MQTT in their order, and the addresses of this interface.
+/// Lists the open listeners of MQTT in their order, and the addresses of this interface.
 pub(crate) async fn listeners(state: State) -> JsonAnswer<Listeners> {
     let observer = state.running()?;
     let open = observer.listeners().open();

@@ -1,4 +1,4 @@
-//! Topics: who is subscribed, what is retained, and what was dropped.
+//! Topics: subscribers, retained messages, and dropped messages.
 
 use super::json_answer::{JsonAnswer, done};
 use super::whereabouts::{DroppedMessage, GroupRow, SubscriberRow};

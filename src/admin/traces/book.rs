@@ -247,7 +247,7 @@ impl TraceBook {
         self.traces.iter().filter(|trace| trace.told == ShardsTold::All)
     }
 
-    /// Returns what the traces that run follow together; `None` if none runs.
+    /// Returns the clients and topics that all running traces follow; `None` if none runs.
     pub(super) fn watch(&self) -> Option<TraceWatch> {
         let mut watch = TraceWatch::default();
         let running = self.traces.iter().filter(|trace| trace.ended.is_none());
@@ -256,7 +256,7 @@ impl TraceBook {
     }
 }
 
-/// Adds an order to what is followed. Duplicates are left out.
+/// Adds the clients and topics of an order. Duplicates are left out.
 fn add(watch: &mut TraceWatch, order: &TraceOrder) {
     for client in &order.clients {
         if !watch.clients.contains(client) {

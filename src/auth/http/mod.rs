@@ -1,7 +1,7 @@
 //! The HTTP service of the operator that decides logins, in the form that EMQX gave it.
 //!
-//! - [`request`]: what the service is told of a client.
-//! - [`answer`]: what the service says.
+//! - [`request`]: the request to the service.
+//! - [`answer`]: the answer of the service.
 //! - [`headers`]: the file with further headers of the request.
 //! - [`breaker`]: the pause after failures.
 //!

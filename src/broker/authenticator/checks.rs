@@ -71,7 +71,7 @@ pub(super) enum ChainEnd {
     AsksHttp(ChainPlace),
 }
 
-/// A place in the chain, with what the methods before it said.
+/// A place in the chain, with the results of earlier methods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainPlace {
     /// The number of the next method.

@@ -377,8 +377,8 @@ impl AuthClient {
         inner.enqueue(Box::new(job), ChainPlace::START);
     }
 
-    /// Takes a decision in, and returns what the shard gets. A decision that rests on a line of the
-    /// password file or on keys that have changed since is not valid any more.
+    /// Takes a decision in, and returns the message for the shard. A decision that rests on a line
+    /// of the password file or on keys that have changed since is not valid any more.
     pub(crate) fn decided(&self, now: Instant, decision: AuthDecision, proof: Option<Proof>) -> AuthDecision {
         let (AuthDecision::Allow(grant), Some(proof)) = (&decision, proof) else { return decision };
         if !self.parts.inner.checks.load().holds(&proof) {

@@ -1,4 +1,4 @@
-//! The logins that wait for a thread, and what their checks cost.
+//! The logins that wait for a thread, and the cost of their checks.
 //!
 //! A login enters only if all work before it and its own fit into `auth.timeout`. One login of each
 //! kind of check enters even if its own work alone does not fit. Its check is the only measurement

@@ -66,8 +66,8 @@ pub trait ConnectionDriver: 'static {
     /// Disconnects the client if a deadline has passed.
     fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection;
 
-    /// Forgets a connection whose socket moves to another shard, and drops its handle. Returns what
-    /// goes with the socket.
+    /// Forgets a connection whose socket moves to another shard, and drops its handle. Returns the
+    /// parts that move with the socket.
     fn release(&self, id: ConnectionId) -> Option<Released>;
 
     /// Sends a released socket to its shard. Without the socket, counts a connection of its
@@ -210,7 +210,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         }
     }
 
-    /// Takes in what was read into the buffer. `wrapped` is true for a connection with codecs.
+    /// Takes in the bytes in the buffer. `wrapped` is true for a connection with codecs.
     #[inline]
     fn received(&mut self, buffer: &mut [u8], read: usize, wrapped: bool) {
         if wrapped {
@@ -350,7 +350,7 @@ impl<D: ConnectionDriver> Polled for ConnectionActor<D> {
         self.endpoint.as_ref().is_none_or(|endpoint| endpoint.take_noticed())
     }
 
-    /// Does what the socket allows now.
+    /// Reads and writes as far as the socket allows now.
     fn drive(&mut self, cx: &mut task::Context<'_>) {
         if self.awaits_writable
             && let Some(endpoint) = &self.endpoint

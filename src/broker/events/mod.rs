@@ -60,7 +60,7 @@ impl EventListeners {
         EventListeners { log, topics, statistics }
     }
 
-    /// Writes an event to the log, and returns what the other listeners publish.
+    /// Writes an event to the log, and returns the publications of the other listeners.
     ///
     /// `address` is the client's; `None` if its connection is gone. `tick_late` is the delay of the
     /// thread's latest batch of expired deadlines.

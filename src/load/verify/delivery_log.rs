@@ -216,7 +216,7 @@ impl LoggedReceiver {
 }
 
 impl DeliveryCounts {
-    /// Returns what happened against the rules of the QoS or the version, one line each.
+    /// Returns the breaches of the rules of the QoS or the version, one line each.
     pub(crate) fn forbidden(&self, qos: QoS) -> Vec<String> {
         let level = qos.bits();
         let mut breaches = Vec::new();

@@ -154,7 +154,7 @@ pub fn asks_for_certificate(error: &std::io::Error) -> bool {
     matches!(cause, Some(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired)))
 }
 
-/// Returns what to do about a failed handshake; `None` if the cause is something else.
+/// Returns the suggested fix of a failed handshake; `None` if the cause is something else.
 pub fn remedy(error: &std::io::Error) -> Option<&'static str> {
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::InvalidCertificate(

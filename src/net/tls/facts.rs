@@ -1,5 +1,4 @@
-//! The dates of a listener's certificates and of its revocation lists, and what they mean for the
-//! log.
+//! The dates of a listener's certificates and revocation lists, and their log lines.
 
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use super::permit::Permit;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// A successful authentication: the user, and what a token or a service says about its stay.
+/// A successful authentication: the user, and the terms of a token or a service.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// The user.
@@ -22,7 +22,7 @@ pub struct Grant {
 pub enum SessionRules {
     /// The client may write and read every topic, also those with names of other clients.
     Superuser,
-    /// The client may write and read what the rules grant.
+    /// The rules decide what the client may write and read.
     Permit(Permit),
 }
 

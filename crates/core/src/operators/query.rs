@@ -184,8 +184,8 @@ pub enum QueryAnswer {
 }
 
 impl QueryAnswer {
-    /// Finds the holders of the sent packets in the answer. `socket` looks at what was written to a
-    /// connection.
+    /// Finds the holders of the sent packets in the answer. `socket` looks at the bytes written to
+    /// a connection.
     pub fn diagnose(&mut self, socket: impl Fn(ConnectionId) -> Option<SocketView>) {
         match self {
             QueryAnswer::Unfinished(Some(page)) => {

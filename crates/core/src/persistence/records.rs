@@ -80,7 +80,7 @@ pub enum Record {
     Sent {
         /// The delivery's number.
         number: EntryNumber,
-        /// The place in the window, as it is now.
+        /// The present place in the window.
         flight: Flight,
     },
     /// PUBREC came. PUBREL until PUBCOMP remains; the body is not needed any more.
@@ -212,7 +212,7 @@ pub struct StoredSession {
     pub ack_timeout: Option<Duration>,
     /// The verified user who owns the session; `None` if nobody does.
     pub user_name: Option<Box<str>>,
-    /// The rest of what decides which topics the client may write and read.
+    /// The other facts that decide which topics the client may write and read.
     pub access: StoredAccess,
 }
 

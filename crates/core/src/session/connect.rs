@@ -1,6 +1,6 @@
 //! CONNECT: the checks of one packet, the negotiation, and CONNACK.
 //!
-//! [`check`] refuses a packet that breaks a rule. [`negotiate`] settles what holds for the
+//! [`check`] refuses a packet that breaks a rule. [`negotiate`] settles the values for the
 //! connection and the session. The shard asks in between if there is room, and finds the session.
 
 use crate::mqtt::packet::{

@@ -40,7 +40,7 @@ impl StallCounts {
     }
 }
 
-/// Counts of what sessions did.
+/// Counts of sessions' actions.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Packets received from clients, without PUBLISH, and without the PUBACKs that

@@ -196,7 +196,7 @@ enum AckState {
     Written,
 }
 
-/// Limits of what a client sends. CONNACK tells them to a 5.0 client, so they hold as long as its
+/// Limits of packets from a client. CONNACK tells them to a 5.0 client, so they hold as long as its
 /// connection, whatever the operator changes meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnnouncedLimits {

@@ -41,7 +41,7 @@ pub struct SendPolicy {
 
 impl SendPolicy {
     /// Returns the bytes in an outbox after which QoS 0 is dropped while a message of QoS 1 or 2
-    /// waits. The other half of the outbox is for what is owed.
+    /// waits. The other half of the outbox is for owed packets.
     pub fn at_most_once_share(&self) -> usize {
         self.outbox / 2
     }

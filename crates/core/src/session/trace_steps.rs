@@ -2,8 +2,8 @@
 //!
 //! A step is made where it happens: by the wire of a connection for a packet that it writes, by the
 //! counters for an acknowledgement, and by the shard for all others. The shard adds the time and
-//! the client to the first two, when it flushes the connection or reports what a packet led to. A
-//! step is made only for a traced message or a traced client.
+//! the client to the first two, when it flushes the connection or reports the effects of a packet.
+//! A step is made only for a traced message or a traced client.
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::AckKind;
@@ -68,7 +68,7 @@ named_enum! {
         PacketIn = "packet_in",
         /// A packet was written for a traced client.
         PacketOut = "packet_out",
-        /// Something happened to a traced client; the detail says what.
+        /// An event of a traced client, with the detail.
         Client = "client",
     }
 }

@@ -43,7 +43,7 @@ impl Shard {
     }
 }
 
-/// The turn, its batch, and what the command must wait for.
+/// The turn, its batch, and the commit that the command must wait for.
 impl ShardControl<'_> {
     pub(crate) fn view(&self) -> ShardView<'_> {
         self.shard.view()

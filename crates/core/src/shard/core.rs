@@ -191,7 +191,7 @@ impl Core {
         }
     }
 
-    /// Reports what a packet of this session led to: drops, and acknowledgements of traced
+    /// Reports the effects of a packet of this session: drops, and acknowledgements of traced
     /// messages.
     #[cold]
     pub(crate) fn report(&mut self, now: Instant, id: SessionId) {

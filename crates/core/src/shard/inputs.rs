@@ -1,7 +1,7 @@
-//! The inputs of a shard, and the queries to it: what a driver calls. The turn is in `io`, and
-//! bytes come in through `receive`. An input whose steps have a file of their own is in that file:
-//! commits and pages in `commits`, messages of the broker's own in `own_messages`, a disconnect in
-//! `leave`.
+//! The inputs of a shard, and the queries to it: the functions for a driver. The turn is in `io`,
+//! and bytes come in through `receive`. An input whose steps have a file of their own is in that
+//! file: commits and pages in `commits`, messages of the broker's own in `own_messages`, a
+//! disconnect in `leave`.
 
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
@@ -65,7 +65,8 @@ impl Shard {
         self.core.durability.keep_in_store(self.core.here, next_number);
     }
 
-    /// Stores sessions from here on, and takes up what the store had. Call it before anything else.
+    /// Stores sessions from here on, and takes up the content of the store. Call it before anything
+    /// else.
     pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
         self.keep_in_store(share.next_number);
         self.core.dead_letters.stored.recover(share.letters, &self.core.shared.totals);
@@ -139,7 +140,7 @@ impl Shard {
         }
     }
 
-    /// Returns the rules about who may do what, to change them.
+    /// Returns the rules of access, to change them.
     pub fn access_control(&mut self) -> AccessControl<'_> {
         AccessControl::new(self)
     }
@@ -157,7 +158,7 @@ impl Shard {
         }
     }
 
-    /// Sets what the traces of operators follow; `None` for nothing.
+    /// Sets the clients and topics that operators' traces follow; `None` for nothing.
     pub fn set_trace(&mut self, watch: Option<Arc<TraceWatch>>) {
         self.core.recorder().follow(watch);
     }
@@ -227,8 +228,8 @@ impl Shard {
         work.later(delayed.expired(now, fans, routes, core));
     }
 
-    /// Drops what is expired or above a bound, asks for orphaned queues, reads delayed messages
-    /// ahead, reports drops, recounts the gauges, and registers the next time.
+    /// Drops data that is expired or above a bound, asks for orphaned queues, reads delayed
+    /// messages ahead, reports drops, recounts the gauges, and registers the next time.
     pub fn housekeeping(&mut self, now: Instant, next: Instant) {
         const EXPIRED_AT_ONCE: usize = 1_000;
         self.core.counters.objectives.advance(now);

@@ -89,8 +89,7 @@ impl PartialShare {
 
     /// Returns true if a shard has to disconnect a connection of this pot: the limit is exceeded,
     /// and the shard itself holds more than its part of the limit, which is one of `shards` equal
-    /// parts. `own` is what the shard holds, and `unreported` its growth since its last report, in
-    /// bytes.
+    /// parts. `own` are the shard's bytes, and `unreported` their growth since its last report.
     ///
     /// A shard knows only its own connections. Without its part, it would disconnect an honest
     /// client while other shards hold all the bytes. At worst, the shards hold twice the limit.

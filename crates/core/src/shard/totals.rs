@@ -33,7 +33,7 @@ impl Total {
     /// Subtracts `n`, which must have been added before.
     ///
     /// If less was added, the total stops at zero: a total that wraps would refuse everything until
-    /// a restart. A debug build panics, and a release build reports what is missing.
+    /// a restart. A debug build panics, and a release build reports the missing amount.
     pub fn give_back(&self, n: usize) {
         let less = |count: usize| Some(count.saturating_sub(n));
         let before = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(n);
@@ -87,7 +87,7 @@ impl Totals {
         totals.iter().map(|total| total.missing.swap(0, Ordering::Relaxed)).sum()
     }
 
-    /// Locks what each client and listener has of the delayed messages. The lock is taken when a
+    /// Locks the shares of clients and listeners in the delayed messages. The lock is taken when a
     /// delayed message comes or goes.
     pub(crate) fn delayed_shares(&self) -> MutexGuard<'_, Shares> {
         // A panic is fatal in this process, so a poisoned lock is never met outside tests.

@@ -58,7 +58,7 @@ impl BodySchema {
 }
 
 /// Returns a schema that admits what serde writes or reads, and nothing else. In an answer, a field
-/// that may be missing is never null; a schema without required fields is left as it is. An object
+/// that may be missing is never null; a schema without required fields is not changed. An object
 /// admits no fields beside its own. The size of a number in memory is left out.
 fn strict(schema: Value, side: BodySide) -> Value {
     match schema {
@@ -108,7 +108,7 @@ fn close(rules: &mut Map<String, Value>, side: BodySide) {
     }
 }
 
-/// Removes null from what a schema admits.
+/// Removes null from the values of a schema.
 fn forbid_null(schema: &mut Value) {
     let Some(rules) = schema.as_object_mut() else { return };
     for keyword in ["type", "anyOf"] {

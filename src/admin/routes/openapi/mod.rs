@@ -288,8 +288,8 @@ fn to_json(schema: &RefOr<Schema>) -> Value {
     serde_json::to_value(schema).expect("a schema is JSON")
 }
 
-/// Returns the schema of a parameter without what a query cannot have: null, references, and the
-/// size of a number in memory.
+/// Returns the schema of a parameter without the parts that a query cannot have: null, references,
+/// and the size of a number in memory.
 fn plain(schema: &Value, taken: &Taken) -> Map<String, Value> {
     let mut kept = Map::new();
     for (keyword, rule) in schema.as_object().into_iter().flatten() {

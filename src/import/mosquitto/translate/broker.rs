@@ -143,7 +143,7 @@ impl BrokerOptions {
         Ok(LineTaken::Here)
     }
 
-    /// Stores what mosquitto's plugin stores, in a directory beside its database.
+    /// Stores the data of mosquitto's plugin, in a directory beside its database.
     pub(super) fn persist_beside(&mut self, database: Option<&str>) {
         self.persistence = true;
         let directory = database.and_then(|file| Path::new(file).parent()?.to_str());

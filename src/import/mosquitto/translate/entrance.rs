@@ -139,7 +139,7 @@ impl Translator {
         }
     }
 
-    /// Writes what all listeners have in common as keys of the broker.
+    /// Writes the common settings of all listeners as keys of the broker.
     fn entrance_of_all(&mut self, entrance: TranslatedEntrance) {
         let TranslatedEntrance { anonymous, methods, acl_file, .. } = entrance;
         self.keys.extend(anonymous.map(|word| ("auth.anonymous", quoted(word))));

@@ -1,4 +1,4 @@
-//! Annotated packets on the wire, and what a decoder has to make of each.
+//! Annotated packets on the wire, and the expected result of a decoder for each.
 //!
 //! Plain data without a dependency, so that tests of the broker can take it in with `#[path =
 //! "../src/mqtt/codec/cases.rs"] mod cases;` and send the bytes to a socket. The names lead with

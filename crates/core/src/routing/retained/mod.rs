@@ -59,7 +59,7 @@ const TOPIC_STEP: usize = 128;
 /// itself has a charge of its own, because messages share it.
 const SOURCE: usize = 40;
 
-/// The limits of what is retained.
+/// The limits of retained messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetainedLimits {
     /// The largest number of messages.
@@ -152,8 +152,8 @@ impl Retained {
         self.changes.as_mut().map(mem::take).unwrap_or_default()
     }
 
-    /// Retains a message that no shard has set, such as a message from the store. Does what
-    /// [`set_by`](Self::set_by) does.
+    /// Retains a message that no shard has set, such as a message from the store. Otherwise as
+    /// [`set_by`](Self::set_by).
     ///
     /// # Errors
     /// [`RetainedFull`] if a limit is reached. Then neither message is retained.

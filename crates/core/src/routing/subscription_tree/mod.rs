@@ -229,8 +229,8 @@ impl SubscriptionTree {
         self.presences.set(address, presence)
     }
 
-    /// Replaces the content of `out` with the receivers of this Topic Name. Leaves `out` as it is
-    /// if it holds the current result already. Allocates only to grow `out`.
+    /// Replaces the content of `out` with the receivers of this Topic Name. Does nothing if `out`
+    /// is the current result already. Allocates only to grow `out`.
     pub fn matches(&self, topic: &str, out: &mut Matches) {
         self.matches_within(topic, u32::MAX, out);
     }

@@ -1,4 +1,4 @@
-//! The operator's settings for missing acknowledgements: how long to wait, and what to do then.
+//! The operator's settings for missing acknowledgements: the wait, and the action after it.
 
 use crate::named_enum::named_enum;
 use std::time::Duration;

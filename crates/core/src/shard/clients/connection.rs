@@ -113,7 +113,7 @@ pub struct Rare {
     ends: Option<Instant>,
     /// The time of the last report that a redelivery request of this client is unreadable.
     pub unreadable: Option<Instant>,
-    /// The meters of what the client sends. `None` where no rate holds.
+    /// The meters of the client's traffic. `None` where no rate holds.
     pub metered: Option<Box<MeteredTraffic>>,
 }
 
@@ -286,7 +286,7 @@ impl Connection {
         }
     }
 
-    /// Returns what was known of the connection before its first packet.
+    /// Returns the facts about the connection before its first packet.
     pub(crate) fn into_arrival(self) -> Arrival {
         let (certificate_user, ban, host) =
             self.rare.map_or((None, None, None), |rare| (rare.certificate_user, rare.ban, rare.host));
@@ -381,8 +381,8 @@ impl Connection {
         self.wire.outbox.len()
     }
 
-    /// Ends what began with [`Self::begin_write`]: counts the bytes that were written, and lets the
-    /// turn flush them. Returns their number.
+    /// Ends the write that [`Self::begin_write`] began: counts the bytes that were written, and
+    /// lets the turn flush them. Returns their number.
     #[inline]
     pub(crate) fn end_write(&mut self, before: usize, id: ConnectionId, effects: &mut Effects) -> usize {
         let written = self.wire.outbox.len().saturating_sub(before);

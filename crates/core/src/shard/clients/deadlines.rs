@@ -81,7 +81,7 @@ impl OverdueAcknowledgement {
         shard.core.report_drops(session);
     }
 
-    /// Notes what was sent to a 3.x client again, or disconnects it.
+    /// Notes the resends to a 3.x client, or disconnects it.
     fn after_retransmission(&self, session: SessionId, done: &Retransmission, shard: &mut Shard) {
         note_retransmission(session, done, &mut shard.core);
         match done.exhausted {

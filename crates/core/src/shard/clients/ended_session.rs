@@ -75,7 +75,7 @@ impl EndedSession {
         }
     }
 
-    /// Hands on what is left of the session until this turn is over. A job in later turns does the
+    /// Hands on the remains of the session until this turn is over. A job in later turns does the
     /// rest.
     pub(crate) fn hand_on(mut self, now: Instant, shard: &mut Shard) {
         if !self.hand_on_portion(now, shard) {

@@ -136,7 +136,7 @@ impl Shard {
         self.core.sessions.register(id, &mut self.core.effects);
     }
 
-    /// Puts off to later turns what is to be sent behind messages that were dropped.
+    /// Puts off to later turns the sending of messages behind dropped ones.
     pub(crate) fn send_later(&mut self) {
         self.work.later(self.core.turn.after_deliveries.to_send.drain(..).map(Job::Send));
     }

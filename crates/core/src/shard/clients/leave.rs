@@ -141,7 +141,7 @@ impl Shard {
         if !outlives && !taken_over {
             self.end_session(now, session_id, SessionEnd::Disconnected);
         } else {
-            // A stop leaves the stored session as it is. After the restart it looks as if the
+            // A stop does not change the stored session. After the restart it looks as if the
             // broker had crashed, and its will is published then. After a take-over, CONNECT
             // records the session in the same batch.
             if ending != Ending::Shutdown && !taken_over {

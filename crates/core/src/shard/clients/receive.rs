@@ -130,7 +130,7 @@ impl Shard {
             _ => {}
         }
         let Core { connections, effects, shared, exchange, .. } = &mut self.core;
-        // At the end of what was read, the rest is the front of a packet.
+        // At the end of the read bytes, the rest is the front of a packet.
         let kind = match progress {
             ReadProgress::All => Unhandled::PartialPacket,
             _ => Unhandled::BehindPause,

@@ -222,7 +222,7 @@ impl SessionEntry {
         turn.decide(access.may_write_once(names, topic))
     }
 
-    /// Notes that the client has left. Frees what is kept in memory only for its connection.
+    /// Notes that the client has left. Frees data that is in memory only for its connection.
     pub(crate) fn leave_connection(&mut self) {
         self.connection = None;
         if let Some(rare) = &mut self.rare {
@@ -252,9 +252,8 @@ impl SessionEntry {
     }
 
     /// Returns the part of a filter that the client may read. If it is not the whole filter,
-    /// deliveries are checked from now on. The filter has no `$share/NAME/`. Charges what the
-    /// comparison with the rules takes. A filter that would take longer than a turn is not
-    /// compared.
+    /// deliveries are checked from now on. The filter has no `$share/NAME/`. Charges the cost of
+    /// the comparison with the rules. A filter that would take longer than a turn is not compared.
     pub(crate) fn subscribe_access(
         &mut self,
         rules: &AccessRules,
@@ -488,7 +487,7 @@ impl SessionEntry {
         session.row().map_or(0, |row| row.write_buffer.hasher.hash_one(terms)).max(1)
     }
 
-    /// Returns what the store keeps, beside the owner, for the rules about topics.
+    /// Returns the stored facts, beside the owner, for the rules about topics.
     fn stored_access(&self) -> StoredAccess {
         // A session without a user has nothing of its own.
         let Some(rare) = &self.rare else { return StoredAccess::default() };

@@ -1,7 +1,7 @@
 //! Large publications (longer than a turn) and the work that waits behind them, as data.
 //!
-//! A shard has one large publication at a time. The module `fan_out` has the code, and tells what
-//! may pass a large publication.
+//! A shard has one large publication at a time. The module `fan_out` has the code, and the rules
+//! for work that may pass a large publication.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;

@@ -1,4 +1,4 @@
-//! A peer batch as data: its items, and what a shared message carries from shard to shard.
+//! A peer batch as data: its items, and the fields of a shared message between shards.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;

@@ -159,8 +159,8 @@ fn reauthenticate(
     Ok(())
 }
 
-/// Takes in what the authenticator says to a re-authentication. Does nothing if the connection
-/// does not wait for it.
+/// Takes in the authenticator's answer to a re-authentication. Does nothing if the connection does
+/// not wait for it.
 pub(crate) fn reauthentication_decided(
     now: Instant,
     id: ConnectionId,

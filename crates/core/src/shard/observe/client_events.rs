@@ -237,7 +237,7 @@ pub enum DisconnectCause {
     AckTimeout(Stall),
     /// The client's queue is full, and its policy is to disconnect.
     QueueFull,
-    /// A reload took away what let the client in.
+    /// A reload removed the client's permission to connect.
     Revoked(Revocation),
     /// The end that a token or a service set for the connection has come, or the keys of TLS are
     /// used up. The text says which.

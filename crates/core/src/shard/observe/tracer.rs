@@ -86,8 +86,8 @@ pub(crate) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Replaces what is traced; `None` for nothing. The connections of named clients note every
-    /// packet from now on.
+    /// Replaces the traced clients and topics; `None` for nothing. The connections of named clients
+    /// note every packet from now on.
     pub(crate) fn follow(&mut self, watch: Option<Arc<TraceWatch>>) {
         let before = self.tracer.0.take();
         for client_id in before.iter().flat_map(|armed| armed.watch.clients.iter()) {

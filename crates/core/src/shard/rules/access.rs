@@ -249,7 +249,7 @@ impl AccessRules {
 }
 
 impl SessionAccess {
-    /// Returns what is to be asked for a session whose client came by this listener, if it came.
+    /// Returns the record of a session whose client came by this listener, if any.
     pub(crate) fn of_listener(listener: Option<Weak<ListenerTerms>>) -> SessionAccess {
         SessionAccess { source: RuleSource::of_listener(listener), ..SessionAccess::default() }
     }

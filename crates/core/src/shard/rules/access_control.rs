@@ -1,5 +1,5 @@
-//! Changes of who may do what, while clients are connected: the rules of the ACL files, bans, and
-//! users that have lost their right to enter.
+//! Changes of permissions while clients are connected: the rules of the ACL files, bans, and users
+//! that have lost their right to connect.
 
 use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;

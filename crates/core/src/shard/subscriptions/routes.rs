@@ -330,9 +330,8 @@ pub(crate) fn deliver_matches(
     Ok(outcome)
 }
 
-/// Does what [`deliver_matches`] does where overlapping filters may name a session twice. Sorts the
-/// subscribers and merges the subscriptions of each session. Stops beyond `most` steps of the
-/// turn.
+/// As [`deliver_matches`], where overlapping filters may name a session twice. Sorts the
+/// subscribers and merges the subscriptions of each session. Stops beyond `most` steps of the turn.
 #[inline(never)]
 fn deliver_merged(
     now: Instant,

@@ -242,7 +242,7 @@ impl SubscribeRequest {
     }
 }
 
-/// Returns the filter as it is inside the broker. Without a mount point nothing is allocated.
+/// Returns the broker's form of the filter. Without a mount point nothing is allocated.
 fn inside<'a>(mount_point: Option<&MountPoint>, filter: &'a str) -> Cow<'a, str> {
     mount_point.map_or(Cow::Borrowed(filter), |mount_point| mount_point.filter(filter))
 }

@@ -8,7 +8,7 @@
 //!
 //! # The order
 //!
-//! 1. [`Shard::turn`] begins a new budget and continues what earlier turns left ([`Shard::work`]).
+//! 1. [`Shard::turn`] begins a new budget and continues work of earlier turns ([`Shard::work`]).
 //! 2. [`Shard::flush`] runs up to `ROUNDS` rounds, because a flush makes room, room lets queued
 //!    messages out, and these messages are flushed again. One round is:
 //!    1. Release what waits for the end of a turn: held messages, dead letters, orphaned queues,
@@ -43,7 +43,7 @@ use crate::time::Instant;
 /// Rounds of one flush at most.
 const ROUNDS: usize = 16;
 
-/// Carries out what a shard decided. No method may call back into the shard.
+/// Carries out the decisions of a shard. No method may call back into the shard.
 pub trait Io {
     /// Writes as much of the outbox as the connection's socket takes. Returns `None` if the socket
     /// is gone or failed; the caller then does nothing more with this connection.
@@ -85,7 +85,7 @@ pub trait Io {
     /// Sends steps to the collector of traces. Never waits: steps without room are counted as lost.
     fn trace(&mut self, steps: TraceSteps);
 
-    /// Passes a client event to its listeners, and returns what two of them want to publish.
+    /// Passes a client event to its listeners, and returns the publications of two of them.
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages;
 }
 
@@ -208,7 +208,7 @@ impl Shard {
         }
     }
 
-    /// Sends to the store what was recorded since the last call, and what is to be read back.
+    /// Sends the store the records since the last call, and the requests to read back.
     fn send_to_store(&mut self, now: Instant, io: &mut impl Io) {
         if std::mem::take(&mut self.core.effects.retained) {
             let mut retained = self.core.shared.retained();
@@ -222,7 +222,7 @@ impl Shard {
         self.core.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
     }
 
-    /// Sends what goes neither to the store nor to the peers. Nearly always there was only
+    /// Sends the effects that concern neither the store nor the peers. Nearly always there was only
     /// something to write.
     fn send_effects(&mut self, now: Instant, io: &mut impl Io) {
         if self.core.effects.is_empty() {
@@ -261,7 +261,7 @@ impl Shard {
         self.core.exchange.seal(&mut self.core.effects.peer_batches);
     }
 
-    /// Reports client events, and publishes what the listeners make of them. A driver calls this by
+    /// Reports client events, and sends the publications of their listeners. A driver calls this by
     /// itself only when a connection closes, because it knows the address of the client until then.
     pub fn report_events(&mut self, now: Instant, io: &mut impl Io) {
         if self.core.effects.events.is_empty() {
@@ -304,7 +304,7 @@ impl Shard {
             self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
         }
         if held > 0 {
-            // The socket has not taken what was sealed, so nothing more is sealed.
+            // The socket has not taken the sealed bytes, so nothing more is sealed.
             if progressed || connection.blocked.is_never() {
                 connection.blocked = now;
             }
@@ -343,7 +343,7 @@ impl Shard {
         }
     }
 
-    /// Seals the batch of what was recorded, if it has to be committed.
+    /// Seals the batch of new records, if it has to be committed.
     fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
         // Drops since the flush began: a dead letter is in the batch in which its message ends.
         self.publish_dead_letters(now);
@@ -355,8 +355,8 @@ impl Shard {
         self.core.durability.seal(time)
     }
 
-    /// Continues what earlier turns left. Each job gets a portion of this turn, in the order in
-    /// which the jobs were put off, until the turn is over.
+    /// Continues work of earlier turns. Each job gets a portion of this turn, in the order in which
+    /// the jobs were put off, until the turn is over.
     pub fn work(&mut self, now: Instant) {
         if !self.core.dead_letters.is_empty() {
             // The store gets no batch until they are published.
@@ -364,7 +364,8 @@ impl Shard {
             self.publish_dead_letters(now);
         }
         if self.fans.any() {
-            // A large publication gets what the jobs leave, because other publications wait for it.
+            // A large publication gets the steps left by the jobs, because other publications wait
+            // for it.
             self.core.turn.begin_publication(!self.work.is_empty());
             go_on_with_fans(now, self);
         }
@@ -428,7 +429,7 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
     }
 }
 
-/// Runs one portion of a job. Returns what is left of the job, or `None` if it is complete.
+/// Runs one portion of a job. Returns the rest of the job, or `None` if the job is complete.
 fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
     match job {
         Job::Read(id, cause) => {

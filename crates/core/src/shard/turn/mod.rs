@@ -50,7 +50,7 @@ pub(crate) fn glob_steps(bytes: usize) -> u32 {
     u32::try_from(bytes / GLOB_BYTES).unwrap_or(u32::MAX)
 }
 
-/// The budget of the present turn, in steps, and what waits for its end.
+/// The budget of the present turn, in steps, and the work for its end.
 #[derive(Debug)]
 pub struct Turn {
     /// Steps used so far.
@@ -205,8 +205,8 @@ impl Turn {
         self.until = (self.steps + self.most.div_ceil(PORTIONS)).min(self.most);
     }
 
-    /// Begins the portion of a large publication, which gets what the jobs leave. `has_jobs` is
-    /// true if there are any.
+    /// Begins the portion of a large publication, which gets the steps left by the jobs. `has_jobs`
+    /// is true if there are any.
     pub(crate) fn begin_publication(&mut self, has_jobs: bool) {
         let others = self.most.div_ceil(PORTIONS) * u32::from(has_jobs);
         self.until = (self.most - others).max(1);

@@ -16,7 +16,7 @@ pub(crate) struct Scratch {
     pub bytes: Vec<u8>,
     /// The Topic Name of the present PUBLISH's Topic Alias.
     pub topic: String,
-    /// The Topic Name of the present PUBLISH behind a mount point, as it is inside the broker.
+    /// The full Topic Name of the present PUBLISH behind a mount point.
     pub mounted: String,
     /// Room for outboxes, lent while there is something in them.
     pub pool: Pool,

@@ -48,7 +48,7 @@ pub(crate) enum Job {
     Request(Box<SubscribeRequest>),
     /// Queues the retained messages for a SUBSCRIBE.
     Retained(Box<RetainedDelivery>),
-    /// Hands on what an ended session leaves.
+    /// Hands on the remains of an ended session.
     End(Box<EndedSession>),
 }
 

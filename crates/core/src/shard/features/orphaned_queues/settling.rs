@@ -1,4 +1,4 @@
-//! Settles the orphaned queues: takes in what ended sessions left, and offers it to the groups.
+//! Settles the orphaned queues: takes in messages of ended sessions, and offers them to the groups.
 
 use super::{Blocked, OrphanedMessage, OrphanedQueue, OrphanedQueues};
 use crate::mqtt::message::Message;
