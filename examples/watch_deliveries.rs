@@ -3,7 +3,8 @@
 //! Both are off by default. Start the broker with them:
 //!
 //! ```sh
-//! cargo run --release -- --set sys.events=true --set redelivery.dead_letters=expired,queue_refused,session_ended
+//! cargo run --release -- --set sys.events=true \
+//!     --set redelivery.dead_letters=expired,queue_refused,session_ended
 //! cargo run --example watch_deliveries           # or with a port: --example watch_deliveries 1884
 //! ```
 //!

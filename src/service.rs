@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
-/// The time that one request extends the start by.
+/// The extension of the start by one request.
 const EXTENDED: Duration = Duration::from_secs(30);
 
 /// The time between two requests for more time.
@@ -101,8 +101,8 @@ fn manager() -> Option<&'static Manager> {
     MANAGER.get()?.as_ref()
 }
 
-/// Returns the time between two signs of life: a third of the manager's timeout. A `WATCHDOG_PID`
-/// of another process means that none are wanted of this one.
+/// Returns the time between two signs of life: a third of the manager's timeout. With a
+/// `WATCHDOG_PID` of another process, this process sends no signs of life.
 fn sign_of_life(usec: Option<OsString>, pid: Option<OsString>) -> Option<Duration> {
     let number = |text: OsString| text.to_str().and_then(|text| text.parse::<u64>().ok());
     let is_mine = pid.is_none_or(|pid| number(pid) == Some(std::process::id().into()));

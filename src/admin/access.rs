@@ -56,7 +56,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Returns the caller as the one of a request from there.
+    /// Returns the caller with this origin of its request.
     pub(super) fn with_origin(self, origin: Origin) -> Caller {
         Caller { origin, ..self }
     }

@@ -28,7 +28,7 @@ pub(super) enum Failed {
     TooManyLogins,
     /// The request has the cookie of a login, and another site may have sent it.
     ForeignRequest,
-    /// The caller's scope is too small; this one is needed.
+    /// The caller's scope is too small; the needed scope.
     Forbidden(Scope),
     /// Nobody may see payloads.
     PayloadsHidden,

@@ -109,8 +109,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use terms::AdminTerms;
 
-/// Connections at once. Further ones wait in the backlog. Each takes 128 KiB at most before anybody
-/// has proven who asks.
+/// Connections at once. Further connections wait in the backlog. Each takes 128 KiB at most before
+/// anybody has proven who asks.
 const CONNECTIONS: usize = 256;
 
 /// Time for which sent bytes may stay unacknowledged. A client that stops reading is closed then,

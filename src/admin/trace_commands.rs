@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 pub(super) struct TraceWish {
     #[schema(value_type = Vec<TracedClient>)]
     pub(super) clients: Vec<Box<str>>,
-    /// Topic filters, such as `alarms/#`; no shared ones.
+    /// Topic filters, such as `alarms/#`, without `$share`.
     #[schema(value_type = Vec<TracedFilter>)]
     pub(super) topics: Vec<Box<str>>,
     /// The duration of the trace, `1s` to `1h`; `10m` by default.

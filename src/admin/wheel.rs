@@ -24,7 +24,7 @@ const FRESH: Duration = Duration::from_millis(500);
 /// Bars of the page. The ring has 1,024 buckets, so a bar has 16 of them.
 pub(super) const BARS: usize = 64;
 
-/// The last count. Further callers wait for the one that counts, and share its result.
+/// The last count. Further callers wait for the counting caller, and share its result.
 #[derive(Default)]
 pub(super) struct LastWheel(Mutex<Option<(Instant, Arc<WheelCount>)>>);
 
@@ -157,7 +157,7 @@ impl Wheel {
     }
 
     /// Returns the deadlines of each of the next `secs` seconds, as far as the present round knows
-    /// them. Overdue ones count in the first second.
+    /// them. Overdue deadlines count in the first second.
     pub(super) fn per_second(&self, secs: usize) -> Vec<u64> {
         let total = |keys: &[u32; DeadlineKind::COUNT]| keys.iter().map(|keys| u64::from(*keys)).sum();
         let buckets = self.count.buckets().map(|(end, keys)| (end.since(self.at), total(keys)));

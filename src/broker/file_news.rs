@@ -45,7 +45,7 @@ pub(super) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Returns a content in numbers, with the one `before` if that was another.
+/// Returns a content in numbers, with the content `before` if it differs.
 pub(super) fn with_before(now: String, before: Option<String>) -> String {
     match before.filter(|before| *before != now) {
         Some(before) => format!("{now}, had {before}"),

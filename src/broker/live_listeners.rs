@@ -76,7 +76,7 @@ struct ReadyListener {
 enum NewListener {
     /// The listener does not change.
     Same(Arc<Entrance>),
-    /// Its socket goes on by other terms. The first entrance is the one before.
+    /// Its socket goes on by other terms. The first entrance is the predecessor.
     Changed(Arc<Entrance>, AcceptTerms, OpenListener),
     /// The listener is bound and does not accept yet.
     Opens(ReadyListener, Acceptor),
@@ -96,7 +96,7 @@ impl NewListeners {
         &self.plan
     }
 
-    /// Returns the entrances of the open listeners and then the closed ones, as they are once these
+    /// Returns the entrances of the open listeners and then the closed ones, once the new listeners
     /// are in force.
     pub(super) fn entrances(&self) -> Vec<Arc<Entrance>> {
         let entrance = |new: &NewListener| match new {
@@ -222,8 +222,8 @@ impl LiveListeners {
         }
     }
 
-    /// Makes everything that new and changed listeners need. `sockets` has those of the new ones in
-    /// their order.
+    /// Makes everything that new and changed listeners need. `sockets` has the sockets of new
+    /// listeners in their order.
     fn ready<'a>(
         &self,
         config: &Config,

@@ -45,12 +45,12 @@
 //! | `authenticator` | the queue and the threads that check passwords and tokens; their cache |
 //! | `logins` | the authenticator with its files, at start and reload |
 //! | [`reload`], `live_files` | the configuration and its files, read again while the broker runs |
-//! | [`file_news`], [`revocations`] | the changes in each file; the clients that a reload disconnects |
+//! | [`file_news`], [`revocations`] | changes of files; clients that a reload disconnects |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
 //! | `listener`, `open_listener` | accepted sockets to the shards; facts about a listener |
-//! | `listener_plan`, `live_listeners` | the way to new listeners; listeners that reloads open and close |
+//! | `listener_plan`, `live_listeners` | the way to new listeners; listeners that open and close |
 //! | `listener_files`, `rule_files` | files of the broker and of single listeners; ACL files |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |

@@ -246,7 +246,8 @@ impl Supervisor {
     /// together.
     pub(super) async fn stop(mut self) {
         self.reload.listeners.stop();
-        // A new address each: one that has met a full mailbox would send later than now.
+        // A new address for each message: an address that has met a full mailbox would send later
+        // than now.
         let stopping: Vec<_> = self.shards.iter().map(|shard| shard.clone().send(Stop)).collect();
         let all = async {
             for shard in stopping {

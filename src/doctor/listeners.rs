@@ -43,7 +43,7 @@ pub(super) fn findings(broker: &CheckedBroker<'_>, is_in_use: bool) -> Vec<Findi
 }
 
 /// Tries the addresses and the Unix socket of the HTTP interface, which starts before the
-/// listeners. A start goes on without the default ones.
+/// listeners. A start goes on without the default addresses.
 #[cfg(feature = "admin")]
 fn interface(broker: &CheckedBroker<'_>, taken: &mut TakenPorts) -> Vec<Finding> {
     let options = &broker.config.admin;

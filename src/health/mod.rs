@@ -71,7 +71,7 @@ pub enum Unhealthy {
     /// The broker refuses CONNECT with this return code.
     #[error("the connection was refused with return code {0}")]
     Refused(u8),
-    /// The answer is no MQTT packet, or not the one that fits.
+    /// The answer is no MQTT packet, or another packet than expected.
     #[error("the answer to {to} is {answer}")]
     Wrong {
         /// The packet that was answered.

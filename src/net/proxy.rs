@@ -192,8 +192,8 @@ fn v2_end(bytes: &[u8]) -> Result<Option<usize>, ProxyError> {
     Ok(Some(end).filter(|end| bytes.len() >= *end))
 }
 
-/// Returns true if the line of version 1 is exactly the one that these addresses give. The crate
-/// accepts `+1` as a port, and any byte behind `PROXY`.
+/// Returns true if the line of version 1 is exactly the line for these addresses. The crate accepts
+/// `+1` as a port, and any byte behind `PROXY`.
 fn is_exact(line: &[u8], source: SocketAddr, destination: SocketAddr) -> bool {
     let Ok(line) = std::str::from_utf8(line) else { return false };
     let mut fields = line.trim_end_matches("\r\n").split(' ').skip(2);

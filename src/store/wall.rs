@@ -32,8 +32,8 @@
 //!   instead of ending early. The broker logs this.
 //!
 //! Both readings of the wall clock are real ones, taken at the heartbeat and at the opening. Each
-//! heartbeat replaces the one before. So a clock that was once ten days behind, or in 2099, and was
-//! set since, leaves no trace.
+//! heartbeat replaces its predecessor. So a clock that was once ten days behind, or in 2099, and
+//! was set since, leaves no trace.
 //!
 //! # Limits of both clocks
 //!

@@ -18,7 +18,7 @@ pub struct TokenArguments {
     /// The name of the token, which the log shows
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// What the token is for: viewer looks, operator acts on clients, admin changes the broker
+    /// The scope of the token: viewer looks, operator acts on clients, admin changes the broker
     #[arg(long, default_value = "viewer")]
     scope: Scope,
     /// The time after which the token is refused, such as 30d [default: never]

@@ -75,7 +75,7 @@ pub(crate) async fn framed(response: ServiceResponse) -> ServiceResponse {
     response.into_response(error_page(frame, status, found))
 }
 
-/// Returns true if a path is one of those for programs.
+/// Returns true if a path is for programs.
 pub(crate) fn is_for_programs(path: &str) -> bool {
     path.starts_with("/api/")
 }

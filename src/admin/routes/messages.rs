@@ -154,7 +154,7 @@ impl UnfinishedRow {
     }
 }
 
-/// The reason why a message waits. Times are in seconds; one that never comes is missing.
+/// The reason why a message waits. Times are in seconds; a time that never comes is missing.
 #[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct Wait {
     pub(crate) reason: WaitKind,

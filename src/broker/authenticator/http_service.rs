@@ -169,8 +169,8 @@ impl HttpService {
         self.wake.notify_one();
     }
 
-    /// Asks this service from now on. Requests under way stay with the one before; requests in the
-    /// queue go to this one.
+    /// Asks this service from now on. Requests under way stay with the earlier service; requests in
+    /// the queue go to the new service.
     pub(super) fn replace(&self, target: HttpTarget) {
         self.target.store(Arc::new(target));
     }

@@ -176,7 +176,7 @@ impl Default for Averages {
 }
 
 impl Averages {
-    /// Returns the time that a check will take, as far as it is known.
+    /// Returns the expected time of a check, if known.
     fn expected(&self, cost: CheckCost) -> Duration {
         cost.estimate().mul_f64(self.0[cost.place()])
     }

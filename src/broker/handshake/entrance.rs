@@ -79,7 +79,8 @@ impl Entrance {
         }
     }
 
-    /// Returns the trusted proxies, if this peer is one of them. Its X-Forwarded-For counts then.
+    /// Returns the trusted proxies, if this peer is a trusted proxy. Its X-Forwarded-For counts
+    /// then.
     pub(crate) fn forwarding(&self, address: Option<IpAddr>) -> Option<&TrustedProxies> {
         self.trusted.as_ref().filter(|_| self.trusts(address))
     }

@@ -13,7 +13,7 @@ use super::settings::TlsSettings;
 use crate::auth::file_watch::FileWatch;
 
 /// A TLS server whose certificates can be replaced while its acceptor runs. Each handshake has the
-/// newest ones.
+/// newest certificates.
 ///
 /// All other settings keep their values from the start. So this is for settings without tickets and
 /// without certificates of clients, where nothing else depends on the files.

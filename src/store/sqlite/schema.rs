@@ -13,7 +13,7 @@
 //! | 5 | `session.listener`: the listener whose ACL file counts |
 //! | 6 | `retained.source_client`, `source_user`, `source_listener`: the client that published it |
 //! | 7 | `letter`: stored dead letters |
-//! | 8 | `owner_client`, `owner_listener` of `retained`, `delayed`: the client whose limits count it |
+//! | 8 | `owner_client`, `owner_listener` (`retained`, `delayed`): the client whose limits count |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.

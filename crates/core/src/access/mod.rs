@@ -3,7 +3,7 @@
 //! - [`identity`]: the authenticated user of a session, and the proof of its name.
 //! - [`grant`]: the terms on which an authenticated client may stay.
 //! - [`rule`]: one line of an ACL: a topic filter, or a pattern with `%u` and `%c`.
-//! - [`rule_set`]: many filters, and the search for one that matches a topic.
+//! - [`rule_set`]: many filters, and the search for a filter that matches a topic.
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
 //! - [`permit`]: all rules of one user, and their decisions.
 //! - [`written_topics`]: the topics that a client publishes to again and again.

@@ -13,7 +13,7 @@ use crate::session::connect::ConnectRefusal;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// The listener is bound to loopback or to a Unix socket, and the peer is local. With PROXY
-    /// protocol, the peer is the one that the header names.
+    /// protocol, the peer is the address in the header.
     Local,
     /// A trusted proxy: the address of its client is not known. Failed logins do not count then,
     /// because they would block everybody behind the proxy.

@@ -27,7 +27,7 @@ pub struct SessionPolicy {
 pub struct SendPolicy {
     /// Bounds of a queue that is in memory alone.
     pub queue: QueueLimits,
-    /// Bounds of a stored queue. Its policy is the one of `queue`.
+    /// Bounds of a stored queue. Its policy is that of `queue`.
     pub stored_queue: QueueLimits,
     /// Redelivery settings before any rule. Each session has its own settings after the rules.
     pub redelivery: RedeliveryPolicy,

@@ -357,7 +357,7 @@ impl Wire {
         large: Option<&Bytes>,
     ) -> Result<(), TooLarge> {
         // Checked even if the client sets no limit: an incoming PUBLISH with an alias may be
-        // shorter than the one to send.
+        // shorter than the outgoing PUBLISH.
         if head.exceeds(self.version, payload.len(), self.maximum_packet_size) {
             return Err(TooLarge);
         }

@@ -154,9 +154,8 @@ impl Core {
         self.sessions.get_mut(session)?.retained_source(&self.access)
     }
 
-    /// Returns the client of a session as the one for which its retained and delayed messages
-    /// count. The messages of one connection share the value, as they share
-    /// [`Self::publisher_name`].
+    /// Returns the client under which a session's retained and delayed messages count. The messages
+    /// of one connection share the value, as they share [`Self::publisher_name`].
     pub(crate) fn owner_of(&mut self, session: SessionId) -> Option<Arc<Owner>> {
         let Core { sessions, connections, .. } = self;
         let session_entry = sessions.get(session)?;

@@ -145,11 +145,11 @@ impl Shard {
         AccessControl::new(self)
     }
 
-    /// Replaces the settings between two turns. The settings of the connections before CONNECT and
-    /// of all packets to come are the new ones.
+    /// Replaces the settings between two turns. The new settings hold for connections before
+    /// CONNECT and for all later packets.
     ///
     /// The caller leaves the packet size of connected clients unchanged, because 5.0 clients were
-    /// told it. The rules of the ACL file stay as they are.
+    /// told it. The rules of the ACL file do not change.
     pub fn replace_settings(&mut self, settings: ShardSettings) {
         let are_new_rules = self.core.access.replace_settings(&settings.access);
         self.work.later(reconfigure::replace_settings(settings, &mut self.bans, &mut self.core));

@@ -41,7 +41,7 @@ impl Randomness {
 }
 
 impl fmt::Debug for Randomness {
-    /// Writes no number: the secret ones would not be secret any more.
+    /// Writes no number, because secret numbers must stay secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Randomness")
     }

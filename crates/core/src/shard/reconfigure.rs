@@ -12,9 +12,9 @@ use crate::shard::turn::work::Job;
 /// Maximum number of slots of sessions that one turn looks at.
 const SLOTS: u32 = 1_024;
 
-/// Replaces the settings between two turns. The settings of the connections before CONNECT and of
-/// all packets to come are the new ones. Returns the job that gives the sessions new redelivery
-/// settings, if these have changed.
+/// Replaces the settings between two turns. The new settings hold for connections before CONNECT
+/// and for all later packets. Returns the job that gives the sessions new redelivery settings, if
+/// these have changed.
 pub(crate) fn replace_settings(settings: ShardSettings, bans: &mut Bans, core: &mut Core) -> Option<Job> {
     let (old, new) = (&core.settings.session.send, &settings.session.send);
     let is_new_redelivery = old.redelivery != new.redelivery || old.rules != new.rules;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Number of buckets. Bucket `i` counts the durations below 2^i ms that no earlier bucket counts.
-/// The last bucket counts all longer ones.
+/// The last bucket counts all longer times.
 pub const BUCKETS: usize = 22;
 
 /// Returns the bound of a bucket in milliseconds, or `None` for the last bucket, which has none.

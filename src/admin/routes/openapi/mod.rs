@@ -45,8 +45,7 @@ pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>, stat
 /// The parameters of an operation, with the places of their values in another answer.
 type Values = &'static [(&'static str, &'static str)];
 
-/// A link of an answer: its operation, its name, the operation that it leads to, and the parameters
-/// of that one.
+/// A link of an answer: its operation, its name, and the target operation with its parameters.
 type Link = (&'static str, &'static str, &'static str, Values);
 
 /// The first session of a page.

@@ -7,7 +7,8 @@
 /// One packet, or the beginning of one.
 pub(super) struct WireCase {
     pub name: &'static str,
-    /// Protocol level of the connection; for [`FIRST_PACKETS`] the one a CONNECT names, 0 for none.
+    /// Protocol level of the connection; for [`FIRST_PACKETS`] the level in a CONNECT, 0 without
+    /// one.
     pub level: u8,
     pub bytes: &'static [u8],
     pub expected: Expected,

@@ -35,8 +35,8 @@ impl DeliveryMark {
         DeliveryMark { objective: UNCOUNTED, began: bytes(began) }
     }
 
-    /// Returns this mark, or for a traced message a mark that is not none: its acknowledgement is
-    /// then one that is looked at.
+    /// Returns this mark, or for a traced message a mark that is set, so that its acknowledgement
+    /// is looked at.
     pub fn or_traced(self, audit: AuditTag) -> DeliveryMark {
         if self.is_none() && audit.is_some() { TRACED } else { self }
     }

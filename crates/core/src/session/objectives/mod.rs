@@ -88,7 +88,7 @@ struct Rings {
 }
 
 impl Objectives {
-    /// Returns objectives without counts. Of more than [`MOST`], the first ones count.
+    /// Returns objectives without counts. Only the first [`MOST`] objectives count.
     pub fn new(objectives: &Arc<[Objective]>) -> Objectives {
         let mut new = Objectives::default();
         new.replace(objectives);

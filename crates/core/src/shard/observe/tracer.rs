@@ -30,7 +30,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Steps of one turn at most. Further ones are counted as lost.
+/// Steps of one turn at most. Further steps are counted as lost.
 const STEPS: usize = 1_024;
 
 /// Messages of one shard that wait for their commit at most.

@@ -3,7 +3,7 @@
 //! A session is *guarded* if it has a subscription of which it may read only a part. Each delivery
 //! to a guarded session is checked. A session that may read all of its filters is never checked
 //! again, until the rules change: then every session counts as guarded. A walk over the sessions
-//! (`access_change`) finds out which ones are.
+//! (`access_change`) finds the guarded sessions.
 
 use crate::access::cover;
 use crate::access::grant::SessionRules;

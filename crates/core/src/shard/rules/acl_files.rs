@@ -1,4 +1,4 @@
-//! The ACL files of the broker and of its listeners, and the one that holds for a session.
+//! The ACL files of the broker and of its listeners, and the choice of a session's file.
 
 use crate::access::acl::Acl;
 use crate::access::permit::Permit;

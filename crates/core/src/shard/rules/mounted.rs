@@ -1,9 +1,8 @@
 //! The clients of a listener with a mount point: their PUBLISH packets, their wills, and their
 //! sessions.
 //!
-//! Everything behind this module, and the ACL, sees the topics as they are inside the broker.
-//! [`MountPoint`] has the rules. The way back is in the connection's
-//! [`Wire`](crate::session::wire::Wire).
+//! All code behind this module, and the ACL, sees the full topics. [`MountPoint`] has the rules.
+//! The way back is in the connection's [`Wire`](crate::session::wire::Wire).
 
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;

@@ -55,7 +55,7 @@ pub(crate) struct WantedRoom<'a> {
 /// The offers that an orphaned queue makes to members in other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peers {
-    /// Any number of messages, because no other shard refused the last ones.
+    /// Any number of messages, because no other shard refused the last messages.
     Freely,
     /// One message, to find out if another shard has room.
     Once,
@@ -247,8 +247,8 @@ impl Routes {
     }
 
     /// Returns the room in the group if the message must wait: the group has no member in another
-    /// shard, and no member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]). An
-    /// expired message does not wait, nor does one that is too large for every queue.
+    /// shard, and no member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]).
+    /// Expired messages, and messages too large for every queue, do not wait.
     pub(crate) fn must_wait(
         &mut self,
         now: Instant,

@@ -175,8 +175,8 @@ impl Shard {
     }
 
     /// Writes each dirty connection once, in order, until the turn is over. At least one connection
-    /// is written, so that jobs that use up turn after turn do not stop all writes. The list is
-    /// taken out meanwhile and put back, so that it is allocated once.
+    /// is written, so that jobs of many full turns do not stop all writes. The list is taken out
+    /// meanwhile and put back, so that it is allocated once.
     fn flush_dirty(&mut self, now: Instant, io: &mut impl Io) {
         let mut dirty = std::mem::take(&mut self.core.effects.dirty);
         let mut flushed = 0;
