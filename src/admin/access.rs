@@ -8,7 +8,7 @@ use crate::named_enum::{Named, named_enum};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// SHA-256 of the third field of a credential's line in its file.
+/// SHA-256 of a token, or of the stored hash of a password.
 pub(super) type CredentialFingerprint = [u8; 32];
 
 named_enum! {

@@ -245,7 +245,7 @@ impl LiveFiles {
     }
 
     /// Reads the files of TLS again if one of them changed, all of them or none. Reports changes,
-    /// and once a day certificates that end soon. Called once a minute.
+    /// and once a day certificates and revocation lists that end soon. Called once a minute.
     pub(super) async fn check_tls_files(&mut self, entrances: &[Arc<Entrance>]) {
         self.retired.free();
         if self.tls.is_empty() {

@@ -77,8 +77,8 @@ impl Traces {
         book.find(number).is_some_and(|trace| trace.ended.is_none() && trace.last() <= after)
     }
 
-    /// As [`Self::page`]. Waits up to `wait` for the first step. A caller that waits is a watcher
-    /// of the trace.
+    /// As [`Self::page`]. If no step is there yet, waits up to `wait` for one. A caller that waits
+    /// is a watcher of the trace.
     pub(super) async fn watch(
         &self,
         number: u64,

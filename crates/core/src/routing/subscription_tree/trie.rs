@@ -20,7 +20,7 @@ use std::hash::BuildHasher;
 pub(super) type NodeId = u32;
 
 const NONE: NodeId = NodeId::MAX;
-/// The root. The root exists while the tree has any filter.
+/// The root, which exists while the tree has any filter.
 pub(super) const ROOT: NodeId = 0;
 
 #[derive(Debug)]

@@ -5,8 +5,9 @@
 //! message beyond the bound is decided by policy, after expired entries have made room. Control
 //! packets are never queued.
 //!
-//! A new message drops as many expired messages as it needs room. Other expired messages stay until
-//! their room is needed or they would be sent, so that one delivery never drops a whole queue.
+//! A new message drops only as many expired messages as it needs for its room. Other expired
+//! messages stay until their room is needed or they would be sent, so that one delivery never drops
+//! a whole queue.
 //!
 //! Only the head of a long stored queue is in memory. Behind it are parked entries without their
 //! messages, about 110 B each with their bodies. Pages of them are read back as the head drains.

@@ -252,7 +252,7 @@ pub enum Phase {
 /// The side that ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
-    /// The client, by DISCONNECT. The client expects nothing more.
+    /// The client, by DISCONNECT, so it expects nothing more.
     Client,
     /// The broker. The client gets time to read the reason.
     Broker,

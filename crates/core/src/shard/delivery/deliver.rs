@@ -117,7 +117,7 @@ enum Eligibility {
     OutboxFull,
 }
 
-/// A step that needs the whole shard. The step follows when the borrow of the receiver has ended.
+/// A step that needs the whole shard, after the borrow of the receiver has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FollowUp {
     None,

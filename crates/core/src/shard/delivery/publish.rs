@@ -545,8 +545,8 @@ impl Published {
         let refused = routed.gates == 0 && routed.outcome.reason().is_error();
         // A refused message may have become a dead letter, which is committed with this batch.
         let dead_letters = self.incoming.is_none() && (self.dead_letters || core.has_dead_letters());
-        // A retained message does not depend on the receivers. The retained message stays, even if
-        // every receiver refused the message, and a QoS 1 acknowledgement waits for its commit.
+        // A retained message does not depend on the receivers: it stays, even if every receiver
+        // refused the message, and a QoS 1 acknowledgement waits for its commit.
         let retained = self.waits && self.incoming.is_none();
         if !dead_letters && !retained && (refused || !(self.waits || publication.body.is_some())) {
             return 0;

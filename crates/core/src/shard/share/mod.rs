@@ -36,12 +36,12 @@
 //! shard. In each of these rounds the message is sent to each shard once at most. Under the queue
 //! policy `hold`, one more send asks another shard to hold the message.
 //!
-//! Each choice of one member looks at [`offer::LOOKED_AT`] members at most in each round. In each
-//! round a shard looks at its own members: at most [`offer::LOOKED_AT`] members with the right to
-//! read the message, and [`offer::DENIED`] without. Among the former, it offers the message to 64
-//! members at most that seem to have no room. The shard does not offer this message to its other
-//! members without room. If a shard has more members, the turn passes to the first member that the
-//! shard did not look at. So the next message begins there.
+//! Each choice of one member looks at [`offer::LOOKED_AT`] members at most in each round. A shard
+//! that goes through its own members looks in each round at [`offer::LOOKED_AT`] members at most
+//! with the right to read the message, and at [`offer::DENIED`] without. Among the former, it
+//! offers the message to 64 members at most that seem to have no room. The shard does not offer
+//! this message to its other members without room. If a shard has more members, the turn passes to
+//! the first member that the shard did not look at. So the next message begins there.
 
 mod arrival;
 mod hold;

@@ -15,9 +15,9 @@ use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Maximum number of members for one call in one round. If a call checks the right to read, only
-/// members with this right count, and [`DENIED`] bounds the others. Later calls for the same
-/// message may look at as many again.
+/// Maximum number of members looked at by one call in one round. If a call checks the right to
+/// read, only members with this right count, and [`DENIED`] bounds the others. Later calls for the
+/// same message may look at as many again.
 pub(super) const LOOKED_AT: usize = 2_048;
 
 /// Maximum number of members that one round passes over in this shard because they may not read the

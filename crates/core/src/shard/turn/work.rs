@@ -66,8 +66,8 @@ impl Work {
         self.jobs.extend(jobs);
     }
 
-    /// Puts off a session with an expired deadline. Until then the session does not change, in the
-    /// store neither.
+    /// Puts off a session with an expired deadline. Until then the session is unchanged, in the
+    /// store too.
     pub(crate) fn session_due(&mut self, id: SessionId) {
         if self.due.is_empty() {
             self.later([Job::Due]);
