@@ -2,8 +2,8 @@
 //! The cost depends on the number of other unfinished messages, and on the order in which the
 //! client acknowledges.
 //!
-//! Run `cargo bench --bench in_flight_window`. One iteration is one message through a window that
-//! is otherwise full.
+//! Run `cargo bench --bench in_flight_window`. An iteration is one message through an otherwise
+//! full window.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use homing::mqtt::message::{Message, Parts};

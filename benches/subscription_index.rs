@@ -168,7 +168,7 @@ fn matching(c: &mut Criterion) {
 
 fn changing(c: &mut Criterion) {
     let mut group = c.benchmark_group("change");
-    // All of a crowd on one filter come and go, in an order that is not that of the slots.
+    // All subscribers of one filter come and go, in another order than that of the slots.
     for n in [1_000_u32, 100_000] {
         let order: Vec<_> = (0..n).map(|i| ((u64::from(i) * 7_919) % u64::from(n)) as u32).collect();
         group.bench_function(BenchmarkId::new("a crowd subscribes and unsubscribes", n), |b| {

@@ -1,7 +1,8 @@
 //! A publisher that knows when the broker has taken its messages.
 //!
-//! It publishes ten messages at QoS 1 and prints each acknowledgement. With a data directory, the
-//! broker sends PUBACK once the message is on the disk of every stored session that gets it.
+//! The client publishes ten messages at QoS 1 and prints each acknowledgement. With a data
+//! directory, the broker sends PUBACK once the message is on the disk of every stored session that
+//! gets it.
 //!
 //! ```sh
 //! cargo run --release                            # the broker, in another terminal

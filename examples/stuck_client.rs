@@ -1,8 +1,8 @@
 //! A client that is stuck: it receives QoS 1 messages and never acknowledges one.
 //!
-//! It writes the packets by hand, because a client library would acknowledge. It keeps its session,
-//! so that the broker disconnects it in the end. It prints every packet that it gets, with the
-//! time.
+//! The packets are written by hand, because a client library would acknowledge. The session is
+//! kept, so that the broker disconnects the client in the end. Every received packet is printed
+//! with the time.
 //!
 //! ```sh
 //! cargo run --release -- --set redelivery.interval=1s --set redelivery.attempts=2

@@ -3,11 +3,12 @@
 //! Both are off by default. Start the broker with them:
 //!
 //! ```sh
-//! cargo run --release -- --set sys.events=true --set redelivery.dead_letters=expired,queue_refused,session_ended
+//! cargo run --release -- --set sys.events=true \
+//!     --set redelivery.dead_letters=expired,queue_refused,session_ended
 //! cargo run --example watch_deliveries           # or with a port: --example watch_deliveries 1884
 //! ```
 //!
-//! It speaks MQTT 5.0, because the reason of a dead letter stands in its user properties. The
+//! The client speaks MQTT 5.0, because the reason of a dead letter is in its user properties. The
 //! events are JSON, and `docs/monitoring.md` has their fields. The example `stuck_client` causes
 //! some.
 

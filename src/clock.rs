@@ -19,7 +19,7 @@ pub fn now() -> Instant {
 
 /// Returns the nanoseconds since the first call in this process, to measure latencies.
 ///
-/// The value fits for 584 years. This clock stands still while the machine is suspended.
+/// The value fits for 584 years. This clock stops while the machine is suspended.
 pub fn nanos() -> u64 {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "this file is where the clock is read")]

@@ -67,7 +67,7 @@ struct Reading {
 /// The reason why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRead {
-    /// The read was not done within the limit. It goes on, and its result is dropped.
+    /// The read was not done within the limit. The read goes on, and its result is dropped.
     #[error("{} was not read within {} s; see if its disk or network file system hangs", shown(.0), .1.as_secs_f64())]
     Late(PathBuf, Duration),
     /// An earlier read is under way.
@@ -94,8 +94,8 @@ impl FileThread {
         FileThread { name, limits, reading: Arc::default() }
     }
 
-    /// Runs `read` on a thread, and returns its result. The system's file operations in it are to be
-    /// announced with [`opens`], so that an error names the file.
+    /// Runs `read` on a thread, and returns its result. The system's file operations in it are to
+    /// be announced with [`opens`], so that an error names the file.
     ///
     /// A caller that stops waiting ends nothing: the read goes on, and keeps its place.
     ///
@@ -143,7 +143,7 @@ impl FileThread {
 }
 
 /// Notes the file that this thread is about to open or to look at, until the value is dropped: for
-/// the limit, and for the error of a read that hangs. Does nothing on a thread that is none of
+/// the limit, and for the error of a read that hangs. Does nothing on other threads than those of
 /// [`FileThread`].
 pub fn opens(file: &Path) -> OpenedFile {
     note(|reading| {
@@ -172,7 +172,7 @@ fn note(change: impl FnOnce(&mut Reading)) {
     });
 }
 
-/// The place of the one read. It is given back when the read ends, also with a panic.
+/// The place of the one read. The place is given back when the read ends, also with a panic.
 struct Place(Arc<Mutex<Reading>>);
 
 impl Place {
@@ -211,7 +211,7 @@ fn shown(file: &Path) -> String {
 pub struct Retired(Vec<Arc<dyn Any + Send + Sync>>);
 
 impl Retired {
-    /// Keeps a value that was replaced. One that is kept already is kept once.
+    /// Keeps a value that was replaced. Duplicates are not kept.
     pub fn keep<T: Any + Send + Sync>(&mut self, value: Arc<T>) {
         let value: Arc<dyn Any + Send + Sync> = value;
         if !self.0.iter().any(|kept| Arc::ptr_eq(kept, &value)) {

@@ -12,11 +12,11 @@ named_enum! {
         Ok = "ok",
         /// The broker runs, and something will hurt sooner or later.
         Warn = "warn",
-        /// The broker does not start, loses what it promised, or lets the wrong people in.
+        /// The broker does not start, breaks a promise, or admits the wrong clients.
         Fail = "fail",
     }
 
-    /// The checks. `homing doctor` makes all of them, and the running broker those that need no
+    /// The checks. `homing doctor` makes all checks, and the running broker those that need no
     /// other process.
     pub enum Check {
         /// The configuration itself.
@@ -29,7 +29,7 @@ named_enum! {
         Memory = "memory",
         /// The wall clock.
         Clock = "clock",
-        /// The file of the store, or that there is none.
+        /// The file of the store, or its absence.
         Store = "store",
         /// The owner and the mode of the data directory.
         Owner = "owner",
@@ -59,11 +59,11 @@ named_enum! {
         TlsKey = "tls key",
         /// An address at which the broker listens.
         Port = "port",
-        /// Who may connect.
+        /// Risks of the clients that may connect.
         Login = "login",
         /// The interface without TLS, where others reach it.
         Http = "http",
-        /// Who may send the header of a proxy.
+        /// The networks that may send the header of a proxy.
         Proxies = "proxies",
         /// A running broker, and its version.
         Broker = "broker",
@@ -95,7 +95,7 @@ pub struct Finding {
     pub check: Check,
     /// The fact.
     pub text: String,
-    /// What to do about a problem, as a sentence; empty where the fact says it.
+    /// The suggested fix of a problem, as a sentence; empty if the fact says it.
     pub advice: String,
 }
 
@@ -112,7 +112,7 @@ impl Finding {
         Finding { severity: Severity::Fail, check, text: text.into(), advice: String::new() }
     }
 
-    /// Adds what to do about a problem.
+    /// Adds the suggested fix of a problem.
     pub(crate) fn advise(self, advice: impl Into<String>) -> Finding {
         Finding { advice: advice.into(), ..self }
     }

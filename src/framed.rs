@@ -1,9 +1,9 @@
-//! The codec as a `tokio_util::codec`, for what reads MQTT from an async stream: the check of `homing
-//! health`, and programs that use this library.
+//! The codec as a `tokio_util::codec`, for readers of MQTT from an async stream: the check of
+//! `homing health`, and programs that use this library.
 //!
-//! The broker's connections do not use it. They call [`decode`] on a buffer that all connections of
-//! a thread share, so that no packet is copied. A packet read here is copied once, and decoded
-//! again at each call of [`OwnedPacket::packet`].
+//! The broker's connections use [`decode`] instead, on a buffer that all connections of a thread
+//! share, so that no packet is copied. A packet read here is copied once, and decoded again at each
+//! call of [`OwnedPacket::packet`].
 
 use crate::mqtt::codec::{DecodeError, Decoded, EncodeError, decode, decode_connect, encode};
 use crate::mqtt::packet::{Packet, ProtocolVersion};
@@ -49,12 +49,12 @@ pub struct OwnedPacket {
 }
 
 impl OwnedPacket {
-    /// Returns the whole packet as it was received, with its fixed header.
+    /// Returns the whole received packet, with its fixed header.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Decodes the packet again. It borrows from these bytes.
+    /// Decodes the packet again. The packet borrows from these bytes.
     pub fn packet(&self) -> Packet<'_> {
         match decode(&self.bytes, self.version, u32::MAX) {
             Ok(Decoded::Packet { packet, .. }) => packet,

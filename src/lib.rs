@@ -50,7 +50,7 @@
 //! - One thread for the expiry actor.
 //! - One thread for the listeners and for start and stop.
 //! - One thread that writes log lines, and one for the HTTP interface ([`admin`]).
-//! - With a store: one thread that commits, and one thread that reads back.
+//! - With a store: a thread for commits, and a thread for reads.
 //!
 //! The hash of a client identifier names the shard in which its session lives. The socket of the
 //! client moves there once, after CONNECT. Shards share little ([`shard::SharedState`]), and send

@@ -100,8 +100,8 @@ enum Command {
 enum BrokerCommand {
     /// Run the broker; the default without a command
     Serve,
-    /// Check the configuration and the files that it names, and list what differs from the defaults;
-    /// start nothing
+    /// Check the configuration and the files that it names, and list what differs from the
+    /// defaults; start nothing
     CheckConfig {
         /// Check the configuration alone, as for another machine
         #[arg(long)]
@@ -175,8 +175,8 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
     let loaded = match read_configuration(settings) {
         Ok(loaded) => loaded,
         Err(refusal) if matches!(command, BrokerCommand::Doctor) => return check_refused(&refusal),
-        // The broker runs with the file as it was. It must be reached also while the file is
-        // broken: to see what it does, and for `ctl reload`, so that the broker itself refuses.
+        // The broker runs with the earlier file. `homing ctl` must work while the file is broken:
+        // to see the broker's state, and for `ctl reload`, so that the broker itself refuses.
         Err(refusal) if command.asks_running_broker() => match read_without_file(settings) {
             Ok(loaded) => {
                 complain(&format!("the configuration file has a mistake and is left out: {refusal}"));

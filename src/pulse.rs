@@ -1,8 +1,9 @@
 //! Signs of life of the threads that a client needs.
 //!
-//! Whoever wants to know asks each thread by the way of its other work, and the thread beats once it
-//! comes to the question. So an idle thread beats too, no thread has a timer for it, and no message
-//! costs anything. A thread that hangs has one question in its way, whatever the number of askers.
+//! A watcher sends each thread a question by the way of its other work, and the thread beats once
+//! it comes to the question. So an idle thread beats too, no thread has a timer for it, and no
+//! message costs anything. A thread that hangs has one question in its way, whatever the number of
+//! askers.
 
 use crate::time::Instant;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use tokio::sync::mpsc::unbounded_channel;
 #[derive(Debug)]
 pub struct Pulse {
     /// The time of the question that the thread has not come to, in milliseconds since the start;
-    /// [`Instant::NEVER`] if there is none.
+    /// [`Instant::NEVER`] without a question.
     asked: AtomicU64,
 }
 
@@ -25,7 +26,8 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// Answers the question, if there is one. For the thread itself. Costs a read if there is none.
+    /// Answers the question, if there is one. For the thread itself. Costs a read without a
+    /// question.
     pub fn beat(&self) {
         if !self.asked().is_never() {
             self.set(Instant::NEVER);
@@ -57,9 +59,9 @@ pub enum Question {
 /// The work of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadWork {
-    /// It serves clients. To start the process again helps against a hang.
+    /// The thread serves clients. To start the process again helps against a hang.
     Serves,
-    /// It waits for the disk of the store. To start the process again helps nobody.
+    /// The thread waits for the disk of the store. To start the process again helps nobody.
     Stores,
 }
 
@@ -99,8 +101,8 @@ impl std::fmt::Debug for WatchedThread {
 }
 
 impl Pulses {
-    /// Watches a thread. `ask` leads a question to it, must not block, and is called again with each
-    /// further question while the thread has not come to the first.
+    /// Watches a thread. `ask` leads a question to it, must not block, and is called again with
+    /// each further question while the thread has not come to the first.
     pub fn watch(
         &self,
         name: impl Into<Box<str>>,

@@ -1,9 +1,9 @@
-//! How the kernel divides the cores between the threads of this process.
+//! Priorities of the threads of this process for the kernel.
 //!
-//! Two kinds of threads compete while a core is short: those that move messages, which work for
-//! microseconds and sleep, and those that let clients in or answer operators, which compute for
-//! milliseconds. Both settings below are requests. A kernel that refuses one, or does not know it,
-//! leaves the thread as an equal of the others.
+//! Two kinds of threads compete for scarce cores. Threads that move messages work for microseconds
+//! and sleep. Threads that admit clients or answer operators compute for milliseconds. Both
+//! settings below are requests. A kernel that refuses one, or does not know it, leaves the thread
+//! as an equal of the others.
 
 use std::mem::size_of;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
-/// The time that one request extends the start by.
+/// The extension of the start by one request.
 const EXTENDED: Duration = Duration::from_secs(30);
 
 /// The time between two requests for more time.
@@ -22,7 +22,7 @@ const EXTENDS_EVERY: Duration = Duration::from_secs(10);
 /// The service manager that has started this process; `None` if none did.
 static MANAGER: OnceLock<Option<Manager>> = OnceLock::new();
 
-/// What the broker does.
+/// The phase of the broker.
 enum ServicePhase {
     /// The store is recovered, and listeners are opened.
     Starts,
@@ -101,8 +101,8 @@ fn manager() -> Option<&'static Manager> {
     MANAGER.get()?.as_ref()
 }
 
-/// Returns the time between two signs of life: a third of what the manager waits. A `WATCHDOG_PID`
-/// of another process means that none are wanted of this one.
+/// Returns the time between two signs of life: a third of the manager's timeout. With a
+/// `WATCHDOG_PID` of another process, this process sends no signs of life.
 fn sign_of_life(usec: Option<OsString>, pid: Option<OsString>) -> Option<Duration> {
     let number = |text: OsString| text.to_str().and_then(|text| text.parse::<u64>().ok());
     let is_mine = pid.is_none_or(|pid| number(pid) == Some(std::process::id().into()));
@@ -138,7 +138,7 @@ impl Manager {
         self.changed.notify_all();
     }
 
-    /// Sends what is due until the broker stops.
+    /// Sends due notifications until the broker stops.
     fn run(&self) {
         let mut phase = self.phase();
         loop {
@@ -195,7 +195,7 @@ mod tests {
         manager.enter(ServicePhase::Runs(Box::new(move || asked.load(std::sync::atomic::Ordering::SeqCst))));
         assert_eq!(next().as_deref(), Some("WATCHDOG=1"));
         alive.store(false, std::sync::atomic::Ordering::SeqCst);
-        // Those that were on their way.
+        // Notifications that were already on their way.
         while next().is_some() {}
         manager.enter(ServicePhase::Stops);
         thread.join().unwrap();

@@ -4,8 +4,8 @@
 //! `cargo bench --bench broker` runs all parts; `-- growth`, `-- large`, `-- neighbour` or `--
 //! absent` runs one. Each takes a minute and needs a quiet machine. On a busy machine read the
 //! ratios, which are medians over interleaved rounds. `HOMING_BENCH_COMMAND="mosquitto -c FILE -p
-//! {port}"` measures another broker. `{data}` in it stands for a folder of its own, which `absent`
-//! needs.
+//! {port}"` measures another broker. `{data}` in the command is replaced by a new folder, which
+//! `absent` needs.
 
 mod absent;
 mod client;

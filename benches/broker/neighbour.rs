@@ -1,6 +1,6 @@
-//! A subscriber that reads nothing, and its effect on others. Measures the latency of a pair that
-//! has nothing to do with it, beside the same traffic to a subscriber that reads, and the memory
-//! that the broker holds for the silent one.
+//! A subscriber that reads nothing, and its effect on others. Measures the latency of an unrelated
+//! pair, compared with the same traffic to a subscriber that reads, and the memory of the broker
+//! for the silent subscriber.
 
 use super::client::{Client, publish};
 use super::median;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::time::{DelayQueue, delay_queue};
 
-/// The runtime. The bench enters it once, so that no operation includes that cost.
+/// The runtime. The bench enters the runtime once, so that no operation includes that cost.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
 });

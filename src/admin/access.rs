@@ -1,4 +1,4 @@
-//! Who may ask what: the scopes, and the users of the Unix socket.
+//! Permissions of callers: the scopes, and the users of the Unix socket.
 //!
 //! The process at the other end of the Unix socket is known to the kernel. Root and the broker's
 //! own user may do everything there, others may look. All others prove themselves by the file of
@@ -8,12 +8,12 @@ use crate::named_enum::{Named, named_enum};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// SHA-256 of what stands for a credential in its file.
+/// SHA-256 of a token, or of the stored hash of a password.
 pub(super) type CredentialFingerprint = [u8; 32];
 
 named_enum! {
-    /// What a caller may do. Each scope may do what those before it may. The names are the words in
-    /// the file of credentials.
+    /// The permission of a caller. Each scope includes the scopes before it. The names are the
+    /// words in the file of credentials.
     #[derive(PartialOrd, Ord)]
     pub enum Scope {
         /// May look.
@@ -33,7 +33,7 @@ impl FromStr for Scope {
     }
 }
 
-/// Where a request came from, for the audit log.
+/// The origin of a request, for the audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Origin {
     /// The address of the caller, which a trusted proxy may name; `None` on the Unix socket.
@@ -47,7 +47,7 @@ pub(super) struct Origin {
 pub struct Caller {
     /// The name of the token or user, or `uid:1000` on the Unix socket.
     pub name: String,
-    /// What the caller may do.
+    /// The permission of the caller.
     pub scope: Scope,
     /// The credential that the caller has shown; `None` on the Unix socket.
     pub(super) credential: Option<CredentialFingerprint>,
@@ -56,13 +56,13 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Returns the caller as the one of a request from there.
+    /// Returns the caller with this origin of its request.
     pub(super) fn with_origin(self, origin: Origin) -> Caller {
         Caller { origin, ..self }
     }
 
     /// Returns true if both have shown the same credential, or are the same user of the Unix
-    /// socket. What a caller may have at once counts for its credential.
+    /// socket. Limits of a caller count for its credential.
     pub(super) fn is_same(&self, other: &Caller) -> bool {
         (&self.name, self.credential) == (&other.name, other.credential)
     }

@@ -20,11 +20,11 @@ const TEXT: usize = 256;
 pub(super) struct AuditedAction<'a> {
     /// The name of the action.
     pub(super) action: &'static str,
-    /// The client, topic or other thing that it is about.
+    /// The client, topic or other subject of the action.
     pub(super) target: &'a str,
     /// Its parameters, and the note of the operator: see [`arguments`].
     pub(super) arguments: String,
-    /// What was done, or the slug of the error that the caller got.
+    /// The action, or the slug of the error that the caller got.
     pub(super) result: String,
 }
 

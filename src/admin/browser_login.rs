@@ -12,12 +12,12 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 /// The header of a request for programs that has the text of its login.
 const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Returns the login of a cookie; `None` if there is none or it has ended.
+/// Returns the login of a cookie; `None` if it is unknown or has ended.
 pub(super) fn login_of_cookie(state: &AdminState, cookie: &str) -> Option<LoggedIn> {
     state.logins().find(clock::now(), cookie).filter(|login| state.still_admits(&login.caller))
 }
 
-/// Returns the login of a request; `None` if there is none or it has ended.
+/// Returns the login of a request; `None` if it is missing, unknown or has ended.
 pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Option<LoggedIn> {
     let login = login_of_cookie(state, login_cookie_of(request)?)?;
     Some(LoggedIn { caller: login.caller.with_origin(origin_of(request)), ..login })

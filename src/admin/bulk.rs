@@ -23,7 +23,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Time after which an action answers with what it has done so far. It is shorter than the time of a
+/// Time after which an action answers with its progress. The time is shorter than that of a
 /// request.
 const TIME: Duration = Duration::from_secs(5);
 
@@ -49,7 +49,7 @@ pub(crate) struct ManyDone {
     pub(crate) confirm: Option<String>,
 }
 
-/// What an action has done.
+/// The progress of an action.
 #[derive(Debug, Default)]
 struct ActedSoFar {
     count: usize,
@@ -80,7 +80,7 @@ impl ActedSoFar {
     }
 }
 
-/// Drops the queue of a client as it is now, for a caller. Messages in flight stay.
+/// Drops the present queue of a client, for a caller. Messages in flight stay.
 ///
 /// # Errors
 /// The caller's scope is too small, there is no such session, or its shard does not answer.
@@ -93,7 +93,7 @@ pub(super) async fn purge(
     let of = target.clone();
     let work = async move |state: State, mut done: ActedSoFar| {
         let observer = state.running()?;
-        // Messages that come meanwhile are not of the queue as it was.
+        // Messages that arrive meanwhile are not dropped.
         let (end, mut left) = (clock::now() + TIME, usize::MAX);
         while left > 0 && !done.is_cut {
             let command = BulkCommand::Purge(of.session.clone(), left);
@@ -148,7 +148,7 @@ pub(super) async fn disconnect(
     audited(state, caller, ("disconnect", &target), &[note_parameter(note)], work).await
 }
 
-/// The clients that are disconnected. One at least is named.
+/// The clients that are disconnected. At least one field is given.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionFilter {
     pub(super) user: Option<String>,
@@ -158,7 +158,7 @@ pub(super) struct ConnectionFilter {
     pub(super) prefix: Option<String>,
 }
 
-/// What is done with dead letters.
+/// The action on dead letters.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LetterAction {
     Delete,
@@ -180,8 +180,8 @@ pub(super) struct LetterWish {
 /// no newer letter is touched. The oldest letter of each receiver comes first.
 ///
 /// # Errors
-/// The caller's scope is too small, the filter is not valid or names nothing, the confirmation is
-/// none, or a shard does not answer.
+/// The caller's scope is too small, the filter is invalid or empty, the confirmation is invalid, or
+/// a shard does not answer.
 pub(super) async fn act_on_letters(
     state: &State,
     caller: &Caller,

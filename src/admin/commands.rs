@@ -22,7 +22,7 @@ use std::time::Duration;
 use utoipa::ToSchema;
 
 named_enum! {
-    /// What an action did.
+    /// The result of an action.
     pub(crate) enum ActionKind {
         Done = "done",
         /// Packets were sent again.
@@ -87,7 +87,7 @@ pub(super) enum ReloadEnd {
 }
 
 /// Makes a change to its end, even if its request ends before: its time is over, or its connection
-/// is lost. Otherwise the change would be made, and the audit log would not know of it.
+/// is lost. Otherwise the change would be made, and be missing from the audit log.
 ///
 /// # Errors
 /// The interface stops.
@@ -95,7 +95,7 @@ pub(super) async fn complete<T: 'static>(change: impl Future<Output = T> + 'stat
     actix_web::rt::spawn(change).await.map_err(|_| Failed::Busy)
 }
 
-/// Acts on a client for a caller, and writes a line of the audit log. Returns what was done.
+/// Acts on a client for a caller, and writes a line of the audit log. Returns the result.
 ///
 /// # Errors
 /// The caller's scope is too small, the client or message is not there, the action does not fit, or
@@ -255,8 +255,8 @@ pub(super) fn note_parameter(note: &str) -> Option<Parameter> {
     (!note.is_empty()).then(|| ("note", note.to_owned()))
 }
 
-/// Returns the result of a command for the audit log: what was done, or the slug of the error that
-/// the caller got.
+/// Returns the result of a command for the audit log: the action, or the slug of the caller's
+/// error.
 fn result_of(done: &Result<ActionDone, Failed>) -> String {
     match done {
         Ok(ActionDone { action, packets: None }) => action.name().to_owned(),
@@ -265,7 +265,7 @@ fn result_of(done: &Result<ActionDone, Failed>) -> String {
     }
 }
 
-/// Returns what a command did.
+/// Returns the effect of a command.
 fn done(outcome: Result<CommandOutcome, NoAnswer>) -> Result<ActionDone, Failed> {
     let conflict = |kind, detail: &str| Err(Failed::Conflict(kind, detail.to_owned()));
     match outcome.map_err(|_| Failed::Unconfirmed)? {

@@ -59,8 +59,8 @@ pub(super) fn see(path: &str) -> HttpResponse {
     HttpResponse::SeeOther().insert_header((LOCATION, path)).finish()
 }
 
-/// Returns an answer that leads to another page and sets a cookie. `cookie` is one that this module
-/// made.
+/// Returns an answer that leads to another page and sets a cookie. `cookie` must come from this
+/// module.
 pub(super) fn see_with_cookie(path: &str, cookie: &str) -> HttpResponse {
     let mut answer = see(path);
     if let Ok(value) = cookie.parse() {

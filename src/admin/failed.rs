@@ -14,7 +14,7 @@ use std::fmt;
 pub(super) enum Failed {
     /// A parameter is not valid.
     Parameter(String),
-    /// The cursor is none, or belongs to another listing.
+    /// The cursor is invalid, or belongs to another listing.
     Cursor,
     /// Nothing proves who asks.
     Unauthorized,
@@ -28,7 +28,7 @@ pub(super) enum Failed {
     TooManyLogins,
     /// The request has the cookie of a login, and another site may have sent it.
     ForeignRequest,
-    /// The caller's scope is too small; this one is needed.
+    /// The caller's scope is too small; the needed scope.
     Forbidden(Scope),
     /// Nobody may see payloads.
     PayloadsHidden,
@@ -40,7 +40,7 @@ pub(super) enum Failed {
     NotConnected,
     /// There is no such message any more.
     NoSuchMessage,
-    /// The action does not fit the present state: the kind of the error, and what would fit.
+    /// The action does not fit the present state: the kind of the error, and a hint.
     Conflict(ProblemKind, String),
     /// Memory or disk has no room for the change.
     NoRoom,
@@ -60,7 +60,7 @@ impl Failed {
         self.parts().0
     }
 
-    /// Returns the kind of the error, and what is wrong.
+    /// Returns the kind of the error, and its detail.
     fn parts(&self) -> (ProblemKind, String) {
         let (kind, detail) = match self {
             Failed::Parameter(what) => return (ProblemKind::InvalidParameter, what.clone()),

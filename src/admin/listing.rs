@@ -28,7 +28,7 @@ pub(super) struct ListedRow {
     pub(super) shard: usize,
     /// The session.
     pub(super) session: SessionSummary,
-    /// What its socket says; `None` while the client is away.
+    /// The facts of its socket; `None` while the client is away.
     pub(super) socket: Option<SocketFacts>,
 }
 
@@ -99,7 +99,7 @@ impl ListCursor {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Reads the text of a cursor; `None` if it is none.
+    /// Parses the text of a cursor; `None` if it is invalid.
     pub(super) fn decode(text: &str) -> Option<ListCursor> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let [shard, a, b, c, d, e, f, g, h] = *bytes.as_slice() else { return None };

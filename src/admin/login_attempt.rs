@@ -15,8 +15,8 @@ use actix_web::{HttpRequest, web};
 use tracing::warn;
 use zeroize::Zeroizing;
 
-/// Begins a login of the caller of a request. `by` is what the caller has shown. Returns the value
-/// of its cookie.
+/// Begins a login of the caller of a request. `by` is the credential of the caller. Returns the
+/// value of its cookie.
 ///
 /// # Errors
 /// The system has no randomness.
@@ -36,8 +36,8 @@ pub(super) fn begin(
 /// time, because each takes 19 MiB while it is checked.
 ///
 /// # Errors
-/// There is no such user, the password is another one, too many logins of the user from this address
-/// failed, or too many passwords wait to be checked.
+/// There is no such user, the password is another one, too many logins of the user from this
+/// address failed, or too many passwords wait to be checked.
 pub(super) async fn by_password(
     request: &HttpRequest,
     state: &State,
@@ -61,7 +61,7 @@ pub(super) async fn by_password(
 }
 
 /// Counts a failed login, and returns its answer. `what` is for the log. The failure that begins a
-/// block is the last one that is logged.
+/// block is the last logged failure.
 pub(super) fn failed(request: &HttpRequest, state: &State, shown: Shown<'_>, what: &'static str) -> Failed {
     // Users of the Unix socket have no address, and are known.
     let address = address_of(request);

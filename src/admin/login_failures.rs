@@ -13,7 +13,7 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Failed logins in a minute of which the last one and further ones are refused.
+/// Failed logins in a minute that begin a block. The last of these logins is refused, too.
 const FAILURES: u32 = 5;
 
 /// The bound of an address as a multiple of [`FAILURES`].
@@ -30,14 +30,14 @@ const COUNTED: usize = 16_384;
 pub(super) enum LoginFailure {
     /// There were few in the last minute.
     Counted,
-    /// There were [`FAILURES`] in the last minute. This one and further ones are refused for five
-    /// minutes.
+    /// There were [`FAILURES`] in the last minute. This login and further logins are refused for
+    /// five minutes.
     BeginsBlock,
     /// The failed logins are refused.
     Blocked,
 }
 
-/// What a failed login has shown.
+/// The credential that a failed login has shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shown<'a> {
     /// The password of a user.
@@ -46,7 +46,7 @@ pub(super) enum Shown<'a> {
     Secret,
 }
 
-/// The failed logins by what was shown, and by address. Takes at most 17 MiB.
+/// The failed logins by credential, and by address. Takes at most 17 MiB.
 #[derive(Debug)]
 pub(super) struct LoginFailures {
     names: Strikes<(IpAddr, Option<u64>)>,
@@ -79,8 +79,8 @@ impl LoginFailures {
     }
 }
 
-/// Returns the key of a user name at an address. A hash with the key of the process stands for the
-/// name, however long the name is.
+/// Returns the key of a user name at an address. The name is replaced by a hash with the key of the
+/// process, so the length of the name does not count.
 fn key(address: IpAddr, shown: Shown<'_>) -> (IpAddr, Option<u64>) {
     let name = match shown {
         Shown::Password(user) => Some(Keyed.hash_one(user)),

@@ -17,7 +17,7 @@ const IDLE: Duration = Duration::from_mins(30);
 /// A login ends after this time, whatever it does.
 const LONGEST: Duration = Duration::from_hours(8);
 
-/// Logins at once. Of the credential with the most of them, the one without a request for the
+/// Logins at once. Of the credential with the most logins, the login without a request for the
 /// longest time makes room. So nobody ends the logins of others by logging in again and again.
 const MOST: usize = 64;
 

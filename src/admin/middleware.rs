@@ -1,4 +1,4 @@
-//! What surrounds every request: its time, its number, the headers of its answer, and its count.
+//! Middleware of every request: its time, its number, the headers of its answer, and its count.
 
 use super::access::PeerUser;
 use super::failed::Failed;
@@ -30,7 +30,8 @@ pub(super) const HEAD: Duration = Duration::from_secs(3);
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// Time for a whole request of somebody who proves nothing. Otherwise a slow body would hold a
-/// place for three times as long as a slow head. What everybody may ask needs no answer of a shard.
+/// place for three times as long as a slow head. No request that everybody may make waits for a
+/// shard.
 const UNPROVEN_REQUEST: Duration = HEAD;
 
 /// Headers of every answer. No answer may be stored, framed, or load anything from elsewhere.
@@ -89,8 +90,8 @@ fn shows_something(request: &ServiceRequest) -> bool {
     has(AUTHORIZATION) || has(COOKIE) || !request.method().is_safe()
 }
 
-/// Returns the answer to a request that was not complete in time. It is an error, because the
-/// request is gone.
+/// Returns the answer to a request that was not complete in time. The answer is an error, because
+/// the request is gone.
 fn late(number: u64) -> Error {
     let mut response = Failed::Late.error_response();
     add_headers(response.headers_mut(), number);
@@ -118,7 +119,7 @@ async fn answered(
 }
 
 /// Returns a problem in place of an error that the HTTP server found in a request for programs,
-/// such as a number of a trace that is none. All others are as they were.
+/// such as an invalid trace number. Other responses are unchanged.
 fn in_own_words(response: ServiceResponse) -> ServiceResponse {
     let found = response.response().error().filter(|error| error.as_error::<Failed>().is_none());
     let Some(found) = found.filter(|_| page::is_for_programs(response.request().path())) else {

@@ -109,8 +109,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use terms::AdminTerms;
 
-/// Connections at once. Further ones wait in the backlog. Each takes 128 KiB at most before anybody
-/// has proven who asks.
+/// Connections at once. Further connections wait in the backlog. Each takes 128 KiB at most before
+/// anybody has proven who asks.
 const CONNECTIONS: usize = 256;
 
 /// Time for which sent bytes may stay unacknowledged. A client that stops reading is closed then,
@@ -196,7 +196,7 @@ impl AdminServer {
                         actix_rt::spawn(recent::sampler::sample(collected.clone()));
                         actix_rt::spawn(readiness::ask_threads(collected.clone()));
                         actix_rt::spawn(timeline::collector::collect(collected));
-                        // They end with the stops of their handles.
+                        // The tasks end when their handles are stopped.
                         let running: Vec<_> = servers.into_iter().map(actix_rt::spawn).collect();
                         for server in running {
                             let _ = server.await;
@@ -217,7 +217,7 @@ impl AdminServer {
         self.state.urls()
     }
 
-    /// Returns what a reload calls with the configuration that it has put in force.
+    /// Returns the watcher that a reload calls with the new configuration.
     pub fn settings_watcher(&self) -> impl Fn(&Config) + Send + use<> {
         let state = self.state.clone();
         move |config| state.put_in_force(AdminTerms::of(&config.admin), config.admin.credentials_path())
@@ -233,8 +233,8 @@ impl AdminServer {
         self.file.is_some()
     }
 
-    /// Notes that clients can connect. `checks` looks at the machine and the files of the
-    /// broker, as `homing doctor` does. It may block.
+    /// Notes that clients can connect. `checks` looks at the machine and the files of the broker,
+    /// as `homing doctor` does. The function may block.
     pub fn started(&self, observer: Observer, checks: DoctorChecks) {
         self.state.started(observer, checks);
     }

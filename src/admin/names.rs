@@ -1,7 +1,7 @@
 //! The names of sessions and messages in URLs.
 //!
 //! A name that is valid in this process alone carries the tag of the process. So a name from before
-//! a restart never stands for another session or message.
+//! a restart never refers to another session or message.
 
 use crate::operators::client_commands::MessageOf;
 use crate::persistence::letter::{LetterNumber, LetterPlace};
@@ -35,7 +35,7 @@ impl ProcessTag {
         format!("{shard:x}-{:x}-{:x}-{:x}", id.slot, id.generation, self.0)
     }
 
-    /// Reads the name of a session's place; `None` if it is none of this process.
+    /// Parses the name of a session's place; `None` if it is invalid or of another process.
     pub(super) fn session(self, name: &str) -> Option<SessionPlace> {
         let [shard, slot, generation, tag] = hex_parts(name)?;
         let shard = u8::try_from(shard).ok()?;
@@ -47,8 +47,8 @@ impl ProcessTag {
         format!("{shard:x}-{:x}-{:x}-{:x}", due.as_millis(), number.0, self.0)
     }
 
-    /// Reads the name of a delayed message: its shard, and its place there. `None` if it is none of
-    /// this process.
+    /// Parses the name of a delayed message: its shard, and its place there. `None` if it is
+    /// invalid or of another process.
     pub(super) fn delayed(self, name: &str) -> Option<(u8, DelayedPlace)> {
         let [shard, due, number, tag] = hex_parts(name)?;
         let place = DelayedPlace { due: Instant::from_millis(due), number: DelayedNumber(number) };
@@ -71,7 +71,7 @@ impl ProcessTag {
         self.message_name(session.unwrap_or(SessionId::new(0, 0)), name)
     }
 
-    /// Reads the name of an unfinished message; `None` if it is none of this process.
+    /// Parses the name of an unfinished message; `None` if it is invalid or of another process.
     pub(super) fn message(self, name: &str) -> Option<MessageOf> {
         let (kind, rest) = (name.get(..1)?, name.get(1..)?);
         if kind == "e" {
@@ -93,7 +93,7 @@ pub(super) fn letter_name(place: LetterPlace) -> String {
     format!("{:x}-{:x}", place.dropped_ms, place.number.0)
 }
 
-/// Reads the name of a dead letter; `None` if it is none.
+/// Parses a dead-letter name; `None` if it is invalid.
 pub(super) fn read_letter_name(name: &str) -> Option<LetterPlace> {
     let (dropped_ms, number) = name.split_once('-')?;
     let dropped_ms = u64::from_str_radix(dropped_ms, 16).ok()?;

@@ -69,8 +69,8 @@ impl<'a> PayloadPermit<'a> {
     }
 }
 
-/// Returns the arguments of a view of a page; `None` if it has no message. The first and the last
-/// message stand for the page, because all names do not fit into an entry of the audit log.
+/// Returns the arguments of a view of a page; `None` if it has no message. Only the first and the
+/// last message are named, because all names do not fit into an entry of the audit log.
 fn page_arguments(messages: &[(&str, &[u8])]) -> Option<String> {
     let ((first, _), (last, _)) = (messages.first()?, messages.last()?);
     let named = |name, mid: &str| Some((name, mid.to_owned()));

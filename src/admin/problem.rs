@@ -21,14 +21,14 @@ pub(crate) struct ProblemAnswer {
     pub(crate) title: Cow<'static, str>,
     #[schema(minimum = 400, maximum = 599)]
     pub(crate) status: u16,
-    /// Says what is wrong, and what would be right.
+    /// The fault, and the correct form.
     pub(crate) detail: String,
     /// All mistakes of a refused configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mistakes: Option<Vec<String>>,
 }
 
-/// Returns an error answer. `detail` says what is wrong and what would be right.
+/// Returns an error answer. `detail` says the fault and the correct form.
 pub(super) fn problem_answer(kind: ProblemKind, detail: &str) -> HttpResponse {
     respond(&problem_of(kind, kind.facts().status, detail))
 }

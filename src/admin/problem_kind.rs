@@ -2,18 +2,18 @@
 
 use actix_web::http::StatusCode;
 
-/// What is fixed for a kind of error.
+/// The fixed facts of a kind of error.
 pub(super) struct ProblemFacts {
     /// The status of the answer.
     pub(super) status: StatusCode,
-    /// The end of the `type`. It never changes.
+    /// The end of the `type`. The slug never changes.
     pub(super) slug: &'static str,
-    /// What the error means, and what to do.
+    /// The meaning of the error, and the suggested fix.
     pub(super) meaning: &'static str,
 }
 
 /// Makes the enum, the list of its values and their facts from one table, so that no kind can be
-/// left out of one of them.
+/// missing.
 macro_rules! problem_kinds {
     ($($kind:ident: $status:ident, $slug:literal, $meaning:literal;)*) => {
         /// The kind of an error. The `type` of an answer is a path that explains it.
@@ -26,7 +26,7 @@ macro_rules! problem_kinds {
             /// Every kind, by status.
             pub(super) const ALL: &'static [ProblemKind] = &[$(ProblemKind::$kind,)*];
 
-            /// Returns what is fixed for the kind.
+            /// Returns the fixed facts of the kind.
             pub(super) const fn facts(self) -> ProblemFacts {
                 let (status, slug, meaning) = match self {
                     $(ProblemKind::$kind => (StatusCode::$status, $slug, $meaning),)*

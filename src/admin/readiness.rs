@@ -18,8 +18,8 @@ use utoipa::ToSchema;
 /// its CONNECT (`network.connect_timeout`), so by then clients give up waiting for their CONNACK.
 pub(super) const LATE: Duration = Duration::from_secs(10);
 
-/// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe learns of it within
-/// 5 s. A turn takes 5 ms at most, and a commit on a busy disk a second.
+/// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe reports the thread
+/// within 5 s. A turn takes 5 ms at most, and a commit on a busy disk a second.
 pub(super) const SILENT: Duration = Duration::from_millis(3_500);
 
 /// The time between two questions to each thread. A probe asks, too.
@@ -30,7 +30,7 @@ const ASKS: Duration = Duration::from_secs(1);
 pub(super) struct BrokerReadiness {
     phase: Phase,
     store: StoreCheck,
-    /// The threads that hang. Those of a broker that starts or stops are not asked.
+    /// The threads that hang. While the broker starts or stops, its threads are not asked.
     late: Vec<LateThread>,
 }
 
@@ -82,7 +82,8 @@ pub struct StoreState {
 }
 
 impl BrokerReadiness {
-    /// Asks the threads, and returns the readiness now. `observer` is `None` while the broker starts.
+    /// Asks the threads, and returns the readiness now. `observer` is `None` while the broker
+    /// starts.
     pub(super) fn of(observer: Option<&Observer>, now: Instant) -> BrokerReadiness {
         let only = |phase| BrokerReadiness { phase, store: StoreCheck::Ok, late: Vec::new() };
         let Some(observer) = observer else { return only(Phase::Starting) };
@@ -173,7 +174,8 @@ impl StoreState {
     }
 
     fn check(self) -> StoreCheck {
-        // A full store says what to do; its changes wait for room, so they are late as well.
+        // `Full` comes first, because it suggests a fix. Changes of a full store wait for room, so
+        // they are late as well.
         match (self.is_full, self.is_late()) {
             (true, _) => StoreCheck::Full,
             (false, true) => StoreCheck::Late,

@@ -105,7 +105,7 @@ pub(super) fn parse_query<T: serde::de::DeserializeOwned>(text: &str) -> Result<
 /// Returns the number of rows that a request asks for: 1 to `most`, and `default` if it names none.
 ///
 /// # Errors
-/// The number is none of them.
+/// The number is out of range.
 pub(super) fn limit_of(given: Option<usize>, default: usize, most: usize) -> Result<usize, Failed> {
     let limit = given.unwrap_or(default);
     if (1..=most).contains(&limit) {
@@ -118,7 +118,7 @@ pub(super) fn limit_of(given: Option<usize>, default: usize, most: usize) -> Res
 /// Returns the place in a list at which a page begins, of the cursor that a request has; 0 without.
 ///
 /// # Errors
-/// The cursor is none that this broker gave.
+/// The cursor is not one that this broker gave.
 pub(super) fn place_of<T: TryFrom<u64>>(cursor: Option<&str>) -> Result<T, Failed> {
     let place = cursor.map_or(Ok(0), |text| u64::from_str_radix(text, 16));
     place.ok().and_then(|place| place.try_into().ok()).ok_or(Failed::Cursor)

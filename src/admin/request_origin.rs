@@ -1,4 +1,4 @@
-//! Where a request came from: its number, and the address of its caller.
+//! The origin of a request: its number, and the address of its caller.
 
 use super::access::Origin;
 use super::state::State;

@@ -150,7 +150,7 @@ fn is_nearly(used: u64, limit: u64) -> bool {
     used.saturating_mul(100) > limit.saturating_mul(NEARLY)
 }
 
-/// `used`: the key of each limit, what is used of it, and the limit.
+/// `used`: the key of each limit, the present use, and the limit.
 fn near_limits(used: &[(&str, u64, u64)]) -> Finding {
     let near = used.iter().filter(|(_, used, limit)| is_nearly(*used, *limit));
     let near: Vec<String> = near.map(|(key, used, limit)| format!("{key}: {used} of {limit}")).collect();

@@ -58,7 +58,7 @@ pub(super) fn rule_facts(rule: &SessionRule) -> Vec<RuleFact> {
     facts
 }
 
-/// Returns the rules for topics for people; `None` if there are none.
+/// Returns the rules for topics for people; `None` for an empty list.
 pub(super) fn topic_rules(rule: &SessionRule) -> Option<String> {
     let numbers: Vec<String> = rule.by_topic.iter().map(usize::to_string).collect();
     match &*numbers {
@@ -72,7 +72,7 @@ pub(super) fn topic_rules(rule: &SessionRule) -> Option<String> {
 }
 
 named_enum! {
-    /// Where a setting comes from.
+    /// The source of a setting.
     pub(super) enum SourceKind {
         Client = "client",
         Rule = "rule",

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// Looks at the machine and the files of the broker. It may block.
+/// Looks at the machine and the files of the broker. The call may block.
 pub type DoctorChecks = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
 
 /// The state of the HTTP interface, and its view of the broker.
@@ -42,7 +42,7 @@ pub(super) struct AdminState {
     checks: OnceLock<DoctorChecks>,
     /// The thread of the checks.
     checking: FileThread,
-    /// The addresses that the interface is bound to. A request must name one of them as its host.
+    /// The addresses that the interface is bound to. A request must name one of these hosts.
     bound: Vec<SocketAddr>,
     scheme: Scheme,
     terms: ArcSwap<AdminTerms>,
@@ -109,7 +109,7 @@ pub(super) struct AskTurn<'a> {
 }
 
 impl AskTurn<'_> {
-    /// Waits until [`REST`] has passed since the turn before, whoever had it.
+    /// Waits until [`REST`] has passed since the previous turn of any caller.
     pub(super) async fn rested(&self) {
         let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = clock::now().since(before);
@@ -125,14 +125,14 @@ impl Drop for AskTurn<'_> {
     }
 }
 
-/// The turns of those who ask a shard: one after the other.
+/// The turns of callers that ask a shard: one after the other.
 struct AskTurns {
     turn: Semaphore,
     /// The end of the last turn.
     before: Mutex<Instant>,
 }
 
-/// Something that one caller does at a time, while few others wait.
+/// An action of one caller at a time, while few others wait.
 struct OneAtATime {
     turn: Semaphore,
     /// One permit for each caller that waits for its turn, or has it.

@@ -13,7 +13,7 @@ const OF_ONE: usize = STREAMS / 2;
 #[derive(Debug, Default)]
 pub(super) struct StreamPlaces(Arc<Mutex<Vec<Caller>>>);
 
-/// The place of one stream. It is free again when the value is dropped.
+/// The place of one stream. The place is free again when the value is dropped.
 #[derive(Debug)]
 pub(super) struct StreamPlace {
     caller: Caller,

@@ -22,8 +22,8 @@ const DEFAULT: Duration = Duration::from_secs(600);
 /// The longest time of a trace.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// The wish for a trace, as the body of a request has it. It has at least one client or topic
-/// filter. All traces that run follow 16 clients and 4 topic filters together.
+/// The wish for a trace, as the body of a request has it. The order names at least one client or
+/// topic filter. All traces that run follow 16 clients and 4 topic filters together.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = TraceOrder)]
@@ -31,10 +31,10 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 pub(super) struct TraceWish {
     #[schema(value_type = Vec<TracedClient>)]
     pub(super) clients: Vec<Box<str>>,
-    /// Topic filters, such as `alarms/#`; no shared ones.
+    /// Topic filters, such as `alarms/#`, without `$share`.
     #[schema(value_type = Vec<TracedFilter>)]
     pub(super) topics: Vec<Box<str>>,
-    /// The time for which it lasts, `1s` to `1h`; `10m` without it.
+    /// The duration of the trace, `1s` to `1h`; `10m` by default.
     #[serde(rename = "for")]
     #[schema(value_type = Option<DurationText>)]
     pub(super) lasts: Option<String>,

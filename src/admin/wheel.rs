@@ -1,7 +1,7 @@
 //! The deadline wheel: how many deadlines are due in each part of the next round of the ring.
 //!
-//! The expiry actor counts only when somebody asks, and at most twice a second, whatever the number
-//! of those who look.
+//! The expiry actor counts only on request, and at most twice a second, whatever the number of
+//! viewers.
 
 use super::failed::Failed;
 use crate::broker::observer::Observer;
@@ -24,7 +24,7 @@ const FRESH: Duration = Duration::from_millis(500);
 /// Bars of the page. The ring has 1,024 buckets, so a bar has 16 of them.
 pub(super) const BARS: usize = 64;
 
-/// The last count. Further callers wait for the one that counts, and share its result.
+/// The last count. Further callers wait for the counting caller, and share its result.
 #[derive(Default)]
 pub(super) struct LastWheel(Mutex<Option<(Instant, Arc<WheelCount>)>>);
 
@@ -157,7 +157,7 @@ impl Wheel {
     }
 
     /// Returns the deadlines of each of the next `secs` seconds, as far as the present round knows
-    /// them. Overdue ones count in the first second.
+    /// them. Overdue deadlines count in the first second.
     pub(super) fn per_second(&self, secs: usize) -> Vec<u64> {
         let total = |keys: &[u32; DeadlineKind::COUNT]| keys.iter().map(|keys| u64::from(*keys)).sum();
         let buckets = self.count.buckets().map(|(end, keys)| (end.since(self.at), total(keys)));

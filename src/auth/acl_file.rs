@@ -12,8 +12,9 @@
 //! pattern write pumps/%c/state
 //! ```
 //!
-//! The access is `read`, `write`, `readwrite` or `deny`, and `readwrite` if left out. It must not
-//! be left out before a filter with a space. [`crate::access::permit`] says which rule wins.
+//! The access is `read`, `write`, `readwrite` or `deny`, and `readwrite` if left out. The access
+//! must not be left out before a filter with a space. [`crate::access::permit`] says which rule
+//! wins.
 
 use super::file_error::{FileError, LineErrors, lines};
 use crate::access::acl::{Acl, AclBuilder};

@@ -33,7 +33,7 @@ pub struct LoginCache {
     /// The bytes of all entries.
     bytes: usize,
     entries: HashMap<LoginKey, CachedLogin>,
-    /// All entries, the oldest first. They all live equally long, so the first expires first.
+    /// All entries, the oldest first. All entries live equally long, so the first expires first.
     order: VecDeque<(LoginKey, Instant)>,
 }
 

@@ -1,4 +1,4 @@
-//! Digests of the files that were read, by which a reload knows the ones that changed.
+//! Digests of the files that were read. A reload compares them to find changed files.
 
 use super::file_error::FileError;
 use super::password::file::Fingerprint;

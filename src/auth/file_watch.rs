@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The watched files, with what was last seen of each.
+/// The watched files, with the last seen state of each.
 #[derive(Clone, Debug, Default)]
 pub struct FileWatch {
     seen: Vec<(PathBuf, Option<FileStamp>)>,
@@ -44,7 +44,7 @@ impl FileWatch {
         self.seen.extend(other.seen);
     }
 
-    /// Reports a change at the next look, because what was read is not in force.
+    /// Reports a change at the next look, because the read content is not in force.
     pub fn forget(&mut self) {
         self.seen.iter_mut().for_each(|(_, seen)| *seen = None);
     }

@@ -1,10 +1,9 @@
-//! Authentication and authorization as services: files, hashes, and what the broker remembers of
-//! them.
+//! Authentication and authorization as services: files, hashes, and their caches.
 //!
 //! - [`password`]: the password file and its hashes.
 //! - [`acl_file`]: the ACL file.
 //! - [`ban_file`]: the file of bans.
-//! - [`file_digests`]: digests of files, by which a reload knows those that changed.
+//! - [`file_digests`]: digests of files, so that a reload finds changed files.
 //! - [`file_error`]: the mistakes in such a file, with their lines.
 //! - [`file_watch`]: files that are read again when they change.
 //! - [`passwd`]: the command `homing passwd`.
@@ -17,7 +16,7 @@
 //! - [`guessing`]: failed logins, counted for each address.
 //! - [`scram`]: the messages of SCRAM-SHA-256.
 //!
-//! The functions block: a hash may take 38 ms and more. They know no actor and no socket.
+//! The functions block: a hash may take 38 ms and more. The functions use no actor and no socket.
 
 pub mod acl_file;
 pub mod ban_file;

@@ -24,7 +24,7 @@ pub enum ReplacementError {
     NotAFile {
         /// The path as given.
         file: PathBuf,
-        /// The kind of file that it is.
+        /// The kind of the file.
         what: &'static str,
     },
     /// The system refuses.
@@ -100,14 +100,14 @@ impl Replacement {
     /// permission of the group.
     ///
     /// # Errors
-    /// The system refuses a step. The file is then as it was.
+    /// The system refuses a step. The file is then unchanged.
     pub fn commit(self, content: &[u8]) -> Result<(), ReplacementError> {
         let mut temporary = OsString::from(".");
         temporary.push(&self.name);
         temporary.push(format!(".{}.tmp", std::process::id()));
         let result = self.write(&temporary, content);
         if result.is_err() {
-            // It may not exist.
+            // The temporary file may not exist.
             let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
         }
         result

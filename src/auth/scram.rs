@@ -217,7 +217,7 @@ fn text(message: &[u8]) -> Result<&str, ScramError> {
     if text.len() > LONGEST_MESSAGE { Err(ScramError::Text) } else { Ok(text) }
 }
 
-/// Reads a user name: `=2C` stands for a comma, and `=3D` for an equals sign.
+/// Parses a user name: `=2C` is a comma, and `=3D` an equals sign.
 fn name(escaped: &str) -> Result<String, ScramError> {
     let mut parts = escaped.split('=');
     let mut name = parts.next().unwrap_or_default().to_owned();

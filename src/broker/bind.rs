@@ -66,7 +66,7 @@ pub fn check(address: &ListenerAddress) -> Result<(), BindError> {
     result.map_err(|cause| BindError { address: address.to_string(), cause })
 }
 
-/// The permissions of a Unix socket. `None` leaves what the system gives a new file.
+/// The permissions of a Unix socket. `None` leaves the system's default for a new file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SocketPermissions<'a> {
     /// The permission bits.

@@ -21,14 +21,14 @@ use std::time::Duration;
 /// Descriptors that are no connections: listeners, event loops, log, reserve.
 pub(crate) const OTHER_DESCRIPTORS: u64 = 64;
 
-/// The span of connects that may come at once. It is longer than [`NAP`], so that a rate is reached
-/// though the acceptor sleeps.
+/// The span of connects that may come at once. The span is longer than [`NAP`], so that a rate is
+/// reached though the acceptor sleeps.
 const BURST: Duration = Duration::from_millis(100);
 
 /// The shortest sleep of an acceptor, so that it wakes a hundred times a second at most.
 const NAP: Duration = Duration::from_millis(10);
 
-/// A rate with its meter. All acceptors run on one thread, so they may share it.
+/// A rate with its meter. All acceptors run on one thread, so they may share the meter.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectRate {
     /// `None` without a limit. A reload changes it.
@@ -109,7 +109,7 @@ fn connection_limit(configured: u32) -> usize {
     usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX)
 }
 
-/// The rates that one acceptor keeps: those of the broker and of its listener.
+/// The rates of one acceptor: the broker's and its listener's.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectRates(Vec<ConnectRate>);
 
@@ -166,7 +166,7 @@ impl AddressLimit {
     /// Counts a connect of an address. Returns false if it is refused, and counts that, too.
     pub(crate) fn admits(&self, now: Instant, address: IpAddr) -> bool {
         let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
-        // What the host's own bound refuses does not count for its site.
+        // Connects that the host's own bound refuses do not count for its site.
         let is_refused = strikes.is_host_blocked(now, address)
             || strikes.strike_host(now, address)
             || strikes.is_site_blocked(now, address)

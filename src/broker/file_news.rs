@@ -1,4 +1,4 @@
-//! The files that a reload has read again, each with what it found there.
+//! The files that a reload has read again, each with its changes.
 
 use crate::named_enum::named_enum;
 use std::fmt;
@@ -31,8 +31,8 @@ pub struct FileNews {
     pub key: &'static str,
     /// The listener whose file this is; `None` for a file of the whole broker.
     pub listener: Option<String>,
-    /// The path; `None` if several files belong to the key. Then the detail names those that
-    /// changed.
+    /// The path; `None` if several files belong to the key. Then the detail names the changed
+    /// files.
     pub path: Option<PathBuf>,
     /// False if the content is as before.
     pub is_changed: bool,
@@ -45,7 +45,7 @@ pub(super) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Returns a content in numbers, with the one `before` if that was another.
+/// Returns a content in numbers, with the content `before` if it differs.
 pub(super) fn with_before(now: String, before: Option<String>) -> String {
     match before.filter(|before| *before != now) {
         Some(before) => format!("{now}, had {before}"),

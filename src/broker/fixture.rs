@@ -1,4 +1,4 @@
-//! What the unit tests of this folder start from.
+//! Fixtures of the unit tests of this folder.
 
 use super::listener_plan::ListenerPlan;
 use super::settings::settings;

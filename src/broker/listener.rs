@@ -131,7 +131,7 @@ impl Acceptor {
         limits: ConnectLimits,
     ) -> io::Result<Acceptor> {
         let ListeningSocket { socket, file, .. } = listening;
-        // SAFETY: the listener owns its descriptor. The descriptor is open and the same for as
+        // SAFETY: the listener owns its descriptor. The descriptor stays open and unchanged for as
         // long as the listener lives, and nobody takes the listener out of its place.
         #[expect(
             unsafe_code,

@@ -20,7 +20,7 @@ pub(super) struct ListenerPaths {
     closed: Vec<PathBuf>,
 }
 
-/// The files of one kind, as they were read.
+/// The contents of all files of one kind.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerFiles<T> {
     broker: Option<Arc<T>>,
@@ -56,9 +56,8 @@ impl ListenerPaths {
         self.broker.as_deref() == Some(path)
     }
 
-    /// Returns the file of the broker and those of open listeners, as they were `old` and as they
-    /// are now. `keys` name the file of the broker and that of a listener. `numbers` describes a
-    /// content.
+    /// Returns the file of the broker and those of open listeners, before (`old`) and now. `keys`
+    /// name the file of the broker and that of a listener. `numbers` describes a content.
     pub(super) fn news<T>(
         &self,
         kind: FileKind,
@@ -83,8 +82,8 @@ impl ListenerPaths {
         of_broker.chain(own).collect()
     }
 
-    /// Reads all files. A file that is named several times is read once. A file of a listener that
-    /// is closed may be gone: then what was read `before` counts, for the clients that are left.
+    /// Reads all files. A file that is named several times is read once. A file of a closed
+    /// listener may be gone: then its content from `before` counts, for the remaining clients.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -129,7 +128,7 @@ impl<T> ListenerFiles<T> {
         open.chain(closed).find(|(other, _)| *other == path).map(|(_, file)| file)
     }
 
-    /// Returns the file that holds for a listener: the one that it names, else that of the broker.
+    /// Returns the file in force for a listener: its own, else that of the broker.
     pub(crate) fn of(&self, own: Option<&Path>) -> Option<&Arc<T>> {
         own.map_or(self.broker.as_ref(), |path| self.at(path))
     }

@@ -4,9 +4,9 @@
 //! makes a new entrance behind the same socket, and the old one is *closed*. Its files are read
 //! again for as long as it has clients.
 //!
-//! An entrance shares its rules with the one that it replaces if the two differ in nothing but keys
-//! that hold at once, such as the ACL file. If another key differs, the old one keeps what it has: a
-//! part of the new settings without the rest is what no configuration says.
+//! A new entrance shares its rules with its predecessor if the two differ only in keys that take
+//! effect at once, such as the ACL file. If another key differs, the old entrance keeps its rules:
+//! no configuration has a mixture of old and new settings.
 
 use super::handshake::entrance::{Entrance, listener_name};
 use crate::config::{Listener, holds_at_once, predecessors};
@@ -20,7 +20,7 @@ pub(super) struct ListenerPlan {
     pub(super) open: Vec<PlannedListener>,
     /// The entrances that are closed then, and have clients or had some until this reload.
     pub(super) closed: Vec<Arc<Entrance>>,
-    /// Those of them whose sockets this reload closes.
+    /// The entrances in `closed` whose sockets this reload closes.
     pub(super) removed: Vec<Arc<Entrance>>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct PlannedListener {
     pub(super) name: Box<str>,
     /// The rules about topics of its clients.
     pub(super) rules: Arc<LiveRules>,
-    /// What it continues.
+    /// The entrance whose socket the listener continues, if any.
     pub(super) before: Predecessor,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct PlannedListener {
 pub(super) enum Predecessor {
     /// A new socket is opened.
     None,
-    /// The entrance stays as it is.
+    /// The entrance does not change.
     Same(Arc<Entrance>),
     /// The socket goes on under another entrance with other settings.
     Changed(Arc<Entrance>),
@@ -54,8 +54,8 @@ impl ListenerPlan {
         ListenerPlan::new(&[], &[], wanted)
     }
 
-    /// Returns the way from the `running` entrances to the listeners of a configuration. Those of
-    /// the `closed` ones that have no clients any more are left out.
+    /// Returns the way from the `running` entrances to the listeners of a configuration. Entrances
+    /// in `closed` without clients are left out.
     pub(super) fn new(
         running: &[Arc<Entrance>],
         closed: &[Arc<Entrance>],
@@ -142,7 +142,8 @@ mod tests {
         plan.open.iter().map(entrance).collect()
     }
 
-    /// Returns the open listeners of a plan: the place of what each continues, and if it changes.
+    /// Returns the open listeners of a plan: the place of the predecessor of each, and if the
+    /// listener changes.
     fn ways(plan: &ListenerPlan, running: &[Arc<Entrance>]) -> Vec<Option<(usize, bool)>> {
         let way = |planned: &PlannedListener| {
             let old = planned.predecessor()?;

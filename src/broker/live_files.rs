@@ -53,7 +53,7 @@ pub(super) struct LiveFiles {
     pub(super) retired: Retired,
 }
 
-/// What the files are read with, on another thread.
+/// The input of a read of the files, on another thread.
 pub(super) struct FilesToRead {
     needs_logins: bool,
     /// The password files in force.
@@ -110,8 +110,8 @@ impl FilesToRead {
 }
 
 /// Reads the files that a configuration names as a start and a reload do, and keeps nothing.
-/// `others` reads what only other parts of the program use, and returns its mistakes. Takes as long
-/// as a reload may take to read.
+/// `others` reads the files of other parts of the program, and returns their mistakes. Takes as
+/// long as a reload may take to read.
 ///
 /// # Errors
 /// The mistakes of all files, each with its key, or the file that hangs.
@@ -148,7 +148,7 @@ fn with_keys(config: &Config, error: &NotRead) -> String {
 }
 
 impl LiveFiles {
-    /// Returns what the files of these listeners are read again with. Nothing changes before
+    /// Returns the input for a read of the files of these listeners. Nothing changes before
     /// [`Self::put_in_force`].
     pub(super) fn to_read(&self, config: &Config, plan: &ListenerPlan) -> FilesToRead {
         FilesToRead {
@@ -244,8 +244,8 @@ impl LiveFiles {
         self.report_tls_days();
     }
 
-    /// Reads the files of TLS again if one of them changed, all of them or none. Reports what
-    /// changed, and once a day what ends soon. Called once a minute.
+    /// Reads the files of TLS again if one of them changed, all of them or none. Reports changes,
+    /// and once a day certificates and revocation lists that end soon. Called once a minute.
     pub(super) async fn check_tls_files(&mut self, entrances: &[Arc<Entrance>]) {
         self.retired.free();
         if self.tls.is_empty() {

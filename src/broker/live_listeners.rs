@@ -46,7 +46,7 @@ pub(super) struct LiveListeners {
     directory: Arc<ListenerDirectory>,
 }
 
-/// What all acceptors have in common.
+/// The parts that all acceptors share.
 struct AcceptorParts {
     shards: Vec<Recipient<Adopt>>,
     statistics: Arc<BrokerStatistics>,
@@ -62,9 +62,9 @@ struct RunningListener {
     task: JoinHandle<()>,
 }
 
-/// A listener as it is, or will be once its reload is in force.
+/// A listener that is open, or will be once its reload is in force.
 struct ReadyListener {
-    /// What operators are told.
+    /// The view for operators.
     open: OpenListener,
     entrance: Arc<Entrance>,
     socket: Arc<OwnedFd>,
@@ -74,11 +74,11 @@ struct ReadyListener {
 
 /// The way of one listener of a reload.
 enum NewListener {
-    /// It stays as it is.
+    /// The listener does not change.
     Same(Arc<Entrance>),
-    /// Its socket goes on by other terms. The first entrance is the one before.
+    /// Its socket goes on by other terms. The first entrance is the predecessor.
     Changed(Arc<Entrance>, AcceptTerms, OpenListener),
-    /// It is bound and does not accept yet.
+    /// The listener is bound and does not accept yet.
     Opens(ReadyListener, Acceptor),
 }
 
@@ -96,7 +96,7 @@ impl NewListeners {
         &self.plan
     }
 
-    /// Returns the entrances of the open listeners and then the closed ones, as they are once these
+    /// Returns the entrances of the open listeners and then the closed ones, once the new listeners
     /// are in force.
     pub(super) fn entrances(&self) -> Vec<Arc<Entrance>> {
         let entrance = |new: &NewListener| match new {
@@ -108,7 +108,7 @@ impl NewListeners {
     }
 }
 
-/// What a reload did with the listeners.
+/// The result of a reload for the listeners.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerNews {
     /// Listeners that are new.
@@ -202,7 +202,7 @@ impl LiveListeners {
         self.ready(config, plan, tls, sockets).map_err(|error| vec![error.to_string()])
     }
 
-    /// Puts listeners in force, after the shards have their settings. Returns what happened, when
+    /// Puts listeners in force, after the shards have their settings. Returns the result, after
     /// every socket that has to be closed is closed.
     pub(super) async fn put_in_force(&mut self, config: &Config, new: NewListeners) -> ListenerNews {
         let (news, ended) = self.begin(config, new);
@@ -222,8 +222,8 @@ impl LiveListeners {
         }
     }
 
-    /// Makes everything that new and changed listeners need. `sockets` has those of the new ones in
-    /// their order.
+    /// Makes everything that new and changed listeners need. `sockets` has the sockets of new
+    /// listeners in their order.
     fn ready<'a>(
         &self,
         config: &Config,
@@ -258,7 +258,7 @@ impl LiveListeners {
         Ok(NewListeners { plan, open, handshakes })
     }
 
-    /// Puts listeners in force. Returns what happened, and the tasks of those that are closed.
+    /// Puts listeners in force. Returns the result, and the tasks of the closed listeners.
     fn begin(&mut self, config: &Config, new: NewListeners) -> (ListenerNews, Vec<JoinHandle<()>>) {
         let NewListeners { plan, open, handshakes } = new;
         let (mut news, mut before) = (ListenerNews::default(), std::mem::take(&mut self.running));
@@ -332,8 +332,8 @@ impl AcceptorParts {
         Handshakes::start(threads, config.limits.handshakes as usize, &parts)
     }
 
-    /// Returns the terms of a new or changed listener, which has this TLS and this label. Starts the
-    /// handshake threads if it is the first that needs them.
+    /// Returns the terms of a new or changed listener, which has this TLS and this label. Starts
+    /// the handshake threads for the first listener that needs them.
     fn terms(
         &self,
         config: &Config,
@@ -390,7 +390,7 @@ pub(super) fn check_new(plan: &ListenerPlan) -> Result<(), Vec<String>> {
 /// Does something with each new listener of a plan.
 ///
 /// # Errors
-/// All errors, each with what would be right.
+/// All errors, each with a correct form.
 fn for_each_new<T>(
     plan: &ListenerPlan,
     make: impl Fn(&PlannedListener) -> Result<T, StartError>,

@@ -56,8 +56,8 @@ pub(super) type PasswordFiles = ListenerFiles<PasswordFile>;
 pub(super) type ChangedPasswords = (Arc<PasswordFiles>, Arc<PasswordFiles>);
 
 impl LoginFiles {
-    /// Reads the files for these listeners, and notes their digests. A file of a closed listener
-    /// that is gone counts as it was `before`.
+    /// Reads the files for these listeners, and notes their digests. A missing file of a closed
+    /// listener keeps its content from `before`.
     ///
     /// # Errors
     /// The mistakes of all files.
@@ -250,7 +250,8 @@ impl HttpSource {
         let headers = headers.map_err(StartError::HttpHeaders)?.unwrap_or_default();
         let target = HttpTarget::new(self.url.clone(), self.ca.as_deref(), &headers);
         if let Some(ca) = &self.ca {
-            // For its digest alone: rustls has read the file itself, and tells nothing of it.
+            // For its digest alone: rustls has read the file itself, and does not return the
+            // content.
             let _ = digests.read(ca);
         }
         target.map_err(StartError::HttpService)

@@ -194,7 +194,7 @@ impl Message for StartTimers {
     type Result = ();
 }
 
-/// What one turn of another shard has for this one.
+/// The messages of one turn of another shard for this shard.
 pub struct PeerTurn(pub PeerBatch);
 
 impl Message for PeerTurn {

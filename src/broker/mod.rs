@@ -45,18 +45,18 @@
 //! | `authenticator` | the queue and the threads that check passwords and tokens; their cache |
 //! | `logins` | the authenticator with its files, at start and reload |
 //! | [`reload`], `live_files` | the configuration and its files, read again while the broker runs |
-//! | [`file_news`], [`revocations`] | what a reload found in each file; the clients it disconnects |
+//! | [`file_news`], [`revocations`] | changes of files; clients that a reload disconnects |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
-//! | `listener`, `open_listener` | accepted sockets to the shards; what is known of a listener |
-//! | `listener_plan`, `live_listeners` | the way to new listeners; what reloads open and close |
+//! | `listener`, `open_listener` | accepted sockets to the shards; facts about a listener |
+//! | `listener_plan`, `live_listeners` | the way to new listeners; listeners that open and close |
 //! | `listener_files`, `rule_files` | files of the broker and of single listeners; ACL files |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
 //! | [`message`] | the messages between actors |
-//! | [`observer`], [`question`], [`statistics`] | what an operator may see of the broker |
+//! | [`observer`], [`question`], [`statistics`] | the operators' view of the broker |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | [`sys`], `sys_load`, `dump` | the counters of `$SYS`, its averages; the text of SIGUSR1 |
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
@@ -131,7 +131,7 @@ use tracing::{error, info, warn};
 pub struct Broker {
     addresses: Vec<SocketAddr>,
     listeners: Vec<OpenListener>,
-    /// Requests to the supervisor. When this sender is dropped, the broker stops.
+    /// Requests to the supervisor. The broker stops as soon as this sender is dropped.
     requests: Option<Requests>,
     thread: Option<JoinHandle<()>>,
     failed: Option<oneshot::Receiver<StoreError>>,
@@ -201,7 +201,7 @@ impl Broker {
         &self.addresses
     }
 
-    /// Returns the view of this broker for its operators. It may outlive the broker.
+    /// Returns the view of this broker for its operators. The view may outlive the broker.
     pub fn observer(&self) -> Observer {
         self.observer.clone()
     }
@@ -241,8 +241,8 @@ impl Broker {
         }
     }
 
-    /// Sets who is told what each reload does with the listeners. The watcher is called on the
-    /// thread that reads files, and may block.
+    /// Sets the watcher of the listeners, called after a reload that changed some. The watcher is
+    /// called on the thread that reads files, and may block.
     ///
     /// # Panics
     /// If called from within an async runtime.
@@ -279,8 +279,8 @@ impl Broker {
 
     /// Reads the configuration and its files again. Users who have left the password file, or have
     /// another hash, and clients whose certificate is not valid any more, are disconnected soon
-    /// after the return, if they take longer than two seconds. Returns what was found in the files, and
-    /// how many clients were disconnected.
+    /// after the return, if they take longer than two seconds. Returns the changes in the files,
+    /// and the number of disconnected clients.
     ///
     /// # Errors
     /// All mistakes. Then nothing changes.
@@ -302,7 +302,7 @@ impl Broker {
         }
     }
 
-    /// Reads the files of TLS again if one of them changed. The broker does the same once a minute.
+    /// Reads the files of TLS again if one of them changed. The broker itself checks once a minute.
     ///
     /// # Panics
     /// If called from within an async runtime.

@@ -117,7 +117,8 @@ impl Observer {
         self.send(shard, AskShard(query)).await
     }
 
-    /// Sets what a shard traces. Its steps go to [`BrokerStatistics::trace_steps`].
+    /// Sets the clients and topics that a shard traces. Its steps go to
+    /// [`BrokerStatistics::trace_steps`].
     ///
     /// # Errors
     /// There is no such shard, it does not answer within two seconds, or the broker stops. The

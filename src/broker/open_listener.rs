@@ -1,4 +1,4 @@
-//! What is known of a listener of a running broker.
+//! The facts about a listener of a running broker.
 
 use super::handshake::entrance::proxy_rules;
 use super::settings::{auth_policy, certificates_have_names};
@@ -23,7 +23,7 @@ pub struct OpenListener {
     certificates_have_names: bool,
     /// True with TLS.
     pub has_tls: bool,
-    /// Whether clients are asked for a certificate.
+    /// The rule for client certificates.
     pub client_certificates: ClientCertificates,
     /// True with WebSocket.
     pub is_websocket: bool,
@@ -32,7 +32,7 @@ pub struct OpenListener {
 }
 
 impl OpenListener {
-    /// Returns what the configuration says of a listener that has this address.
+    /// Returns the configured facts about a listener with this address.
     pub fn of(config: &Config, listener: &Listener, address: ListenerAddress) -> OpenListener {
         OpenListener {
             address,
@@ -79,7 +79,7 @@ pub enum EntranceRisk {
     AnonymousToo,
 }
 
-/// Who may connect.
+/// Facts about the clients that may connect.
 impl OpenListener {
     /// Returns the gravest risk of the listener; `None` if it has none, or no other machine reaches
     /// it. Behind a PROXY header the proxy is taken to have done the TLS.
@@ -101,8 +101,8 @@ impl OpenListener {
         self.has_passwords() || self.has_tokens() || self.has_service() || self.has_certificates()
     }
 
-    /// Returns the listeners whose clients may send user names that nothing proves, while a listener
-    /// of the same broker proves names. Such names count in no rule there.
+    /// Returns the listeners whose clients may send user names that nothing proves, while a
+    /// listener of the same broker proves names. Such names count in no rule there.
     pub fn with_unproven_names(all: &[OpenListener]) -> impl Iterator<Item = &OpenListener> {
         let proves = all.iter().any(OpenListener::verifies);
         all.iter()
@@ -144,8 +144,8 @@ impl OpenListener {
     }
 }
 
-/// The listeners that accept connections, for operators, in the order of the configuration. A reload
-/// replaces them.
+/// The listeners that accept connections, for operators, in the order of the configuration. A
+/// reload replaces them.
 #[derive(Debug, Default)]
 pub struct ListenerDirectory(ArcSwap<Vec<OpenListener>>);
 
@@ -161,7 +161,7 @@ impl ListenerDirectory {
     }
 }
 
-/// Writes the address, and behind it what is not plain MQTT, and the name.
+/// Writes the address, then the layers other than plain MQTT, and the name.
 impl fmt::Display for OpenListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)?;

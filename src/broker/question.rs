@@ -1,4 +1,4 @@
-//! Questions and commands of operators to one shard, and the answers with what the sockets say.
+//! Questions and commands of operators to one shard, and the answers with facts of the sockets.
 
 use crate::operators::command::Command;
 use crate::operators::query::{Query, QueryAnswer};
@@ -30,18 +30,18 @@ impl<C: Command<Outcome: 'static>> Message for CommandShard<C> {
 pub struct ShardAnswer {
     /// The answer of the shard's core.
     pub answer: QueryAnswer,
-    /// What the sockets of the connected sessions in the answer say.
+    /// The sockets of the connected sessions in the answer.
     pub sockets: Vec<SocketFacts>,
 }
 
 impl ShardAnswer {
-    /// Returns what the socket of a session says; `None` while its client is away.
+    /// Returns the facts of a session's socket; `None` while its client is away.
     pub fn socket_of(&self, id: SessionId) -> Option<&SocketFacts> {
         self.sockets.iter().find(|facts| facts.session == id)
     }
 }
 
-/// What the socket of a connected session says.
+/// The socket of a connected session.
 #[derive(Clone, Debug)]
 pub struct SocketFacts {
     /// The session.
@@ -52,7 +52,7 @@ pub struct SocketFacts {
     pub stall: Option<Stall>,
 }
 
-/// Sets what a shard traces; `None` for nothing.
+/// Sets the clients and topics that a shard traces; `None` for nothing.
 #[derive(Clone, Debug)]
 pub struct TraceShard(pub Option<Arc<TraceWatch>>);
 

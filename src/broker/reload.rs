@@ -36,8 +36,8 @@ pub type ConfigReader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
 /// Time for all shards to take the new settings. A shard that is late takes them later.
 const SWAP: Duration = Duration::from_secs(5);
 
-/// Time for the walks over all clients, from their beginning. A reload with a walk that takes longer
-/// reports the clients that are disconnected so far.
+/// Time for the walks over all clients, from their beginning. A reload with a walk that takes
+/// longer reports the clients that are disconnected so far.
 const WALKS: Duration = Duration::from_secs(2);
 
 /// The extent of a reload.
@@ -50,13 +50,13 @@ pub enum ReloadMode {
     Apply,
 }
 
-/// Is told what a reload did with the listeners, if it did anything.
+/// The watcher of the listeners, called after a reload that changed some.
 pub type ListenerWatcher = Arc<dyn Fn(&ListenerNews) + Send + Sync>;
 
 /// Is given the configuration that a reload has put in force.
 pub type SettingsWatcher = Box<dyn Fn(&Config) + Send>;
 
-/// What a reload has read. Nothing of it is in force.
+/// The files and settings that a reload has read and not put in force.
 struct ReadAgain {
     /// `None` where the configuration was made in code.
     loaded: Option<Loaded>,
@@ -69,7 +69,7 @@ struct ReadAgain {
 /// The result of a reload.
 #[derive(Clone, Debug, Default)]
 pub struct Reloaded {
-    /// What was asked for: the reload, or a check alone.
+    /// The requested mode: the reload, or a check alone.
     pub mode: ReloadMode,
     /// The keys that differ from the values in force. Keys that need a restart stay different.
     pub changes: Vec<KeyChange>,
@@ -137,8 +137,8 @@ impl fmt::Display for Reloaded {
     }
 }
 
-/// Waits for the walks over all clients, for `most` at most. Reports the end of a longer one when it
-/// comes.
+/// Waits for the walks over all clients, for `most` at most. The end of a longer reload is reported
+/// when it comes.
 async fn wait_for(mut revocations: RevocationsUnderWay, most: Duration) -> Revoked {
     if let Ok(disconnected) = tokio::time::timeout(most, revocations.ended()).await {
         return disconnected;
@@ -168,7 +168,7 @@ pub(super) struct Reload {
     pub(super) listeners: LiveListeners,
     /// The thread that reads the configuration and its files.
     pub(super) reading: FileThread,
-    /// Is told what a reload did with the listeners; `None` where nobody wants to know.
+    /// The watcher of the listeners, if any.
     pub(super) tell: Option<ListenerWatcher>,
     /// Is given the configuration that a reload has put in force; `None` where nobody wants it.
     pub(super) settings_watcher: Option<SettingsWatcher>,
@@ -253,7 +253,7 @@ impl Reload {
         Ok(reloaded)
     }
 
-    /// Tells what the reload did with the listeners. The watcher writes a file.
+    /// Reports the result of the reload for the listeners. The watcher writes a file.
     async fn tell(&self, news: ListenerNews) {
         let Some(tell) = self.tell.clone().filter(|_| !news.is_empty()) else { return };
         if let Err(error) = self.reading.run(move || tell(&news)).await {
@@ -332,7 +332,7 @@ impl Reload {
         if contradictions.is_empty() { Ok(loaded) } else { Err(Refusal(contradictions)) }
     }
 
-    /// Gives the store what changed for it. A store that was handed over in code keeps its own
+    /// Passes the store its changed settings. A store that was handed over in code keeps its own
     /// settings, because no key has changed.
     fn limit_store(&self, config: &Config) {
         let Some(store) = &self.store else { return };

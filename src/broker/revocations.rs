@@ -2,8 +2,8 @@
 //!
 //! Each shard walks over its clients in portions, in messages to itself. All these messages carry a
 //! [`RevocationTally`]. The last one that is dropped ends the count: its walk is complete, a newer
-//! change has replaced it, or its shard has ended. A thread that hangs keeps its message, so whoever
-//! waits sets a limit.
+//! change has replaced it, or its shard has ended. A thread that hangs keeps its message, so the
+//! caller must set a limit.
 
 use crate::named_enum::named_enum;
 use std::convert::Infallible;
@@ -31,7 +31,7 @@ pub struct RevocationTally {
     _under_way: mpsc::Sender<Infallible>,
 }
 
-/// The walks that are under way, for the one who waits for them.
+/// The running walks, for their waiting caller.
 #[derive(Debug)]
 pub struct RevocationsUnderWay {
     counts: Arc<[AtomicU64; RevokedBy::ALL.len()]>,

@@ -374,8 +374,8 @@ mod tests {
         format!("{parts:?}")
     }
 
-    /// Reloads every key with another value. A key without a restart changes what the parts of the
-    /// broker get. A key with a restart changes nothing.
+    /// Reloads every key with another value. A key without a restart changes the settings of the
+    /// broker's parts. A key with a restart changes nothing.
     #[test]
     fn every_key_reloads_as_its_row_in_the_table_says() {
         let running = Config::default();
@@ -399,7 +399,6 @@ mod tests {
         assert!(keys > 60, "{keys}");
     }
 
-    /// The same for every key of a listener.
     #[test]
     fn every_key_of_a_listener_reloads_as_its_documentation_says() {
         let mut waiting = Vec::new();

@@ -27,9 +27,9 @@ pub(super) enum Request {
     Configuration(oneshot::Sender<Vec<KeyInForce>>),
     /// The way to read the configuration again, and the sources of the values in force.
     ReadBy(ConfigReader, KeySources),
-    /// Who is told what a reload did with the listeners.
+    /// The watcher of the listeners, called after a reload that changed some.
     Watch(ListenerWatcher),
-    /// Who is given the configuration that a reload has put in force.
+    /// The watcher of the configuration, called after each reload.
     WatchSettings(SettingsWatcher),
     /// The TLS of the HTTP interface, whose files are read again with those of the listeners.
     Include(Arc<LiveTls>),
@@ -98,10 +98,10 @@ impl Caught {
     }
 }
 
-/// What a signal has begun.
+/// The work that a signal has begun.
 type SignalWork<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Waits for the end of what is under way; for ever if nothing is.
+/// Waits for the end of the work under way; for ever without work.
 async fn done(under_way: &mut Option<SignalWork<'_>>) {
     match under_way {
         Some(work) => work.await,

@@ -109,7 +109,7 @@ impl Supervisor {
         }
         // This thread made all that was recovered, so its charges are settled here.
         shared.budget.settle();
-        // What was recovered is never refused for a part.
+        // A recovered delivery is never refused because of a share.
         shared.limit_shares(&share_rules(&config, &plan));
         let digests = FileDigests::default();
         let rules = RuleFiles::default().read_again(&config, &plan, &digests)?;
@@ -180,7 +180,7 @@ impl Supervisor {
         Observer::new(statistics, shared, listeners, &self.shards, self.expiry.clone())
     }
 
-    /// Returns the text of a dump, or one line that says why there is none.
+    /// Returns the text of a dump, or one line with the reason for its failure.
     async fn dump(&self) -> String {
         match tokio::time::timeout(DUMP, self.inspect()).await {
             Ok(Some(text)) => text,
@@ -246,7 +246,8 @@ impl Supervisor {
     /// together.
     pub(super) async fn stop(mut self) {
         self.reload.listeners.stop();
-        // A new address each: one that has met a full mailbox would send later than now.
+        // A new address for each message: an address that has met a full mailbox would send later
+        // than now.
         let stopping: Vec<_> = self.shards.iter().map(|shard| shard.clone().send(Stop)).collect();
         let all = async {
             for shard in stopping {

@@ -1,8 +1,8 @@
 //! Bounds that more than one section of the configuration uses.
 
 /// A Remaining Length counts to one byte below 256 MiB (5.0 section 1.5.5, 3.1.1 section 2.2.3).
-/// The last of these MiB are for what the broker adds to a message: the topic where the client sent
-/// an alias, Subscription Identifiers, the properties of a dead letter.
+/// The last of these MiB are for additions of the broker to a message: the topic where the client
+/// sent an alias, Subscription Identifiers, the properties of a dead letter.
 pub(super) const LARGEST_PACKET: u64 = 255 << 20;
 
 pub(super) const ONE_KIB: u64 = 1 << 10;

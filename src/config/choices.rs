@@ -16,7 +16,7 @@ pub(super) fn has(methods: &[String], method: &str) -> bool {
 }
 
 named_enum! {
-    /// Those who may see the payloads of messages by the HTTP interface.
+    /// The callers who may see the payloads of messages by the HTTP interface.
     #[derive(Default)]
     pub enum PayloadViews {
         /// Operators and administrators. The audit log notes each view and each trace.

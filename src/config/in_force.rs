@@ -52,8 +52,8 @@ impl KeySources {
         sources
     }
 
-    /// Notes the sources of a configuration that was read. A key that holds another value than the
-    /// one that was read keeps its source, and the value that was read is pending.
+    /// Notes the sources of a configuration that was read. A key whose value in force differs from
+    /// the read value keeps its source, and the read value is pending.
     pub fn note(&mut self, running: &Config, loaded: &Loaded) {
         self.pending.clear();
         for key in keys::keys() {

@@ -20,7 +20,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The largest rate of messages. It costs 1 us a message, which still counts exactly.
+/// The largest rate of messages. At this rate a message costs 1 us of credit, which is still
+/// counted exactly.
 pub(super) const MOST_MESSAGES: i64 = 1_000_000;
 
 /// The smallest rate of bytes. A smaller one would hardly take a CONNECT.
@@ -43,7 +44,7 @@ macro_rules! fields {
         }
 
         impl $Table {
-            /// The fields, each with what it takes.
+            /// The fields, each with its allowed values.
             pub(super) const FIELDS: &[(&str, ValueRule)] = &[$((stringify!($field), $rule)),*];
         }
 
@@ -98,8 +99,8 @@ fields! {
         acl_file: String, ValueType::Path.only();
         /// The versions of MQTT that clients may speak; all if left out.
         versions: Vec<ProtocolVersion>, ValueType::SomeOf(ProtocolVersion::NAMES).only();
-        /// The client identifiers that may connect; all if left out. A `*` stands for no text with
-        /// the character that stands beside `%u` on its side.
+        /// The client identifiers that may connect; all if left out. A `*` matches no text with the
+        /// character beside `%u` on its side.
         client_id: String, ValueType::Checked(is_client_id_rule, "a client id in which %u stands for the user name and * for any text, with a character between the two, such as \"%u-*\"").only();
         /// The prefix of the clients' topics, which they do not see; none if left out.
         mount_point: String, ValueType::Checked(is_mount_point, "the beginning of topics, with / at its end and without wildcards, such as \"tenant-a/\"").only();

@@ -1,9 +1,9 @@
-//! What a reload makes of each listener.
+//! The change of each listener by a reload.
 //!
-//! A listener is known by its address. It changes as a whole: a rule about client ids could end at
-//! once, while the password that replaces it is demanded only after the restart. For the same
-//! reason all listeners wait while a key of `auth` or `acl` does, because those keys count on every
-//! listener.
+//! A listener is known by its address. A listener changes as a whole. Otherwise a rule about client
+//! ids could end at once, and the password that replaces the rule be demanded only after the
+//! restart. For the same reason all listeners wait while a key of `auth` or `acl` does, because
+//! those keys count on every listener.
 
 use super::Config;
 use super::listener::Listener;
@@ -13,7 +13,7 @@ use config::{Map, Value, ValueKind};
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Keys that belong to the file of a Unix socket. They need a restart where the address stays.
+/// Keys that belong to the file of a Unix socket. These keys need a restart if the address stays.
 const OF_SOCKET_FILE: [&str; 2] = ["mode", "group"];
 
 /// Keys that no connection carries with it. A change of these alone holds at once.
@@ -24,9 +24,9 @@ const LIVE: [&str; 3] = ["name", "acl_file", "backlog"];
 pub struct ListenerChange {
     /// The name, or the address of a listener without one.
     pub listener: String,
-    /// What the file says.
+    /// The kind of change in the file.
     pub what: ListenerChangeKind,
-    /// `Restart` if the listener stays as it is until then.
+    /// `Restart` if the listener does not change before the restart.
     pub effect: ReloadEffect,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct ReloadedListeners {
     pub(super) changes: Vec<ListenerChange>,
 }
 
-/// Returns what a reload makes of the listeners of `running` if the file says `new`.
+/// Returns the changes of the listeners of `running` by a reload of a file with `new`.
 pub(super) fn reloaded(running: &Config, new: &Config) -> ReloadedListeners {
     let (before, after) = (running.all_listeners(), new.all_listeners());
     let mut decided = ReloadedListeners::default();
@@ -126,8 +126,8 @@ pub(super) fn reloaded(running: &Config, new: &Config) -> ReloadedListeners {
 /// Compares a running listener with a new one, each with its place in the list.
 type IsSame = fn((usize, &Listener), (usize, &Listener)) -> bool;
 
-/// Returns for each new listener the place of the running one that it continues, if there is one:
-/// the one at the same address. Each running listener is continued once.
+/// Returns for each new listener the index of the running listener at the same address, if any. The
+/// new listener continues it. Each running listener is continued once.
 pub(crate) fn predecessors(running: &[Listener], new: &[Listener]) -> Vec<Option<usize>> {
     let mut found = vec![None; new.len()];
     let mut is_free = vec![true; running.len()];

@@ -20,7 +20,7 @@ pub(super) fn contradictions(config: &Config, value: &Value) -> Vec<Problem> {
     })
 }
 
-/// Returns the keys of one listener that contradict other sections, each with what would be right.
+/// Returns the keys of one listener that contradict other sections, each with a correct value.
 fn contradictions_of(config: &Config, listener: &Listener) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let asks = |method| listener.auth.as_ref().is_some_and(|methods| has(methods, method));

@@ -2,12 +2,12 @@
 //!
 //! `keys` is the table of all keys, with a file for each section. `table` makes
 //! the structs of it, and `render` the documents. `rule` says which values a key takes, and `value`
-//! turns what was written into a field.
+//! converts a written value into a field.
 //!
-//! [`Config`] is plain data. [`Sources`] reads and checks what an operator wrote, and returns every
+//! [`Config`] is plain data. [`Sources`] reads and checks the operator's input, and returns every
 //! problem at once. A `Config` made in code is not checked. `reload` compares two configurations:
-//! each key says if a change needs a restart, and `listener_changes` decides what becomes of each
-//! listener. `in_force` lists the values of a running broker.
+//! each key says if a change needs a restart, and `listener_changes` decides about each listener.
+//! `in_force` lists the values of a running broker.
 
 mod bounds;
 mod choices;

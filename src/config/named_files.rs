@@ -6,8 +6,8 @@ use super::{Config, Listener, keys};
 use std::path::Path;
 
 impl Config {
-    /// Returns the keys that name this file, such as `acl.file` and `tls.crl of [[listeners]]`, each
-    /// once.
+    /// Returns the keys that name this file, such as `acl.file` and `tls.crl of [[listeners]]`,
+    /// each once.
     pub fn keys_of_file(&self, file: &Path) -> Vec<String> {
         let is_file = |text: &str| Path::new(text) == file;
         let of_broker = keys::keys()

@@ -1,5 +1,5 @@
-//! Mistakes of the operator. Each is one line that names the source, the key, the value and what is
-//! allowed.
+//! Mistakes of the operator. Each is one line with the source, the key, the value and the allowed
+//! values.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ pub enum Problem {
     Contradiction {
         /// The two keys with their values.
         keys: Box<(Setting, Setting)>,
-        /// The rule that they break, in words.
+        /// The broken rule, in words.
         rule: &'static str,
     },
 
@@ -85,7 +85,7 @@ pub enum Problem {
         why: String,
     },
 
-    /// A rule admitted a value that its field cannot hold. This is a fault of the broker.
+    /// A rule admitted a value that its field cannot hold. The broker itself is at fault.
     #[error("configuration: {0}")]
     Internal(String),
 }

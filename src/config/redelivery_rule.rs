@@ -1,7 +1,7 @@
 //! `[[redelivery.rules]]`: exceptions by client id, user name and topic. A problem in a rule is
 //! reported with the number of the rule.
 //!
-//! A rule has the settings of `[redelivery]` itself. Each takes what the key of this name takes.
+//! A rule has the settings of `[redelivery]` itself. Each takes the values of the key of this name.
 
 use super::keys::redelivery;
 use super::problem::Problem;
@@ -51,7 +51,7 @@ macro_rules! settings {
             })
         }
 
-        /// The reverse of `from_fields`; what was left out stays out.
+        /// The reverse of `from_fields`; missing fields stay missing.
         fn to_fields(rule: &RedeliveryRule) -> Map<String, Value> {
             let RedeliveryRule { client_id, user_name, topic, client_may_override, $($setting),* } = rule;
             let written = [
@@ -87,7 +87,7 @@ settings! {
     dead_letters,
 }
 
-/// Returns what the key of this name in `[redelivery]` takes.
+/// Returns the allowed values of the key of this name in `[redelivery]`.
 fn rule_of(setting: &str) -> Option<&'static ValueRule> {
     redelivery::SECTION.keys.iter().find(|key| key.name() == setting).map(|key| &key.rule)
 }
@@ -105,7 +105,7 @@ impl Field for RedeliveryRule {
     }
 }
 
-/// Reads a field that may be left out. The outer `None` is a field of another type.
+/// Reads a field that may be left out. `None`: wrong type. `Some(None)`: missing.
 fn plain<T: Field>(fields: &Map<String, Value>, name: &str) -> Option<Option<T>> {
     match fields.get(name) {
         Some(value) => T::read(value).map(Some),
@@ -132,7 +132,7 @@ const OVERRIDE: &str = "client_may_override";
 
 static IS_OVERRIDE: ValueRule = ValueType::Boolean.only();
 
-/// Returns what a field of a rule takes, or `None` if a rule has no such field.
+/// Returns the allowed values of a field of a rule, or `None` if a rule has no such field.
 fn takes(name: &str) -> Option<&'static ValueRule> {
     CONDITIONS
         .iter()

@@ -50,13 +50,13 @@ impl Loaded {
         keys::keys().filter(differs).map(change).collect()
     }
 
-    /// Returns what a reload makes of each listener that differs from those of a running broker.
+    /// Returns the change of each listener that differs from a running broker's listeners.
     pub fn listener_changes(&self, running: &Config) -> Vec<ListenerChange> {
         listener_changes::reloaded(running, &self.config).changes
     }
 
-    /// Returns the contradictions of the values that would hold after a reload: new ones, beside
-    /// those of the running broker that hold until a restart.
+    /// Returns the contradictions among the values after a reload: the new values, and the running
+    /// values of keys that need a restart.
     pub fn contradictions_with(&self, running: &Config) -> Vec<Problem> {
         let effective = running.with_reloaded(&self.config);
         let source_of = |key: &Key| match effective.value(key) == self.config.value(key) {
@@ -83,8 +83,8 @@ impl Loaded {
 }
 
 impl Config {
-    /// Returns this configuration with the values of `new` of all keys that need no restart. The
-    /// listeners are those that `listener_changes` decides on.
+    /// Returns this configuration with the values of `new` of all keys that need no restart.
+    /// `listener_changes` decides about the listeners.
     pub fn with_reloaded(&self, new: &Config) -> Config {
         let mut config = self.clone();
         for key in keys::keys().filter(|key| key.effect != ReloadEffect::Restart) {
@@ -102,7 +102,7 @@ impl Config {
     }
 }
 
-/// Returns a value on one line of a bounded length, without what may be a secret.
+/// Returns a value on one line of a bounded length, without possible secrets.
 pub(super) fn shown(key: &Key, config: &Config) -> String {
     let line = without_secrets(key.path, &config.value(key));
     let shown = first_chars(&line, SHOWN);
@@ -288,7 +288,7 @@ mod tests {
         let reloaded = running.with_reloaded(&new.config);
         assert_eq!(reloaded.runtime, running.runtime);
         assert_eq!(reloaded.redelivery, new.config.redelivery);
-        // What is left is what a start would change.
+        // Only the changes that need a restart are left.
         let left = new.changes_from(&reloaded);
         assert_eq!(left.iter().map(|change| &*change.key).collect::<Vec<_>>(), ["runtime.threads"]);
     }

@@ -22,7 +22,7 @@ pub(super) struct ValueRule {
 /// A word that a key takes besides its kind of value. The field then holds the zero of its type.
 #[derive(Clone, Copy)]
 pub(super) struct Word {
-    /// As it is written: `auto`, `unlimited`, `off`.
+    /// The spelling: `auto`, `unlimited`, `off`.
     pub(super) text: &'static str,
     /// The meaning of the word, in a few words.
     pub(super) meaning: &'static str,
@@ -93,7 +93,8 @@ impl ValueRule {
     }
 
     /// Returns a text from the environment or a flag as the type that the key has. A text of
-    /// another type stays a text: [`ValueRule::admits`] then refuses the text as it was written.
+    /// another type stays a text, so that [`ValueRule::admits`] refuses it with its original
+    /// spelling.
     pub(super) fn read(&self, text: &str) -> ValueKind {
         let typed = match self.kind {
             ValueType::Boolean => text.parse().ok().map(ValueKind::Boolean),
@@ -114,8 +115,8 @@ impl ValueRule {
         typed.unwrap_or_else(|| ValueKind::String(text.to_owned()))
     }
 
-    /// Returns what is allowed in place of `value`, as the end of "must be ...". Where a zero was
-    /// written for which the key has a word, the word comes first.
+    /// Returns the values allowed in place of `value`, as the end of "must be ...". The word comes
+    /// first if the key has a word for zero, and zero was written.
     pub(super) fn instead_of(&self, value: &Value) -> String {
         match &self.word {
             Some(word) if is_zero(value) => {
@@ -141,7 +142,7 @@ fn is_host_name(value: &Value) -> bool {
     matches!(&value.kind, ValueKind::String(name) if !name.is_empty() && name.len() <= 253 && name.bytes().all(is_allowed))
 }
 
-/// True for what operators write to mean "none": 0, "0", "0s", "0 B" and "".
+/// True for operators' spellings of "none": 0, "0", "0s", "0 B" and "".
 fn is_zero(value: &Value) -> bool {
     match &value.kind {
         ValueKind::I64(n) => *n == 0,
@@ -220,7 +221,7 @@ impl ValueType {
 }
 
 impl fmt::Display for ValueRule {
-    /// Writes what is allowed, as the end of "must be ...".
+    /// Writes the allowed values, as the end of "must be ...".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.kind.fmt(f)?;
         match &self.word {
@@ -309,7 +310,7 @@ fn seconds_range(low: u64, high: u64) -> (Duration, Duration) {
     (Duration::from_secs(low), Duration::from_secs(high))
 }
 
-/// Returns true for a duration within the bounds. "off" is not one: it is zero only in the times
+/// Returns true for a duration within the bounds. "off" is no word: it is zero only in the times
 /// that clients request.
 fn is_duration_within(text: &str, (low, high): (Duration, Duration)) -> bool {
     !text.eq_ignore_ascii_case("off") && duration::parse(text).is_ok_and(|d| low <= d && d <= high)
@@ -325,8 +326,8 @@ fn are_words(words: &[&str], items: &[Value]) -> bool {
     items.iter().enumerate().all(|(at, item)| is_word(item) && once(at))
 }
 
-/// Returns true for a list of at least one IP address with port, none twice. Port 0 may stand
-/// twice, because each takes a free port of its own.
+/// Returns true for a list of at least one IP address with port, none twice. Port 0 may be
+/// repeated, because each takes a free port of its own.
 fn are_addresses(items: &[Value]) -> bool {
     let mut seen = Vec::with_capacity(items.len());
     for item in items {

@@ -1,4 +1,4 @@
-//! Values as operators see them: on one line, and without what may be a secret.
+//! Values for operators: on one line, and without possible secrets.
 
 use super::service_url::ServiceUrl;
 use super::value::{text, written};
@@ -7,7 +7,7 @@ use config::{Value, ValueKind};
 /// The key with the address of a service. The query of the address may have a password.
 const SERVICE: &str = "auth.http_url";
 
-/// Returns the value of a key as one would write it in the file, tables in full. `...` stands for a
+/// Returns the value of a key as one would write it in the file, tables in full. `...` replaces a
 /// part that may be a secret.
 pub(super) fn without_secrets(path: &str, value: &Value) -> String {
     match (path, text(value)) {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 /// The address of an HTTP service: `http://HOST[:PORT][/PATH]` or the same with `https`.
 ///
-/// `Display` leaves out what stands behind a `?`, because it may be a secret.
+/// `Display` leaves out the query behind a `?`, because it may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceUrl {
     /// True for `https`.
@@ -16,14 +16,15 @@ pub struct ServiceUrl {
     pub host: Box<str>,
     /// The port.
     pub port: u16,
-    /// Host and port as they stand in the URL, for the header Host.
+    /// Host and port, spelled as in the URL, for the header Host.
     pub authority: Box<str>,
-    /// Path and query, as they stand in the first line of a request.
+    /// Path and query, for the first line of a request.
     pub target: Box<str>,
 }
 
 impl ServiceUrl {
-    /// Reads a URL. Returns `None` if it is none, or has a user name, a password or a fragment.
+    /// Reads a URL. Returns `None` if the text is invalid, or has a user name, a password or a
+    /// fragment.
     pub fn parse(text: &str) -> Option<ServiceUrl> {
         let (is_tls, rest) = match text.strip_prefix("https://") {
             Some(rest) => (true, rest),

@@ -10,8 +10,8 @@ const UNITS: [(&str, u64); 5] =
 
 /// A number of bytes, written with a unit.
 ///
-/// `bytesize::ByteSize` itself is not used as the type of a key: it writes one decimal place, so
-/// that a size of 2 MiB and one byte reads as the default, 2 MiB.
+/// `bytesize::ByteSize` is not used as the type of a key, because it writes only one decimal place:
+/// 2 MiB and one byte would read as 2 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 

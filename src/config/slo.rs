@@ -9,7 +9,7 @@ use super::value::Field;
 use crate::session::objectives::{self, Objective};
 use config::{Value, ValueKind};
 
-/// The fields of an objective, each with what it takes.
+/// The fields of an objective, each with its allowed values.
 const FIELDS: [(&str, ValueRule); 5] = [
     ("name", NAME.only()),
     ("topic", ValueType::TopicFilter.only()),

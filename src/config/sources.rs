@@ -103,7 +103,7 @@ impl Sources {
         }
     }
 
-    /// Adds to the flag layer the value of a flag (`name` with its dashes) that stands for `key`.
+    /// Adds to the flag layer the value of a flag (`name` with its dashes) that sets `key`.
     pub fn flag(mut self, name: &str, key: &str, value: &str) -> Sources {
         self.flags.push_text(name, key.to_owned(), value);
         self

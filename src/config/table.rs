@@ -55,13 +55,13 @@ pub(super) struct Key {
     pub(super) rule: ValueRule,
     /// The effect of a change when the configuration is read again.
     pub(super) effect: ReloadEffect,
-    /// The lines of its doc comment: what it does, and what happens at the bound.
+    /// The lines of its doc comment: its effect, and the behaviour at the bound.
     pub(super) help: &'static [&'static str],
-    /// Why the default is what it is; empty if there is nothing to say.
+    /// The reason for the default; may be empty.
     pub(super) why: &'static str,
-    /// The rule of the standard; empty if there is none.
+    /// The rule of the standard; empty without one.
     pub(super) standard: &'static str,
-    /// The names of the key in other brokers, for operators who know those; empty if there is none.
+    /// The names of the key in other brokers, for operators who know those; may be empty.
     pub(super) elsewhere: &'static str,
 }
 
@@ -71,7 +71,7 @@ impl Key {
         self.path.split_once('.').map_or(self.path, |(_, name)| name)
     }
 
-    /// The section that the key stands in. A list of tables is a section of its own.
+    /// The section of the key. A list of tables is a section of its own.
     pub(super) fn section(&self) -> &'static str {
         self.path.split_once('.').map_or(self.path, |(section, _)| section)
     }
@@ -95,10 +95,9 @@ pub(super) trait SectionFields {
 /// constant `SECTION`. A list of tables, `[[name]]`, has its struct elsewhere.
 ///
 /// A doc comment is the documentation of the Rust field, of the key in `config/homing.toml` and of
-/// the key in `docs/configuration.md`. Below the key stand, in this order and where there is
-/// something to say: the effect of a `reload` that changes the key (without it, a change needs a
-/// restart), `why` the default, what the `standard` says, and what it is called
-/// `elsewhere`.
+/// the key in `docs/configuration.md`. Below the key come, in this order and if present: the effect
+/// of a `reload` that changes the key (without it, a change needs a restart), the reason for the
+/// default (`why`), the rule of the `standard`, and the key's name `elsewhere`.
 macro_rules! section {
     (
         $(#[doc = $about:literal])*
@@ -200,9 +199,9 @@ macro_rules! section {
     };
 }
 
-/// Makes `Config`, with a field for each section, and `SECTIONS`. Each section stands in a module
-/// of its own, which has the section's name. The order here is that of the file and the documents.
-/// The caller declares the modules, since `cargo fmt` does not find a module that a macro declares.
+/// Makes `Config`, with a field for each section, and `SECTIONS`. Each section is a module with the
+/// section's name. The order here is that of the file and the documents. The caller declares the
+/// modules, since `cargo fmt` does not find a module that a macro declares.
 macro_rules! configuration {
     ($($section:ident: $type:ty,)*) => {
         /// Everything that an operator can set; one field for each section of the file.

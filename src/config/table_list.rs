@@ -33,7 +33,7 @@ pub(super) struct Problems {
 }
 
 impl TableList {
-    /// Returns every problem with the value of the list. `check` finds those of one table.
+    /// Returns every problem with the value of the list. `check` finds the problems of one table.
     pub(super) fn problems(
         &self,
         value: &Value,

@@ -27,13 +27,13 @@ named_enum! {
         P384 = "P-384",
     }
 
-    /// Whether clients are asked for a certificate.
+    /// The rule for client certificates.
     #[derive(Default)]
     pub enum ClientCertificates {
         /// Clients are not asked.
         #[default]
         Off = "off",
-        /// Clients are asked. One without a certificate passes; a wrong certificate is refused.
+        /// Clients are asked. Clients without a certificate pass; a wrong certificate is refused.
         Optional = "optional",
         /// A client without a valid certificate is refused in the handshake.
         Required = "required",

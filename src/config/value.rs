@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A type that a key can have.
 pub(super) trait Field: Sized {
-    /// Returns what `value` stands for. Returns `None` where it has another type; bounds are the
+    /// Returns the field with this value. Returns `None` where it has another type; bounds are the
     /// rule's.
     fn read(value: &Value) -> Option<Self>;
 
@@ -21,7 +21,7 @@ pub(super) fn read<T: Field + Default>(rule: &ValueRule, value: &Value) -> Optio
     if rule.is_word(value) { Some(T::default()) } else { T::read(value) }
 }
 
-/// Returns the zero of a type, which a word stands for; `None` if the type has none.
+/// Returns the zero of a type, for keys with a word for zero; `None` if the type has no zero.
 pub(super) fn zero<T: Field>() -> Option<T> {
     let written = [ValueKind::I64(0), ValueKind::String("0B".to_owned()), ValueKind::String("0s".to_owned())];
     written.into_iter().find_map(|zero| T::read(&Value::new(None, zero)))

@@ -194,7 +194,7 @@ fn time_of_syncs(path: &Path) -> io::Result<[Duration; SYNCS]> {
         Ok(times)
     };
     let times = timed();
-    // It does not exist where it could not be made.
+    // The file is missing if it could not be made.
     drop(fs::remove_file(&file_path));
     times
 }

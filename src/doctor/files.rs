@@ -87,8 +87,8 @@ fn ending(CredentialEntry { name, ends, .. }: &CredentialEntry) -> Option<Findin
     )
 }
 
-/// Returns the paths of one kind of file: that of the broker, and those that `own` finds in the
-/// listeners. A path that is named several times comes once.
+/// Returns the paths of one kind of file: the broker's, and the listeners' (by `own`). A path that
+/// is named several times comes once.
 fn paths(
     broker: Option<PathBuf>,
     listeners: &[Listener],

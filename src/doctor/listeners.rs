@@ -12,8 +12,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-/// What the addresses that were tried have taken. As at the start, an address is kept until all are
-/// tried, because one may stand in the way of another.
+/// Sockets and files of the addresses tried so far. As at the start, an address is kept until all
+/// are tried, because one address may block another.
 #[derive(Default)]
 struct TakenPorts {
     sockets: Vec<TcpListener>,
@@ -43,7 +43,7 @@ pub(super) fn findings(broker: &CheckedBroker<'_>, is_in_use: bool) -> Vec<Findi
 }
 
 /// Tries the addresses and the Unix socket of the HTTP interface, which starts before the
-/// listeners. A start goes on without the default ones.
+/// listeners. A start goes on without the default addresses.
 #[cfg(feature = "admin")]
 fn interface(broker: &CheckedBroker<'_>, taken: &mut TakenPorts) -> Vec<Finding> {
     let options = &broker.config.admin;
@@ -110,7 +110,7 @@ impl TakenPorts {
     }
 }
 
-/// Returns the findings about those who may enter.
+/// Returns the findings about the clients that may connect.
 pub(super) fn entrances(config: &Config) -> Vec<Finding> {
     let all = config.all_listeners();
     let entrances = all.iter().filter_map(|listener| entrance(config, listener, listener.address.clone()?));

@@ -1,4 +1,4 @@
-//! What the machine grants the process: descriptors, a backlog, memory, a clock.
+//! Limits of the machine for the process: descriptors, a backlog, memory, a clock.
 
 use crate::broker::OTHER_DESCRIPTORS;
 use crate::clock::unix_millis;
@@ -17,7 +17,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     ]
 }
 
-/// How to raise the number of descriptors.
+/// The advice to raise the number of descriptors.
 const RAISE: &str = "Set LimitNOFILE= of the unit, or ulimit -n";
 
 /// `hard` is the hard limit, to which the broker raises its own; `None` for none.

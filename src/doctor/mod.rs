@@ -1,15 +1,15 @@
-//! `homing doctor`: checks the configuration, the machine, the data directory and a running
-//! broker, and says what would make trouble. [`crate::finding`] has the list of the checks.
+//! `homing doctor`: checks the configuration, the machine, the data directory and a running broker,
+//! and reports problems. [`crate::finding`] has the list of the checks.
 //!
-//! It changes nothing. It binds all TCP addresses together for a moment if no broker runs. With
-//! `store.durability = "commit"` it also writes a file of 36 KiB into the data directory, and
-//! deletes it.
+//! The command changes nothing. If no broker runs, all TCP addresses are bound together for a
+//! moment. With `store.durability = "commit"` it also writes a file of 36 KiB into the data
+//! directory, and deletes it.
 //!
 //! - `directory`: the data directory: its owner, its file system, its room, the time of a sync.
 //! - `files`: the files that the configuration names: can they be read, and who else can.
 //! - `machine`: descriptors, backlog, memory and the clock.
 //! - `listeners`: the ports, and who may connect.
-//! - `running`: what a running broker reports of itself.
+//! - `running`: the self-report of a running broker.
 
 mod directory;
 mod files;

@@ -1,4 +1,4 @@
-//! What a running broker reports of itself.
+//! The self-report of a running broker.
 
 use crate::admin::ctl::{self, BrokerEndpoint, CheckRow, CtlError, DoctorAnswer};
 use crate::admin::readiness::StoreState;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// The checks that only the broker itself can make. It reports them as `GET /api/v1/doctor`.
+/// The checks that only the broker itself can make. `GET /api/v1/doctor` returns their results.
 const OWN_CHECKS: [Check; 3] = [Check::Limits, Check::Log, Check::Deadlines];
 
 /// The broker that was asked.
@@ -50,8 +50,8 @@ fn own_checks(answer: DoctorAnswer) -> Vec<Finding> {
     answer.checks.into_iter().filter_map(found).collect()
 }
 
-/// Returns the findings in the totals of a broker. The totals are read field by field, so that those
-/// of another version still say which version it is.
+/// Returns the findings in the totals of a broker. The totals are read field by field, so that the
+/// totals of another version still give that version.
 fn described(overview: &Value, pending: Result<Vec<String>, CtlError>) -> Vec<Finding> {
     let report = SelfReport {
         version: overview["version"].as_str().unwrap_or("unknown"),

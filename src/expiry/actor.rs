@@ -28,8 +28,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
-/// The longest sleep. The timer of a sleep stands still while the machine is suspended; deadlines
-/// do not. So deadlines that passed in a suspend are found at most this long after it.
+/// The longest sleep. The timer of a sleep stops while the machine is suspended; deadlines do not.
+/// So deadlines that passed in a suspend are found at most this long after it.
 const SLEEP: Duration = Duration::from_secs(10);
 
 /// Entries that a round looks at: well under the 2 ms that one round may hold the actor.
@@ -51,7 +51,7 @@ pub struct ExpiryActor {
     /// The keys of one round. Empty between rounds; kept for its allocation.
     polled: Vec<DeadlineKey>,
     batches: Vec<Vec<ExpiredDeadline>>,
-    /// Those who wait for the count that is under way.
+    /// Callers waiting for the running count.
     askers: Vec<oneshot::Sender<Arc<WheelCount>>>,
 }
 
@@ -80,7 +80,7 @@ impl ExpiryActor {
         }
     }
 
-    /// Polls once, sends what is due, and sets the next wake-up unless more is due now.
+    /// Polls once, sends due keys, and sets the next wake-up unless more is due now.
     fn round(&mut self, now: Instant) -> More {
         let tick = self.queue.next_boundary().unwrap_or(now);
         let more = self.queue.poll(now, ROUND, &mut self.polled);
@@ -139,7 +139,7 @@ impl Handler<Register> for ExpiryActor {
             if let Some(bucket) = self.queue.update(key, registration.deadline) {
                 self.wake = Some(self.wake.map_or(bucket, |wake| wake.min(bucket)));
             }
-            // An update adds one key, removes one, or moves one.
+            // An update adds, removes or moves one key.
             let of_kind = &mut self.keys[registration.kind as usize];
             *of_kind = *of_kind + self.queue.len() - before;
         }
@@ -216,7 +216,7 @@ impl Handler<CountKeysOn> for ExpiryActor {
         let Some(count) = self.queue.count_on() else { return ctx.notify(CountKeysOn) };
         let count = Arc::<WheelCount>::from(count);
         for asker in self.askers.drain(..) {
-            // One that has stopped waiting needs no answer.
+            // A caller that timed out needs no reply.
             let _ = asker.send(Arc::clone(&count));
         }
     }

@@ -107,8 +107,8 @@ impl HealthArguments {
     }
 }
 
-/// Returns the listener whose address a running broker wrote down first: the one at this address,
-/// else the first one for plain MQTT, else the first one with an IP address. A port 0 is at no
+/// Returns the listener whose address a running broker wrote down first: the listener at this
+/// address, else the first for plain MQTT, else the first with an IP address. A port 0 is at no
 /// address of the configuration.
 fn written_first<'a>(config: &Config, all: &'a [Listener], running: SocketAddr) -> Option<&'a Listener> {
     let open = |listener: &Listener| Some(OpenListener::of(config, listener, listener.address.clone()?));

@@ -71,12 +71,12 @@ pub enum Unhealthy {
     /// The broker refuses CONNECT with this return code.
     #[error("the connection was refused with return code {0}")]
     Refused(u8),
-    /// The answer is no MQTT packet, or not the one that fits.
+    /// The answer is no MQTT packet, or another packet than expected.
     #[error("the answer to {to} is {answer}")]
     Wrong {
         /// The packet that was answered.
         to: &'static str,
-        /// The name of the packet, why it is none, or the byte that came.
+        /// The name of the packet, the error in it, or its first byte.
         answer: String,
     },
 }
@@ -86,7 +86,7 @@ pub enum Unhealthy {
 pub struct HealthTarget {
     /// The address.
     pub address: ListenerAddress,
-    /// The PROXY header that each connection begins with; `None` if there is none.
+    /// The PROXY header of each connection; `None` without one.
     pub proxy: Option<ProxyStart>,
     /// TLS, with the name that the certificate must have.
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
@@ -108,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HealthStream for S {}
 
 /// Connects, pings and disconnects. A refusal of this client counts as healthy, because a broker
 /// that refuses works: for want of credentials or a certificate, for its version of MQTT, or
-/// because it is none of the proxies that are believed. Each step may take `patience`.
+/// because it is no trusted proxy. Each step may take `patience`.
 ///
 /// # Errors
 /// The step that failed, and why.

@@ -22,7 +22,7 @@ pub struct ProxyStart {
 }
 
 impl ProxyStart {
-    /// Returns what a connection to this listener begins with; `None` without the PROXY protocol.
+    /// Returns the header for a connection to this listener; `None` without the PROXY protocol.
     pub fn of(listener: &Listener) -> Option<ProxyStart> {
         let header = match listener.proxy_protocol? {
             ProxyProtocol::Off => return None,
@@ -38,7 +38,7 @@ impl ProxyStart {
     }
 
     /// Returns true if the listener takes a header from this peer, which has no address on a Unix
-    /// socket. It closes other connections.
+    /// socket. The listener closes other connections.
     pub fn is_believed_from(&self, peer: Option<IpAddr>) -> bool {
         match (&self.trusted, peer.map(|address| address.to_canonical())) {
             (Some(trusted), Some(peer)) => trusted.iter().any(|network| network.contains(&peer)),

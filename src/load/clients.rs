@@ -20,8 +20,8 @@ pub(super) type ConnectedClient = (ClientSender, ClientConnection);
 pub(super) enum Pace {
     /// The publisher sends as soon as its flow is open.
     Closed,
-    /// The publisher sends at `first`, and then every `every` nanoseconds. It does not wait for
-    /// acknowledgements.
+    /// The publisher sends at `first`, and then every `every` nanoseconds. The publisher does not
+    /// wait for acknowledgements.
     Fixed { first: u64, every: f64, alarm: Alarm },
 }
 

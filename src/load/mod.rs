@@ -1,5 +1,5 @@
-//! `homing load`: a load tester that works against any MQTT broker. It also checks that no message
-//! is lost, duplicated or out of order. The MQTT client is rumqttc.
+//! `homing load`: a load tester that works against any MQTT broker. The tester also checks that no
+//! message is lost, duplicated or out of order. The MQTT client is rumqttc.
 //!
 //! Every message carries its publisher, its sequence number and the time at which it was due. So
 //! loss, duplicates and disorder are counted, not assumed. The load tester shares no code with the

@@ -50,7 +50,7 @@ impl ProgressLine {
         }
     }
 
-    /// Removes the bar, so that the report stands alone.
+    /// Removes the bar, so that only the report remains.
     pub(super) fn finish(&mut self) {
         if let ProgressLine::Bar(bar) = self {
             bar.finish_and_clear();

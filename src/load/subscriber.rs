@@ -1,5 +1,5 @@
-//! A subscriber with a session of its own. It withholds acknowledgements, loses its connection, and
-//! comes back.
+//! A subscriber with a session of its own. The subscriber withholds acknowledgements, loses its
+//! connection, and comes back.
 //!
 //! The subscriber goes through the phases that the scenario announces. If the broker closes the
 //! connection, the subscriber comes back at once, because a broker may disconnect a client in order
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of disconnects by the broker before the run fails.
 const CUTS: u32 = 1000;
 
-/// The phase of the scenario, the same for all subscribers.
+/// The phase of the scenario, shared by all subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RedeliveryPhase {
     /// Subscribers acknowledge by plan.

@@ -1,7 +1,7 @@
 //! One log line: as text with logfmt fields, as a JSON object, or for systemd's journal.
 //!
-//! No value can break a line or write on a terminal: [`escape`] has the characters that are escaped.
-//! A value takes at most `LONGEST` characters.
+//! No value can break a line or write on a terminal: [`escape`] has the characters that are
+//! escaped. A value takes at most `LONGEST` characters.
 
 use crate::escape::{self, is_harmful};
 use serde_json::{Map, Value};

@@ -46,7 +46,8 @@ pub enum LevelError {
     NoLog,
 }
 
-/// Returns the filter of these directives. They were checked, so the fallback is never used.
+/// Returns the filter of these directives. The directives were checked, so the fallback is never
+/// used.
 pub(super) fn filter(level: &str) -> EnvFilter {
     EnvFilter::builder().parse(format!("{QUIET},{level},{AUDIT}")).unwrap_or_default()
 }

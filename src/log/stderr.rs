@@ -222,12 +222,12 @@ mod tests {
         lines.flush(Duration::from_millis(1));
         let dropped = lines.dropped.load(Ordering::Relaxed) as usize;
         assert!((pushed / 2..pushed).contains(&dropped), "{dropped} of {pushed}");
-        // It is read again: what was not dropped comes, whole and once.
+        // The pipe is read again: each line that was not dropped comes, whole and once.
         becomes(&gate, PipeReader::Reads);
         lines.flush(Duration::from_secs(10));
         let bytes: usize = received.try_iter().map(|bytes: Vec<u8>| bytes.len()).sum();
         assert_eq!(bytes / line.len() + dropped, pushed);
-        // It is closed: what cannot be written is counted.
+        // The pipe is closed: lines that cannot be written are counted.
         becomes(&gate, PipeReader::Gone);
         lines.push(b"a line\nand another\n", MOST);
         lines.flush(Duration::from_secs(10));

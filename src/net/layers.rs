@@ -29,16 +29,16 @@ pub struct Layers {
 /// The result of [`Layers::open`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenedWire {
-    /// Number of wire bytes used from the front. The caller keeps the rest, which is less than one
-    /// TLS record (18 KiB at most; none without TLS), and presents it again with what comes after
-    /// it.
+    /// Number of wire bytes used from the front. The caller keeps the rest, and presents it again
+    /// with the bytes that follow. The rest is less than one TLS record (18 KiB at most), and empty
+    /// without TLS.
     pub used: usize,
     /// True if the peer closed its side by a WebSocket close frame or by close_notify. Nothing that
     /// comes later is opened. The bytes opened before count.
     pub closed: bool,
 }
 
-/// The bytes on the wire are not what the layers of the connection expect.
+/// Bytes that the layers of the connection do not accept.
 ///
 /// No variant has bytes of the peer in it.
 #[derive(Debug, Error)]
@@ -217,7 +217,7 @@ impl Layers {
         }
     }
 
-    /// Appends to `out` what ends the connection in order: a WebSocket close frame, with the peer's
+    /// Appends the orderly end of the connection to `out`: a WebSocket close frame, with the peer's
     /// code or 1000, and TLS's close_notify. A second call appends nothing.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         let mut frame = Vec::new();

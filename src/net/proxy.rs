@@ -32,7 +32,7 @@ const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_FIXED: usize = 16;
 
 /// Section 2.2: the byte with the version, 2, and the command LOCAL. The receiver must accept such
-/// a header and ignore the rest of it.
+/// a header and ignore its remaining fields.
 const V2_LOCAL: u8 = 0x20;
 
 /// Section 2.2.3: the type of the checksum.
@@ -69,7 +69,7 @@ pub struct Proxied {
     pub source: Option<SocketAddr>,
     /// True for a connection of the proxy itself, such as a health check (LOCAL).
     pub is_local: bool,
-    /// What the proxy says about the client's TLS, if the client used TLS.
+    /// The proxy's facts about the client's TLS, if the client used TLS.
     pub tls: Option<ProxiedTls>,
 }
 
@@ -192,8 +192,8 @@ fn v2_end(bytes: &[u8]) -> Result<Option<usize>, ProxyError> {
     Ok(Some(end).filter(|end| bytes.len() >= *end))
 }
 
-/// Returns true if the line of version 1 is exactly the one that these addresses give. The crate
-/// accepts `+1` as a port, and any byte behind `PROXY`.
+/// Returns true if the line of version 1 is exactly the line for these addresses. The crate accepts
+/// `+1` as a port, and any byte behind `PROXY`.
 fn is_exact(line: &[u8], source: SocketAddr, destination: SocketAddr) -> bool {
     let Ok(line) = std::str::from_utf8(line) else { return false };
     let mut fields = line.trim_end_matches("\r\n").split(' ').skip(2);
@@ -207,7 +207,7 @@ fn is_exact(line: &[u8], source: SocketAddr, destination: SocketAddr) -> bool {
         && fields.next().is_none()
 }
 
-/// Checks all fields (TLVs) of a header, and returns what they say about TLS.
+/// Checks all fields (TLVs) of a header, and returns their facts about TLS.
 fn check_fields(header: &[u8], parsed: &ProxyHeader<'_>) -> Result<Option<ProxiedTls>, ProxyError> {
     let (mut ssl_fields, mut tls) = (0, None);
     for field in parsed.tlvs() {

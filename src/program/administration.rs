@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 /// The HTTP interface at the start.
 pub(crate) enum AdminPart {
-    /// It is not started yet.
+    /// The interface is not started yet.
     Waits,
-    /// It was started; `None` if none is configured or its default address is taken.
+    /// The interface was started; `None` if it is not configured or its default address is taken.
     Started(Option<AdminServer>),
 }
 
-/// Whether the store is opened. Its directory exists then.
+/// The state of the store. The directory of an opened store exists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreOpened {
     /// Not yet.
@@ -63,8 +63,8 @@ impl AdminPart {
     }
 
     /// Notes that clients can connect. Returns the addresses of the interface, and the way to its
-    /// pages, for the message of the start. The interface checks the configuration as it is then,
-    /// read with `settings`. `store` is the section of the configuration of the start.
+    /// pages, for the message of the start. The interface checks the configuration at the time of
+    /// the check, read with `settings`. `store` is the section of the configuration of the start.
     pub(crate) fn started(&self, broker: &Broker, settings: &Settings, store: Store) -> Option<String> {
         let AdminPart::Started(Some(server)) = self else { return None };
         let settings = settings.clone();

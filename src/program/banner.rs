@@ -36,8 +36,8 @@ pub(crate) fn banner(
     text + "  stop it         Ctrl-C (SIGINT) or SIGTERM; a second one stops it at once"
 }
 
-/// Logs what a reload did with the listeners, and who may connect to those that are new or have
-/// changed.
+/// Logs the result of a reload for the listeners, and the clients that may connect to new and
+/// changed ones.
 pub(crate) fn log_listeners(news: &ListenerNews) {
     for listener in &news.opened {
         let may_connect = entrants(listener);

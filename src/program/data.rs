@@ -48,8 +48,8 @@ pub(crate) fn socket_to_ask(_: &Config) -> Option<PathBuf> {
     None
 }
 
-/// Returns the line of the banner that says where the store is, and what an acknowledgement
-/// promises.
+/// Returns the line of the banner with the place of the store, and the promise of an
+/// acknowledgement.
 pub(crate) fn storage_line(config: &Config) -> String {
     let Some(directory) = data_directory(config) else {
         return "memory: sessions, queued and retained messages end with this process".to_owned();

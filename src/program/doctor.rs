@@ -21,8 +21,8 @@ pub(crate) fn check_refused(refusal: &Refusal) -> ExitCode {
     report(&doctor::refused(refusal))
 }
 
-/// Reads the files that a configuration names as a start does, and prints what `check-config` says.
-/// Exit code 2 if one of them cannot be used.
+/// Reads the files that a configuration names as a start does, and prints the result of
+/// `check-config`. Exit code 2 if one of them cannot be used.
 pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
     match broker::check_files(&loaded.config, files_of_interface) {
         Ok(()) => {
@@ -36,7 +36,7 @@ pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
     }
 }
 
-/// Reads the files of the HTTP interface, if it starts. Returns what is wrong with them.
+/// Reads the files of the HTTP interface, if it starts. Returns the problems in the files.
 #[cfg(feature = "admin")]
 fn files_of_interface(config: &Config) -> Vec<String> {
     let is_off = config.admin.addresses.is_empty() && super::data::socket_path(config).is_none();

@@ -1,4 +1,4 @@
-//! The parts of the program: everything but the arguments, which stand in `main.rs`.
+//! The parts of the program, without the arguments, which are in `main.rs`.
 //!
 //! | file | concern |
 //! |---|---|

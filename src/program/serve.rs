@@ -111,8 +111,8 @@ fn read_again(settings: &Settings) -> Result<Loaded, Refusal> {
     Ok(loaded)
 }
 
-/// Asks the threads for signs of life. Returns false if one that serves clients gave none for 10 s.
-/// A disk that hangs is no reason to start the process again.
+/// Asks the threads for signs of life. Returns false if a thread that serves clients gave no sign
+/// of life for 10 s. A disk that hangs is no reason to start the process again.
 fn is_alive(observer: &Observer) -> bool {
     let (pulses, now) = (observer.statistics().pulses(), clock::now());
     pulses.ask(now);

@@ -51,8 +51,8 @@ pub(crate) fn read_configuration(settings: &Settings) -> Result<Loaded, Refusal>
     with_upper_layers(sources, settings).load()
 }
 
-/// Reads all layers of the configuration but the file: what a command knows of a running broker
-/// whose file has a mistake by now.
+/// Reads all layers of the configuration but the file, for commands to a running broker whose file
+/// has a mistake by now.
 ///
 /// # Errors
 /// All problems of these layers, each with its source.
@@ -99,7 +99,7 @@ pub(crate) fn configuration_line(loaded: &Loaded) -> String {
     }
 }
 
-/// Returns the text of `homing check-config`. `files` says what is known of the files that the
+/// Returns the text of `homing check-config`. `files` has the known facts about the files that the
 /// configuration names.
 pub(crate) fn check_config(loaded: &Loaded, files: &str) -> String {
     let read = configuration_line(loaded);

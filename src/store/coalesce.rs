@@ -207,8 +207,8 @@ impl CommitGroup {
     }
 
     /// Folds in the opposite of an earlier operation: the deletion of a put, or an identifier that
-    /// comes back after its deletion. The two cancel out, and the row stays as it was before the
-    /// group.
+    /// comes back after its deletion. The two cancel out, and the row keeps its content from before
+    /// the group.
     fn done(&mut self, mut operation: Operation) {
         let Some(at) = self.find(operation.subject()) else {
             return self.push(operation);

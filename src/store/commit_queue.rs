@@ -2,9 +2,9 @@
 //!
 //! The batches of a shard are committed in their order. A batch that began a
 //! [`Transaction`](crate::persistence::records::Transaction) must be committed together with all
-//! participants of the transaction. Participants stand in later batches of other shards. If such a
-//! batch cannot be committed yet, its participant is pulled out of it, and the rest of the batch
-//! waits for the transaction.
+//! participants of the transaction. Participants are in later batches of other shards. If such a
+//! batch cannot be committed yet, its participant is pulled out, and the rest of the batch waits
+//! for the transaction.
 //!
 //! A participant may call for more participants: a shared message that one member refuses goes on
 //! to the next member within the same transaction. All outcomes together decide about the packet
@@ -43,7 +43,7 @@ pub struct CommitQueue {
     arrived: u64,
     records: usize,
     /// Transactions that the present call of [`CommitQueue::take`] has folded in, whose
-    /// participants may stand in batches that stay.
+    /// participants may be in batches that stay.
     taken: Vec<Gathering>,
 }
 
@@ -183,8 +183,8 @@ impl CommitQueue {
         }
     }
 
-    /// Folds in the participants that stand in batches that stay. These participants come last, as
-    /// their batches would.
+    /// Folds in the participants from batches that stay. These participants come last, as their
+    /// batches would.
     fn pull_participants(&mut self, group: &mut CommitGroup) {
         while let Some(gathering) = self.taken.pop() {
             for (shard, arrival) in gathering.participants {

@@ -120,8 +120,8 @@ pub trait Store: Send {
     /// As [`Store::commit`].
     fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError>;
 
-    /// Forces to the disk what [`Store::commit`] left to the system. Does nothing if each commit is
-    /// forced.
+    /// Forces changes to the disk that [`Store::commit`] left to the system. Does nothing if each
+    /// commit is forced.
     ///
     /// # Errors
     /// [`StoreError::Failed`]: written bytes may be lost.
@@ -207,7 +207,8 @@ pub enum StoreError {
     /// made, and the call can be tried again.
     #[error("another process has the database locked: {0}")]
     Busy(String),
-    /// A write, a sync or a read failed. Nobody knows what is stored, so the broker must not go on.
+    /// A write, a sync or a read failed. The content of the store is unknown, so the broker must
+    /// not go on.
     #[error("{0}")]
     Failed(String),
 }

@@ -2,16 +2,16 @@
 
 use crate::persistence::records::Record;
 
-/// One change that remains of a group: its record, with what other records of the group said.
+/// A change that remains of a group: its record, with facts from other records of the group.
 #[derive(Clone, Debug)]
 pub struct Operation {
     /// The change. Never [`Record::Nothing`].
     pub record: Record,
-    /// What the fold adds to the record.
+    /// The additions of the fold to the record.
     pub fold: Fold,
 }
 
-/// What other records of a group say about the row of a record.
+/// Facts from other records of a group about the row of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
     /// Nothing more than the record.
@@ -21,7 +21,7 @@ pub enum Fold {
     Received,
     /// Nobody knows if the row of the identifier existed before the group, so a put and a deletion
     /// within the group do not cancel out. Beside [`Record::Incoming`] or [`Record::IncomingDone`],
-    /// which may stand for an [`Record::IncomingRefused`].
+    /// which may replace an [`Record::IncomingRefused`].
     Unknown,
 }
 

@@ -32,16 +32,16 @@
 //!   instead of ending early. The broker logs this.
 //!
 //! Both readings of the wall clock are real ones, taken at the heartbeat and at the opening. Each
-//! heartbeat replaces the one before. So a clock that was once ten days behind, or in 2099, and was
-//! set since, leaves no trace.
+//! heartbeat replaces its predecessor. So a clock that was once ten days behind, or in 2099, and
+//! was set since, leaves no trace.
 //!
 //! # Limits of both clocks
 //!
 //! - A machine boots with its clock ten days behind, and the clock is set while the broker runs.
 //!   Either the broker was down for ten days, or the clock was wrong before. The broker cannot
-//!   distinguish the two, so it uses the clock as it was when the store was opened. Start the
+//!   distinguish the two, so it uses the clock's value at the opening of the store. Start the
 //!   broker after the clock is set (`time-sync.target`).
-//! - A virtual machine is paused and gets no notice. Its clock since the boot stands still with it.
+//! - A virtual machine is paused and gets no notice. Its clock since the boot is paused, too.
 
 use super::{Boot, Moment};
 use crate::time::Instant;
@@ -202,8 +202,8 @@ mod tests {
         Moment { monotonic: Instant::from_millis(monotonic), unix_millis, boot }
     }
 
-    /// What is known to have passed from a last heartbeat with these readings to an opening with
-    /// those.
+    /// Returns the known time from a last heartbeat with readings `last` to an opening with
+    /// readings `now`.
     fn down(last: (u64, Option<(u64, u64)>), now: (u64, Option<(u64, u64)>)) -> Result<u64, &'static str> {
         let first = moment(0, last.0, last.1);
         let time = resume(None, first).time;

@@ -5,9 +5,9 @@
 //! arrive meanwhile become the next transaction. So a lone publisher waits for one sync, and a
 //! thousand publishers share one.
 //!
-//! The channels have no bound of their own. Their contents are bounded by those who wait for them:
-//! a publisher has at most its Receive Maximum of unacknowledged messages, and messages count
-//! towards `limits.memory` until they are committed.
+//! The channels have no bound of their own. Their contents are bounded by the waiting clients: a
+//! publisher has at most its Receive Maximum of unacknowledged messages, and messages count towards
+//! `limits.memory` until they are committed.
 
 mod commit;
 mod read;

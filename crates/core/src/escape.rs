@@ -1,4 +1,4 @@
-//! The characters of a text that act on whoever reads it.
+//! Escapes of characters that could act on a reader's terminal or log.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -10,7 +10,7 @@ pub fn is_harmful(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Writes a character; a harmful one as Rust escapes it, such as `\u{1b}`.
+/// Writes a character; harmful characters in Rust's escapes, such as `\u{1b}`.
 ///
 /// # Errors
 /// The writer fails.
@@ -26,8 +26,8 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// Returns a text of JSON whose harmful characters are escaped, which JSON allows. Line feeds stay:
-/// they stand between the values.
+/// Returns a text of JSON whose harmful characters are escaped, which JSON allows. Line feeds stay,
+/// because they separate the values.
 pub fn json(text: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| is_harmful(c) && c != '\n';
     if !text.contains(is_escaped) {

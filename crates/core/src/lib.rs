@@ -1,9 +1,9 @@
 //! The core of Homing: all rules of the broker, and nothing that does I/O.
 //!
-//! No clock, no async, no randomness, no log, and no panic on what a peer sent. Time is an argument.
-//! So a shard runs in the same way under actix and in the simulation. Cargo is the wall: this crate
-//! depends on no runtime, and the package `homing` above it has the actors, sockets, the store and
-//! the commands.
+//! No clock, no async, no randomness, no log, and no panic on bytes from a peer. Time is an
+//! argument. So a shard runs in the same way under actix and in the simulation. Cargo is the wall:
+//! this crate depends on no runtime, and the package `homing` above it has the actors, sockets, the
+//! store and the commands.
 //!
 //! `docs/architecture.md` has the order of the modules, and `tests/layers.rs` checks it.
 

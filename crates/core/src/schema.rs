@@ -52,7 +52,8 @@ macro_rules! __words {
     };
 }
 
-/// Gives enums with names a schema: [`of_field`], or [`of_parameter`] with an example and a default.
+/// Gives enums with names a schema: [`of_field`], or [`of_parameter`] with an example and a
+/// default.
 pub use __words as words;
 
 words! {

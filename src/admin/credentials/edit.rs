@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The reasons why a credential is not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// The name cannot stand in the file.
+    /// The name is not possible in the file.
     #[error(
         "the name {0:?} is not possible: it must not be empty, begin with #, begin or end with a blank, or have a colon or a control character"
     )]
@@ -59,7 +59,7 @@ pub(super) fn replace(file: &Path, name: &str, line: Option<String>) -> Result<(
 /// Checks that a name means the same when the file is read again.
 ///
 /// # Errors
-/// It does not.
+/// The name would be read back differently.
 pub(super) fn check_name(name: &str) -> Result<(), CredentialError> {
     match crate::auth::passwd::is_user_name(name) {
         true => Ok(()),

@@ -32,7 +32,7 @@ struct WatchedFile {
     known: ArcSwap<Credentials>,
     /// Why the file on the disk is not in force; `None` if it is.
     refused: ArcSwapOption<String>,
-    /// The watch, with the path that it is for. Locked on the thread that looks, and nowhere else.
+    /// The watch, with its path. Locked on the thread that looks, and nowhere else.
     watch: Mutex<(Option<Arc<PathBuf>>, FileWatch)>,
 }
 
@@ -66,14 +66,14 @@ impl CredentialFile {
         self.file.known.load_full()
     }
 
-    /// Returns why the file on the disk is not in force, as of the last [`Self::look`]; `None` if it
-    /// is.
+    /// Returns why the file on the disk is not in force, as of the last [`Self::look`]; `None` if
+    /// it is.
     pub(crate) fn refused(&self) -> Option<Arc<String>> {
         self.file.refused.load_full()
     }
 
     /// Reads the file again if it changed. A file with a mistake, a missing one, and one that is
-    /// not read within a second leave the credentials as they were, and are logged once.
+    /// not read within a second leave the credentials unchanged, and are logged once.
     pub(crate) async fn look(&self) {
         if self.file.path.load().is_none() {
             return;
@@ -81,7 +81,7 @@ impl CredentialFile {
         let _turn = self.turns.lock().await;
         let file = Arc::clone(&self.file);
         match self.looking.run(move || file.look()).await {
-            // What hangs was logged when it began. A late read is in force once it is done.
+            // A read that hangs was logged when it began. A late read is in force once it is done.
             Ok(()) | Err(NotRead::Busy(_)) => {}
             Err(error) => {
                 warn!(event = "admin.credentials_refused", %error, "admin.credentials stays as it was")

@@ -1,7 +1,7 @@
 //! The file of credentials: tokens for programs, and users with passwords for people.
 //!
-//! A line is `NAME:SCOPE:SECRET`, or `NAME:SCOPE:SECRET:END` for a token that ends at a time, such as
-//! `2026-12-25T22:40:00Z`. The secret of a token is the SHA-256 of the token in hexadecimal
+//! A line is `NAME:SCOPE:SECRET`, or `NAME:SCOPE:SECRET:END` for a token that ends at a time, such
+//! as `2026-12-25T22:40:00Z`. The secret of a token is the SHA-256 of the token in hexadecimal
 //! digits. A token is 256 random bits, so a plain digest is enough: nobody can guess it. The secret
 //! of a user is an argon2id hash, because people choose passwords that can be guessed.
 //!
@@ -43,7 +43,7 @@ struct Credential {
 /// The reason why a token admits nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedToken {
-    /// The token is none of the file.
+    /// The token is not in the file.
     Unknown,
     /// The token has ended.
     Ended,
@@ -54,7 +54,7 @@ pub enum RefusedToken {
 pub struct CredentialEntry {
     /// The name.
     pub name: String,
-    /// What its holder may do.
+    /// The permission of its holder.
     pub scope: Scope,
     /// True for a user with a password.
     pub is_user: bool,
@@ -62,7 +62,7 @@ pub struct CredentialEntry {
     pub ends: Option<u64>,
 }
 
-/// What a caller must show.
+/// The proof that a caller must show.
 #[derive(Debug)]
 enum CredentialSecret {
     /// A token with the fingerprint of the credential.
@@ -115,8 +115,8 @@ impl Credentials {
         })
     }
 
-    /// Returns true if the credential of this caller still stands in the file, with its name and
-    /// scope, and has not ended at `unix_ms`.
+    /// Returns true if the credential of this caller is still in the file, with its name and scope,
+    /// and has not ended at `unix_ms`.
     pub(super) fn has(&self, caller: &Caller, unix_ms: u64) -> bool {
         self.0.iter().any(|known| known.is_of(caller) && !known.has_ended(unix_ms))
     }
@@ -203,7 +203,8 @@ impl Credential {
         Ok(Credential { name, scope, secret, fingerprint, ends })
     }
 
-    /// Returns true if the caller has shown this credential, and it has the caller's name and scope.
+    /// Returns true if the caller has shown this credential, and it has the caller's name and
+    /// scope.
     fn is_of(&self, caller: &Caller) -> bool {
         let Caller { name, scope, credential, .. } = caller;
         *credential == Some(self.fingerprint) && self.name == *name && self.scope == *scope

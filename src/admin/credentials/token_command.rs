@@ -18,7 +18,7 @@ pub struct TokenArguments {
     /// The name of the token, which the log shows
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// What the token is for: viewer looks, operator acts on clients, admin changes the broker
+    /// The scope of the token: viewer looks, operator acts on clients, admin changes the broker
     #[arg(long, default_value = "viewer")]
     scope: Scope,
     /// The time after which the token is refused, such as 30d [default: never]
@@ -42,7 +42,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     if is_allowed { Ok(time) } else { Err("it must be 1s to 36525d".to_owned()) }
 }
 
-/// Makes or deletes a token, or lists all. Returns what to print: the new token, or the list. A
+/// Makes or deletes a token, or lists all. Returns the output: the new token, or the list. A
 /// credential of the same name is replaced.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ pub struct UserArguments {
     file: PathBuf,
     /// The name of the user, which the log shows
     name: String,
-    /// What the user may do: viewer looks, operator acts on clients, admin changes the broker
+    /// The scope of the user: viewer looks, operator acts on clients, admin changes the broker
     #[arg(long, default_value = "viewer")]
     scope: Scope,
     /// Read the password from the first line of standard input [default: ask on the terminal]

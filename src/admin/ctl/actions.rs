@@ -76,7 +76,7 @@ pub(super) enum ActionCommand {
     },
 }
 
-/// Runs a command, and returns what to print.
+/// Runs a command, and returns its output.
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.
@@ -119,8 +119,8 @@ pub(super) fn run(
     })
 }
 
-/// Repeats an action on many things until the broker is done with all. Returns the last answer, with
-/// the sums of all.
+/// Repeats an action on many things until the broker is done with all. Returns the last answer,
+/// with the sums of all.
 pub(super) fn to_the_end(act: impl Fn() -> Result<Value, CtlError>) -> Result<ManyDone, CtlError> {
     let (mut count, mut refused) = (0, 0);
     loop {

@@ -52,13 +52,13 @@ pub(super) enum DeadLettersCommand {
 /// The properties of dead letters.
 #[derive(Args, Clone, Debug)]
 pub(super) struct FilterFlags {
-    /// Those with this cause, such as expired
+    /// Only letters with this cause, such as expired
     #[arg(long)]
     cause: Option<String>,
-    /// Those of the client with this identifier
+    /// Only letters of the client with this identifier
     #[arg(long)]
     receiver: Option<String>,
-    /// Those with a topic that this filter matches
+    /// Only letters whose topic matches this filter
     #[arg(long)]
     topic: Option<String>,
 }
@@ -89,7 +89,7 @@ pub(super) struct LetterFlags {
     confirm: Option<String>,
 }
 
-/// Runs a command, and returns what to print.
+/// Runs a command, and returns its output.
 ///
 /// # Errors
 /// Nobody answers, or the broker refuses.

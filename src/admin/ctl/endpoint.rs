@@ -38,7 +38,8 @@ pub struct EndpointArguments {
     allow_plain_http: bool,
 }
 
-/// What the environment and the configuration say about the broker, where no flag does.
+/// The broker's address and credentials from the environment and the configuration. Flags override
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointDefaults {
     /// The Unix socket of the configuration.
@@ -73,8 +74,8 @@ impl EndpointArguments {
     /// Returns the place that the flags name, or else the defaults.
     ///
     /// # Errors
-    /// There is none, the token is missing, or it would be readable on the way. The text names the
-    /// flag that helps.
+    /// The address is missing, the token is missing, or the token would be readable on the way. The
+    /// text names the flag that helps.
     pub fn endpoint(&self, defaults: EndpointDefaults) -> Result<BrokerEndpoint, String> {
         let Some(url) = &self.url else {
             let socket = self.socket.clone().or(defaults.socket);
@@ -111,7 +112,7 @@ impl EndpointArguments {
 /// Returns the URL of an interface.
 ///
 /// # Errors
-/// The text is none, or has a path.
+/// The text is no URL, or has a path.
 fn parsed(text: &str) -> Result<ServiceUrl, String> {
     let url = ServiceUrl::parse(text).filter(|url| &*url.target == "/");
     url.ok_or_else(|| format!("--url must be https://HOST:PORT or http://HOST:PORT, not {text:?}"))
@@ -176,7 +177,7 @@ impl BrokerEndpoint {
         }
     }
 
-    /// Returns the error of a broker that cannot be reached, with what to do.
+    /// Returns the error of an unreachable broker, with the suggested fix.
     pub(super) fn not_reachable(&self, cause: io::Error) -> CtlError {
         let advice = match &self.0 {
             EndpointPlace::Socket(_) => "does the broker run, with this admin.socket?",

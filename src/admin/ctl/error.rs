@@ -12,7 +12,7 @@ pub enum CtlError {
         endpoint: String,
         /// The answer of the system or of TLS.
         cause: io::Error,
-        /// What to do.
+        /// The suggested fix.
         advice: &'static str,
     },
     /// The broker refused.

@@ -81,10 +81,10 @@ pub(crate) fn checks(broker: &BrokerEndpoint) -> Result<DoctorAnswer, CtlError> 
     read(request(broker, "GET", "/api/v1/doctor")?)
 }
 
-/// Reads an answer, or a row of it, as its type.
+/// Reads an answer, or one row of an answer, as its type.
 ///
 /// # Errors
-/// It has another form, as that of another version of the broker may have.
+/// The answer has another form, because the broker has another version, for example.
 pub(super) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, CtlError> {
     serde_json::from_value(answer).map_err(|error| {
         CtlError::Answer(format!("{error}; the broker may be of another version than this program"))

@@ -128,8 +128,8 @@ pub(super) fn given(value: &Option<impl Display>) -> String {
     value.as_ref().map(text).unwrap_or_default()
 }
 
-/// Returns a name as the text of a cell, with a mark where it is cut: after so many characters. JSON
-/// has the whole name.
+/// Returns a name as the text of a cell, with a mark where it is cut: after so many characters.
+/// JSON has the whole name.
 pub(super) fn name(whole: &str, most: usize) -> String {
     let first = first_chars(whole, most);
     if first.len() == whole.len() { escape::visible(first) } else { escape::visible(first) + "..." }

@@ -21,7 +21,7 @@ pub(super) struct MessageFlags {
     payload: bool,
 }
 
-/// Lists the messages of a part of a client: `inflight` or `queue`. Returns what to print.
+/// Lists the messages of a part of a client: `inflight` or `queue`. Returns the output.
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.

@@ -93,7 +93,7 @@ enum CtlCommand {
     Settings(SettingsCommand),
 }
 
-/// Runs a command, and returns what to print.
+/// Runs a command, and returns its output.
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.

@@ -42,7 +42,7 @@ pub(super) enum SettingsCommand {
     },
 }
 
-/// Runs a command, and returns what to print.
+/// Runs a command, and returns its output.
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.
@@ -79,7 +79,7 @@ fn values_table(ConfigAnswer { keys }: ConfigAnswer) -> String {
 fn reload(broker: &BrokerEndpoint, dry_run: bool, note: &NoteFlag) -> Result<Value, CtlError> {
     let path = noted(&format!("/api/v1/config/reload?dry_run={dry_run}"), note);
     match send(broker, "POST", &path, "")? {
-        // It is not known yet if the new values will hold.
+        // The reload has not ended: its outcome is not known yet.
         (202, body) => Err(CtlError::Refused(text(read::<UnderWay>(body)?.detail))),
         answer => done(answer),
     }

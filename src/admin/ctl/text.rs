@@ -38,7 +38,7 @@ pub(super) fn pretty(value: &Value) -> String {
     escape::json(&serde_json::to_string_pretty(value).unwrap_or_default()).into_owned()
 }
 
-/// Returns an object as lines of `key: value`, deeper ones indented. What is null is left out.
+/// Returns an object as lines of `key: value`, deeper ones indented. Null values are left out.
 pub(super) fn flat(value: Value) -> String {
     let mut out = String::new();
     put(&mut out, &value, 0);
@@ -86,7 +86,7 @@ pub(super) struct TextColumn {
     pub(super) side: Side,
 }
 
-/// The side of a column at which its texts stand.
+/// The side to which the texts of a column are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Left,

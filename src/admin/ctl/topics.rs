@@ -1,5 +1,5 @@
-//! The commands about topics: where messages are, who is subscribed, and what is retained, slow or
-//! delayed.
+//! The commands about topics: places of messages, subscribers, and retained, slow or delayed
+//! messages.
 
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
@@ -88,7 +88,7 @@ pub(super) enum TopicsCommand {
     },
 }
 
-/// Runs a command, and returns what to print.
+/// Runs a command, and returns its output.
 ///
 /// # Errors
 /// Nobody answers, the broker refuses, or the answer cannot be read.

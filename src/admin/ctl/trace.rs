@@ -19,11 +19,10 @@ pub struct TraceArguments {
     /// The broker that is asked.
     #[command(flatten)]
     pub endpoint: EndpointArguments,
-    /// Follow the packets of this client, and the messages that it publishes; may stand several
-    /// times
+    /// Follow the packets of this client, and the messages that it publishes; may be repeated
     #[arg(long = "client", value_name = "ID", required_unless_present = "topics")]
     clients: Vec<String>,
-    /// Follow the messages that clients publish to this topic filter; may stand several times
+    /// Follow the messages that clients publish to this topic filter; may be repeated
     #[arg(long = "topic", value_name = "FILTER")]
     topics: Vec<String>,
     /// The time for which the trace lasts, 1s to 1h

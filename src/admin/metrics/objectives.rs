@@ -1,4 +1,4 @@
-//! The metrics of delivery objectives. There are none without `[[slo]]`.
+//! The metrics of delivery objectives. Without `[[slo]]` the page has no such metrics.
 
 use super::text::Kind::{Counter, Gauge};
 use super::text::MetricsText;

@@ -45,7 +45,7 @@ impl Asset {
     }
 }
 
-/// Returns FNV-1a of the content. It only tells versions apart, so it needs no secret.
+/// Returns FNV-1a of the content. The hash only tells versions apart, so no secret is needed.
 const fn hash(content: &[u8]) -> u64 {
     let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
     while at < content.len() {

@@ -69,7 +69,7 @@ struct ClientPage {
     drawing: TimelineDrawing,
 }
 
-/// The fields of the filter as they were written. The page shows them again beside a mistake.
+/// The fields of the filter, as text. The page shows them again beside a mistake.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ClientsForm {
@@ -202,7 +202,7 @@ fn path_of(target: &ClientTarget) -> String {
     }
 }
 
-/// Returns what a page says of a session, without what is empty.
+/// Returns the facts of a page about a session, without empty ones.
 fn facts(client: &Client) -> Vec<(&'static str, String)> {
     let facts = vec![
         ("state", client.state.name().to_owned()),

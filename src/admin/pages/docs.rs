@@ -154,7 +154,7 @@ fn schema_name(part: &Value) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// Returns the part itself, or the one that it refers to.
+/// Returns the part, after following its `$ref` if present.
 fn resolved<'a>(document: &'a Value, part: &'a Value) -> &'a Value {
     let at = part["$ref"].as_str().and_then(|path| document.pointer(path.strip_prefix('#')?));
     at.unwrap_or(part)

@@ -21,7 +21,7 @@ pub(super) struct ActionForm {
     /// The way of a redelivery.
     #[serde(default)]
     pub(super) by: String,
-    /// The name of a message, and what is done with it.
+    /// The name of a message, and the action on it.
     #[serde(default)]
     pub(super) mid: String,
     #[serde(default)]
@@ -33,7 +33,7 @@ pub(super) struct ActionForm {
 /// Returns the login of a request.
 ///
 /// # Errors
-/// There is none.
+/// The request has no valid login.
 pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
     let here = || request.uri().path_and_query().map_or("", |here| here.as_str()).to_owned();
     // The path of a form has no page to go back to.
@@ -43,8 +43,8 @@ pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<Logg
 }
 
 /// Returns true if a text is the path of a page of this interface, so that no link leads a login
-/// elsewhere. A browser takes two slashes, and a backslash, for another host, and leaves out control
-/// characters.
+/// elsewhere. A browser takes two slashes, and a backslash, for another host, and leaves out
+/// control characters.
 pub(super) fn is_own_path(text: &str) -> bool {
     let is_path = text.starts_with('/') && !text[1..].starts_with(['/', '\\']);
     is_path && text.bytes().all(|byte| byte.is_ascii_graphic())

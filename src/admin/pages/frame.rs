@@ -31,14 +31,14 @@ const PLACES: [(&str, &str, Scope); 12] = [
     ("/api/v1/docs", "API", Scope::Viewer),
 ];
 
-/// Returns the place of the navigation that a path belongs to; nothing if there is none.
+/// Returns the place of a path in the navigation; empty for other paths.
 fn place_of(path: &str) -> &'static str {
     let is_below = |place: &str| path.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
     let mut all = PLACES.into_iter().map(|(place, ..)| place);
     all.find(|place| *place == path || *place != "/" && is_below(place)).unwrap_or_default()
 }
 
-/// What the frame of a page shows.
+/// The content of a page's frame.
 pub(super) struct PageFrame {
     pub(super) login: Option<LoginFrame>,
     pub(super) theme: Theme,
@@ -156,7 +156,7 @@ impl PageFrame {
         PageFrame { login: Some(login.into()), theme: theme_of(request), here, place, status: Some(status) }
     }
 
-    /// Returns the frame of a page that says why there is no other. Its place is that of the path.
+    /// Returns the frame of the error page. Its place is that of the path.
     pub(super) async fn of_error(request: &HttpRequest, state: &State, login: &LoggedIn) -> PageFrame {
         let place = place_of(request.path());
         let frame = PageFrame::of(request, state, login, place).await;

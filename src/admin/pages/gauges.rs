@@ -33,7 +33,7 @@ pub(super) struct Gauge {
     pub(super) curve: Option<Curve>,
 }
 
-/// A curve, and what it shows in words.
+/// A curve, with a description in words.
 pub(super) struct Curve {
     /// The points of the line, such as `0,24 2,20`.
     pub(super) points: String,

@@ -23,7 +23,7 @@ use askama::Template;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// The filter of the list. An empty field is none.
+/// The filter of the list. An empty field does not filter.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LettersForm {

@@ -30,7 +30,7 @@ struct ListPage {
     note: &'static str,
     /// The path and the words of a link to more.
     more: Option<(&'static str, &'static str)>,
-    /// What to do if there is no row.
+    /// The advice shown if there is no row.
     empty: &'static str,
     columns: &'static [PageColumn],
     rows: Vec<Vec<String>>,

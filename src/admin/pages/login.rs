@@ -109,8 +109,8 @@ pub(super) async fn log_in_by_code(
     begin(&request, &state, caller, ("code", ""))
 }
 
-/// Returns the login page after a failed login. `unknown` is its text if what the form has is not
-/// known, and `to` the page that follows a login.
+/// Returns the login page after a failed login. `unknown` is the error text for wrong credentials,
+/// and `to` the page that follows a login.
 fn refused(request: &HttpRequest, failed: &Failed, unknown: &str, to: &str) -> HttpResponse {
     let text = match failed {
         Failed::UnknownCredentials | Failed::ForeignRequest => unknown.to_owned(),
@@ -143,7 +143,7 @@ pub(super) async fn state_of_login(request: HttpRequest, state: State) -> HttpRe
     }
 }
 
-/// Begins a login, and leads to the page that was asked for before it, or to the first one.
+/// Begins a login, and leads to the page requested before, or to the first page.
 fn begin(
     request: &HttpRequest,
     state: &State,

@@ -1,4 +1,4 @@
-//! The pages of the HTTP interface, for people. They work without JavaScript.
+//! The pages of the HTTP interface, for people. The pages work without JavaScript.
 //!
 //! askama escapes every value. Nothing here marks a text as safe, so a client identifier or a topic
 //! never becomes markup.

@@ -1,4 +1,4 @@
-//! A page, or the reason why there is none.
+//! Pages of the HTTP interface, and the error page.
 
 use super::entry::login_of;
 use super::frame::{PageFrame, Theme};
@@ -16,8 +16,8 @@ use askama::Template;
 /// The reason why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoPage {
-    /// There is no cookie, or its login has ended. The answer leads to the login page, and from there
-    /// to this page; empty for the first one.
+    /// There is no cookie, or its login has ended. The answer leads to the login page, and from
+    /// there to this page; empty for the first one.
     #[error("there is no login")]
     NoLogin(String),
     /// The form is not of a page of this login.
@@ -29,7 +29,7 @@ pub(crate) enum NoPage {
     /// There is no page at this path.
     #[error("there is no such page; the links above lead to all pages")]
     NoSuchPage,
-    /// What the page shows cannot be had, or the action is refused.
+    /// The content of the page is not available, or the action is refused.
     #[error("{0}")]
     Failed(#[from] Failed),
 }
@@ -62,7 +62,7 @@ fn error_page(frame: PageFrame, status: StatusCode, detail: String) -> HttpRespo
 }
 
 /// Returns the page of an error with the frame of its login, so that the reader can go on from
-/// there. The reason for an error is known before its login is. All other answers are as they were.
+/// there. The reason for an error is known before its login is. Other answers are unchanged.
 pub(crate) async fn framed(response: ServiceResponse) -> ServiceResponse {
     let (request, status) = (response.request().clone(), response.status());
     let is_error = status.is_client_error() || status.is_server_error();
@@ -75,7 +75,7 @@ pub(crate) async fn framed(response: ServiceResponse) -> ServiceResponse {
     response.into_response(error_page(frame, status, found))
 }
 
-/// Returns true if a path is one of those for programs.
+/// Returns true if a path is for programs.
 pub(crate) fn is_for_programs(path: &str) -> bool {
     path.starts_with("/api/")
 }
@@ -88,7 +88,7 @@ pub(crate) async fn unknown(request: HttpRequest, state: State) -> PageResult {
     Ok(problem_answer(ProblemKind::NotFound, "there is no such path; see docs/http.md"))
 }
 
-/// The page that says why there is no other.
+/// The error page.
 #[derive(Template)]
 #[template(path = "error.html", config = "src/admin/askama.toml")]
 struct ErrorPage {
@@ -97,7 +97,7 @@ struct ErrorPage {
     detail: String,
 }
 
-/// A page, or the reason why there is none.
+/// A page, or its error page.
 pub(crate) type PageResult = Result<HttpResponse, NoPage>;
 
 /// Returns the result of a form, and its mistake, which the page shows beside the form.

@@ -51,7 +51,7 @@ named_enum! {
 }
 
 impl BrokerProblemKind {
-    /// Returns what to do.
+    /// Returns the suggested fix.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             BrokerProblemKind::StoreFull => {

@@ -60,12 +60,12 @@ struct SettingsPage {
 
 /// The report of a reload, or of a check.
 struct ReloadReport {
-    /// One sentence that says what happened.
+    /// The result, as one sentence.
     title: &'static str,
-    /// All mistakes; empty if there is none.
+    /// All mistakes; may be empty.
     mistakes: Vec<String>,
     changes: Vec<KeyChange>,
-    /// Further sentences: values that do not count, and what files changed.
+    /// Further sentences: values that do not count, and changes of files.
     notes: Vec<String>,
 }
 

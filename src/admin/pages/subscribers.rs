@@ -21,7 +21,7 @@ pub(super) struct SubscriberView {
     pub(super) filters: String,
 }
 
-/// A shared group whose filter matches the topic now. One of its members gets each message.
+/// A shared group whose filter matches the topic now. Each message goes to one member.
 pub(super) struct GroupView {
     pub(super) filter: String,
     /// The page of its members; `None` if the filter is too long for a link.

@@ -1,4 +1,4 @@
-//! The page of topics: who gets a message, and what is retained.
+//! The page of topics: receivers, and retained messages.
 
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
 use super::entry::{login_of, login_of_form};
@@ -27,7 +27,7 @@ use serde::Deserialize;
 /// Retained messages on the page at most.
 const RETAINED: usize = 100;
 
-/// The filter of the page. An empty one is none.
+/// The filter of the page. An empty field does not filter.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct TopicsForm {
@@ -110,7 +110,7 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     Ok(render_form(&page, is_mistaken))
 }
 
-/// What the page shows of a filter.
+/// The content of the page for a filter.
 #[derive(Default)]
 struct Found {
     subscribers: Option<SubscriberList>,
@@ -119,7 +119,7 @@ struct Found {
 }
 
 /// # Errors
-/// The filter is none, or a shard does not answer.
+/// The filter is invalid, or a shard does not answer.
 async fn find(state: &State, filter: &str, is_topic: bool) -> Result<Found, Failed> {
     let observer = state.running()?;
     let subscribers = match (filter, is_topic) {

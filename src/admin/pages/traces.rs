@@ -30,7 +30,7 @@ struct TracesForm {
     note: String,
 }
 
-/// The form of a new trace. An empty field is none.
+/// The form of a new trace. An empty field counts as missing.
 #[derive(Deserialize)]
 pub(super) struct BeginForm {
     csrf: String,
@@ -54,7 +54,7 @@ pub(super) struct EndForm {
     note: String,
 }
 
-/// The steps that a page shows: those behind a number. The last ones without it.
+/// The steps of a page: those behind a number. Without a number: the last steps.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StepsAsked {
@@ -199,7 +199,7 @@ pub(super) async fn end(
     Ok(see("/traces"))
 }
 
-/// Returns sentences about what a trace does not have.
+/// Returns sentences about the parts that a trace does not have.
 fn missing(trace: &TraceRow) -> Vec<String> {
     let sentences = [
         (trace.steps_dropped, "earlier steps made room for later ones."),

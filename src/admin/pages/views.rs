@@ -30,7 +30,7 @@ pub(super) struct ClientView {
     pub(super) suffix: String,
     /// The time for which the oldest message is unacknowledged; empty without one.
     pub(super) oldest: String,
-    /// Where that message is.
+    /// The place of that message.
     pub(super) detail: String,
     /// All that is known of the session.
     pub(super) client: Client,
@@ -94,7 +94,7 @@ pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
     ClientView::of(Client::of_row(state, row))
 }
 
-/// Returns what holds the oldest message, and for how long, as one sentence.
+/// Returns the holder of the oldest message, and the time, as one sentence.
 pub(super) fn sentence(stall: &Stall) -> String {
     let Stall { packet_id, age, transmissions, cause, .. } = stall;
     let (id, age, detail) = (packet_id.get(), seconds(*age), cause.detail());
@@ -137,7 +137,7 @@ pub(super) fn bytes(number: u64) -> String {
     if unit == "B" || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// Returns the characters of a name that a page shows. The mark says that it is cut.
+/// Returns the characters of a name that a page shows. The mark shows that the text is cut.
 pub(super) fn shown(name: &str) -> String {
     let first = first_chars(name, SHOWN);
     if first.len() == name.len() { first.to_owned() } else { format!("{first}...") }

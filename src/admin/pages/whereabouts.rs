@@ -17,7 +17,7 @@ use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;
 
-/// The fields of the form. An empty one is none.
+/// The fields of the form. An empty field counts as missing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct WhereForm {
@@ -38,7 +38,7 @@ struct WherePage {
     found: Option<WhereAnswer>,
 }
 
-/// The answer: one verdict for each receiver and place, and what there is to look at further.
+/// The answer: one verdict for each receiver and place, and links to further pages.
 struct WhereAnswer {
     verdicts: Vec<String>,
     letters: Vec<ListedLetter>,

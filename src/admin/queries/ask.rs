@@ -1,4 +1,4 @@
-//! One question to one shard, and the turns of those who ask.
+//! A question to a shard, and the turns of its callers.
 
 use crate::admin::failed::Failed;
 use crate::admin::state::{AdminState, CallerTurn};
@@ -30,7 +30,7 @@ pub(crate) async fn ask(
 /// Waits for the turn to search all sessions.
 ///
 /// # Errors
-/// Too many wait, or the searches before this one take too long.
+/// Too many callers wait, or earlier searches take too long.
 pub(super) async fn search_turn(state: &AdminState) -> Result<CallerTurn<'_>, Failed> {
     let turn = tokio::time::timeout(WAIT, state.search()).await;
     turn.ok().flatten().ok_or(Failed::Busy)

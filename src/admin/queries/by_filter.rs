@@ -11,8 +11,8 @@ use crate::mqtt::topic::TopicFilter;
 use crate::operators::query::{Part, Query, QueryAnswer};
 use crate::operators::receivers::MatchedReceivers;
 
-/// Returns the sessions of all shards that have exactly this filter. That of a shared subscription
-/// begins with `$share/`; its sessions are the members of the group.
+/// Returns the sessions of all shards that have exactly this filter. The filter of a shared
+/// subscription begins with `$share/`; its sessions are the members of the group.
 ///
 /// # Errors
 /// The text is no topic filter, or a shard does not answer.

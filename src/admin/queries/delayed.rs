@@ -49,7 +49,8 @@ pub(crate) async fn list_delayed(
     let (mut rows, mut reached) = (Vec::new(), None);
     for shard in 0..observer.shards() {
         let number = u8::try_from(shard).unwrap_or(u8::MAX);
-        // Messages of several shards may have the same place. They are in the order of the shards.
+        // Messages of several shards may have the same place. Such messages are in the order of the
+        // shards.
         let mut from = match behind {
             None => Bound::Unbounded,
             Some((place, of)) if number <= of => Bound::Excluded(place),

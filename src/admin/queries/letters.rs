@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Time for a page. One that is not full by then is short.
+/// Time for a page. A page that is not full by then is short.
 const TIME: Duration = Duration::from_secs(2);
 
 /// The parameters of a listing.
@@ -127,8 +127,8 @@ async fn of_shard(
     }
 }
 
-/// Returns the places of all letters that a filter admits, for each shard, the oldest first. None is
-/// newer than `newest`. A million letters are a thousand questions and 16 MB.
+/// Returns the places of all letters that a filter admits, for each shard, the oldest first. None
+/// is newer than `newest`. A million letters are a thousand questions and 16 MB.
 ///
 /// # Errors
 /// A shard does not answer.

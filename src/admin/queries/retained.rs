@@ -12,8 +12,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::time::Duration;
 
-/// Topics that one part of a search looks at, while it holds the lock that every PUBLISH of a
-/// retained message needs: 0.05 to 0.1 ms.
+/// Topics that one part of a search looks at under the lock: 0.05 to 0.1 ms. Every PUBLISH of a
+/// retained message needs this lock.
 const PORTION: u32 = 250;
 
 /// Time for a search.
@@ -49,7 +49,7 @@ impl FoundRetained {
 /// longer than it was held.
 ///
 /// # Errors
-/// The text is no topic filter, or the cursor is none. Too many callers wait.
+/// The topic filter or the cursor is invalid. Too many callers wait.
 pub(crate) async fn find_retained(
     state: &AdminState,
     filter: &str,

@@ -206,7 +206,7 @@ pub(crate) async fn list_sessions(
     Ok(Listed { rows, next: at })
 }
 
-/// Returns the session of a client with its messages, and what its socket says.
+/// Returns the session of a client with its messages, and the facts of its socket.
 ///
 /// # Errors
 /// There is no such session, or its shard does not answer.

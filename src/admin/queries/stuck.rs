@@ -13,7 +13,7 @@ use crate::operators::query::SessionFilter;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Stuck clients that a search finds at most: those that wait longest.
+/// Maximum number of stuck clients in a result: the longest waits.
 const STUCK: usize = 100;
 
 /// Age of an unacknowledged message from which its client is stuck.
@@ -30,7 +30,7 @@ const TIME: Duration = Duration::from_mins(1);
 
 /// Returns the connected clients that have left a message unacknowledged for ten seconds, the
 /// longest wait first. The result is a few seconds old at most if the search takes less than 250
-/// ms: up to some 200,000 sessions. Without an answer of the shards, the last result stands.
+/// ms: up to some 200,000 sessions. Without an answer of the shards, the last result is returned.
 pub(crate) async fn stuck_clients(state: &State) -> Arc<StuckClients> {
     if let Some(found) = state.stuck().fresh(clock::now()) {
         return found;

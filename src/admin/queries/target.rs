@@ -42,7 +42,7 @@ impl ClientTarget {
     /// Reads the target of a path. A `ref` wins over the client identifier in the path.
     ///
     /// # Errors
-    /// The `ref` is none of this process.
+    /// The `ref` is invalid or of another process.
     pub(crate) fn read(
         client_id: &str,
         reference: Option<&str>,
@@ -57,7 +57,7 @@ impl ClientTarget {
     /// Reads the target of a request that has no parameter but `ref`.
     ///
     /// # Errors
-    /// There is another parameter, or the `ref` is none of this process.
+    /// There is another parameter, or the `ref` is invalid or of another process.
     pub(crate) fn of_request(
         request: &HttpRequest,
         client_id: &str,

@@ -1,4 +1,4 @@
-//! The sessions that come first by one of their figures.
+//! The sessions with the largest values of one figure.
 
 use super::ask::{ask, search_turn};
 use crate::admin::failed::Failed;
@@ -72,7 +72,7 @@ impl TopFigure {
 /// The sessions that come first by a figure.
 #[derive(Debug)]
 pub(crate) struct TopSessions {
-    /// The sessions, the largest figure first. A session whose figure is 0 is none of them.
+    /// The sessions, the largest figure first. Sessions with the figure 0 are left out.
     pub(crate) rows: Vec<ListedRow>,
     /// False if the time was over before every session was looked at.
     pub(crate) is_complete: bool,

@@ -27,7 +27,7 @@ const FURTHER: usize = 10;
 /// Characters of a topic in a verdict at most.
 const TOPIC: usize = 128;
 
-/// Everything that is known of one receiver.
+/// All facts about one receiver.
 #[derive(Default)]
 struct OfReceiver<'a> {
     session: Option<&'a MatchedSession>,
@@ -67,8 +67,8 @@ impl<'a> FoundReceivers<'a> {
         found.receivers.sessions().iter().for_each(|one| all.of(&one.client_id).session = Some(one));
         found.messages.iter().for_each(|row| all.of(&row.receiver).waiting.push(row));
         for (name, count, reason) in &found.in_store {
-            // The topic of these messages is not known. A receiver that is not asked for, and is not
-            // subscribed to the one topic that is, has none of the wanted ones.
+            // The topic of these messages is not known. Without a wanted receiver, a client that is
+            // not subscribed to the single wanted topic has no wanted messages.
             let is_one_topic = wanted.topic.as_ref().is_some_and(|topic| !topic.is_filter());
             if !is_one_topic || wanted.receiver.is_some() || all.by_name.contains_key(&**name) {
                 all.of(name).in_store = Some((*count, reason));
@@ -129,7 +129,7 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     out
 }
 
-/// Returns what is to be said about the topic itself.
+/// Returns the verdicts about the topic itself.
 fn about_topic(wanted: &Wanted, found: &FoundPlaces) -> Option<String> {
     let topic = wanted.topic.as_ref()?;
     if topic.is_filter() {
@@ -142,8 +142,7 @@ fn about_topic(wanted: &Wanted, found: &FoundPlaces) -> Option<String> {
     is_nobody.then(|| "nobody that this is about is subscribed to the topic".to_owned())
 }
 
-/// Returns what is to be said about a receiver for which nothing waits, if only a receiver is
-/// looked for.
+/// Returns the verdict about a receiver without waiting messages, if only a receiver is looked for.
 fn about_receiver(wanted: &Wanted, found: &FoundPlaces, all: &FoundReceivers<'_>) -> Option<String> {
     let receiver = wanted.receiver.as_deref()?;
     let name = shortened(receiver);
@@ -160,7 +159,7 @@ impl OfReceiver<'_> {
         !self.waiting.is_empty() || self.in_store.is_some()
     }
 
-    /// Returns what is known, as one line; `None` if there is nothing to say.
+    /// Returns the known facts as one line; `None` without facts.
     fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64)) -> Option<String> {
         let mut parts = Vec::new();
         match (&*self.waiting, self.in_store) {
@@ -220,7 +219,7 @@ fn wait(row: &FoundMessage) -> String {
     format!("{}:{packet}{sent} Until {until}{stop}", message.wait.name())
 }
 
-/// Returns what is known of stored dead letters, the newest of which is given.
+/// Returns the verdict about stored dead letters, the newest of which is given.
 fn letters(newest: &StoredLetter, count: usize, unix_ms: u64) -> String {
     let (name, topic) = (letter_name(newest.place), shortened(newest.message.topic()));
     let ago = Duration::from_millis(unix_ms.saturating_sub(newest.place.dropped_ms)).as_secs();
@@ -231,7 +230,7 @@ fn letters(newest: &StoredLetter, count: usize, unix_ms: u64) -> String {
     }
 }
 
-/// Returns what is known of dropped messages, the last of which is given.
+/// Returns the verdict about dropped messages, the last of which is given.
 fn drops(last: &RecentDrop, count: usize, now: Instant) -> String {
     let (ago, cause) = (now.since(last.at).as_secs(), last.cause.name());
     let on = if last.topic.beginning().is_empty() { String::new() } else { format!(" on {}", last.topic) };
@@ -252,7 +251,7 @@ fn traced(fate: &TracedFate, now: Instant) -> String {
     format!("Trace {trace}, its last step{on}: {step}, {} s ago.", now.since(*at).as_secs())
 }
 
-/// Returns a topic for people. The mark says that it is cut.
+/// Returns a topic for people. The mark shows that the text is cut.
 fn shortened(topic: &str) -> Cow<'_, str> {
     let first = first_chars(topic, TOPIC);
     if first.len() == topic.len() { first.into() } else { format!("{first}...").into() }

@@ -11,7 +11,7 @@ pub(crate) fn until(now: Instant, then: Instant) -> Option<f64> {
     (!then.is_never()).then(|| then.since(now).as_secs_f64())
 }
 
-/// Returns what ends a wait, for people.
+/// Returns the event that ends a wait, for people.
 pub(crate) fn ends_with(wait: &WaitReason) -> String {
     let within = |then: Instant| match then.is_never() {
         true => String::new(),

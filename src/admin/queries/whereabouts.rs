@@ -215,7 +215,7 @@ fn retained(observer: &Observer, topic: &str) -> Option<RetainedSummary> {
     Some(RetainedSummary { payload: found.payload().len(), qos: found.header().qos })
 }
 
-/// Returns the session of a client; `None` if there is none.
+/// Returns the session of a client, if any.
 async fn row_of(
     state: &AdminState,
     observer: &Observer,
@@ -228,7 +228,7 @@ async fn row_of(
     }
 }
 
-/// Returns what the acknowledgements of a publisher wait for.
+/// Returns the reason why the acknowledgements of a publisher wait.
 fn publisher_waits(row: &SessionSummary) -> Option<(&'static str, String)> {
     if row.waits_for_peer {
         let what = "the broker does not read the publisher, until another of its threads has caught up";

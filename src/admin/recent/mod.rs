@@ -2,7 +2,8 @@
 //! for acknowledgements, commits and deadlines. 6 KiB.
 //!
 //! A task on the thread of the interface takes the figures from the last reports of the shards. So
-//! the history costs the shards nothing. It is for people who look now; Prometheus keeps more.
+//! the history costs the shards nothing. The history is for people who look now; Prometheus keeps
+//! more.
 
 pub(super) mod sampler;
 
@@ -49,7 +50,7 @@ pub(super) struct WaitSample {
     pub(super) lateness: Distribution,
 }
 
-/// What the last two minutes show.
+/// The figures of the last two minutes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct RecentView {
     /// Received messages per second, the oldest first. Empty right after the start.
@@ -59,9 +60,9 @@ pub(super) struct RecentView {
     /// The time that 99 % of the acknowledgements of the last minute came within, rounded up to a
     /// power of two of milliseconds; `None` if none came.
     pub(super) ack_p99: Option<Duration>,
-    /// The same for commits.
+    /// As `ack_p99`, for commits.
     pub(super) commit_p99: Option<Duration>,
-    /// The same for the lateness of deadlines.
+    /// As `ack_p99`, for the lateness of deadlines.
     pub(super) lateness_p99: Option<Duration>,
 }
 
@@ -103,7 +104,7 @@ impl RecentFigures {
         samples.newest = Some(waits);
     }
 
-    /// Returns what the samples show.
+    /// Returns the figures of the samples.
     pub(super) fn view(&self) -> RecentView {
         let samples = self.samples();
         let rates = |count: fn(&MessageSample) -> u64| {

@@ -135,7 +135,7 @@ async fn on_message(
     act(state, caller, client_id, parameters, message_action(state, verb, message)?).await
 }
 
-/// Acts on a client. Returns what was done.
+/// Acts on a client. Returns the result.
 async fn act(
     state: &State,
     caller: &Caller,

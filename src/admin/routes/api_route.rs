@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
-/// Who may ask. The request of anybody else ends before its handler.
+/// The callers that a route admits. The request of anybody else ends before its handler.
 #[derive(Clone, Copy)]
 pub(super) enum RouteAdmission {
     /// Everybody. The handler may still ask for a token.
@@ -73,7 +73,7 @@ pub(super) enum Content {
     Document,
 }
 
-/// What a handler reads of a request beside its path.
+/// The parts of a request that a handler reads beside its path.
 #[derive(Default)]
 pub(super) struct Taken {
     /// The parameters of the query, as a schema with a property for each. `None` without a query.
@@ -85,7 +85,7 @@ pub(super) struct Taken {
 
 /// A part of a request that a handler takes as an argument.
 pub(super) trait Argument: FromRequest + 'static {
-    /// Adds what the argument reads.
+    /// Adds the parts that the argument reads.
     fn describe(_taken: &mut Taken) {}
 }
 
@@ -112,7 +112,7 @@ where
     }
 }
 
-/// What a handler returns.
+/// The return type of a handler.
 pub(super) trait Answered: Responder + 'static {
     /// Returns the schema of the answer 200, if its type says it.
     fn schema() -> Option<BodySchema> {
@@ -206,7 +206,7 @@ macro_rules! verbs {
 verbs! { get "GET" put "PUT" post "POST" delete "DELETE" }
 
 impl ApiRoute {
-    /// Says in one line what a request does.
+    /// Describes the effect of a request in one line.
     pub(super) fn says(self, summary: &'static str) -> ApiRoute {
         ApiRoute { summary, ..self }
     }

@@ -25,7 +25,7 @@ const TOP: usize = 100;
 #[schema(as = Clients)]
 pub(crate) struct ClientsAnswer {
     clients: Vec<ClientRow>,
-    /// The cursor of the next page. Only an answer without it is the last one.
+    /// The cursor of the next page. Only an answer without a cursor is the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }

@@ -88,11 +88,12 @@ pub(crate) struct UnderWay {
 pub(crate) struct ReloadAnswer {
     pub(crate) dry_run: bool,
     pub(crate) changes: Vec<KeyChange>,
-    /// The listeners that differ. One with the effect `restart` stays as it is until then.
+    /// The listeners that differ. A listener with the effect `restart` does not change before the
+    /// restart.
     pub(crate) listeners: Vec<ChangedListener>,
     /// Values of the file that a variable or a flag overrides.
     pub(crate) shadowed: Vec<Shadowed>,
-    /// The files that the configuration names, as they were read again; none for a dry run.
+    /// The files that the configuration names and that were read again; none for a dry run.
     pub(crate) files: Vec<ReadFile>,
     pub(crate) disconnected: Disconnected,
 }

@@ -20,8 +20,8 @@ use utoipa::ToSchema;
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LetterParts {
-    /// True for the first 4 KiB of the payload. That needs the scope operator, and the audit log
-    /// notes it.
+    /// True for the first 4 KiB of the payload. Payloads need the scope operator, and the audit log
+    /// notes the request.
     #[serde(default)]
     #[schema(default = false, example = true)]
     payload: bool,
@@ -36,8 +36,8 @@ pub(crate) struct RepublishParameters {
     note: Option<String>,
 }
 
-/// The parameters of a deletion of many dead letters. One of `cause`, `receiver`, `topic` and `all` is
-/// given at least.
+/// The parameters of a deletion of many dead letters. At least one of `cause`, `receiver`, `topic`
+/// and `all` is given.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteManyParameters {
@@ -60,8 +60,8 @@ pub(crate) struct DeleteManyParameters {
     note: Option<String>,
 }
 
-/// The parameters of a republication of many dead letters, as those of a deletion. Each has its own
-/// list, because serde refuses no unknown name in a list that has another one in it.
+/// The parameters of a republication of many dead letters, as those of a deletion. The two lists
+/// are separate, because serde refuses no unknown name in a flattened list.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepublishManyParameters {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// Time for a page. One that is not full by then is short.
+/// Time for a page. A page that is not full by then is short.
 const TIME: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -73,7 +73,7 @@ pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonA
     Ok(Json(DelayedMessages { delayed, next: found.next.map(|(place, shard)| name(shard, place)) }))
 }
 
-/// Deletes a delayed message that is in memory. It is never published.
+/// Deletes a delayed message that is in memory. The message is never published.
 pub(crate) async fn delete(
     caller: Asker,
     path: Path<String>,

@@ -26,7 +26,7 @@ pub(crate) struct CheckRow {
     pub(crate) result: Severity,
     /// The fact.
     pub(crate) detail: String,
-    /// What to do about a problem.
+    /// The suggested fix of a problem.
     #[schema(required)]
     pub(crate) advice: Option<String>,
 }

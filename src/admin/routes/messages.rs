@@ -35,7 +35,8 @@ pub(crate) struct PageParameters {
     limit: Option<usize>,
     cursor: Option<String>,
     /// True for the first 4 KiB of each payload. Then `limit` is 1 to 16, and 16 without it; a
-    /// larger one is refused. That needs the scope operator, and the audit log notes each answer.
+    /// larger one is refused. Payloads need the scope operator, and the audit log notes each
+    /// answer.
     #[serde(default)]
     #[schema(default = false, example = true)]
     payload: bool,
@@ -126,7 +127,7 @@ pub(crate) struct UnfinishedRow {
     #[schema(required)]
     pub(crate) message: Option<MessageRow>,
     pub(crate) wait: Wait,
-    /// Where several receivers may be in one answer.
+    /// Present where several receivers may be in one answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) receiver: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,11 +154,11 @@ impl UnfinishedRow {
     }
 }
 
-/// The reason why a message waits. Times are in seconds; one that never comes is missing.
+/// The reason why a message waits. Times are in seconds; a time that never comes is missing.
 #[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct Wait {
     pub(crate) reason: WaitKind,
-    /// What ends the wait, for people.
+    /// The event that ends the wait, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ends_with: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,7 +178,7 @@ pub(crate) struct Wait {
     pub(crate) cause: Option<Holder>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<Cow<'static, str>>,
-    /// What the broker does if no acknowledgement comes.
+    /// The broker's action if no acknowledgement comes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) then: Option<AtDeadline>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -65,10 +65,9 @@ fn body<T: Serialize + ToSchema>() -> Content {
     Content::Json(BodySchema::of_answer::<T>())
 }
 
-/// All paths for programs. The methods of one path stand together. The first row that fits a path
-/// answers, so a fixed name stands before a part in braces. `/metrics` needs no token from
-/// loopback, and elsewhere that of a viewer. `tests/admin/api.rs` tries each row with too small a
-/// scope.
+/// All paths for programs. The methods of one path are adjacent. The first row that fits a path
+/// answers, so a fixed name comes before a part in braces. `/metrics` needs no token from loopback,
+/// and elsewhere that of a viewer. `tests/admin/api.rs` tries each row with too small a scope.
 static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
     vec![
         get("/healthz", EVERYBODY, health::healthz).says("Answers as long as the process answers.").gives(
@@ -272,7 +271,7 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
 }
 
 /// Returns the method and the path of everything that programs may ask, each with the least scope
-/// of the caller; `None` for everybody. A part of a path in braces stands for any text.
+/// of the caller; `None` for everybody. A part of a path in braces matches any text.
 pub fn api_paths() -> impl Iterator<Item = (&'static str, &'static str, Option<Scope>)> {
     ROUTES.iter().map(|row| (row.method, row.path, row.who.least()))
 }

@@ -33,7 +33,7 @@ named_enum! {
     }
 }
 
-/// What is open.
+/// The open listeners.
 #[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct Listeners {
     pub(crate) listeners: Vec<ListenerRow>,
@@ -90,7 +90,7 @@ pub(crate) async fn version() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; charset=utf-8").body(env!("CARGO_PKG_VERSION"))
 }
 
-/// Lists what is open: the listeners of MQTT in their order, and the addresses of this interface.
+/// Lists the open listeners of MQTT in their order, and the addresses of this interface.
 pub(crate) async fn listeners(state: State) -> JsonAnswer<Listeners> {
     let observer = state.running()?;
     let open = observer.listeners().open();
@@ -134,7 +134,7 @@ fn admin_listener(address: SocketAddr, scheme: Scheme) -> ListenerRow {
 }
 
 /// Returns the topics of `$SYS` with their values, as the broker published them last. Without
-/// `sys.publish_interval` there are none.
+/// `sys.publish_interval` the list is empty.
 pub(crate) async fn systree(state: State) -> JsonAnswer<SysTree> {
     let found = find_retained(&state, "$SYS/#", None, TOPICS).await?;
     let figure = |payload: &[u8]| value_of(&String::from_utf8_lossy(payload));

@@ -66,7 +66,7 @@ struct ProblemRow {
     kind: BrokerProblemKind,
     /// The fact, as a sentence.
     text: String,
-    /// What to do.
+    /// The suggested fix.
     advice: &'static str,
 }
 
@@ -103,7 +103,7 @@ struct RecentRates {
     /// power of two of milliseconds. Null if none came.
     #[schema(required, minimum = 0)]
     ack_p99: Option<f64>,
-    /// The same for commits.
+    /// As `ack_p99`, for commits.
     #[schema(required, minimum = 0)]
     commit_p99: Option<f64>,
 }
@@ -132,7 +132,7 @@ struct StoreFigures {
 #[derive(Serialize, ToSchema)]
 struct ExpiryTotals {
     keys: u64,
-    /// Deadlines by the time within which they are due, such as `10s`.
+    /// The number of deadlines due within a time, such as `10s`.
     due_within: BTreeMap<String, u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Topics: who is subscribed, what is retained, and what was dropped.
+//! Topics: subscribers, retained messages, and dropped messages.
 
 use super::json_answer::{JsonAnswer, done};
 use super::whereabouts::{DroppedMessage, GroupRow, SubscriberRow};
@@ -63,7 +63,8 @@ pub(crate) struct RetainedParameters {
     limit: Option<usize>,
     cursor: Option<String>,
     /// True for the first 4 KiB of each payload. Then `limit` is 1 to 16, and 16 without it; a
-    /// larger one is refused. That needs the scope operator, and the audit log notes each.
+    /// larger one is refused. Payloads need the scope operator, and the audit log notes each
+    /// answer.
     #[serde(default)]
     #[schema(default = false, example = true)]
     payload: bool,
@@ -87,7 +88,7 @@ pub(crate) struct DeleteParameters {
     note: Option<String>,
 }
 
-/// Who is subscribed.
+/// The subscribers.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Subscriptions)]
 pub(crate) struct SubscriptionsAnswer {
@@ -114,8 +115,8 @@ pub(crate) struct RetainedMessages {
     pub(crate) retained: Vec<RetainedMessageRow>,
     /// False if there are more.
     pub(crate) complete: bool,
-    /// The cursor of the next page. It is missing at the end, and if a topic of more than 16 KiB
-    /// comes next.
+    /// The cursor of the next page. The field is missing at the end, and if a topic of more than 16
+    /// KiB comes next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
 }

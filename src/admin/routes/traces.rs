@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// The longest time that a request waits for a step. It is shorter than the time of a request.
+/// The longest time that a request waits for a step. The wait is shorter than the time of a
+/// request.
 const WAIT: Duration = Duration::from_secs(8);
 
 /// Steps in one answer at most.

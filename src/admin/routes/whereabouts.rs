@@ -43,7 +43,7 @@ pub(crate) async fn find_messages(asked: Query<WhereParameters>, state: State) -
     Ok(Json(Whereabouts::of(&state, found)))
 }
 
-/// Where the messages are.
+/// The places of the messages.
 #[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct Whereabouts {
     pub(crate) subscriptions: Vec<SubscriberRow>,

@@ -1,4 +1,5 @@
-//! The rows of answers, which the pages show, too. The type of a row is its description for programs.
+//! The rows of answers, which the pages show, too. The type of a row is its description for
+//! programs.
 
 pub(super) mod client;
 pub(super) mod message;

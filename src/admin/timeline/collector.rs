@@ -51,7 +51,7 @@ async fn ask(state: &AdminState, timeline: &Timeline) {
     for (client_id, since) in asked {
         let oldest = match oldest_unacknowledged(state, &client_id).await {
             Ok(oldest) => oldest,
-            // The session has ended. Nothing of it can be acknowledged any more.
+            // The session has ended. None of its messages can be acknowledged any more.
             Err(Failed::NoSuchClient) => {
                 timeline.ring().overdue.remove(&client_id);
                 continue;

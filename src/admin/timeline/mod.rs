@@ -1,5 +1,5 @@
-//! The timeline of redelivery: what happened in the last 15 minutes to messages that clients did
-//! not acknowledge in time.
+//! The timeline of redelivery: the fate, in the last 15 minutes, of messages that clients did not
+//! acknowledge in time.
 //!
 //! The shards send moments through one bounded channel. A task on the thread of the interface takes
 //! them into a ring. While a client has an overdue message, the task asks its shard once a second
@@ -41,7 +41,7 @@ pub(super) struct NumberedMoment {
     pub(super) moment: Moment,
 }
 
-/// The moments of the last 15 minutes, and those who watch for new ones.
+/// The moments of the last 15 minutes, and the watchers of new moments.
 pub(super) struct Timeline {
     ring: Mutex<MomentRing>,
     watchers: broadcast::Sender<Arc<NumberedMoment>>,
@@ -87,7 +87,7 @@ impl Timeline {
         number.unwrap_or(0)
     }
 
-    /// Takes a moment in, and passes it on to those who watch.
+    /// Takes a moment in, and passes it on to the watchers.
     fn take(&self, now: Instant, moment: Moment) {
         let entry = self.ring().take(now, moment);
         if let Some(entry) = entry {
@@ -140,7 +140,7 @@ impl MomentRing {
         }
     }
 
-    /// Forgets what is too old or too much.
+    /// Removes moments beyond the age or the number.
     fn forget(&mut self, unix_ms: u64) {
         let oldest = unix_ms.saturating_sub(u64::try_from(KEPT.as_millis()).unwrap_or(u64::MAX));
         while let Some(first) = self.entries.front()

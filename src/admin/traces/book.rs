@@ -66,7 +66,7 @@ pub(super) struct Trace {
     pub(super) started: Instant,
     pub(super) ends: Instant,
     told: ShardsTold,
-    /// The time at which it ended; `None` while it runs.
+    /// The end of the trace; `None` while it runs.
     pub(super) ended: Option<Instant>,
     /// The time of the last request of a watcher; `None` if nobody has watched yet.
     watched: Option<Instant>,
@@ -211,7 +211,7 @@ impl TraceBook {
         any
     }
 
-    /// Removes a trace. Returns false if there is none with this number.
+    /// Removes a trace. Returns false if the number is unknown.
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let before = self.traces.len();
         self.traces.retain(|trace| trace.number != number);
@@ -247,7 +247,7 @@ impl TraceBook {
         self.traces.iter().filter(|trace| trace.told == ShardsTold::All)
     }
 
-    /// Returns what the traces that run follow together; `None` if none runs.
+    /// Returns the clients and topics that all running traces follow; `None` if none runs.
     pub(super) fn watch(&self) -> Option<TraceWatch> {
         let mut watch = TraceWatch::default();
         let running = self.traces.iter().filter(|trace| trace.ended.is_none());
@@ -256,7 +256,7 @@ impl TraceBook {
     }
 }
 
-/// Adds an order to what is followed. Nothing stands twice.
+/// Adds the clients and topics of an order. Duplicates are left out.
 fn add(watch: &mut TraceWatch, order: &TraceOrder) {
     for client in &order.clients {
         if !watch.clients.contains(client) {

@@ -51,7 +51,8 @@ impl Traces {
         TraceList { traces, lost: self.lost.load(Ordering::Relaxed) }
     }
 
-    /// Returns a trace with up to `most` steps behind the number `after`; `None` if there is none.
+    /// Returns a trace with up to `most` steps behind the number `after`; `None` if the trace is
+    /// unknown.
     fn page(&self, number: u64, after: u64, most: usize) -> Option<TraceRow> {
         let book = self.book();
         let trace = book.find(number)?;
@@ -77,7 +78,7 @@ impl Traces {
         book.find(number).is_some_and(|trace| trace.ended.is_none() && trace.last() <= after)
     }
 
-    /// As [`Self::page`]. Waits up to `wait` for a step, if there is none yet. A caller that waits
+    /// As [`Self::page`]. If no step is there yet, waits up to `wait` for one. A caller that waits
     /// is a watcher of the trace.
     pub(super) async fn watch(
         &self,
@@ -122,7 +123,7 @@ impl Traces {
         Ok(number)
     }
 
-    /// Ends a trace and forgets its steps. Returns false if there is none with this number.
+    /// Ends a trace and forgets its steps. Returns false if the number is unknown.
     pub(super) async fn end(&self, observer: &Observer, number: u64) -> bool {
         let is_removed = self.book().remove(number);
         if is_removed {
@@ -138,7 +139,7 @@ impl Traces {
         self.book().hide_payloads();
     }
 
-    /// Tells every shard what the traces that run follow.
+    /// Sends every shard the clients and topics of the running traces.
     async fn tell_shards(&self, observer: &Observer) {
         let _order = self.telling.lock().await;
         let watch = self.book().watch().map(Arc::new);

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use utoipa::ToSchema;
 
-/// A step of a trace. What a step does not have is left out.
+/// A step of a trace. Absent fields are left out.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = TraceStep)]
 pub(crate) struct StepRow {

@@ -1,4 +1,4 @@
-//! What the service says of a client.
+//! The answer of the service about a client.
 
 use crate::access::grant::SessionRules;
 use crate::auth::session_rules::{SessionRulesError, session_rules};
@@ -25,7 +25,7 @@ pub enum HttpAnswer {
     Ignore,
 }
 
-/// The reason why an answer is none.
+/// The reason why an answer is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// Another address was named.
@@ -52,7 +52,7 @@ pub enum AnswerError {
 /// not know are skipped, `client_attrs` among them.
 ///
 /// # Errors
-/// The answer is none, so nobody is let in by it.
+/// The answer is invalid, so the client is not admitted.
 pub fn read_answer(unix_ms: u64, status: u16, body: &[u8]) -> Result<HttpAnswer, AnswerError> {
     match status {
         200 => {}

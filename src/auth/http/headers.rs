@@ -1,7 +1,7 @@
 //! The file with further headers of the request: `Name: value` on each line.
 //!
-//! A service may ask for a secret of the broker. In a file of its own, the secret stands neither in
-//! the configuration nor in the environment.
+//! A service may ask for a secret of the broker. In a file of its own, the secret is neither in the
+//! configuration nor in the environment.
 
 use crate::auth::file_error::{FileError, LineErrors, entries};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What the service is told of a client.
+//! The request to the service about a client.
 
 use serde::Serialize;
 use std::net::IpAddr;

@@ -10,7 +10,7 @@ pub(super) struct VerificationKey {
     pub(super) material: KeyMaterial,
 }
 
-/// What a signature is verified with.
+/// The key material that verifies a signature.
 pub(super) enum KeyMaterial {
     /// A secret.
     Secret(Box<hmac::Key>),
@@ -20,8 +20,8 @@ pub(super) enum KeyMaterial {
     Curve(ParsedPublicKey),
 }
 
-/// Returns the name, the algorithm and the smallest key in bytes of a symmetric `alg`; `None` if it
-/// is none.
+/// Returns the name, the algorithm and the smallest key in bytes of a symmetric `alg`; `None` for
+/// other algorithms.
 // RFC 7518 section 3.2: a key of the size of the hash or larger must be used.
 pub(super) fn mac(alg: &str) -> Option<(&'static str, hmac::Algorithm, usize)> {
     Some(match alg {

@@ -22,7 +22,7 @@ const TRIED: usize = 16;
 /// The largest file in bytes.
 const FILE: u64 = 1 << 20;
 
-/// The keys of a file. They do not change: a reload makes others.
+/// The keys of a file. The value does not change: a reload makes another one.
 pub struct TokenKeys {
     keys: Vec<NamedKey>,
     fingerprint: Fingerprint,
@@ -98,7 +98,7 @@ impl TokenKeys {
         self.keys.len()
     }
 
-    /// Returns true if there is no key. This never happens with keys of a file.
+    /// Returns true if there is no key. Keys of a file are never empty.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

@@ -5,8 +5,8 @@
 //! - [`token`]: one token: its key, its signature and its claims.
 //!
 //! The key fixes the algorithm. A token can only repeat it. So no token can turn a public key into
-//! a secret, and there is no `none`. This is written on aws-lc-rs, because the broker then needs
-//! only the compact serialization: three parts and a signature over the first two.
+//! a secret, and there is no `none`. The code uses aws-lc-rs and no JWT library, because the broker
+//! needs only the compact serialization: three parts and a signature over the first two.
 
 pub mod algorithm;
 pub mod keys;

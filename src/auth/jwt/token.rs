@@ -158,7 +158,7 @@ impl TokenVerifier {
         }
         let header = object(parts.header).ok_or(TokenRefusal::NoToken)?;
         let alg = header.get("alg").and_then(Value::as_str).ok_or(TokenRefusal::NoToken)?;
-        // RFC 7515 section 4.1.11: what is critical and not understood refuses the token.
+        // RFC 7515 section 4.1.11: an unknown critical header refuses the token.
         if header.contains_key("crit") {
             return Err(TokenRefusal::Critical);
         }
@@ -212,8 +212,7 @@ impl TokenVerifier {
         })
     }
 
-    // RFC 7519 section 4.1.3: a token with an audience is only for those who know that it is
-    // theirs.
+    // RFC 7519 section 4.1.3: a token with an audience is only for members of that audience.
     fn admits_audience(&self, aud: Option<&Value>) -> bool {
         let Some(own) = &self.rules.audience else { return aud.is_none() };
         let is_own = |aud: &Value| aud.as_str() == Some(own);

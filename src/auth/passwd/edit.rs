@@ -6,7 +6,7 @@ use crate::auth::password::hash_text::HashError;
 use std::path::Path;
 use zeroize::Zeroize;
 
-/// The lines of a password file, without line ends. They may hold plain passwords, so they are
+/// The lines of a password file, without line ends. Lines may contain plain passwords, so they are
 /// zeroized.
 #[derive(Default)]
 pub struct PasswordLines(Vec<String>);
@@ -42,7 +42,7 @@ impl PasswordLines {
         first.is_none()
     }
 
-    /// Removes all lines of a user. Returns false if there is none.
+    /// Removes all lines of a user. Returns false if the user has no line.
     pub fn remove(&mut self, user: &str) -> bool {
         let before = self.0.len();
         self.0.retain_mut(|line| {

@@ -107,7 +107,7 @@ pub enum PasswdError {
     /// The arguments do not go together.
     #[error("{0}")]
     Arguments(&'static str),
-    /// The user name cannot stand in a file.
+    /// The user name is not possible in a file.
     #[error(
         "the user name {0:?} is not possible: it must not be empty, begin with #, begin or end with a blank, or have a colon or a control character"
     )]

@@ -1,7 +1,7 @@
 //! The secret behind the salts of names that a password file does not have.
 //!
-//! It is kept in the data directory. Otherwise the salts of unknown names would change while those
-//! of users stay, and would tell which names exist.
+//! The secret is kept in the data directory. Otherwise the salts of unknown names would change
+//! while those of users stay, and would tell which names exist.
 
 use super::scram::{KEY, keyed};
 use crate::auth::random::random;
@@ -21,7 +21,7 @@ const FILE: &str = "scram.secret";
 pub struct DecoySecret(Zeroizing<[u8; KEY]>);
 
 impl DecoySecret {
-    /// Returns the secret of a data directory, and makes one if there is none.
+    /// Returns the secret of a data directory, and creates a missing one.
     ///
     /// # Errors
     /// The file cannot be read or written, is not of this program, or the system has no randomness.

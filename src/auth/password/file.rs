@@ -14,9 +14,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// A SCRAM hash with more iterations is compared with the empty password when the file is read. The
-/// others are compared at the first login that proves them: with the usual 4,096 that takes 0.4 ms,
-/// and a file of 100,000 users would take 40 s to read.
+/// A SCRAM hash with more iterations is compared with the empty password when the file is read.
+/// Other SCRAM hashes are compared at the first successful login. With the usual 4,096 iterations a
+/// comparison takes 0.4 ms, so a file of 100,000 users would take 40 s to read.
 const CHECKED_AT_PROOF: u32 = 20_000;
 
 /// The text about a line that is refused.
@@ -39,8 +39,8 @@ struct PasswordRecord {
     has_empty: OnceLock<bool>,
 }
 
-/// Stands for one line of the file, or for a whole file of keys: a changed hash has another
-/// fingerprint. It reveals nothing about the password.
+/// Identifies one line of the file, or a whole file of keys: a changed hash has another
+/// fingerprint. The fingerprint reveals nothing about the password.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -228,7 +228,8 @@ fn record(line: &str) -> Result<(&str, PasswordRecord), String> {
 ///
 /// Their secret stays the same over restarts and over most changes of the file. Otherwise the salt
 /// of an unknown name would change while the salts of users stay. So the secret comes from the few
-/// lines with the lowest fingerprints. Who knows it must know the passwords of all these users.
+/// lines with the lowest fingerprints. To know the secret one must know the passwords of all these
+/// users.
 fn decoys(users: &HashMap<Box<str>, PasswordRecord, Keyed>) -> DecoyKeys {
     const LINES: usize = 4;
     let mut lowest: Vec<[u8; 32]> = users.values().map(|record| record.fingerprint.0).collect();

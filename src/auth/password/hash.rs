@@ -43,7 +43,7 @@ pub struct HashCost {
 }
 
 impl PasswordHash {
-    /// Reads a hash as it stands in the file.
+    /// Parses a hash in the form of the file.
     ///
     /// # Errors
     /// The text is not hashed, or the hash is not one that can be checked at a bounded cost.

@@ -8,7 +8,8 @@ use thiserror::Error;
 /// The largest salt in bytes. mosquitto writes 12, 16 or 64.
 const SALT: std::ops::RangeInclusive<usize> = 1..=1_024;
 
-/// The reason why a text is not a hash that can be checked. It never has a part of the text.
+/// The reason why a text is not a hash that can be checked. The reason never contains a part of the
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HashError {
     /// The text does not begin with a known prefix.

@@ -7,7 +7,8 @@
 //! | [`argon2`] | `$argon2id$v=19$m=..,t=..,p=..$salt$hash`, of mosquitto 2.1 | 20 to 40 ms |
 //! | [`scram`] | `$scram-sha-256$i=..$salt$stored$server` | 0.4 ms |
 //!
-//! [`hash`] is one of the four, and [`hash_text`] reads and writes the parts of their texts. [`mod@file`] is the whole file, and answers for a user.
+//! [`hash`] is one of the four, and [`hash_text`] reads and writes the parts of their texts.
+//! [`mod@file`] is the whole file, and answers for a user.
 
 pub mod argon2;
 pub mod decoy_secret;

@@ -124,7 +124,7 @@ pub(super) struct DecoyKeys {
 
 impl DecoyKeys {
     /// Returns decoys that look like `common`: with its iterations and a salt of its length.
-    /// Without such a hash, they look as this program writes them.
+    /// Without such a hash, decoys look like hashes that this program writes.
     pub(super) fn new(secret: &[u8; KEY], common: Option<&ScramHash>) -> DecoyKeys {
         DecoyKeys {
             secret: Key::new(HMAC_SHA256, secret),

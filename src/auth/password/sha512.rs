@@ -1,7 +1,7 @@
 //! `$6$salt$hash`, which mosquitto 1.x wrote: one SHA-512 over the password and the salt.
 //!
-//! It is not the `$6$` of crypt(3), which has 5,000 rounds. One hash protects a password badly if
-//! the file is stolen, so Homing reads this kind and writes none.
+//! This kind is not the `$6$` of crypt(3), which has 5,000 rounds. One hash protects a password
+//! badly if the file is stolen, so Homing reads this kind and writes none.
 
 use super::hash_text::{HashError, check_salt, decode, decode_array, encode, parts};
 use aws_lc_rs::constant_time::verify_slices_are_equal;

@@ -21,7 +21,8 @@ use std::time::Duration;
 /// The time that the check of a token is taken for, before it was measured.
 const TOKEN_US: u64 = 100;
 
-/// The files that logins are checked against. They do not change: a reload makes others.
+/// The files that logins are checked against. The value does not change: a reload makes another
+/// one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checks {
     /// The password files of the broker and of its listeners.
@@ -57,7 +58,7 @@ pub(super) enum CheckCost {
     Token,
 }
 
-/// The end of the chain, or of the part of it that needs no HTTP service.
+/// The end of the chain, or of its part that needs no HTTP service.
 #[derive(Debug)]
 pub(super) enum ChainEnd {
     Allow(Grant, Proof),
@@ -70,7 +71,7 @@ pub(super) enum ChainEnd {
     AsksHttp(ChainPlace),
 }
 
-/// A place in the chain, with what the methods before it said.
+/// A place in the chain, with the results of earlier methods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainPlace {
     /// The number of the next method.

@@ -167,7 +167,8 @@ fn broken(error: hyper::Error) -> HttpFailure {
     HttpFailure::Broken(io::Error::other(error))
 }
 
-/// Returns all headers of a request; `None` if a value is none, which the configuration prevents.
+/// Returns all headers of a request; `None` for an invalid header value, which the configuration
+/// prevents.
 fn header_map(url: &ServiceUrl, headers: &HttpHeaders) -> Option<HeaderMap> {
     let mut map = HeaderMap::new();
     map.insert(HOST, HeaderValue::from_str(&url.authority).ok()?);

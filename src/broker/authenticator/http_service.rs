@@ -1,9 +1,9 @@
-//! The thread that asks the HTTP service, and the queue in front of it.
+//! The thread that asks the HTTP service, and its queue.
 //!
-//! The queue is bounded like that of the hashes: a request enters only if the requests before it
-//! leave it time within `auth.timeout`, and if the logins that wait take few bytes. A service that
-//! fails is left alone for a second at a time ([`CircuitBreaker`]), and its clients are refused at
-//! once. A service that is down never lets a client in.
+//! The queue is bounded like that of the hashes, in time and in bytes. A request enters only if the
+//! requests before it will probably end within `auth.timeout`, and if the pending logins take few
+//! bytes. A service that fails is left alone for a second at a time ([`CircuitBreaker`]), and its
+//! clients are refused at once. A service that is down never lets a client in.
 
 use super::Inner;
 use super::checks::ChainPlace;
@@ -169,8 +169,8 @@ impl HttpService {
         self.wake.notify_one();
     }
 
-    /// Asks this service from now on. Requests under way stay with the one before; requests in the
-    /// queue go to this one.
+    /// Asks this service from now on. Requests under way stay with the earlier service; requests in
+    /// the queue go to the new service.
     pub(super) fn replace(&self, target: HttpTarget) {
         self.target.store(Arc::new(target));
     }
@@ -260,7 +260,7 @@ impl HttpService {
             password: request.password_bytes(),
             address: job.peer,
         };
-        // A password that JSON cannot hold is none that the service knows.
+        // The service cannot know a password that JSON cannot hold.
         let Some(body) = client.body() else { return Some(Ok(HttpAnswer::Ignore)) };
         if !self.lock().breaker.admit(now) {
             return Some(Err(AuthDecision::Unavailable(PAUSED)));

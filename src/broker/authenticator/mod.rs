@@ -95,7 +95,7 @@ pub(crate) struct Authenticator {
 struct Inner {
     checks: ArcSwap<Checks>,
     options: AuthenticatorOptions,
-    /// The secret of the caches. It never leaves the process.
+    /// The secret of the caches. The secret never leaves the process.
     secret: CacheSecret,
     /// Locked once for each login from another machine, and again where it fails.
     guessing: Option<Mutex<Guessing>>,
@@ -343,9 +343,9 @@ impl AuthClient {
     }
 
     /// Asks about a CONNECT from an address. The decision comes as a [`Decided`] in every case.
-    /// Failures from this machine do not count: `peer` is then `None` or a loopback address. Those
-    /// of a client whose address only its proxy knows do not count either, because the block of the
-    /// proxy would be one of all its clients.
+    /// Failures from this machine do not count: `peer` is then `None` or a loopback address.
+    /// Failures of a client whose address only its proxy knows do not count either: a block of the
+    /// proxy would block all its clients.
     pub(crate) fn ask(&self, now: Instant, request: AuthRequest, peer: Option<IpAddr>) {
         let AuthClientParts { inner, reply } = &self.parts;
         let connection = request.connection;
@@ -377,8 +377,8 @@ impl AuthClient {
         inner.enqueue(Box::new(job), ChainPlace::START);
     }
 
-    /// Takes a decision in, and returns what the shard gets. A decision that rests on a line of the
-    /// password file or on keys that have changed since is not valid any more.
+    /// Takes a decision in, and returns the message for the shard. A decision that rests on a line
+    /// of the password file or on keys that have changed since is not valid any more.
     pub(crate) fn decided(&self, now: Instant, decision: AuthDecision, proof: Option<Proof>) -> AuthDecision {
         let (AuthDecision::Allow(grant), Some(proof)) = (&decision, proof) else { return decision };
         if !self.parts.inner.checks.load().holds(&proof) {

@@ -1,4 +1,4 @@
-//! The logins that wait for a thread, and what their checks cost.
+//! The logins that wait for a thread, and the cost of their checks.
 //!
 //! A login enters only if all work before it and its own fit into `auth.timeout`. One login of each
 //! kind of check enters even if its own work alone does not fit. Its check is the only measurement
@@ -176,7 +176,7 @@ impl Default for Averages {
 }
 
 impl Averages {
-    /// Returns the time that a check will take, as far as it is known.
+    /// Returns the expected time of a check, if known.
     fn expected(&self, cost: CheckCost) -> Duration {
         cost.estimate().mul_f64(self.0[cost.place()])
     }

@@ -1,4 +1,4 @@
-//! A SCRAM exchange of one login: the check, and what the broker makes of its result.
+//! A SCRAM exchange of one login: the check, and the decision from its result.
 //!
 //! No thread of the authenticator is needed, because an exchange costs no slow hash.
 

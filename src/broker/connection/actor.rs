@@ -66,8 +66,8 @@ pub trait ConnectionDriver: 'static {
     /// Disconnects the client if a deadline has passed.
     fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection;
 
-    /// Forgets a connection whose socket moves to another shard, and drops its handle. Returns what
-    /// goes with the socket.
+    /// Forgets a connection whose socket moves to another shard, and drops its handle. Returns the
+    /// parts that move with the socket.
     fn release(&self, id: ConnectionId) -> Option<Released>;
 
     /// Sends a released socket to its shard. Without the socket, counts a connection of its
@@ -143,8 +143,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         left
     }
 
-    /// Reports that packets of this connection are overdue for their acknowledgement. What came of
-    /// the client is read before, because the acknowledgement may be among it.
+    /// Reports that packets of this connection are overdue for their acknowledgement. The client's
+    /// unread bytes are read before, because they may hold the acknowledgement.
     fn acknowledgement_due(&mut self) {
         let unread = self.read_what_came(|driver, id| driver.read_size(id));
         if let Some(endpoint) = &self.endpoint {
@@ -210,7 +210,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         }
     }
 
-    /// Takes in what was read into the buffer. `wrapped` is true for a connection with codecs.
+    /// Takes in the bytes in the buffer. `wrapped` is true for a connection with codecs.
     #[inline]
     fn received(&mut self, buffer: &mut [u8], read: usize, wrapped: bool) {
         if wrapped {
@@ -325,7 +325,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
     }
 
     /// Ends a connection that is not read, if its socket has failed, or if the client has closed it
-    /// and nothing is left to be read or handled. What the client sent before it left is handled.
+    /// and nothing is left to be read or handled. Bytes that the client sent before it left are
+    /// handled.
     fn end_if_hung_up(&mut self) {
         let Some(transport) = self.endpoint.as_ref().map(|endpoint| endpoint.transport()) else { return };
         match transport.hang_up() {
@@ -349,7 +350,7 @@ impl<D: ConnectionDriver> Polled for ConnectionActor<D> {
         self.endpoint.as_ref().is_none_or(|endpoint| endpoint.take_noticed())
     }
 
-    /// Does what the socket allows now.
+    /// Reads and writes as far as the socket allows now.
     fn drive(&mut self, cx: &mut task::Context<'_>) {
         if self.awaits_writable
             && let Some(endpoint) = &self.endpoint

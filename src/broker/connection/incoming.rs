@@ -19,7 +19,7 @@ pub struct Incoming {
     pub peer: PeerAddress,
     /// The time at which the listener accepted the socket. The connect timeout runs from here.
     pub accepted: Instant,
-    /// What is known of the connection before its first packet.
+    /// Facts about the connection, known before its first packet.
     pub arrival: Arrival,
     /// Bytes that were read and not handled.
     pub unread: Vec<u8>,
@@ -54,6 +54,6 @@ pub struct Released {
     pub peer: PeerAddress,
     /// The time at which the listener accepted the socket.
     pub accepted: Instant,
-    /// What was known of the connection before its first packet.
+    /// Facts about the connection, known before its first packet.
     pub arrival: Arrival,
 }

@@ -186,8 +186,8 @@ impl Transport {
         }
     }
 
-    /// Verifies the chain of the client with this TLS. A client without TLS passes, and so does one
-    /// that this TLS or a newer one has admitted.
+    /// Verifies the chain of the client with this TLS. A client without TLS passes, and so does a
+    /// client that this TLS or a newer one has admitted.
     ///
     /// # Errors
     /// The chain is not valid any more.

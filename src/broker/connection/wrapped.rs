@@ -3,9 +3,10 @@
 //!
 //! The shard counts MQTT bytes: outbox, redelivery and stall diagnosis know nothing of records and
 //! frames. The kernel counts wire bytes. The marks translate: each write leaves a mark with the end
-//! of its wire bytes and the end of its MQTT bytes. A number of acknowledged wire bytes stands for
-//! the MQTT bytes of the last mark at or below it. So the translation rounds down: a packet may
-//! seem to be on the network for longer than it is, and never seems to be at the client too early.
+//! of its wire bytes and the end of its MQTT bytes. A number of acknowledged wire bytes is
+//! translated to the MQTT bytes of the last mark at or below the number. So the translation rounds
+//! down: a packet may seem to be on the network for longer than it is, and never seems to be at the
+//! client too early.
 
 use crate::mqtt::charge::Charge;
 use crate::net::layers::{LayerError, Layers};
@@ -144,7 +145,7 @@ impl Wrapped {
         Ok(written)
     }
 
-    /// Appends what ends the connection in order, and sends what the socket takes of it.
+    /// Appends the orderly end of the connection, and sends as much as the socket takes.
     pub(super) fn close(&mut self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) {
         let before = self.pending.len();
         self.layers.close(&mut self.pending);

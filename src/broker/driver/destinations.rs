@@ -61,7 +61,7 @@ impl Destinations {
         }
     }
 
-    /// Sets the authenticator, if there is none yet.
+    /// Sets the authenticator. Later calls have no effect.
     pub(super) fn connect_authenticator(&self, parts: AuthClientParts) {
         let _ = self.authenticator.set(AuthClient::new(parts));
     }

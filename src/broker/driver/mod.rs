@@ -137,7 +137,7 @@ impl ShardDriver {
         result
     }
 
-    /// Does the same in a new turn: for a message to the shard.
+    /// As [`Self::with_shard`], in a new turn: for a message to the shard.
     pub fn in_new_turn<T>(&self, f: impl FnOnce(&mut Shard, Instant) -> T) -> T {
         self.with_shard(|shard, now| {
             shard.begin_turn();

@@ -1,4 +1,4 @@
-//! The questions and commands of operators: what the shard says, with what its sockets say.
+//! The questions and commands of operators: the shard's answers, with facts of its sockets.
 
 use super::ShardDriver;
 use super::commits::AwaitedCommit;

@@ -24,8 +24,8 @@ const CHECK_NANOS: u64 = 2_000_000;
 
 impl ShardDriver {
     /// Puts new bans in force, and disconnects the clients that are banned now. Checks up to
-    /// [`CONNECTIONS_AT_ONCE`] slots, for one turn at most. Returns [`BansChanged::from`] of the rest,
-    /// or `None` if no slot is left.
+    /// [`CONNECTIONS_AT_ONCE`] slots, for one turn at most. Returns [`BansChanged::from`] of the
+    /// rest, or `None` if no slot is left.
     pub fn bans_changed(&self, change: &BansChanged) -> Option<usize> {
         let BansChanged { bans, from, tally } = change;
         let first = from.saturating_sub(1);
@@ -58,8 +58,9 @@ impl ShardDriver {
         rest.or(is_left.then_some(end + 1)).filter(|_| is_newest)
     }
 
-    /// Checks the certificates of clients again, for up to [`CHECK_NANOS`]. Disconnects those that
-    /// are not valid any more. Returns the first slot that is left, or `None` if none is.
+    /// Checks the certificates of clients again, for up to [`CHECK_NANOS`]. Disconnects clients
+    /// whose certificates are no longer valid. Returns the first slot that is left, or `None` if
+    /// none is.
     pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
         let TlsChanged { listener, server, from, tally } = change;
         if *from == 0 {

@@ -60,7 +60,7 @@ impl EventListeners {
         EventListeners { log, topics, statistics }
     }
 
-    /// Writes an event to the log, and returns what the other listeners publish.
+    /// Writes an event to the log, and returns the publications of the other listeners.
     ///
     /// `address` is the client's; `None` if its connection is gone. `tick_late` is the delay of the
     /// thread's latest batch of expired deadlines.
@@ -90,8 +90,8 @@ impl EventListeners {
         steps.steps.into_iter().for_each(|step| to.offer(|| step));
     }
 
-    /// Sets the rates of the event topics; `None` turns the topics off. Rates that are as before
-    /// change nothing, so that what was suppressed is still reported.
+    /// Sets the rates of the event topics; `None` turns the topics off. Equal rates change nothing,
+    /// so that suppressed events are still reported.
     pub fn set_rates(&mut self, rates: Option<EventRates>) {
         if self.topics.as_ref().map(EventTopics::rates) != rates {
             self.topics = rates.map(|rates| EventTopics::new(rates.per_second, rates.per_client));

@@ -65,7 +65,7 @@ pub(super) fn offer(to: &Feed<Moment>, unix_ms: impl FnOnce() -> u64, event: &Cl
 }
 
 /// Returns the kind of an event; `None` if the event is no moment. A plain DISCONNECT and the first
-/// connection of a client are none.
+/// connection of a client are no moments.
 fn kind_of(occurrence: &Occurrence) -> Option<MomentKind> {
     match occurrence {
         Occurrence::Stalled(_) => Some(MomentKind::Stalled),

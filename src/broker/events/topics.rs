@@ -82,8 +82,8 @@ pub struct Suppressed;
 /// Writes the events of one thread's clients for the event topics, within two rates.
 ///
 /// Bound: a client is remembered from its first admitted event to the end of the minute, and one
-/// minute more if an event of it was suppressed. So there are at most 120 times as many clients as
-/// events in a second.
+/// minute more if one of its events was suppressed. So there are at most 120 times as many clients
+/// as events in a second.
 #[derive(Debug)]
 pub struct EventTopics {
     overall: Rate,

@@ -27,7 +27,7 @@ pub(crate) struct Entrance {
     pub(crate) name: Box<str>,
     /// True if no other machine can connect: the listener is on loopback or a Unix socket.
     pub(crate) is_local: bool,
-    /// The PROXY header that each connection begins with; `None` if there is none.
+    /// The rules for the PROXY header of each connection; `None` without such a header.
     pub(crate) proxy: Option<ProxyRules>,
     /// The proxies that are believed; `None` if every peer of a local listener is.
     pub(crate) trusted: Option<TrustedProxies>,
@@ -40,8 +40,8 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// Returns the entrance of a listener with these settings for its clients, which has this TLS if
-    /// it has any.
+    /// Returns the entrance of a listener with these settings for its clients, which has this TLS
+    /// if it has any.
     pub(crate) fn new(
         name: &str,
         listener: &Listener,
@@ -79,7 +79,8 @@ impl Entrance {
         }
     }
 
-    /// Returns the trusted proxies, if this peer is one of them. Its X-Forwarded-For counts then.
+    /// Returns the trusted proxies, if this peer is a trusted proxy. Its X-Forwarded-For counts
+    /// then.
     pub(crate) fn forwarding(&self, address: Option<IpAddr>) -> Option<&TrustedProxies> {
         self.trusted.as_ref().filter(|_| self.trusts(address))
     }

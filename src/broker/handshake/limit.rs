@@ -1,4 +1,4 @@
-//! The limit on sockets that are in their handshakes, and the choice of the one that goes.
+//! The limit on sockets in their handshakes, and the choice of the socket to evict.
 
 use crate::clock;
 use crate::time::Instant;
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 /// Sockets that one host may have in its handshakes, even if the limit is reached.
 const FAIR: usize = 8;
 
-/// The same for all hosts of one IPv6 /48 together, which one customer of a provider may have.
+/// Limit for one IPv6 /48, which may be one customer of a provider.
 const FAIR_SITE: usize = 64;
 
 /// The age from which a socket may go if every host has its fair share. A handshake takes less, so
@@ -75,7 +75,7 @@ impl Host {
     }
 }
 
-/// The place of one socket in the table. The socket gives it back when it leaves.
+/// The place of one socket in the table. The socket gives the place back when it leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     host: Host,
@@ -92,8 +92,7 @@ impl HandshakeLimit {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for a socket. If there is none, one of the present sockets is
-    /// evicted:
+    /// Waits until there is room for a socket. At the limit, one of the present sockets is evicted:
     ///
     /// 1. the oldest one of the host with the most, if that host has more than [`FAIR`];
     /// 2. else the oldest one of the /48 with the most, if that has more than [`FAIR_SITE`];
@@ -150,7 +149,7 @@ impl HandshakeLimit {
 
 impl Table {
     /// Evicts one socket, as [`HandshakeLimit::room`] says. Returns the time after which another
-    /// one may go. Costs a look at each host, which are as many as the limit at most.
+    /// socket may be evicted. Costs a look at each host, which are as many as the limit at most.
     fn evict_one(&self, now: Instant) -> Duration {
         let unfair = self.oldest_of_largest_host().or_else(|| self.oldest_of_largest_site());
         let oldest = self.hosts.values().filter_map(VecDeque::front).min_by_key(|place| place.number);

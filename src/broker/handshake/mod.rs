@@ -60,7 +60,7 @@ pub(crate) struct NewSocket {
     pub(crate) peer: PeerAddress,
     /// The time of the accept.
     pub(crate) accepted: Instant,
-    /// What is known of the connection so far.
+    /// The known facts about the connection.
     pub(crate) arrival: Arrival,
 }
 
@@ -273,7 +273,7 @@ impl HandshakeThread {
     }
 }
 
-/// Returns the address for the log: the one that a trusted proxy has named, else that of the peer.
+/// Returns the address for the log: the address named by a trusted proxy, else the peer's.
 fn client_address(peer: &PeerAddress, progress: &HandshakeProgress) -> PeerAddress {
     progress.source().map_or_else(|| peer.clone(), PeerAddress::ip)
 }

@@ -1,11 +1,11 @@
-//! How far the handshakes of one socket have come.
+//! The progress of the handshakes of one socket.
 
 use std::cell::Cell;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// How far the handshakes of one socket have come. A timeout and an eviction end the stages
-/// wherever they are, and the log line then needs what was known so far.
+/// The progress of the handshakes of one socket. A timeout and an eviction end the stages wherever
+/// they are, and the log line then needs the facts known so far.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeProgress {
     stage: Cell<Stage>,

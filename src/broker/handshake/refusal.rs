@@ -17,7 +17,7 @@ pub(super) enum HandshakeRefusal {
     /// The socket failed.
     #[error("{0}")]
     Socket(#[from] io::Error),
-    /// The bytes are not what the listener expects.
+    /// The listener expects other bytes.
     #[error("{0}")]
     Layer(#[from] LayerError),
     /// The peer is no trusted proxy.

@@ -105,7 +105,7 @@ impl TlsReload {
     }
 
     /// Returns the whole days until the first certificate of the broker ends, and until the first
-    /// revocation list ends; `None` if there is none.
+    /// revocation list ends; `None` without a certificate or list.
     pub(crate) fn days_left(&self, unix_ms: u64) -> TlsDaysLeft {
         TlsDaysLeft {
             certificate: self.set.certificate_days_left(unix_ms),

@@ -26,7 +26,7 @@ pub(super) struct Done {
     pub(super) transport: DetachedTransport,
     /// MQTT bytes that came with the end of the handshakes.
     pub(super) unread: Vec<u8>,
-    /// The user name in the client's certificate, or the reason why there is none.
+    /// The user name in the client's certificate, or the reason why it is missing.
     pub(super) certificate_user: Result<String, NoIdentity>,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn run(
             None if proxied.is_local => {}
             None => progress.set_unknown_source(),
         }
-        // Without the demand for TLS, the operator does not rely on what the header says of it.
+        // Without the demand for TLS, the operator does not rely on the header's facts about TLS.
         if let Some(tls) = proxied.tls.filter(|_| rules.require_tls) {
             certificate_user = tls.user;
         }

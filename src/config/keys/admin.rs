@@ -58,17 +58,16 @@ section! {
         hosts: Vec<String> = Vec::new(),
             ValueType::HostNames.only(),
             reload: Live;
-        /// The networks of the proxies in front of the interface that are believed: the last
-        /// address in their X-Forwarded-For that is none of them is the one of the caller, for
-        /// failed logins and for the audit log. Without it all people behind a proxy count as one
-        /// address.
+        /// The networks of trusted proxies in front of the interface. The last address in
+        /// X-Forwarded-For outside these networks counts as the caller's, for failed logins and for
+        /// the audit log. Without this key all people behind a proxy count as one address.
         trusted_proxies: Vec<String> = Vec::new(),
             ValueType::Networks.only(),
             reload: Live;
-        /// Who may see the payloads of messages: those of dead letters, of retained, unacknowledged
-        /// and queued messages, and of traces. "operator": callers with the scope operator or
-        /// admin. The audit log notes each view, and each trace with payloads when it begins.
-        /// "never": nobody.
+        /// The callers who may see payloads: of dead letters, of retained, unacknowledged and
+        /// queued messages, and of traces. "operator": callers with the scope operator or admin.
+        /// The audit log notes each view, and each trace with payloads when it begins. "never":
+        /// nobody.
         payloads: PayloadViews = PayloadViews::Operator,
             ValueType::OneOf(PayloadViews::NAMES).only(),
             reload: Live,

@@ -13,14 +13,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 section! {
-    /// Who may connect. A client that may not gets return code 5, or 0x87 in 5.0. The answer does
-    /// not show if the user name exists.
+    /// The clients that may connect. Another client gets return code 5, or 0x87 in 5.0. The answer
+    /// does not show if the user name exists.
     [auth] Auth {
         /// The connections on which clients without user name and password may enter. "loopback":
         /// the listener is bound to a loopback address or a Unix socket, and the client is on this
-        /// machine. "never" and "always" hold for all connections. Where no method is set, a user
-        /// name that a client sends all the same is not verified, and counts as it is. Where a
-        /// method is set, a client with a wrong password never becomes anonymous.
+        /// machine. "never" and "always" hold for all connections. Without a method, a user name
+        /// that a client sends all the same is not verified, and counts unchanged. With a method, a
+        /// client with a wrong password never becomes anonymous.
         anonymous: Anonymous = Anonymous::Loopback,
             ValueType::OneOf(Anonymous::NAMES).only(),
             why: "The first steps on one machine need no user. A broker that others can reach lets nobody in by mistake.",
@@ -67,10 +67,10 @@ section! {
         /// The address of an HTTP service that decides about clients with a user name. The broker
         /// sends it a POST at CONNECT, with `clientid`, `username`, `password` and `peerhost` in
         /// JSON. The service answers 204 to let the client in, or 200 and a JSON object: `result`
-        /// is "allow", "deny" or "ignore", and `is_superuser`, `acl` and `expire_at` may stand
-        /// beside it, as for EMQX. Without such an answer the client is refused with 0x88, and 3 in
-        /// 3.x. Redirects are not followed, and answers are not remembered. After five failures in
-        /// a row the service is asked again after a second. docs/logins.md has the details.
+        /// is "allow", "deny" or "ignore", and `is_superuser`, `acl` and `expire_at` are optional,
+        /// as for EMQX. Without such an answer the client is refused with 0x88, and 3 in 3.x.
+        /// Redirects are not followed, and answers are not remembered. After five failures in a row
+        /// the service is asked again after a second. docs/logins.md has the details.
         http_url: String = String::new(),
             ValueType::Checked(is_service_url, "an address such as \"https://login.example:8443/mqtt\", without a user name in it").or("off", "no service"),
             elsewhere: "EMQX `authentication` with backend `http`";
@@ -79,7 +79,7 @@ section! {
         http_ca: String = String::new(),
             ValueType::Path.or("off", "the authorities that the system trusts");
         /// A file with further headers of each request, one `Name: value` on a line. A secret of
-        /// the broker can stand there. SIGHUP reads the file again.
+        /// the broker belongs there. SIGHUP reads the file again.
         http_headers: String = String::new(),
             ValueType::Path.or("off", "no further headers"),
             elsewhere: "EMQX `authentication.headers`";
@@ -88,7 +88,8 @@ section! {
             ValueType::Duration(millis(10), seconds(60)).or("auto", "as `timeout`"),
             elsewhere: "EMQX `authentication.request_timeout`";
         /// Threads that check passwords and tokens. With "auto" it is 1 below 4 cores, else a
-        /// quarter of the cores. They run with lower priority than the threads of connections.
+        /// quarter of the cores. These threads run with lower priority than the threads of
+        /// connections.
         workers: usize = 0,
             ValueType::Integer(1, 64).or("auto", "1 below 4 cores, else a quarter of them"),
             why: "A hash may take 40 ms. Logins must not delay the messages of others.";

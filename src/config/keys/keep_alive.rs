@@ -9,8 +9,8 @@ section! {
     [keep_alive] KeepAlive {
         /// The longest Keep Alive. A 5.0 client that asks for a longer one, or for none, is told to
         /// use this one. A 3.1 or 3.1.1 client that asks for a longer one is refused (return code
-        /// 2), because it cannot be told another one. A client that sends no packet for one and a half times its Keep Alive is
-        /// disconnected (5.0: 0x8D).
+        /// 2), because it cannot be told another one. A client that sends no packet for one and a
+        /// half times its Keep Alive is disconnected (5.0: 0x8D).
         maximum: Duration = Duration::ZERO,
             ValueType::WholeSeconds(1, 65_535).or("unlimited", "the client's choice"),
             reload: NewConnections,

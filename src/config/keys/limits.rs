@@ -25,10 +25,10 @@ section! {
             why: "Each connection takes a file descriptor.",
             elsewhere: "mosquitto `max_connections`, EMQX `listeners.tcp.default.max_connections`";
         /// Connections in their handshakes (PROXY, TLS, WebSocket) at one time in the whole broker.
-        /// At the limit, the oldest one of the address with the most is closed, if that address has
-        /// more than 8 (IPv6 addresses count by their first 64 bits; with the same first 48 bits
-        /// they may have 64 together). Otherwise the oldest one of all is closed, if it is older
-        /// than two seconds. Until then no more are accepted, and their clients wait.
+        /// At the limit, the oldest connection of the address with the most handshakes is closed,
+        /// if that address has more than 8 (IPv6 addresses count by their first 64 bits; with the
+        /// same first 48 bits they may have 64 together). Otherwise the oldest of all is closed, if
+        /// it is older than two seconds. Until then no connection is accepted, and clients wait.
         handshakes: u32 = 4096,
             ValueType::Integer(1, 1_000_000).only(),
             why: "A returning fleet waits, and one host cannot keep the others out.";
@@ -96,9 +96,9 @@ section! {
             standard: "23 bytes must be allowed [MQTT-3.1.3-5]. The identifiers that the broker \
                        assigns have 39.";
         /// PUBLISH packets that each client may send a second. A client that sends more is not read
-        /// for a while, so that it sends no more than this on average. Nothing is dropped, and
-        /// Keep Alive stands still meanwhile. A client that sent less may send the messages of one
-        /// and a quarter `expiry.tick` at once.
+        /// for a while, so that it sends no more than this on average. Nothing is dropped, and Keep
+        /// Alive is suspended meanwhile. A client that sent less may send the messages of one and a
+        /// quarter `expiry.tick` at once.
         messages_per_second: u32 = 0,
             ValueType::Integer(1, listener::MOST_MESSAGES).or("unlimited", "clients send as fast as they can"),
             reload: Live,
@@ -247,15 +247,14 @@ section! {
             standard: "5.0 clients are told it as Topic Alias Maximum [MQTT-3.3.2-9].",
             elsewhere: "mosquitto `max_topic_alias`, EMQX `mqtt.max_topic_alias`, \
                         FlashMQ `max_incoming_topic_alias_value`";
-        /// Memory in the whole broker for what clients make it hold: messages (each counted once),
-        /// sessions, wills, subscriptions and their index, queues, what waits to be written,
-        /// half-received packets, topic aliases, retained messages, what is read back from the
-        /// store. Beyond it QoS 1 and 2 are refused, and QoS 0 is dropped and counted; new
-        /// subscriptions and sessions are refused, too. Half-received packets of clients have
-        /// a quarter of it, and those of connections before CONNACK a sixteenth; beyond that the
-        /// one with the largest half-received packet of its kind is disconnected. The limit
-        /// is at least packet_size. The process takes up to half as much again, 64 MiB, and 2 KiB
-        /// for each connection.
+        /// Memory that clients may use in the whole broker: messages (each counted once), sessions,
+        /// wills, subscriptions and their index, queues, unwritten output, half-received packets,
+        /// topic aliases, retained messages, pages from the store. Beyond the limit QoS 1 and 2 are
+        /// refused, and QoS 0 is dropped and counted; new subscriptions and sessions are refused,
+        /// too. Half-received packets of clients have a quarter of the limit, and half-received
+        /// packets before CONNACK a sixteenth. Beyond its part, the connection with the largest
+        /// such packet is disconnected. The limit is at least packet_size. The process takes up to
+        /// half as much again, 64 MiB, and 2 KiB for each connection.
         memory: ByteSize = ByteSize::gib(1),
             ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
             reload: Live,

@@ -7,20 +7,20 @@ use crate::config::table::section;
 
 section! {
     /// Listeners with settings of their own, 256 at most. `network.listen` is the quick way to
-    /// plain listeners; it has its default only if no listener stands here. `address` is the only
-    /// key that each listener needs.
+    /// plain listeners; it has its default only if no listener is listed here. `address` is the
+    /// only key that each listener needs.
     ///
-    /// `name` stands in the log. `backlog` and `connections` are those of `network` and `limits`,
-    /// for this listener. So are `packet_size`, `messages_per_second` and `bytes_per_second` of
-    /// `limits`, and `keep_alive_maximum`, which is `maximum` of `keep_alive`.
-    /// `connects_per_second` is a rate of this listener besides that of `limits`.
+    /// `name` is the name for the log. `backlog` and `connections` are those of `network` and
+    /// `limits`, for this listener. So are `packet_size`, `messages_per_second` and
+    /// `bytes_per_second` of `limits`, and `keep_alive_maximum`, which is `maximum` of
+    /// `keep_alive`. `connects_per_second` is a rate of this listener besides that of `limits`.
     ///
-    /// A reload adds listeners and removes them, and changes the keys of those that stay. It knows
-    /// a listener by its `address`. Nobody is disconnected: the clients of a listener that changes
-    /// or is removed keep its settings until they leave, and only new connections have the new
-    /// ones. `acl_file` holds for them at once. A listener changes as a whole. `mode` and `group`
-    /// need a restart, and then the rest of the listener waits, too. All listeners wait while a key
-    /// of `auth` or `acl` does.
+    /// A reload adds listeners and removes them, and changes the keys of those that stay. A
+    /// listener is identified by its `address`. Nobody is disconnected: the clients of a listener
+    /// that changes or is removed keep its settings until they leave, and only new connections have
+    /// the new ones. `acl_file` holds for them at once. A listener changes as a whole. `mode` and
+    /// `group` need a restart, and then the rest of the listener waits, too. All listeners wait
+    /// while a key of `auth` or `acl` does.
     ///
     /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
     /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold.
@@ -30,24 +30,25 @@ section! {
     ///
     /// `versions` has the versions of MQTT that clients may speak: some of "3.1", "3.1.1" and
     /// "5.0"; all if left out. Other clients are refused (5.0: 0x84; 3.x: return code 1).
-    /// `client_id` is the form of the client ids: %u stands for the user name, and * for any text.
-    /// A `*` stands for no text with the character beside %u, and may not stand beside %u itself: so
-    /// with "%u-*" nobody can take the client id of another user. A client with another client id
-    /// is refused (5.0: 0x85; 3.x: return code 2). An id that the broker assigns is always allowed.
+    /// `client_id` is the form of the client ids: %u is the user name, and * any text. A `*`
+    /// matches no text with the character beside %u, and must not be beside %u itself: so with
+    /// "%u-*" nobody can take the client id of another user. A client with another client id is
+    /// refused (5.0: 0x85; 3.x: return code 2). An id that the broker assigns is always allowed.
     ///
     /// `acl_file` has the rules about topics for the clients of this listener, in place of
     /// `acl.file`. A session that is away keeps the rules of the listener by which its client came
     /// last. SIGHUP reads the file again.
     ///
-    /// `mount_point` ("tenant-a/") keeps the clients of this listener to the topics below it. It is
-    /// put before the topics and filters that they name ($share/NAME/FILTER: before FILTER), and
-    /// taken away from the topics that they get. All rules, such as those of ACL files, see whole
-    /// topics. The clients get nothing of $SYS and other topics of the broker, may publish to
-    /// $delayed/SECONDS/TOPIC and no other topic with $, and may request redelivery times.
-    /// docs/listeners.md has the details.
+    /// `mount_point` ("tenant-a/") keeps the clients of this listener to the topics below it. The
+    /// prefix is added to the topics and filters that clients name ($share/NAME/FILTER: before
+    /// FILTER), and removed from the topics that clients get. All rules, such as those of ACL
+    /// files, see whole topics. The clients get nothing of $SYS and other topics of the broker, may
+    /// publish to $delayed/SECONDS/TOPIC and no other topic with $, and may request redelivery
+    /// times. docs/listeners.md has the details.
     ///
-    /// An `address` may be unix:/path, or unix:./path below the working directory. `mode` ("0660") and `group` are the permissions and the
-    /// group of the socket. A socket that a dead process left there is replaced.
+    /// An `address` may be unix:/path, or unix:./path below the working directory. `mode` ("0660")
+    /// and `group` are the permissions and the group of the socket. A socket that a dead process
+    /// left there is replaced.
     ///
     /// `protocol` is "mqtt" or "websocket". A WebSocket has the path `websocket_path` ("/mqtt"; "*"
     /// accepts any). `origins` lists the web pages that may connect, such as app.example.com with
@@ -63,8 +64,8 @@ section! {
     /// client's. The header is believed only from `trusted_proxies`, which is required unless the
     /// listener is on loopback or a Unix socket. With `proxy_tls` the header must say that the
     /// client used TLS; the common name of a verified certificate in it is the user name. A
-    /// WebSocket listener believes X-Forwarded-For from `trusted_proxies`; a client that stands
-    /// there without an address does not count as one of this machine.
+    /// WebSocket listener believes X-Forwarded-For from `trusted_proxies`; a client without an
+    /// address in this header does not count as one of this machine.
     ///
     /// [listeners.tls] turns TLS on. `certificates` has the certificates with their keys (PEM). The
     /// name that the client asks for selects one; else the first that the client can verify. A
@@ -72,7 +73,7 @@ section! {
     /// `minimum` is the lowest version ("1.2"). `client_certificates` asks clients for a
     /// certificate: "off" is the default, with "optional" a client may have none, and with
     /// "required" it must have one. A certificate has to be issued by an authority in the file
-    /// `client_ca`, and must not stand in a revocation list of `crl`; `crl_check` is "leaf" or
+    /// `client_ca`, and must not be in a revocation list of `crl`; `crl_check` is "leaf" or
     /// "chain". `certificate_user` selects the user name: "cn", "san_dns", "san_uri", "san_email"
     /// or "subject". With "none" the certificate lets the client connect but names nobody, so the
     /// user name and password of the client count. With `certificate_dates = false` the dates of

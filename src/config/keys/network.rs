@@ -13,7 +13,7 @@ section! {
     [network] Network {
         /// Addresses to listen on, each IP:PORT, IPv6 as `[::1]:1883`. Port 0 takes a free port. In
         /// the environment and in flags, separate the addresses by commas. `--listen ADDR:PORT`
-        /// does the same. A reload opens and closes listeners as for `[[listeners]]`.
+        /// sets this key, too. A reload opens and closes listeners as for `[[listeners]]`.
         listen: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), MQTT_PORT)],
             ValueType::Addresses.only(),
             reload: Live,

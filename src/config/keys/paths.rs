@@ -1,4 +1,4 @@
-//! What a key of paths stands for.
+//! The path or paths in the value of a key.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -11,8 +11,8 @@ section! {
             ValueType::Integer(1, 64).or("auto", "one thread for each core that this process may use"),
             why: "A second thread on one core only adds switches between threads.",
             elsewhere: "FlashMQ `thread_count`";
-        /// Threads that do the handshakes of TLS, WebSocket and the PROXY protocol. They start only
-        /// if a listener needs them, and have a lower priority than the threads that carry
+        /// Threads that do the handshakes of TLS, WebSocket and the PROXY protocol. These threads
+        /// start only if a listener needs them, and have a lower priority than the threads of
         /// connections.
         handshake_threads: usize = 0,
             ValueType::Integer(1, 64).or("auto", "half of `threads`, at least one"),

@@ -10,11 +10,11 @@ section! {
     /// acknowledge in time. The first objective whose `topic` (a topic filter) and `client_id` (a
     /// glob over receivers; all if left out) match a delivery counts it. Only QoS 1 and 2 count.
     ///
-    /// A delivery begins when its message reaches a connected receiver, or the receiver's queue. It
-    /// is in time if PUBACK (QoS 1) or PUBREC (QoS 2) comes `within` this time (10ms to 1d). It is
-    /// late if it is open when the time is over. A delivery that is dropped before is bad, too.
-    /// Deliveries to receivers that are away are counted apart. `target` is the share that has to
-    /// be in time, 0.5 to 1. `name` is the label of the metrics. docs/monitoring.md has them.
+    /// A delivery begins when its message reaches a connected receiver, or the receiver's queue.
+    /// The delivery is in time if PUBACK (QoS 1) or PUBREC (QoS 2) comes `within` this time (10ms
+    /// to 1d), and late otherwise. A delivery that is dropped before is bad, too. Deliveries to
+    /// receivers that are away are counted apart. `target` is the share that has to be in time, 0.5
+    /// to 1. `name` is the label of the metrics. docs/monitoring.md has them.
     ///
     /// An objective that keeps its `name` and `within` over a reload keeps its counts; all others
     /// begin at 0.

@@ -20,7 +20,7 @@ section! {
     /// none.
     [store] Store {
         /// The data directory. A missing directory is created. One broker at a time may use it.
-        /// `--data-dir DIR` does the same.
+        /// `--data-dir DIR` sets this key, too.
         path: String = String::new(),
             ValueType::Path.or(
                 "auto",
@@ -30,8 +30,8 @@ section! {
             elsewhere: "mosquitto `persistence_location`, EMQX `node.data_dir`, FlashMQ `storage_dir`, NATS `store_dir`";
         /// The promise of an acknowledgement, for a session that outlives its connection. "commit":
         /// the message is on the disk. "interval": the message is on the disk within
-        /// `sync_interval`, and survives the end of the process at once. "os": it survives the end
-        /// of the process, and a power loss may cost all of it. "none", or `--ephemeral`:
+        /// `sync_interval`, and survives the end of the process at once. "os": the message survives
+        /// the end of the process, but not always a power loss. "none", or `--ephemeral`:
         /// everything is in memory, and ends with the process. Sessions that end with their
         /// connection, and messages for them alone, are never written: their speed is that of
         /// "none".
@@ -51,9 +51,9 @@ section! {
         /// room. Then QoS 1 and 2 messages are refused (5.0: 0x97; 3.x: the connection is closed).
         /// So are new sessions that outlive their connections, and new subscriptions of such
         /// sessions (5.0: 0x97; 3.x: 0x03 and 0x80). A retained message at QoS 0 still reaches
-        /// subscribers. It is retained if it is no larger than the one before; otherwise neither is
-        /// retained. A full disk has the same effect. A reload with a limit below the present size
-        /// deletes nothing: the store is full.
+        /// subscribers. The message is retained if it is no larger than its predecessor; otherwise
+        /// neither is retained. A full disk has the same effect. A reload with a limit below the
+        /// present size deletes nothing: the store is full.
         size_limit: ByteSize = ByteSize(0),
             ValueType::Size(64 << 20, 256 << 40).or("unlimited", "what the disk holds"),
             reload: Live,

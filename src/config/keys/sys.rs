@@ -36,8 +36,8 @@ section! {
         events_per_second: u32 = 100,
             ValueType::Integer(1, 10_000).only(),
             reload: Live;
-        /// Events of one kind about one client within one minute. Further events are suppressed;
-        /// the next one says how many.
+        /// Events of each kind about each client in a minute. Further events are suppressed; the
+        /// next one says how many.
         events_per_client: u32 = 10,
             ValueType::Integer(1, 10_000).only(),
             reload: Live,

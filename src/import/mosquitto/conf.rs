@@ -12,13 +12,13 @@ use thiserror::Error;
 /// One option with its value and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfLine {
-    /// The file, as it was named.
+    /// The path of the file, as given.
     pub file: Rc<Path>,
     /// The number of the line, from 1.
     pub number: usize,
     /// The name of the option.
     pub name: String,
-    /// The value without blanks around it; empty if there is none.
+    /// The value without blanks around it; empty if missing.
     pub value: String,
 }
 

@@ -1,7 +1,7 @@
 //! `homing import mosquitto.conf`: translates a configuration of mosquitto 2.0 or 2.1.
 //!
 //! - [`conf`]: the lines of the file and of its `include_dir`.
-//! - [`options`]: every option's name, and what becomes of it.
+//! - [`options`]: every option's name and fate.
 //! - [`translate`]: the meaning of the lines.
 //! - [`output`]: the TOML.
 //! - `value`: numbers, sizes and times.
@@ -39,7 +39,7 @@ pub fn import(file: &Path) -> Result<Imported, ConfError> {
     Ok(of_lines(&conf::read(file)?, file))
 }
 
-/// Translates the lines of a file. What Homing refuses in the result is lost.
+/// Translates the lines of a file. Values that Homing refuses in the result are lost.
 fn of_lines(lines: &[ConfLine], file: &Path) -> Imported {
     let mut translation = translate::translate(lines);
     let toml = output::toml(&translation.settings, file);
@@ -83,7 +83,7 @@ mod tests {
         }
     }
 
-    /// Values at the ends of ranges, and beyond them; words, and texts that are none.
+    /// Values at the ends of ranges, and beyond them; known words, and other texts.
     const EDGES: [&str; 47] = [
         "",
         "-2",
@@ -139,9 +139,8 @@ mod tests {
         of_lines(&conf::parse(file, text), file)
     }
 
-    /// Asserts that what is printed with exit code 0 is a configuration of Homing, and that the
-    /// translation itself knows what Homing takes: if it loses nothing, the check of the result has
-    /// nothing to find but an address that stands there twice.
+    /// Asserts that the output with exit code 0 is a configuration of Homing. If the translation
+    /// loses nothing, the check of its result may find only a duplicate address.
     fn assert_accepted(text: &str) -> bool {
         let Imported { toml, notes, lost } = imported(text);
         let losses: Vec<&String> = notes.iter().filter(|note| note.starts_with("LOST")).collect();

@@ -1,15 +1,16 @@
-//! Every option of mosquitto 2.0 and 2.1, and what becomes of it.
+//! Every option of mosquitto 2.0 and 2.1, and its fate.
 
 /// The fate of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// [`super::translate`] knows its meaning.
     Translated,
-    /// Homing does the same without it, or it has no effect.
+    /// Homing behaves so without the option, or the option has no effect.
     Needless,
     /// Homing does otherwise. The text says how.
     Differs(&'static str),
-    /// It protects or delivers something, and Homing has no equal. The text says what to do.
+    /// The option protects or delivers something, and Homing has no equal. The text is the
+    /// suggested fix.
     Lost(&'static str),
 }
 
@@ -19,7 +20,7 @@ const PSK: Fate =
 const ENGINE: Fate = Fate::Lost("Homing reads keys from PEM files only");
 const AUTO_ID: &str = "client identifiers that Homing makes begin with homing-";
 
-/// Options of a bridge, which stand below `connection`.
+/// Options of a bridge, which follow `connection`.
 const BRIDGES: &[&str] = &[
     "connection",
     "address",
@@ -129,7 +130,7 @@ const NEEDLESS: [&str; 16] = [
     "dhparamfile",
 ];
 
-/// Options that Homing does not have, and what Homing does.
+/// Options that Homing does not have, and its behaviour.
 const DIFFERENT: [(&str, &str); 14] = [
     ("user", "Homing does not change its user; start it as that user, for example by systemd's User="),
     ("pid_file", "Homing writes no such file; systemd and containers need none"),

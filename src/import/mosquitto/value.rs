@@ -17,8 +17,8 @@ pub(super) fn path(line: &ConfLine) -> Result<String, RefusedValue> {
     Ok(if is_word { format!("./{path}") } else { path })
 }
 
-/// Returns the first word of a value. mosquitto ignores what stands behind the word of an option
-/// that has one: often a comment.
+/// Returns the first word of a value. mosquitto ignores the text behind the word of a one-word
+/// option: often a comment.
 fn word(text: &str) -> &str {
     text.split(' ').next().unwrap_or_default()
 }

@@ -34,7 +34,7 @@ pub(super) struct Options {
     /// Bytes of the largest payload to send or receive.
     pub payload: usize,
     /// Incoming QoS 2 identifiers of earlier connections of this session. rumqttc knows none after
-    /// a return. It closes the connection at a PUBREL with an identifier that it does not know.
+    /// a return. rumqttc closes the connection at a PUBREL with an unknown identifier.
     pub known_ids: Vec<u16>,
 }
 
@@ -75,7 +75,7 @@ fn packet_size(payload: usize) -> usize {
     payload.saturating_add(1024)
 }
 
-/// Returns the host as it stands before `:port`: an IPv6 address in brackets.
+/// Returns the host in the form for `host:port`: an IPv6 address in brackets.
 fn host(options: &Options) -> String {
     if options.host.contains(':') { format!("[{}]", options.host) } else { options.host.clone() }
 }
@@ -101,7 +101,8 @@ pub(super) enum Event {
         refused: bool,
     },
     Message(ReceivedPublish),
-    /// A PUBLISH of this client was sent. They are sent in the order of [`ClientSender::publish`].
+    /// A PUBLISH of this client was sent. The order is that of the calls of
+    /// [`ClientSender::publish`].
     Sent {
         id: u16,
     },

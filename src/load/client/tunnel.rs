@@ -2,8 +2,8 @@
 //!
 //! rumqttc can do TLS, but its latest release takes a rustls-webpki with known flaws
 //! (RUSTSEC-2026-0049, 0098, 0099, 0104) and a second crypto library for it. So rumqttc connects to
-//! a Unix socket of this program, and a task seals and opens what passes. This costs a pass through
-//! the kernel each way, and two more descriptors for each client.
+//! a Unix socket of this program, and a task seals and opens what passes. The tunnel costs a pass
+//! through the kernel each way, and two more descriptors for each client.
 
 use super::Broken;
 use crate::load::refused::Refused;
@@ -33,7 +33,8 @@ const BUFFER: usize = 16 * 1024;
 pub(crate) struct Tunnel {
     connector: TlsConnector,
     name: ServerName<'static>,
-    /// A directory that only this user can enter. It has a socket for each client that connects.
+    /// A directory that only this user can enter. The directory has a socket for each client that
+    /// connects.
     folder: PathBuf,
     opened: AtomicU64,
 }
@@ -53,7 +54,7 @@ impl Relay {
 }
 
 impl Tunnel {
-    /// Makes the directory for the sockets. `name` must stand in the certificate of the broker.
+    /// Makes the directory for the sockets. The certificate of the broker must have `name`.
     ///
     /// # Errors
     /// The name is no name, or the directory cannot be made.

@@ -2,10 +2,10 @@
 //! the QoS forbids.
 //!
 //! A *redelivered* message comes again while its handshake is open, or at QoS 1 marked DUP. The
-//! standard allows it. It is counted apart, because rumqttc reports a QoS 2 message at each
-//! transmission. A *duplicated* message comes again after its handshake. Only QoS 1 allows it. A
-//! message is *out of order* if its first transmission comes after the first transmission of a
-//! later message of the same publisher.
+//! standard allows it. Redelivered messages are counted apart, because rumqttc reports a QoS 2
+//! message at each transmission. A *duplicated* message comes again after its handshake. Only QoS 1
+//! allows it. A message is *out of order* if its first transmission comes after the first
+//! transmission of a later message of the same publisher.
 
 use super::Seen;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
@@ -30,7 +30,7 @@ pub(crate) enum ArrivalVerdict {
     Duplicated,
 }
 
-/// The counts of a run. They count copies, except `sent` and `refused`, which count publishes.
+/// The counts of a run. Copies are counted, except by `sent` and `refused`, which count publishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct DeliveryCounts {
     pub sent: u64,
@@ -216,7 +216,7 @@ impl LoggedReceiver {
 }
 
 impl DeliveryCounts {
-    /// Returns what happened against the rules of the QoS or the version, one line each.
+    /// Returns the breaches of the rules of the QoS or the version, one line each.
     pub(crate) fn forbidden(&self, qos: QoS) -> Vec<String> {
         let level = qos.bits();
         let mut breaches = Vec::new();

@@ -1,6 +1,6 @@
 //! The chain from a server's certificate to a root, completed from a file with authorities.
 //!
-//! OpenSSL does the same for a file with one certificate, and with it mosquitto.
+//! OpenSSL, and so mosquitto, also completes the chain of a file with one certificate.
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::Certificate;

@@ -25,8 +25,8 @@ use super::settings::{CertificateFiles, Group};
 const SYSTEM_AUTHORITIES: [&str; 2] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
-/// Returns the configuration of a client for TLS 1.2 and 1.3. It trusts the authorities in `ca`, or
-/// those of the system. `identity` is its own certificate, for brokers that ask for one.
+/// Returns the configuration of a client for TLS 1.2 and 1.3. The client trusts the authorities in
+/// `ca`, or those of the system. `identity` is its own certificate, for brokers that ask for one.
 ///
 /// # Errors
 /// A file cannot be used, or there is neither `ca` nor a file of the system.
@@ -51,7 +51,7 @@ pub fn client_config(
 }
 
 /// Returns the configuration of a client that takes every certificate, for a check that the server
-/// answers. It protects nothing that is sent.
+/// answers. The connection is not protected against an attacker in the middle.
 ///
 /// # Errors
 /// The library refuses the versions.
@@ -154,7 +154,7 @@ pub fn asks_for_certificate(error: &std::io::Error) -> bool {
     matches!(cause, Some(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired)))
 }
 
-/// Returns what to do about a failed handshake; `None` if the cause is something else.
+/// Returns the suggested fix of a failed handshake; `None` if the cause is something else.
 pub fn remedy(error: &std::io::Error) -> Option<&'static str> {
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::InvalidCertificate(

@@ -380,9 +380,9 @@ fn complete_chain(
     Ok((bytes, warning))
 }
 
-/// Returns a warning if the next certificate of a chain is an intermediate one that stands only
-/// among the authorities of clients: the operator has the certificate, and the broker does not send
-/// it. As with OpenSSL, `client_ca` completes no chain.
+/// Returns a warning if the next certificate of a chain is an intermediate one that is only among
+/// the authorities of clients: the operator has the certificate, and the broker does not send it.
+/// As with OpenSSL, `client_ca` completes no chain.
 fn missing_intermediate(
     settings: &TlsSettings,
     facts: &CertificateFacts,
@@ -441,7 +441,7 @@ fn load_clients(
         let invalid = |reason: String| at(file, FileProblem::NotARevocationList(reason));
         for list in of_file {
             facts.push(list_facts(file, &list).map_err(invalid)?);
-            // One at a time, so that the error can name the file.
+            // Each list is checked alone, so that the error can name the file.
             verifier(vec![list.clone()]).map_err(|error| invalid(list_problem(&error)))?;
             lists.push(list);
         }

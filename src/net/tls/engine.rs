@@ -61,7 +61,7 @@ impl Tls {
     /// `out`.
     ///
     /// [`OpenedWire::used`] counts the bytes of whole records. The caller keeps the rest, at most
-    /// 18 KiB, and presents it again with what comes after it.
+    /// 18 KiB, and presents it again with the bytes that follow.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Tls {
                 piece = rest;
                 self.encrypt(record, out.get_mut(start..).unwrap_or_default())
             } else {
-                // The plain bytes stand behind the room of the record.
+                // The plain bytes are gathered behind the room of the record.
                 while !piece.is_empty() && out.len() - start - room < most {
                     let missing = most - (out.len() - start - room);
                     let (now, rest) = piece.split_at(missing.min(piece.len()));

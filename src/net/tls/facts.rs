@@ -1,5 +1,4 @@
-//! The dates of a listener's certificates and of its revocation lists, and what they mean for the
-//! log.
+//! The dates of a listener's certificates and revocation lists, and their log lines.
 
 use std::path::PathBuf;
 
@@ -18,8 +17,8 @@ pub struct CertificateFacts {
     pub not_after_ms: u64,
     /// The serial number in upper-case hexadecimal.
     pub serial: String,
-    /// What keeps clients that know only the root from verifying the certificate; `None` if nothing
-    /// is known.
+    /// The reason why clients that know only the root cannot verify the certificate; `None` if no
+    /// reason is known.
     pub chain_warning: Option<String>,
 }
 

@@ -21,8 +21,8 @@ const USER_NAME_MAX: usize = 65_535;
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
-/// The names that OpenSSL writes for types of attributes in a subject. Another type stands as its
-/// number, with its value in hexadecimal.
+/// The names that OpenSSL writes for types of attributes in a subject. Another type is written as
+/// its number, with its value in hexadecimal.
 const ATTRIBUTES: [(&str, &str); 23] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.4", "SN"),
@@ -129,7 +129,7 @@ pub fn serial_number(certificate: &CertificateDer<'_>) -> Option<String> {
     Some(hex(bytes))
 }
 
-/// Returns the DNS names in the subject alternative names, in lower case; empty if there are none.
+/// Returns the DNS names in the subject alternative names, in lower case; may be empty.
 ///
 /// # Errors
 ///

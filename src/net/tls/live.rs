@@ -13,14 +13,14 @@ use super::settings::TlsSettings;
 use crate::auth::file_watch::FileWatch;
 
 /// A TLS server whose certificates can be replaced while its acceptor runs. Each handshake has the
-/// newest ones.
+/// newest certificates.
 ///
-/// All else stays as it was at the start. So this is for settings without tickets and without
-/// certificates of clients, where nothing else depends on the files.
+/// All other settings keep their values from the start. So this is for settings without tickets and
+/// without certificates of clients, where nothing else depends on the files.
 #[derive(Debug)]
 pub struct LiveTls {
     newest: ArcSwap<TlsServer>,
-    /// The files, as they were before they were read for the first time.
+    /// The state of the files before the first read.
     watch: FileWatch,
 }
 

@@ -16,8 +16,7 @@
 //! | [`client`] | the client side, for the commands that connect to a broker |
 //!
 //! `engine` is the only module of the broker that names rustls's connection types, because their
-//! API changes in the next version of rustls. [`config`] is the only one that names the crypto
-//! provider.
+//! API changes in the next version of rustls. [`config`] alone names the crypto provider.
 
 mod chain;
 pub mod client;

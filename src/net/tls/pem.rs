@@ -106,7 +106,7 @@ fn damaged(error: pem::Error) -> ContentError {
     })
 }
 
-/// Returns the labels of the PEM sections, each once, or a remark that there are none.
+/// Returns the labels of the PEM sections, each once, or a remark if the file has no section.
 fn labels(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let labels: BTreeSet<&str> = text

@@ -35,8 +35,8 @@ pub struct TlsListener {
 pub enum TlsOwner {
     /// A listener that accepts connections.
     Listener,
-    /// A listener that accepts no connections any more. Its files may be gone: then its TLS stays
-    /// as it is.
+    /// A listener that accepts no connections any more. Its files may be gone: then its TLS does
+    /// not change.
     ClosedListener,
     /// The HTTP interface for operators.
     Interface,
@@ -117,7 +117,7 @@ impl TlsSet {
         }
     }
 
-    /// Reads all files again. This set stays as it is.
+    /// Reads all files again. This set does not change.
     ///
     /// # Errors
     ///

@@ -3,8 +3,8 @@
 //!
 //! In this order: a certificate with exactly this name (RFC 6066 section 3), one with a wildcard
 //! for this name (RFC 9525 section 6.3: `*` is the whole first label), any certificate. In each
-//! group the first counts whose key fits the client's signature schemes. So an ECDSA certificate
-//! can stand beside an RSA certificate for old clients.
+//! group the first counts whose key fits the client's signature schemes. So an ECDSA certificate is
+//! possible beside an RSA certificate for old clients.
 
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 /// The TLS settings of one listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The certificates of the listener with their keys. At least one is needed; the order decides
-    /// between those that fit a client equally.
+    /// The certificates of the listener with their keys. At least one is needed. The order decides
+    /// between certificates that fit a client equally.
     pub certificates: Vec<CertificateFiles>,
     /// The lowest version that a client may use.
     pub minimum: MinimumVersion,
@@ -20,7 +20,7 @@ pub struct TlsSettings {
     pub record_size: usize,
     /// True if clients may resume a session with a ticket.
     pub tickets: bool,
-    /// Whether clients are asked for a certificate.
+    /// The rule for client certificates.
     pub client_certificates: ClientCertificates,
     /// The file with the authorities that may issue a client's certificate (PEM or DER).
     pub client_ca: Option<PathBuf>,

@@ -10,7 +10,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Longest header of a frame that the broker sends. It sends no mask.
+/// Longest header of a frame that the broker sends. The broker sends no mask.
 pub(crate) const SEALED_HEADER_MAX: usize = 10;
 
 /// RFC 6455 5.5: the payload of a control frame has at most 125 bytes.
@@ -80,7 +80,7 @@ struct Control {
     payload: [u8; CONTROL_MAX],
 }
 
-/// A frame that the standard forbids, or that carries what MQTT forbids.
+/// A frame that the WebSocket standard or MQTT forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("WebSocket: {reason} (close code {code})")]
 pub struct FrameError {

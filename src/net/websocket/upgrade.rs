@@ -405,8 +405,8 @@ fn is_loopback(host: &str) -> bool {
         || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// Returns true for a host that no public DNS name can stand for: an address, a name of one label,
-/// and the domains kept for private networks (RFC 6762, RFC 8375, and ICANN for `internal`).
+/// Returns true for a host without a public DNS name: an address, a name of one label, and the
+/// domains kept for private networks (RFC 6762, RFC 8375, and ICANN for `internal`).
 fn is_private_name(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     let private = [".local", ".internal", ".home.arpa", ".localhost"];

@@ -182,7 +182,7 @@ impl Sqlite {
         transaction.commit()
     }
 
-    /// Commits a group in one transaction. A failure rolls all of it back.
+    /// Commits a group in one transaction. A failure rolls the whole group back.
     fn write(&self, group: &CommitGroup, noted: u64) -> rusqlite::Result<()> {
         self.connection.busy_timeout(BUSY_WRITING)?;
         let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;

@@ -127,7 +127,7 @@ pub(super) fn source(
     Ok(text(first)?.map(|client_id| known.share(RetainedSource::new(client_id, user, listener))))
 }
 
-/// Returns the client for which a message counts, if it counts for one. Two columns from `first`.
+/// Returns the client whose limits count a message, if any. Two columns from `first`.
 ///
 /// # Errors
 /// Returns an error if a column is of another type.

@@ -13,7 +13,7 @@
 //! | 5 | `session.listener`: the listener whose ACL file counts |
 //! | 6 | `retained.source_client`, `source_user`, `source_listener`: the client that published it |
 //! | 7 | `letter`: stored dead letters |
-//! | 8 | `owner_client`, `owner_listener` of `retained` and `delayed`: the client for which a message counts |
+//! | 8 | `owner_client`, `owner_listener` (`retained`, `delayed`): the client whose limits count |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
@@ -230,7 +230,7 @@ fn add_columns(connection: &Connection, version: i32, columns: &[&str]) -> Resul
 }
 
 /// Runs statements that bring the tables to a version, and notes the version, in one transaction.
-/// So a crash leaves the tables as they were or as this version has them.
+/// So a crash leaves the tables either unchanged or in this version.
 fn change(connection: &Connection, version: i32, statements: &str) -> Result<(), StoreError> {
     let sql = format!("BEGIN IMMEDIATE; {statements} PRAGMA user_version = {version}; COMMIT;");
     connection.execute_batch(&sql).map_err(failed)

@@ -294,8 +294,8 @@ impl<'c> Statements<'c> {
 }
 
 impl FileTime {
-    /// Returns the file time of a session, which takes six bytes whatever it is. An UPDATE of a row
-    /// that keeps its length is made in place and needs no room.
+    /// Returns the file time of a session, which always takes six bytes. An UPDATE of a row that
+    /// keeps its length is made in place and needs no room.
     fn far(self, at: Instant) -> i64 {
         self.to_file(at).min(FAR) as i64
     }
@@ -309,7 +309,7 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Returns the identifiers as text such as `7,1`; `None` if there are none, as nearly always.
+/// Returns the identifiers as text such as `7,1`; `None` without identifiers, as nearly always.
 fn ids_as_text(ids: &SubscriptionIds) -> Option<String> {
     let (first, rest) = ids.as_slice().split_first()?;
     let mut text = first.to_string();

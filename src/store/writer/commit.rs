@@ -30,8 +30,8 @@ const LOW: i64 = 4 << 20;
 const LAST_ATTEMPTS: u32 = 8;
 
 /// Runs the committing thread until [`WriterRequest::Stop`], until every sender is gone, or until a
-/// failure, which it reports. Before a stop it commits what was sent, as far as [`LAST_ATTEMPTS`]
-/// allow.
+/// failure, which it reports. Before a stop the thread commits all sent batches, as far as
+/// [`LAST_ATTEMPTS`] allow.
 pub(super) fn run(
     store: Box<dyn Store>,
     options: WriterOptions,

@@ -19,7 +19,7 @@ pub struct WriterStatistics {
     pub bytes: AtomicU64,
     /// Number of records that wait for their commit, those of a commit that is under way included.
     pub backlog: AtomicU64,
-    /// The time since which the oldest of them waits.
+    /// The time since which the oldest record waits.
     pub(super) uncommitted: UncommittedSince,
     /// Microseconds.
     pub last_commit: AtomicU64,

@@ -1,10 +1,10 @@
 //! Bans: clients that may not enter, by client identifier, user, address and certificate.
 //!
 //! A ban may have an end, in milliseconds since 1970. A ban whose end has passed is as if it were
-//! not there. Each search costs a constant number of look-ups. Globs are matched one after the other, a
-//! bounded number at once: 256 of them look at an identifier of 64 KiB for 30 ms. One automaton for
-//! all would be faster for most identifiers, but a client could choose one that drives it through so
-//! many states that it falls back to a search that is slower by far.
+//! not there. Each search costs a constant number of look-ups. Globs are matched one after the
+//! other, a bounded number at once: 256 of them look at an identifier of 64 KiB for 30 ms. One
+//! automaton for all globs would be faster for most identifiers. But a client could choose an
+//! identifier that forces the automaton into a far slower search.
 
 use super::glob::Pattern;
 use ipnet::IpNet;
@@ -99,14 +99,14 @@ impl BanList {
         }
     }
 
-    /// Returns true if a client identifier itself is banned at `unix_ms`. [`Self::search_globs`] tells
-    /// if a glob bans it.
+    /// Returns true if a client identifier itself is banned at `unix_ms`. [`Self::search_globs`]
+    /// tells if a glob bans it.
     pub fn has_client(&self, unix_ms: u64, client_id: &str) -> bool {
         holds(unix_ms, self.clients.get(client_id))
     }
 
-    /// Looks for a glob that bans a client identifier at `unix_ms`, among `most` globs from the number
-    /// `from` on. Each glob looks at the whole identifier, at about 2 ns for each byte.
+    /// Looks for a glob that bans a client identifier at `unix_ms`, among `most` globs from the
+    /// number `from` on. Each glob looks at the whole identifier, at about 2 ns for each byte.
     pub fn search_globs(&self, unix_ms: u64, client_id: &str, from: usize, most: usize) -> GlobSearch {
         let until = from.saturating_add(most).min(self.globs.len());
         let mut globs = self.globs.get(from..until).unwrap_or_default().iter();

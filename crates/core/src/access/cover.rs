@@ -1,7 +1,7 @@
 //! Relations between two topic filters, as sets of topics.
 //!
 //! Both functions take valid filters without `$share/NAME/`. Their cost is linear in the lengths.
-//! They are for SUBSCRIBE and for the start, not for the way of a message.
+//! SUBSCRIBE and the start call these functions; no message does.
 //!
 //! `#` also matches the parent level. The parent of the whole filters `#` and `/#` would be the
 //! empty text, which is no topic. So they equal `+/#` and `/+/#`.

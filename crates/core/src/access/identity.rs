@@ -55,8 +55,8 @@ impl Identity {
 }
 
 /// Returns a user name as logs, events and pages may show it. A name that looks like a JSON Web
-/// Token is a secret, so a text stands in its place: three parts in base64url with dots between
-/// them, of which the first is a JSON object.
+/// Token is a secret and is replaced by a text. Such a name has three parts in base64url with dots
+/// between them, and the first part is a JSON object.
 pub fn shown_name(user: &str) -> &str {
     let is_base64 =
         |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=".contains(&byte));

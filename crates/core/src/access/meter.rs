@@ -25,8 +25,8 @@ impl MeteredRate {
     /// Returns the rate of `per_second` units; `None` for 0, which means no limit.
     ///
     /// `burst` is the span of time by which a peer may be ahead. The rate is reached only if a peer
-    /// that was stopped is read again within `burst` after its debt is paid. At least one unit may
-    /// come at once beside the one that is charged.
+    /// that was stopped is read again within `burst` after its debt is paid. Besides the charged
+    /// unit, at least one more may come at once.
     pub fn new(per_second: u64, burst: Duration) -> Option<MeteredRate> {
         let burst_ns = u64::try_from(burst.as_nanos()).unwrap_or(u64::MAX);
         (per_second > 0).then(|| {
@@ -55,7 +55,7 @@ impl RateMeter {
         RateMeter { paid_ns: nanos(now) }
     }
 
-    /// Charges units that have come.
+    /// Charges received messages or bytes.
     #[inline]
     pub fn charge(&mut self, now: Instant, rate: MeteredRate, units: u64) {
         self.paid_ns = self.paid_ns.max(nanos(now)).saturating_add(rate.cost_ns(units));
@@ -122,7 +122,7 @@ impl TrafficMeter {
     }
 
     /// Returns the time at which everything charged is paid for, in whole milliseconds, rounded up.
-    /// From then on, the meter is as that of a client that has sent nothing.
+    /// From then on, the meter equals a new one.
     pub fn paid(self) -> Instant {
         Instant::from_millis(self.messages.paid_ns.max(self.bytes.paid_ns).div_ceil(NANOS_PER_MILLI))
     }

@@ -3,11 +3,11 @@
 //! - [`identity`]: the authenticated user of a session, and the proof of its name.
 //! - [`grant`]: the terms on which an authenticated client may stay.
 //! - [`rule`]: one line of an ACL: a topic filter, or a pattern with `%u` and `%c`.
-//! - [`rule_set`]: many filters, and the search for one that matches a topic.
+//! - [`rule_set`]: many filters, and the search for a filter that matches a topic.
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
-//! - [`permit`]: all rules of one user, and the decisions that follow from them.
+//! - [`permit`]: all rules of one user, and their decisions.
 //! - [`written_topics`]: the topics that a client publishes to again and again.
-//! - [`ordered`]: rules of which the first that matches decides.
+//! - [`ordered`]: ordered rules: the first matching rule decides.
 //! - `rule_text`: the rules of one session as text, for the store.
 //! - [`acl`]: the permits of all users.
 //! - [`bans`]: clients that may not enter.
@@ -16,7 +16,7 @@
 //! - [`meter`]: rates of messages and bytes.
 //! - [`network`]: networks of clients, as an operator writes them.
 //!
-//! The rules mean what they mean in mosquitto's ACL file.
+//! The rules have the meaning of mosquitto's ACL file.
 
 pub mod acl;
 pub mod bans;

@@ -6,16 +6,16 @@ use std::net::IpAddr;
 /// The reason why a text names no network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoNetwork {
-    /// It is neither an address nor a network.
+    /// The text is neither an address nor a network.
     Unreadable,
-    /// It is a network of IPv4 in IPv6 form, in which no client would be.
+    /// The text is an IPv4 network in IPv6 form, which contains no client.
     MappedIpv4,
 }
 
 /// Returns the network that a text names: an address with the length of its prefix, or alone.
 ///
-/// Clients are compared in the form of IPv4 if they have one. So an address in IPv6 form stands for
-/// the IPv4 address.
+/// Clients are compared in the form of IPv4 if they have one. So an address in IPv6 form means the
+/// IPv4 address.
 ///
 /// # Errors
 /// The text names no network in which a client can be.
@@ -30,8 +30,7 @@ pub fn network(text: &str) -> Result<IpNet, NoNetwork> {
     }
 }
 
-/// Returns the network of all addresses of IPv4 or of IPv6, if these networks together have every
-/// address of it.
+/// Returns the network of all IPv4 or all IPv6 addresses, if these networks together cover it.
 pub fn everything(networks: &[IpNet]) -> Option<IpNet> {
     IpNet::aggregate(&networks.to_vec()).into_iter().find(|network| network.prefix_len() == 0)
 }

@@ -30,7 +30,7 @@ impl OrderedRule {
     }
 }
 
-/// Rules of which the first that matches decides. What no rule matches is denied.
+/// Ordered rules: the first matching rule decides. Access without a matching rule is denied.
 #[derive(Clone, Debug, Default)]
 pub struct OrderedRules {
     rules: Box<[OrderedRule]>,

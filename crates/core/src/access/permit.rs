@@ -1,8 +1,8 @@
-//! All rules of one user, and the decisions that follow from them.
+//! All rules of one user, and their decisions.
 //!
 //! Rules are in two lists: those of the user, and the patterns of all users. Each list denies
 //! first. The list of the user decides first: a topic that it grants is granted, whatever the
-//! patterns deny. This is mosquitto's order. What nothing grants is denied.
+//! patterns deny. The order is mosquitto's. Access that no rule grants is denied.
 
 use super::cover;
 use super::ordered::{Direction, OrderedRule, OrderedRules};
@@ -26,22 +26,22 @@ const PER_STEP: usize = 8;
 /// Bytes of a topic, a filter and names that are compared in one step of a turn.
 const BYTES_PER_STEP: usize = 1024;
 
-/// A decision about one topic, and the steps of a turn that it took.
+/// A decision about one topic, and its cost in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// True if the client may do what it wants.
+    /// True if the client has the permission.
     pub is_granted: bool,
     /// The steps that the decision took.
     pub steps: u32,
 }
 
 impl Decision {
-    /// What needs no look at the rules.
+    /// The decision that needs no look at the rules.
     pub const FREE: Decision = Decision { is_granted: true, steps: 0 };
 }
 
 /// Returns the steps of comparisons of a topic with some filters. `bytes` are those of the topic
-/// and of the names that stand in the filters.
+/// and of the names in the filters.
 pub fn steps(compared: usize, bytes: usize) -> u32 {
     let steps = compared / PER_STEP + compared.saturating_mul(bytes) / BYTES_PER_STEP;
     u32::try_from(steps).unwrap_or(u32::MAX)
@@ -143,7 +143,7 @@ impl UserRules {
         UserRules { own, patterns, ordered: None }
     }
 
-    /// Returns rules of which the first that matches decides.
+    /// Returns ordered rules, of which the first matching rule decides.
     pub fn ordered(rules: OrderedRules) -> UserRules {
         UserRules { ordered: Some(rules), ..UserRules::default() }
     }

@@ -30,7 +30,7 @@ pub enum Access {
 pub enum Effect {
     /// The rule grants something. A name that could mean more than itself matches nothing.
     Grant,
-    /// The rule denies something. A name stands for its text, whatever is in it.
+    /// The rule denies something. A name is matched as its text, whatever is in it.
     Deny,
 }
 
@@ -44,8 +44,8 @@ pub struct ClientNames<'a> {
     marks: NameMarks,
 }
 
-/// What decisions ask about the names of a client. A session keeps it, because a look at each byte
-/// of a long name takes as long as many decisions.
+/// Facts about the names of a client for decisions. A session keeps them, because a look at each
+/// byte of a long name takes as long as many decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameMarks {
     /// True if a name has `+` or `#`.
@@ -182,7 +182,7 @@ impl RuleFilter {
         }
     }
 
-    /// Returns the text as it stands in the file.
+    /// Returns the text, spelled as in the file.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -192,27 +192,26 @@ impl RuleFilter {
         matches!(self.shape, Shape::Pattern { .. })
     }
 
-    /// Returns the first level if it is the same for all topics that match.
+    /// Returns the first level if all matching topics share it.
     pub(super) fn first_level(&self) -> Option<&str> {
         let first = self.text.split('/').next().unwrap_or_default();
         let is_pattern = matches!(self.shape, Shape::Pattern { literal: 0, .. });
         (!is_pattern && !matches!(first, "+" | "#")).then_some(first)
     }
 
-    /// Returns true if exactly one topic matches, the same for all clients.
+    /// Returns true if exactly one topic matches, whoever the client is.
     pub(super) fn is_exact(&self) -> bool {
         self.shape == Shape::Exact
     }
 
     /// Returns true if the rule matches the Topic Name for this client. Allocates nothing.
     ///
-    /// A pattern matches as its text would with the names filled in. So a user name with a slash
-    /// stands for several levels, as in mosquitto. A rule that grants differs from mosquitto in two
-    /// points. A client identifier with a slash does not match `%c`: clients choose their
-    /// identifiers, and `ann/keys` would reach into the topics of `ann`. An empty name matches
-    /// nothing. A rule that denies matches both, so no name escapes it. `%u` matches nothing for a
-    /// client without a user, whatever the effect. The caller checks
-    /// [`ClientNames::have_wildcard`].
+    /// A pattern matches as its text would with the names filled in. So a user name with a slash is
+    /// several levels, as in mosquitto. A rule that grants differs from mosquitto in two points. A
+    /// client identifier with a slash does not match `%c`: clients choose their identifiers, and
+    /// `ann/keys` would reach into the topics of `ann`. An empty name matches nothing. A rule that
+    /// denies matches both, so no name escapes it. `%u` matches nothing for a client without a
+    /// user, whatever the effect. The caller checks [`ClientNames::have_wildcard`].
     pub fn matches(&self, topic: &str, names: ClientNames<'_>, effect: Effect) -> bool {
         match self.shape {
             Shape::Exact => *self.text == *topic,

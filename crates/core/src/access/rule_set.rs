@@ -1,4 +1,4 @@
-//! Many filters with one meaning, and the search for one that matches a topic.
+//! Many filters with one effect, and the search for a filter that matches a topic.
 //!
 //! Up to 8 filters are a list: each costs 2 to 30 ns. More are indexed: a filter without
 //! wildcard and placeholder is found by its text, any other by its first level. So the cost grows
@@ -33,8 +33,7 @@ struct RuleIndex {
 }
 
 impl RuleSet {
-    /// Returns the set of the filters, which all have this effect. A filter that stands twice
-    /// counts once.
+    /// Returns the set of the filters, which all have this effect. Duplicate filters count once.
     pub fn new(effect: Effect, filters: impl IntoIterator<Item = RuleFilter>) -> RuleSet {
         let mut unique: Vec<RuleFilter> = Vec::new();
         let mut seen: HashSet<RuleFilter, Keyed> = HashSet::default();

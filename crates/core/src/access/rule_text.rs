@@ -1,8 +1,8 @@
 //! The rules of one session as text, for the store.
 //!
 //! The text is `superuser`, or one line for each rule in its order: `allow` or `deny`, `read`,
-//! `write` or `all`, and the filter. `\n` and `\\` in a filter stand for a line feed and a
-//! backslash. So an operator can read the rules in a copy of the store.
+//! `write` or `all`, and the filter. `\n` and `\\` in a filter are a line feed and a backslash. So
+//! an operator can read the rules in a copy of the store.
 
 use super::grant::SessionRules;
 use super::ordered::{Direction, OrderedRule, OrderedRules};

@@ -1,4 +1,4 @@
-//! Counts of what a key does within a window of time. A key that does it too often is blocked.
+//! Counts of a key's actions within a window of time. A key with too many strikes is blocked.
 //!
 //! The keys are addresses, networks, or clients. The table is bounded: the oldest key that only
 //! counts makes room, and a blocked key only if all are blocked. So a flood of other keys does not

@@ -11,7 +11,7 @@ const TOPICS: usize = 4;
 const LONGEST: usize = 128;
 
 /// The last topics that a client was allowed to publish to. Takes 8 bytes until the first one, and
-/// at most 700 bytes. They are kept only while the client is connected.
+/// at most 700 bytes. The topics are kept only while the client is connected.
 ///
 /// A topic that is denied is not remembered: its publisher pays for each look at the rules.
 #[derive(Debug, Default)]

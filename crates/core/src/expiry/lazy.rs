@@ -25,9 +25,9 @@ impl Registered {
     /// Returns true if the caller must send `deadline` to the expiry actor, and then remembers its
     /// bucket.
     ///
-    /// [`Instant::NEVER`] need not be sent: the registration that stands comes back once, and its
-    /// owner then finds nothing to do. `interval` is the bucket width of the expiry queue, at least
-    /// a millisecond.
+    /// [`Instant::NEVER`] need not be sent: the present registration expires once, and its owner
+    /// then finds nothing to do. `interval` is the bucket width of the expiry queue, at least a
+    /// millisecond.
     pub fn needs(&mut self, deadline: Instant, interval: Duration) -> bool {
         if self.covers(deadline, interval) {
             return false;

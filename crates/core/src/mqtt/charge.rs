@@ -97,7 +97,7 @@ impl Budget {
     /// True if less than a quarter of the limit is left.
     ///
     /// From here on, stored queues are read back in small portions. So clients that read slowly
-    /// leave room for what others publish.
+    /// leave room for publications of others.
     pub fn is_nearly_exceeded(&self) -> bool {
         self.is_exceeded_with(self.most() as usize / 4)
     }

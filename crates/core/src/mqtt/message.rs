@@ -27,13 +27,13 @@ pub struct Message(ThinArc<Header, u8>);
 /// The fixed part of a message: everything but its bytes.
 #[derive(Debug)]
 pub struct Header {
-    /// The end of the Message Expiry Interval; [`Instant::NEVER`] if there is none.
+    /// The end of the Message Expiry Interval; [`Instant::NEVER`] without one.
     pub expires: Instant,
     /// The QoS of the PUBLISH. A delivery may have a lower one.
     pub qos: QoS,
     /// The RETAIN flag of the PUBLISH.
     pub retain: bool,
-    /// The number by which a trace follows the message. It fits into padding.
+    /// The number by which a trace follows the message. The number fits into padding.
     audit: AuditTag,
     topic_len: u16,
     forwarded_len: u32,
@@ -65,7 +65,7 @@ pub struct Parts<'a> {
     pub qos: QoS,
     /// The RETAIN flag of the PUBLISH.
     pub retain: bool,
-    /// The end of the Message Expiry Interval; [`Instant::NEVER`] if there is none.
+    /// The end of the Message Expiry Interval; [`Instant::NEVER`] without one.
     pub expires: Instant,
     /// The Topic Name: at most 65,535 bytes, as on the wire.
     pub topic: &'a str,
@@ -87,8 +87,8 @@ fn charged(bytes: usize) -> u32 {
 impl Message {
     /// Copies the parts into one allocation. The publisher is not stored.
     ///
-    /// `scratch` is only room to put the parts one after the other. The caller keeps it, so that a
-    /// message costs one allocation instead of two. Its contents are overwritten.
+    /// `scratch` is only room to put the parts one after the other. The caller keeps the buffer, so
+    /// that a message costs one allocation instead of two. Its contents are overwritten.
     pub fn new(parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
         Message::audited(AuditTag::NONE, None, parts, scratch)
     }
@@ -151,8 +151,8 @@ impl Message {
         self.header().audit
     }
 
-    /// Returns the message with the number of a trace: the same message if the number is none, else
-    /// a copy. For messages that were read back from the store, which does not keep the number.
+    /// Returns the message with the number of a trace: a copy, or the message itself without a
+    /// number. For messages that were read back from the store, which does not keep the number.
     pub fn with_audit(self, audit: AuditTag) -> Message {
         if !audit.is_some() {
             return self;
@@ -212,8 +212,8 @@ impl Message {
         self.header().large.as_ref()
     }
 
-    /// Returns the bytes that this message counts wherever it is counted: its parts, the fixed header
-    /// and the name of the publisher. In memory the name is shared, and charged once.
+    /// Returns the bytes that this message counts wherever it is counted: its parts, the fixed
+    /// header and the name of the publisher. In memory the name is shared, and charged once.
     pub fn size(&self) -> usize {
         let Header { charged, publisher, .. } = self.header();
         *charged as usize + publisher.as_ref().map_or(0, PublisherName::len)

@@ -56,6 +56,6 @@ impl Hash for Owner {
 pub struct OwnedMessage {
     /// The message.
     pub message: Message,
-    /// The client for which it counts.
+    /// The client whose limits count the message.
     pub owner: Option<Arc<Owner>>,
 }

@@ -29,7 +29,7 @@ impl From<Message> for RetainedMessage {
 }
 
 /// The client that published a retained message, as the rules about topics know it. The retained
-/// messages of one session share it.
+/// messages of one session share the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetainedSource {
     /// The client identifier.
@@ -60,7 +60,7 @@ impl Hash for RetainedSource {
     }
 }
 
-/// Sources that are read one after the other: equal ones become one.
+/// Shares equal sources while the store's messages are read.
 #[derive(Debug, Default)]
 pub struct SharedSources(HashSet<Arc<RetainedSource>, Keyed>);
 

@@ -118,7 +118,7 @@ pub fn has_wildcard(filter: &str) -> bool {
     filter.bytes().any(|b| matches!(b, b'+' | b'#'))
 }
 
-/// Returns a filter without its `$share/NAME/`, or the text as it is if it is no filter.
+/// Returns a filter without its `$share/NAME/`; a text that is no filter is not changed.
 pub fn without_share(full: &str) -> &str {
     TopicFilter::parse(full, usize::MAX).map_or(full, |parsed| parsed.filter)
 }

@@ -20,15 +20,15 @@ pub struct Will {
     pub forwarded: Box<[u8]>,
     /// The Will Delay Interval; zero in 3.x.
     pub delay: Duration,
-    /// The Message Expiry Interval in seconds, counted from the publication of the will; `None` if
-    /// there is none.
+    /// The Message Expiry Interval in seconds, counted from the publication of the will; `None`
+    /// without one.
     pub message_expiry: Option<u32>,
     /// The bytes on the account; [`Will::shared`] sets them.
     pub charge: Charge,
 }
 
 impl Will {
-    /// Returns the will of a CONNECT. It is not on the account yet.
+    /// Returns the will of a CONNECT. The will is not on the account yet.
     pub fn of(will: &WillMessage<'_>) -> Will {
         Will {
             topic: will.topic.into(),

@@ -63,7 +63,7 @@ impl QuestionBudget {
     }
 }
 
-/// One question: the shard that it looks at, and the steps that it may spend.
+/// One question to a shard, with its budget of steps.
 #[derive(Debug)]
 pub(super) struct Question<'a> {
     pub now: Instant,

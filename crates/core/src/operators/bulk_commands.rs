@@ -1,8 +1,8 @@
 //! Commands of operators about many things: connections, dead letters, or a whole queue.
 //!
 //! A command does a portion, which ends with the turn. The caller sends the rest again. So sockets
-//! have their turn between two portions, and the work of a turn is bounded whatever an operator asks
-//! for.
+//! have their turn between two portions, and the work of a turn is bounded whatever an operator
+//! asks for.
 
 use crate::operators::command::{CarriedOut, Command, CommandOutcome};
 use crate::operators::message_commands::{RepublishTo, found, republish};
@@ -14,7 +14,8 @@ use crate::shard::clients::slots::ConnectionId;
 use crate::shard::control::ShardControl;
 use crate::time::Instant;
 
-/// Steps of one closed connection: its session's records and its will, without the will's receivers.
+/// Steps of one closed connection: its session's records and its will, without the will's
+/// receivers.
 const DISCONNECT: u32 = 100;
 
 /// Steps of one dead letter, beside those of its publication.
@@ -75,7 +76,7 @@ impl Command for BulkCommand {
     type Outcome = Option<Portion>;
 
     /// Does a portion of the command. Does nothing while dead letters wait to be published, so that
-    /// a fast operator makes no heap of them.
+    /// a fast operator cannot pile up letters.
     fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<Option<Portion>> {
         let mut shard = shard.control(now);
         let shard = &mut shard;

@@ -4,7 +4,7 @@ use crate::mqtt::packet::QoS;
 use crate::operators::budget::{Part, Question, ROWS, Rows};
 use crate::operators::receivers::{MatchedReceivers, MatchedSession};
 
-/// Members of a group that one question looks at most. Those of other shards count, too.
+/// Members of a group that one question looks at most. Members in other shards count, too.
 const MEMBERS: usize = 8_192;
 
 /// Members that are looked at for one step.

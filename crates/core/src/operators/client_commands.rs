@@ -21,7 +21,7 @@ use crate::time::Instant;
 pub struct OperatorCommand {
     /// The session of the client.
     pub client: SessionName,
-    /// What is done.
+    /// The action.
     pub action: OperatorAction,
 }
 
@@ -36,7 +36,7 @@ pub enum OperatorAction {
     EndSession,
     /// Sends the unacknowledged messages again.
     Redeliver(RedeliverBy),
-    /// Drops one message. A policy may make a dead letter of it.
+    /// Drops one message. A policy may turn the message into a dead letter.
     Skip(MessageOf),
     /// Drops one message and publishes it as a dead letter, whatever the policy says.
     Park(MessageOf),

@@ -21,7 +21,7 @@ pub trait Command {
     }
 
     /// Carries out the command. `view` is the state of the socket of [`Self::client`]; the default
-    /// if there is none.
+    /// without a socket.
     fn carry_out(&self, now: Instant, view: SocketView, shard: &mut Shard) -> CarriedOut<Self::Outcome>;
 }
 
@@ -48,7 +48,7 @@ impl CarriedOut<CommandOutcome> {
 /// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOutcome {
-    /// It is done.
+    /// The command is done.
     Done,
     /// This number of packets was sent again.
     Resent(u32),
@@ -69,7 +69,7 @@ pub enum CommandOutcome {
     AlreadyReceived,
     /// The message cannot become a dead letter, for this reason.
     CannotPark(&'static str),
-    /// The message is not published again, for this reason. It is still a dead letter.
+    /// The message is not published again, for this reason. The message is still a dead letter.
     CannotRepublish(&'static str),
     /// Memory or disk has no room for a dead letter.
     NoRoom,

@@ -29,7 +29,8 @@ impl LetterFilter {
 }
 
 /// Returns the letters before a place, the newest first, that the filter admits, at most `most` and
-/// [`ROWS`](crate::operators::budget::ROWS), and fewer if their texts are long or the budget is spent.
+/// [`ROWS`](crate::operators::budget::ROWS), and fewer if their texts are long or the budget is
+/// spent.
 pub(super) fn letters(
     question: &mut Question<'_>,
     before: Option<LetterPlace>,

@@ -109,7 +109,7 @@ fn deliver_to_receiver(
     make_room(id, &target, letter, shard)?;
     let letters_before = shard.dead_letters();
     let is_taken = shard.deliver_letter(letter, &target);
-    // A message that was dropped again stays the letter that it is, and becomes no second one.
+    // A message that was dropped again stays one dead letter: the new letter is removed.
     shard.take_back_dead_letters(letters_before);
     if is_taken { Ok(()) } else { Err("the receiver does not take the message now") }
 }
@@ -213,7 +213,7 @@ fn publish_to_topic(letter: &StoredLetter, shard: &mut ShardControl<'_>) -> Resu
     let letters_before = shard.dead_letters();
     match shard.publish_letter(letter, (extent, receivers)) {
         OwnProgress::Complete(Outcome::Unmatched | Outcome::Refused) if are_all_here => {
-            // The message stays the letter that it is, and becomes no second one.
+            // The message stays one dead letter, and becomes no second one.
             shard.take_back_dead_letters(letters_before);
             Err(
                 "no subscriber of the topic can take it now: all are away at QoS 0, have a full queue, or may not read the topic",

@@ -1,9 +1,9 @@
-//! What operators ask a shard, and what they do to it. The shard knows nothing of this module.
+//! Questions and commands of operators to a shard. The shard knows nothing of this module.
 //!
 //! A question reads the shard through `ShardView` (`shard/view.rs`), and changes nothing. A command
-//! changes the shard through `ShardControl` (`shard/control.rs`). Both doors list what operators can
-//! reach. The module is as pure as the shard: the time is an argument, and the driver adds what only
-//! the sockets know.
+//! changes the shard through `ShardControl` (`shard/control.rs`). Both doors list what operators
+//! can reach. The module is as pure as the shard: the time is an argument, and the driver adds what
+//! only the sockets know.
 //!
 //! | file | concern |
 //! |---|---|

@@ -154,8 +154,8 @@ impl SessionName {
     }
 }
 
-/// An answer, in the order of [`Query`]. A part that is not complete has the place at which the next
-/// question goes on.
+/// An answer, in the order of [`Query`]. A part that is not complete has the place at which the
+/// next question goes on.
 #[derive(Clone, Debug)]
 pub enum QueryAnswer {
     /// Sessions, and the slot with which the next question begins.
@@ -170,8 +170,8 @@ pub enum QueryAnswer {
     SharedGroups(Part<(Box<str>, usize), u32>),
     /// The messages.
     Messages(Box<FoundMessages>),
-    /// The delayed messages, each with its place, and the last place that was looked at: the next part
-    /// begins behind it.
+    /// The delayed messages, each with its place, and the last place that was looked at: the next
+    /// part begins behind it.
     Delayed(Part<(DelayedPlace, MessageSummary), DelayedPlace>),
     /// The dropped messages.
     Dropped(Vec<RecentDrop>),
@@ -184,8 +184,8 @@ pub enum QueryAnswer {
 }
 
 impl QueryAnswer {
-    /// Finds the holders of the sent packets in the answer. `socket` looks at what was written to a
-    /// connection.
+    /// Finds the holders of the sent packets in the answer. `socket` looks at the bytes written to
+    /// a connection.
     pub fn diagnose(&mut self, socket: impl Fn(ConnectionId) -> Option<SocketView>) {
         match self {
             QueryAnswer::Unfinished(Some(page)) => {

@@ -71,7 +71,7 @@ impl MatchedReceivers {
         self.sessions.retain(|session| *session.client_id == *client_id);
     }
 
-    /// Adds a session, or further filters of one that is there. Returns false if a new one finds
+    /// Adds a session, or further filters of a known session. Returns false if a new one finds
     /// `most` sessions, or has no room for its bytes.
     pub fn add(&mut self, session: MatchedSession, most: usize) -> bool {
         if let Some(known) = self.places.get(&session.client_id).and_then(|at| self.sessions.get_mut(*at)) {

@@ -1,4 +1,4 @@
-//! The redelivery settings that hold for one session, each with the place that they come from.
+//! The redelivery settings of one session, each with its source.
 
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::ack_wait::RequestedTime;
@@ -23,7 +23,7 @@ pub enum SettingSource {
 pub struct SourcedSetting<T> {
     /// The value.
     pub value: T,
-    /// The place that it comes from.
+    /// The source of the value.
     pub source: SettingSource,
 }
 

@@ -222,7 +222,7 @@ pub(super) fn row(
     }
 }
 
-/// Returns a session with its first messages and filters. Not divided, because it is one session.
+/// Returns a session with its first messages and filters. One session is not divided.
 pub(super) fn detail(question: &Question<'_>, (id, entry): (SessionId, &SessionEntry)) -> SessionDetail {
     let (now, shard, sender) = (question.now, question.shard, &entry.session.sender);
     let in_flight = |view: InFlightView<'_>| InFlightSummary {

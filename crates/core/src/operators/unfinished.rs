@@ -208,8 +208,8 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
         }
     }
 
-    /// Adds the PUBRELs by their numbers. Costs a pass over them, because they stand in the order
-    /// of their PUBRECs.
+    /// Adds the PUBRELs by their numbers. Costs a pass over the PUBRELs, because their order is
+    /// that of the PUBRECs.
     fn releases(&mut self) {
         let Some(begin) = self.begin(RELEASED) else { return };
         let sender = &self.entry.session.sender;
@@ -310,7 +310,7 @@ fn sent_row(now: Instant, view: &InFlightView<'_>, wait: WaitReason) -> Unfinish
     }
 }
 
-/// Returns the row of a queued message. `place` names it if it is not stored.
+/// Returns the row of a queued message. `place` names a message that is not stored.
 fn queued_row(delivery: &Delivery, place: Option<u64>, wait: WaitReason) -> UnfinishedMessage {
     UnfinishedMessage {
         name: place.map(|place| name_of(delivery, MessageName::Queued(place))),

@@ -65,8 +65,8 @@ named_enum! {
         Disconnect = "disconnect",
         /// An event and a log line say so.
         Report = "report",
-        /// The message is dropped, because it was sent as often as allowed, and becomes a dead letter.
-        /// In 5.0 the connection may be closed, too.
+        /// The message is dropped, because it was sent as often as allowed, and becomes a dead
+        /// letter. In 5.0 the connection may be closed, too.
         Drop = "drop",
     }
 
@@ -121,8 +121,8 @@ impl WaitReason {
         self.kind().name()
     }
 
-    /// Finds the holder of a sent packet. `view` is the socket's view of the bytes that were written
-    /// to it.
+    /// Finds the holder of a sent packet. `view` is the socket's view of the bytes that were
+    /// written to it.
     pub(super) fn diagnose(&mut self, view: SocketView) {
         if let WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) = self {
             sent.cause = StallCause::of(sent.end_offset, view.peer_has(sent.written), view);

@@ -6,7 +6,7 @@ use crate::mqtt::topic::{
 };
 use crate::operators::budget::QuestionBudget;
 
-/// A Topic Name, or a Topic Filter that stands for each topic it matches.
+/// A Topic Name, or a Topic Filter for each topic that it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedTopic {
     text: Box<str>,
@@ -101,7 +101,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Returns true if a message is one of those.
+    /// Returns true if a message is wanted.
     pub fn is(&self, message: &Message) -> bool {
         self.topic.as_ref().is_none_or(|topic| topic.is(message.topic())) && self.is_by_publisher(message)
     }
@@ -117,7 +117,7 @@ impl Wanted {
         is_topic && self.is_by_publisher(message)
     }
 
-    /// Returns true if a PUBREL is one of those. Its topic is gone with its message.
+    /// Returns true if a PUBREL is wanted. Its topic is gone with its message.
     pub(super) fn is_release(&self) -> bool {
         self.topic.is_none() && self.publisher.is_none()
     }

@@ -45,7 +45,7 @@ pub struct Lsn(pub u64);
 /// One change.
 #[derive(Clone, Debug)]
 pub enum Record {
-    /// A session with all its fields, in place of an earlier record of it.
+    /// A session with all its fields; replaces its earlier record.
     Session(Box<StoredSession>),
     /// The part of a stored session that connecting and disconnecting changes. The Will Message is
     /// not written again.
@@ -72,7 +72,7 @@ pub enum Record {
     /// No entry refers to the message any more.
     BodyDone(BodyNumber),
     /// No entry refers to the message any more, and each was acknowledged. No other record of this
-    /// batch stands for the message.
+    /// batch concerns the message.
     BodyReleased(BodyNumber),
     /// A delivery that one session owes its client.
     Entry(Box<StoredEntry>),
@@ -80,7 +80,7 @@ pub enum Record {
     Sent {
         /// The delivery's number.
         number: EntryNumber,
-        /// The place in the window, as it is now.
+        /// The present place in the window.
         flight: Flight,
     },
     /// PUBREC came. PUBREL until PUBCOMP remains; the body is not needed any more.
@@ -200,11 +200,11 @@ pub struct StoredSession {
     /// True while the client is connected. If the broker dies then, the session expires counted
     /// from the last heartbeat.
     pub connected: bool,
-    /// When the session ends, if the client is not connected.
+    /// The end of the session, if the client is not connected.
     pub ends: Instant,
     /// The Will Message.
     pub will: Option<Arc<Will>>,
-    /// When the Will Message is published, while its delay runs.
+    /// The time of the Will Message's publication, while its delay runs.
     pub will_due: Instant,
     /// The retry interval that the client requested, as granted. Zero is off.
     pub retry_interval: Option<Duration>,
@@ -212,11 +212,11 @@ pub struct StoredSession {
     pub ack_timeout: Option<Duration>,
     /// The verified user who owns the session; `None` if nobody does.
     pub user_name: Option<Box<str>>,
-    /// The rest of what decides which topics the client may write and read.
+    /// The other facts that decide which topics the client may write and read.
     pub access: StoredAccess,
 }
 
-/// What a session keeps beside its owner for the rules about topics.
+/// The facts of a session, beside its owner, for the rules about topics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StoredAccess {
     /// The user name that the client claimed, if nothing verified it.
@@ -246,7 +246,7 @@ pub struct StoredSubscription {
     pub filter: Box<str>,
     /// The Subscription Options byte of 5.0.
     pub options: u8,
-    /// The Subscription Identifier; 0 is none.
+    /// The Subscription Identifier; 0 without one.
     pub subscription_id: u32,
 }
 
@@ -305,7 +305,7 @@ impl Flight {
 pub struct StoredDelayed {
     /// The message's number.
     pub number: DelayedNumber,
-    /// When the message is published.
+    /// The time of the message's publication.
     pub due: Instant,
     /// The message.
     pub message: Message,
@@ -382,8 +382,8 @@ pub struct Transaction {
     /// The transaction's number.
     pub number: TransactionNumber,
     /// Number of participants besides the batch itself. Each always sends its part, even an empty
-    /// one. There is one for each peer, and one more for each shared group whose chosen member is
-    /// at a peer.
+    /// one. Each peer is a participant, and counts once more for each shared group whose chosen
+    /// member it has.
     pub participants: u32,
     /// The outcome in the batch's own shard.
     pub outcome: Outcome,
@@ -420,19 +420,19 @@ pub struct Recovered {
     /// A number above every number that was ever given to a session, entry, body, delayed message
     /// or dead letter.
     pub next_number: u64,
-    /// How long the broker was down, counted from the last heartbeat.
+    /// The downtime of the broker, counted from the last heartbeat.
     pub down: Duration,
     /// The stored sessions.
     pub sessions: Vec<RecoveredSession>,
-    /// Unsent deliveries of sessions that have ended. Those of shared subscriptions go to other
-    /// members of their groups; the rest is counted as dropped. No delivery that was begun is here:
-    /// such a delivery ended with its session, 5.0 [MQTT-4.8.2-5].
+    /// Unsent deliveries of sessions that have ended. Deliveries of shared subscriptions go to
+    /// other members of their groups; the rest is counted as dropped. No delivery that was begun is
+    /// here: such a delivery ended with its session, 5.0 [MQTT-4.8.2-5].
     pub orphaned: Vec<RecoveredEntry>,
     /// The retained messages.
     pub retained: Vec<RetainedMessage>,
     /// Delayed messages that are due before the requested horizon. The others stay in the store.
     pub delayed: Vec<StoredDelayed>,
-    /// Every delayed message. The totals give back exactly what they count for it.
+    /// Every delayed message. The totals subtract for a message exactly what they added.
     pub delayed_in_all: Vec<CountedDelayed>,
     /// All dead letters.
     pub letters: Vec<StoredLetter>,
@@ -483,7 +483,7 @@ pub struct RecoveredBody {
     pub number: BodyNumber,
     /// The size in bytes, as in [`Message::size`].
     pub size: u32,
-    /// When the message expires, or [`Instant::NEVER`].
+    /// The expiry of the message, or [`Instant::NEVER`].
     pub expires: Instant,
 }
 

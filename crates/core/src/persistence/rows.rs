@@ -1,7 +1,7 @@
 //! The rows of the store, each as a value that lives as long as its row.
 //!
 //! An [`Entry`] that is dropped, at any place and for any reason, records the end of its delivery.
-//! A [`Body`] does the same with its last entry. So no way out of a queue or a window can forget
+//! A [`Body`] records its end with its last entry. So no way out of a queue or a window can forget
 //! its row.
 //!
 //! A publisher may be answered before the commit once every receiver is done with its message. An
@@ -126,7 +126,7 @@ impl Body {
         self.number
     }
 
-    /// Stands in place of a gate: another record may stand for the message now.
+    /// In place of a gate: another record may concern the message now.
     const COMMIT_OPENS: GateNumber = GateNumber::MAX;
 
     /// Sets the gate to open when every entry is done. Has no effect once an entry was passed on.
@@ -230,8 +230,8 @@ impl Entry {
     /// Returns the commit that must happen before the Packet Identifier or the PUBREL may be sent;
     /// `None` if it has happened.
     ///
-    /// The client may come back while the store has no room. What it is sent again then waits for
-    /// this commit alone, and not for all that was recorded since: its acknowledgements make room.
+    /// The client may come back while the store has no room. The resend waits for this commit only,
+    /// and for no later record, because its acknowledgements free space.
     pub fn pending(&self) -> Option<Lsn> {
         Some(self.place.lsn).filter(|lsn| *lsn > self.write_buffer.last_committed())
     }

@@ -1,4 +1,4 @@
-//! The transactions of one open batch: those that this shard began, and its parts of others.
+//! The transactions of one open batch: own transactions, and parts of other shards' transactions.
 //!
 //! A part collects the bodies and entries that this shard adds to a peer's transaction. Only the
 //! last part can be open, and only an open part takes records.
@@ -81,7 +81,7 @@ impl Transactions {
         self.is_open = !self.parts.is_empty();
     }
 
-    /// Closes the open part with this outcome. Does nothing if there is none.
+    /// Closes the open part with this outcome. Does nothing without an open part.
     pub(super) fn end_participation(&mut self, outcome: Outcome) {
         if let Some(part) = self.open() {
             part.outcome = outcome;

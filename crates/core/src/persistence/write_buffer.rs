@@ -3,11 +3,11 @@
 //!
 //! A record that ends before its batch is sealed is taken back, and leaves no trace. A message that
 //! is acknowledged during the previous commit never leaves the shard. For that, batches are sealed
-//! one at a time, each after the commit of the one before. The size of the open batch is then
-//! bounded by the unfinished messages, and not by their rate.
+//! one at a time, each after its predecessor's commit. The size of the open batch is then bounded
+//! by the unfinished messages, and not by their rate.
 //!
 //! Each shard has one write buffer, behind an `Rc`. Only sealed batches leave the shard's thread.
-//! [`crate::persistence::rows`] has the values that record into it.
+//! [`crate::persistence::rows`] has the values that record into the buffer.
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::owner::OwnedMessage;
@@ -27,7 +27,7 @@ use std::rc::Rc;
 /// so no two shards give the same number.
 const STRIDE: u64 = 64;
 
-/// The number of a pending gate. Counts up per shard; 0 is none.
+/// The number of a pending gate. Counts up per shard; 0 means no gate.
 pub type GateNumber = u64;
 
 /// The records of one shard since its last batch.
@@ -192,7 +192,8 @@ impl WriteBuffer {
         idle || self.eager.get() || !self.open.borrow().transactions.is_empty()
     }
 
-    /// With true, batches are sealed before the last is committed. With false, they wait for it.
+    /// With true, batches are sealed before the last is committed. With false, batches wait for the
+    /// previous commit.
     pub fn set_eager(&self, eager: bool) {
         self.eager.set(eager);
     }
@@ -237,8 +238,8 @@ impl WriteBuffer {
         number
     }
 
-    /// Adds a participant to a transaction that began in this batch, or to one whose open
-    /// participant this shard is.
+    /// Adds a participant to a transaction that began in this batch, or to one in which this shard
+    /// takes part.
     pub fn add_participant(&self, of: TransactionNumber) {
         self.open.borrow_mut().transactions.add_participant(of);
     }
@@ -272,7 +273,7 @@ impl WriteBuffer {
         self.open.borrow_mut().transactions.resume();
     }
 
-    /// Closes the open part with this outcome. Does nothing if there is none.
+    /// Closes the open part with this outcome. Does nothing without an open part.
     pub fn end_participation(&self, outcome: Outcome) {
         self.open.borrow_mut().transactions.end_participation(outcome);
     }

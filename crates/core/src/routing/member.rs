@@ -25,7 +25,7 @@ pub struct Member {
     /// The options of this member's own SUBSCRIBE.
     // 5.0 [MQTT-4.8.2-3]: each member has its own granted QoS.
     pub options: PackedOptions,
-    /// The 5.0 Subscription Identifier; 0 is none.
+    /// The 5.0 Subscription Identifier; 0 without one.
     pub subscription_id: u32,
     /// True if the session has a Network Connection. An offline member has a session that outlives
     /// its connection.

@@ -3,8 +3,8 @@
 //! A plain vector that grows copies all of its values in one step. A vector with many free places
 //! can shrink only if the values get new numbers. A paged slab avoids both in this way:
 //!
-//! - The first `NEAR` places are a plain vector, whose growth takes less than 0.1 ms. A look-up
-//!   costs what a look-up in a plain vector costs. The vector is freed with the last value.
+//! - The first `NEAR` places are a plain vector, whose growth takes less than 0.1 ms. A look-up is
+//!   as fast as in a plain vector. The vector is freed with the last value.
 //! - Further places are in pages of 128. A page with many values has one for each place, with the
 //!   default value in free places. A look-up costs one load more. A page with few values has them
 //!   without gaps, so that it takes little memory. Then a look-up also counts the bits that tell

@@ -94,7 +94,7 @@ impl Presences {
     }
 
     /// Returns the sessions that changed after change `number`, each with the number of its last
-    /// change. They come in the order of these numbers.
+    /// change. The order is that of the numbers.
     pub fn changed_after(&self, number: u64) -> impl Iterator<Item = (u64, MemberAddress)> {
         self.changes.range(number.saturating_add(1)..).map(|(number, address)| (*number, *address))
     }

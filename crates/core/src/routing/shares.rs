@@ -53,7 +53,7 @@ impl Amount {
         self.bytes += other.bytes;
     }
 
-    /// Subtracts what was added before. A debug build panics if less was.
+    /// Subtracts an amount that was added before. A debug build panics if less was.
     fn sub(&mut self, other: Amount) {
         debug_assert!(self.messages >= other.messages && self.bytes >= other.bytes, "{other:?} of {self:?}");
         self.messages = self.messages.saturating_sub(other.messages);
@@ -72,7 +72,7 @@ impl Amount {
     }
 }
 
-/// What each client and each listener has of a limit.
+/// The use of a limit by each client and each listener.
 #[derive(Debug, Default)]
 pub struct Shares {
     rules: ShareRules,
@@ -82,7 +82,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Changes the rules. What is above a new one stays.
+    /// Changes the rules. Messages above a new limit stay.
     pub fn limit(&mut self, rules: ShareRules) {
         self.rules = rules;
     }
@@ -97,8 +97,7 @@ impl Shares {
             && listener.admits(more, most, part.map_or(ALL, |(_, percent)| *percent))
     }
 
-    /// Counts a message. Returns the owner as it is known here, so that all its messages share one
-    /// value.
+    /// Counts a message. Returns the stored equal owner, so that all its messages share one value.
     pub fn add(&mut self, owner: Arc<Owner>, bytes: usize) -> Arc<Owner> {
         let owner = self.known(owner);
         self.clients.entry(Arc::clone(&owner)).or_default().add(Amount::one(bytes));
@@ -110,7 +109,7 @@ impl Shares {
         owner
     }
 
-    /// Returns the same owner as it is known here.
+    /// Returns the stored equal owner.
     pub fn known(&self, owner: Arc<Owner>) -> Arc<Owner> {
         self.clients.get_key_value(&*owner).map_or(owner, |(known, _)| Arc::clone(known))
     }

@@ -30,7 +30,7 @@ pub enum RequestedTime {
 }
 
 impl RequestedTime {
-    /// Returns the name that stands in user properties and topics.
+    /// Returns the name for user properties and topics.
     pub const fn name(self) -> &'static str {
         match self {
             RequestedTime::RetryInterval => "retry-interval",
@@ -54,7 +54,7 @@ impl RequestedTime {
 pub struct InvalidRequest;
 
 impl AckWait {
-    /// Creates the record of a session from its requested times, as they stand in the store.
+    /// Creates the record of a session from its requested times, as stored.
     pub fn requested(retry_interval: Option<Duration>, ack_timeout: Option<Duration>) -> AckWait {
         AckWait { retry_interval, ack_timeout, ..AckWait::default() }
     }

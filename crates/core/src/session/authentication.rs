@@ -13,7 +13,7 @@ use crate::session::connect::ConnectRefusal;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// The listener is bound to loopback or to a Unix socket, and the peer is local. With PROXY
-    /// protocol, the peer is the one that the header names.
+    /// protocol, the peer is the address in the header.
     Local,
     /// A trusted proxy: the address of its client is not known. Failed logins do not count then,
     /// because they would block everybody behind the proxy.
@@ -27,7 +27,7 @@ named_enum! {
     /// The connections on which clients without credentials may enter.
     #[derive(Default)]
     pub enum Anonymous {
-        /// Those that cannot come from another machine.
+        /// Connections that cannot come from another machine.
         #[default]
         Loopback = "loopback",
         /// None.
@@ -65,7 +65,7 @@ impl EnhancedMethod {
         (name == EnhancedMethod::ScramSha256.name()).then_some(EnhancedMethod::ScramSha256)
     }
 
-    /// Returns the name, as it stands in packets.
+    /// Returns the name, as in packets.
     pub const fn name(self) -> &'static str {
         match self {
             EnhancedMethod::ScramSha256 => "SCRAM-SHA-256",

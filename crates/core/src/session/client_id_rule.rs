@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A form of client identifiers: `%u` stands for the name of the user, and `*` for any text, which
-/// may be empty.
+/// A form of client identifiers: `%u` is the name of the user, and `*` any text, which may be
+/// empty.
 ///
 /// The identifiers of two users are never the same, whatever their names: the text of a `*` has
-/// none of the characters that stand beside `%u` on the side of the `*`. So the number of these
-/// characters behind the name is the same in each identifier, and tells where the name ends. The
-/// same holds for its begin. Otherwise `ann` could use `ann-bob-phone` of `ann-bob` by `%u-*`.
+/// none of the characters beside `%u` on the side of the `*`. So the number of these characters
+/// behind the name is the same in each identifier, and tells where the name ends. The same holds
+/// for its begin. Otherwise `ann` could use `ann-bob-phone` of `ann-bob` by `%u-*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdRule {
     /// The texts between the `*`, each with `%u` in it. At least one.
@@ -53,7 +53,7 @@ impl ClientIdRule {
         if user.is_none() && self.parts.iter().any(|part| part.contains("%u")) {
             return false;
         }
-        // A `*` in a user name stands for itself, because the rule was split before.
+        // A `*` in a user name is literal, because the rule was split before.
         let part = |part: &str| part.replace("%u", user.unwrap_or_default());
         let [first, middle @ .., last] = &*self.parts else {
             return self.parts.first().is_some_and(|only| part(only) == client_id);
@@ -79,8 +79,8 @@ impl ClientIdRule {
     }
 }
 
-/// Returns the characters directly beside each `%u`: the one behind it if a `*` follows somewhere,
-/// and the one before it if a `*` stands before.
+/// Returns the characters directly beside each `%u`: the next one if a `*` follows anywhere, and
+/// the previous one if a `*` precedes anywhere.
 fn bounds(rule: &str) -> Box<[char]> {
     let mut bounds = Vec::new();
     for (at, name) in rule.match_indices("%u") {

@@ -1,6 +1,6 @@
 //! CONNECT: the checks of one packet, the negotiation, and CONNACK.
 //!
-//! [`check`] refuses a packet that breaks a rule. [`negotiate`] settles what holds for the
+//! [`check`] refuses a packet that breaks a rule. [`negotiate`] settles the values for the
 //! connection and the session. The shard asks in between if there is room, and finds the session.
 
 use crate::mqtt::packet::{
@@ -54,9 +54,9 @@ pub struct Negotiated {
 /// Checks a CONNECT by itself and by the operator's bounds.
 ///
 /// # Errors
-/// [`ConnectRefusal`] for a client identifier that is too long, or that is empty where the version
-/// does not allow it; for a Keep Alive that is too long for a client that cannot be told another
-/// one; and for a will that cannot be retained.
+/// [`ConnectRefusal`] for a client identifier that is too long, or empty against the version's
+/// rules; for a Keep Alive above the limit, because CONNACK of 3.x has no Server Keep Alive; and
+/// for a will that cannot be retained.
 pub fn check(connect: &Connect<'_>, bounds: &ConnectPolicy) -> Result<(), ConnectRefusal> {
     let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
     // 5.0 [MQTT-3.1.3-5], [MQTT-3.1.3-6]; 3.1.1 [MQTT-3.1.3-5]: 23 bytes are always allowed.

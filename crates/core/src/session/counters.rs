@@ -1,4 +1,4 @@
-//! Counts of what the sessions of one shard did.
+//! Counts of the actions of one shard's sessions.
 
 use crate::mqtt::codec::{AckKind, PacketType};
 use crate::mqtt::message::Message;
@@ -40,7 +40,7 @@ impl StallCounts {
     }
 }
 
-/// Counts of what sessions did.
+/// Counts of sessions' actions.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Packets received from clients, without PUBLISH, and without the PUBACKs that
@@ -104,8 +104,8 @@ impl Counters {
     }
 
     /// Notes that the receiver has a message: its PUBACK or PUBREC came without an error. The
-    /// acknowledgement of a traced message is kept for the shard's report. Need not be called for an
-    /// [`AckedDelivery::is_usual`] one, so that nearly each costs two comparisons.
+    /// acknowledgement of a traced message is kept for the shard's report. Need not be called for
+    /// an [`AckedDelivery::is_usual`] one, so that nearly each costs two comparisons.
     #[inline(never)]
     pub fn note_delivered(
         &mut self,

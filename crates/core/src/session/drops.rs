@@ -44,7 +44,7 @@ named_enum! {
         /// The message was sent as often as allowed without an acknowledgement, and the operator's
         /// policy drops it then.
         Exhausted = "exhausted",
-        /// The client may not publish to the topic, or may not have messages of it.
+        /// The client may not publish to the topic, or may not receive its messages.
         NotAuthorized = "not_authorized",
         /// An operator dropped the message.
         Skipped = "skipped",

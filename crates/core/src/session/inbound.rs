@@ -114,8 +114,8 @@ impl Row {
         Some(oldest)
     }
 
-    /// Returns the oldest current acknowledgement, if its gates have answered. It counts as written
-    /// from now on. Each acknowledgement that is not current is passed over once.
+    /// Returns the oldest current acknowledgement, if its gates have answered. The acknowledgement
+    /// counts as written from now on. Each acknowledgement that is not current is passed over once.
     fn write_first_current(&mut self) -> Option<Pending> {
         let first = loop {
             let p = self.pending.get_mut(self.first_current)?;
@@ -133,8 +133,8 @@ impl Row {
         Some(first)
     }
 
-    /// Gives the pending PUBREC of an identifier to the present connection. Returns false if there
-    /// is none. Costs a pass over the row, which the caller charges.
+    /// Gives the pending PUBREC of an identifier to the present connection. Returns false without
+    /// such a PUBREC. Costs a pass over the row, which the caller charges.
     fn repeat(&mut self, id: PacketId) -> bool {
         let same =
             |p: &Pending| p.qos == QoS::ExactlyOnce && p.packet_id == id && p.ack_state != AckState::Written;
@@ -196,7 +196,7 @@ enum AckState {
     Written,
 }
 
-/// Limits of what a client sends. CONNACK tells them to a 5.0 client, so they hold as long as its
+/// Limits of packets from a client. CONNACK tells them to a 5.0 client, so they hold as long as its
 /// connection, whatever the operator changes meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnnouncedLimits {
@@ -218,7 +218,7 @@ pub struct Receiver {
     /// Pending acknowledgements; the first has the token `first`. `None` if none was ever pending.
     pending: Option<Box<Row>>,
     first: u32,
-    /// What CONNACK of this connection told; all 0 before the first connection.
+    /// The limits in the CONNACK of this connection; all 0 before the first connection.
     announced: AnnouncedLimits,
     /// The row that records the identifiers of a stored session.
     row: Option<Rc<SessionRow>>,
@@ -388,7 +388,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the next acknowledgement that may leave, or `None` if there is none now.
+    /// Returns the next acknowledgement that may leave now, if any.
     pub fn next_due(&mut self) -> Option<Due> {
         loop {
             let row = self.pending.as_mut()?;

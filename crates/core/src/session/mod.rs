@@ -93,7 +93,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::Wire;
 
-/// The Session Expiry Interval that stands for "never".
+/// The Session Expiry Interval that means "never".
 const NEVER_EXPIRES: u32 = u32::MAX;
 
 /// The Session State of one client, with the protocol part of its present connection.
@@ -399,7 +399,7 @@ impl Session {
         Action::None
     }
 
-    /// Writes one acknowledgement that is due, and counts it in `sent`.
+    /// Writes one due acknowledgement, and counts it in `sent`.
     #[inline]
     pub fn answer(due: Due, wire: &mut Wire, sent: &mut PacketCounts) {
         let kind = if due.qos == QoS::AtLeastOnce { AckKind::Puback } else { AckKind::Pubrec };

@@ -1,8 +1,8 @@
 //! The mount point of a listener: a prefix that the topics of its clients have inside the broker.
 //!
-//! A client never sees the prefix. It is put before the Topic Names and Topic Filters that come in,
-//! and taken away from the Topic Names that go out. So the clients of a listener reach only the
-//! topics below its mount point.
+//! A client never sees the prefix. The prefix is added to incoming Topic Names and Topic Filters,
+//! and removed from outgoing Topic Names. So the clients of a listener reach only the topics below
+//! its mount point.
 //!
 //! ```text
 //! the client says      inside the broker, behind the mount point "tenant/"
@@ -27,8 +27,8 @@ const LONGEST: usize = 256;
 /// The longest Topic Name in bytes: its length is a 16-bit number in a packet.
 const LONGEST_TOPIC: usize = 65_535;
 
-/// The mount point of a listener. It is a Topic Name that ends with a slash and does not begin with
-/// a `$`.
+/// The mount point of a listener. The text is a Topic Name that ends with a slash and does not
+/// begin with a `$`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPoint(Box<str>);
 
@@ -60,8 +60,8 @@ impl fmt::Display for MountPoint {
 }
 
 impl MountPoint {
-    /// Writes into `full` the Topic Name that `topic` has inside the broker. `before` stands before
-    /// the mount point; it is empty but for a delayed message.
+    /// Writes into `full` the Topic Name that `topic` has inside the broker. `before` is written
+    /// before the mount point, and is empty except for a delayed message.
     ///
     /// # Errors
     /// [`TopicTooLong`]; `full` has no meaning then.
@@ -77,7 +77,7 @@ impl MountPoint {
     }
 
     /// Returns the Topic Filter that `filter` is inside the broker. A text that is no Topic Filter
-    /// stays as it is, so that it is refused as without a mount point.
+    /// is not changed, so that it is refused as without a mount point.
     pub fn filter<'a>(&self, filter: &'a str) -> Cow<'a, str> {
         if filter == GRANTED_TOPIC {
             return Cow::Borrowed(filter);
@@ -92,8 +92,9 @@ impl MountPoint {
     }
 
     /// Returns the Topic Name by which a client knows a topic of the broker. Returns `None` for a
-    /// topic that is not below the mount point, and for one whose name would begin with `$`: only
-    /// clients elsewhere can publish it, and it would look like a topic of the broker.
+    /// topic that is not below the mount point, and for a topic whose name would begin with `$`.
+    /// Only clients elsewhere can publish such a topic, and it would look like a topic of the
+    /// broker.
     #[inline]
     pub fn own_name<'a>(&self, full: &'a str) -> Option<&'a str> {
         match full.strip_prefix(&*self.0) {

@@ -56,8 +56,7 @@ pub struct Outbox {
     /// Encoded packets. The socket took the first `taken` bytes of them.
     buffer: Vec<u8>,
     taken: usize,
-    /// Payloads that are written without being copied; `None` while there are none, which is the
-    /// usual case.
+    /// Payloads that are written without being copied; usually `None`.
     shared: Option<Box<SharedPayload>>,
     /// Bytes that the socket took since the connection began.
     written: u64,

@@ -27,7 +27,7 @@ pub struct SessionPolicy {
 pub struct SendPolicy {
     /// Bounds of a queue that is in memory alone.
     pub queue: QueueLimits,
-    /// Bounds of a stored queue. Its policy is the one of `queue`.
+    /// Bounds of a stored queue. Its policy is that of `queue`.
     pub stored_queue: QueueLimits,
     /// Redelivery settings before any rule. Each session has its own settings after the rules.
     pub redelivery: RedeliveryPolicy,
@@ -41,12 +41,12 @@ pub struct SendPolicy {
 
 impl SendPolicy {
     /// Returns the bytes in an outbox after which QoS 0 is dropped while a message of QoS 1 or 2
-    /// waits. The other half of the outbox is for what is owed.
+    /// waits. The other half of the outbox is for owed packets.
     pub fn at_most_once_share(&self) -> usize {
         self.outbox / 2
     }
 
-    /// Returns the bytes in an outbox after which the client's requests wait. It is more than
+    /// Returns the bytes in an outbox after which the client's requests wait. The bound is above
     /// [`Self::outbox`], so that a long queue does not keep the client from publishing.
     pub fn request_room(&self) -> usize {
         self.outbox.saturating_add(self.outbox / 16)

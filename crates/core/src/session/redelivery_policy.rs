@@ -1,4 +1,4 @@
-//! The redelivery settings that hold for one message.
+//! The redelivery settings of one message.
 
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::outbound::retry::{AckPolicy, OnExhausted, RetryPolicy};
@@ -6,7 +6,7 @@ use crate::session::wire::Wire;
 use crate::time::Instant;
 use std::time::Duration;
 
-/// The settings that hold for one message.
+/// The settings of one message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RedeliveryPolicy {
     /// Settings for 3.1 and 3.1.1 connections.

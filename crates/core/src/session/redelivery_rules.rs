@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 /// Number of rule sets after which sets without sessions are forgotten.
 const REMEMBERED: usize = 1024;
 
-/// All rules, and the settings that they have led to. Sessions with the same rules share their
+/// All rules, and the settings computed from them. Sessions with the same rules share their
 /// settings.
 #[derive(Debug)]
 pub struct Rules {
@@ -43,7 +43,7 @@ pub struct RuleSources {
     pub on_exhausted: Option<usize>,
     /// The rule that set the action after the ack timeout.
     pub on_ack_timeout: Option<usize>,
-    /// The rules for some topics of the session. They win for the messages of these topics.
+    /// The rules for some topics of the session. These rules win for the messages of these topics.
     pub by_topic: Vec<usize>,
 }
 

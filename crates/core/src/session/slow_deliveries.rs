@@ -1,9 +1,9 @@
 //! The slow deliveries of one shard, for operators: those that took more than a second.
 //!
 //! A delivery lasts until its PUBACK, or its PUBREC at QoS 2, because the client owns the message
-//! from then on. It begins when a connected receiver gets its message, at once or into its queue.
-//! Deliveries to a receiver that was away begin with their first transmission, and so do those
-//! whose mark was lost, such as in a part of a queue that only the store had.
+//! from then on. A delivery begins when a connected receiver gets its message, at once or into its
+//! queue. Deliveries to a receiver that was away begin with their first transmission. So do
+//! deliveries without a mark, such as those that only the store had.
 //!
 //! A delivery that is acknowledged quickly costs two comparisons ([`AckedDelivery::is_usual`]). A
 //! slow one costs a search in a table. The rows of a receiver and a topic are one, and the table is
@@ -51,8 +51,9 @@ pub struct AckedDelivery<'a> {
 }
 
 impl AckedDelivery<'_> {
-    /// Returns true for a delivery that neither is slow, nor counts for an objective, nor is traced:
-    /// one without a mark that was acknowledged so many milliseconds after its first transmission.
+    /// Returns true for a delivery that neither is slow, nor counts for an objective, nor is
+    /// traced: one without a mark that was acknowledged so many milliseconds after its first
+    /// transmission.
     #[inline]
     pub fn is_usual(mark: DeliveryMark, took_ms: u64) -> bool {
         mark.is_none() && took_ms <= SLOW_MS
@@ -65,8 +66,8 @@ impl AckedDelivery<'_> {
     }
 }
 
-/// The slow deliveries of one topic to one receiver. They are less than two hours old: a row begins
-/// anew once an hour, and is forgotten after an hour without any.
+/// The slow deliveries of one topic to one receiver. The deliveries are less than two hours old: a
+/// row begins anew once an hour, and is removed after an hour without a slow delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowDelivery {
     /// The Client Identifier of the receiver.

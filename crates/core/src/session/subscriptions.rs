@@ -12,8 +12,8 @@ use crate::session::policy::SessionPolicy;
 use crate::session::violation::Violation;
 use hashbrown::{HashSet, hash_set};
 
-/// The Topic Filters of one session, `$share/...` filters in full. The Subscription Options stand
-/// in the subscription tree; the session needs the filters to be removed from it.
+/// The Topic Filters of one session, `$share/...` filters in full. The Subscription Options are in
+/// the subscription tree; the session needs the filters to be removed from the tree.
 ///
 /// Most sessions have one filter. A table for one filter would cost ten times the filter.
 #[derive(Debug, Default)]

@@ -28,12 +28,11 @@ impl IncomingAliases {
         IncomingAliases { topics: Vec::new(), maximum, bytes: 0, charge: Charge::NONE }
     }
 
-    /// Applies the alias of a PUBLISH. If the packet has a Topic Name, the alias stands for it from
-    /// now on, and the result is `None`. Otherwise returns the Topic Name that the alias stands
-    /// for.
+    /// Applies the alias of a PUBLISH. If the packet has a Topic Name, the alias refers to this
+    /// name from now on, and the result is `None`. Otherwise returns the Topic Name of the alias.
     ///
     /// # Errors
-    /// [`Violation`] if the alias exceeds the maximum, or stands for no Topic Name.
+    /// [`Violation`] if the alias exceeds the maximum, or has no Topic Name.
     // 5.0 [MQTT-3.3.2-8], [MQTT-3.3.2-9]
     pub fn resolve(&mut self, alias: NonZeroU16, topic: &str) -> Result<Option<&str>, Violation> {
         const BEYOND: Violation = Violation {
@@ -105,7 +104,7 @@ const ALIAS: usize = 64;
 pub enum Naming {
     /// By the Topic Name alone.
     Topic,
-    /// By the Topic Name, and the alias stands for it from now on.
+    /// By the Topic Name, to which the alias refers from now on.
     TopicSettingAlias(NonZeroU16),
     /// By the alias alone.
     Alias(NonZeroU16),

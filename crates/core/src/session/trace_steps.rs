@@ -2,8 +2,8 @@
 //!
 //! A step is made where it happens: by the wire of a connection for a packet that it writes, by the
 //! counters for an acknowledgement, and by the shard for all others. The shard adds the time and
-//! the client to the first two, when it flushes the connection or reports what a packet led to. A
-//! step is made only for a traced message or a traced client.
+//! the client to the first two, when it flushes the connection or reports the effects of a packet.
+//! A step is made only for a traced message or a traced client.
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::AckKind;
@@ -68,7 +68,7 @@ named_enum! {
         PacketIn = "packet_in",
         /// A packet was written for a traced client.
         PacketOut = "packet_out",
-        /// Something happened to a traced client; the detail says what.
+        /// An event of a traced client, with the detail.
         Client = "client",
     }
 }
@@ -100,7 +100,7 @@ pub struct TraceStep {
     pub payload_bytes: usize,
     /// The reason code, if the packet has one.
     pub reason: Option<ReasonCode>,
-    /// What else there is to say.
+    /// Further facts, as text.
     pub detail: Cow<'static, str>,
     /// The user property `traceparent` of a received message, its first 256 characters.
     pub traceparent: Option<Box<str>>,
@@ -224,7 +224,7 @@ impl TraceSteps {
 /// The packets of a connection that become steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NotedPackets {
-    /// Those with a traced message.
+    /// Packets with a traced message.
     #[default]
     OfTracedMessages,
     /// All packets: a trace follows the client.
@@ -245,7 +245,7 @@ mod tests {
             version,
             window: 1,
             maximum_packet_size: None,
-            // The connection has aliases, which stand beside the steps.
+            // The connection has aliases, which are kept beside the steps.
             alias_maximum: 1,
             problem_information: true,
         });

@@ -36,7 +36,7 @@ pub struct Wire {
     /// connection.
     ack_wait_ms: u64,
     /// The wait of a packet that is sent for the first time, in milliseconds: `ack_wait` with this
-    /// connection's jitter. Zero is off. `u32::MAX` stands for any longer wait.
+    /// connection's jitter. Zero is off. `u32::MAX` means any longer wait.
     first_wait_ms: u32,
     /// True if the client requested the ack wait.
     pub requested: bool,
@@ -357,7 +357,7 @@ impl Wire {
         large: Option<&Bytes>,
     ) -> Result<(), TooLarge> {
         // Checked even if the client sets no limit: an incoming PUBLISH with an alias may be
-        // shorter than the one to send.
+        // shorter than the outgoing PUBLISH.
         if head.exceeds(self.version, payload.len(), self.maximum_packet_size) {
             return Err(TooLarge);
         }

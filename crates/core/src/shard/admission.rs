@@ -62,7 +62,7 @@ pub(crate) enum Change {
         frees: usize,
     },
     /// A retained message of `bytes` bytes for the store. `replaces` is the size of the message
-    /// that it replaces, or 0 if there is none.
+    /// that it replaces, or 0 without one.
     Retain {
         bytes: usize,
         replaces: usize,
@@ -150,7 +150,8 @@ impl Want {
         }
     }
 
-    /// Returns the text for the log and for the Reason String. It names the configuration key.
+    /// Returns the text for the log and for the Reason String. The text names the configuration
+    /// key.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Want::Memory => "the broker's memory budget is used up (limits.memory)",

@@ -1,5 +1,5 @@
-//! What a commit lets go: outboxes, tickets, publishers' acknowledgements; and pages that were read
-//! back from the store.
+//! Releases after a commit: outboxes, tickets, publishers' acknowledgements; and pages read back
+//! from the store.
 
 use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::{Lsn, ReadEntry};
@@ -69,7 +69,7 @@ impl Shard {
     }
 
     /// Handles the commit of all batches up to `lsn`. Releases outboxes, tickets and publishers'
-    /// acknowledgements that waited for it.
+    /// acknowledgements that waited for the commit.
     pub fn committed(&mut self, now: Instant, lsn: Lsn) {
         let core = &mut self.core;
         if core.tracer.is_on() {

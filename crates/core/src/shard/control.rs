@@ -43,7 +43,7 @@ impl Shard {
     }
 }
 
-/// The turn, its batch, and what the command must wait for.
+/// The turn, its batch, and the commit that the command must wait for.
 impl ShardControl<'_> {
     pub(crate) fn view(&self) -> ShardView<'_> {
         self.shard.view()
@@ -56,7 +56,7 @@ impl ShardControl<'_> {
         self.shard.core.durability.pending()
     }
 
-    /// Lets the open batch be committed. The packets that follow wait for it.
+    /// Lets the open batch be committed. Later packets wait for the commit.
     pub(crate) fn begin_batch(&mut self) {
         self.shard.core.durability.begin();
     }
@@ -75,8 +75,7 @@ impl ShardControl<'_> {
         self.shard.core.dead_letters.len()
     }
 
-    /// Takes back the dead letters behind the first `len`: the message that they are of stays the
-    /// stored letter that it is.
+    /// Takes back the dead letters behind the first `len`: their message stays the stored letter.
     pub(crate) fn take_back_dead_letters(&mut self, len: usize) {
         self.shard.core.dead_letters.take_back(len);
     }
@@ -188,7 +187,7 @@ impl ShardControl<'_> {
 
 /// Messages that no session has.
 impl ShardControl<'_> {
-    /// Erases the retained message of a topic. Returns false if there is none.
+    /// Erases the retained message of a topic. Returns false if the topic has no such message.
     pub(crate) fn erase_retained(&mut self, topic: &str) -> bool {
         let Shard { core, routes, .. } = &mut *self.shard;
         if core.shared.retained().find(topic, self.now).is_none() {

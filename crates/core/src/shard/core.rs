@@ -105,9 +105,9 @@ impl Core {
         !access.are_on() || sessions.at_mut(session.0).is_none_or(at)
     }
 
-    /// Returns the same for a message whose receiver was chosen before: by a peer, or in an earlier
-    /// turn. The session may have left the filter since, and an unguarded session has only filters
-    /// that it may read.
+    /// As [`Self::may_read`], for a message whose receiver was chosen before: by a peer, or in an
+    /// earlier turn. The session may have left the filter since, and an unguarded session has only
+    /// filters that it may read.
     pub(crate) fn permits_read(&mut self, session: SessionSlot, topic: &str) -> bool {
         let Core { sessions, access, turn, .. } = self;
         let at = |(_, entry): (_, &mut SessionEntry)| entry.permits_read(access, topic, turn);
@@ -120,9 +120,9 @@ impl Core {
         self.durability.is_on() && !self.dead_letters.is_empty()
     }
 
-    /// Returns true if there is a store and dead letters wait to be published in this turn. They
-    /// are committed with the open batch, which is then sealed even if nothing else is recorded. An
-    /// acknowledgement that depends on a dead letter waits for that batch.
+    /// Returns true if there is a store and dead letters wait to be published in this turn. These
+    /// letters are committed with the open batch, which is then sealed even if nothing else is
+    /// recorded. An acknowledgement that depends on a dead letter waits for that batch.
     pub(crate) fn has_dead_letters(&self) -> bool {
         if !self.dead_letters_hold_seals() {
             return false;
@@ -132,7 +132,7 @@ impl Core {
     }
 
     /// Returns the client identifier of a publisher if messages keep it. The messages of one
-    /// connection share it.
+    /// connection share the value.
     #[inline(never)]
     pub(crate) fn publisher_name(&mut self, session: SessionId) -> Option<PublisherName> {
         let Core { sessions, connections, dead_letters, .. } = self;
@@ -154,8 +154,8 @@ impl Core {
         self.sessions.get_mut(session)?.retained_source(&self.access)
     }
 
-    /// Returns the client of a session as the one for which its retained and delayed messages count.
-    /// The messages of one connection share the value, as they share [`Self::publisher_name`].
+    /// Returns the client under which a session's retained and delayed messages count. The messages
+    /// of one connection share the value, as they share [`Self::publisher_name`].
     pub(crate) fn owner_of(&mut self, session: SessionId) -> Option<Arc<Owner>> {
         let Core { sessions, connections, .. } = self;
         let session_entry = sessions.get(session)?;
@@ -190,7 +190,8 @@ impl Core {
         }
     }
 
-    /// Reports what a packet of this session led to: drops, and acknowledgements of traced messages.
+    /// Reports the effects of a packet of this session: drops, and acknowledgements of traced
+    /// messages.
     #[cold]
     pub(crate) fn report(&mut self, now: Instant, id: SessionId) {
         self.report_drops(id);
@@ -272,7 +273,7 @@ impl Core {
         self.counters.packets_sent.add(PacketType::Disconnect, u64::from(is_written));
     }
 
-    /// Begins to close a connection. `leaves` is the side that ends it.
+    /// Begins to close a connection. `leaves` is the side that ends the connection.
     pub(crate) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
         self.connections.begin_closing(now, id, leaves, &mut self.effects);
     }

@@ -1,7 +1,7 @@
-//! The inputs of a shard, and the queries to it: what a driver calls. The turn is in `io`, and
-//! bytes come in through `receive`. An input whose steps have a file of their own is in that file:
-//! commits and pages in `commits`, messages of the broker's own in `own_messages`, a disconnect in
-//! `leave`.
+//! The inputs of a shard, and the queries to it: the functions for a driver. The turn is in `io`,
+//! and bytes come in through `receive`. An input whose steps have a file of their own is in that
+//! file: commits and pages in `commits`, messages of the broker's own in `own_messages`, a
+//! disconnect in `leave`.
 
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
@@ -65,7 +65,8 @@ impl Shard {
         self.core.durability.keep_in_store(self.core.here, next_number);
     }
 
-    /// Stores sessions from here on, and takes up what the store had. Call it before anything else.
+    /// Stores sessions from here on, and takes up the content of the store. Call it before anything
+    /// else.
     pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
         self.keep_in_store(share.next_number);
         self.core.dead_letters.stored.recover(share.letters, &self.core.shared.totals);
@@ -139,16 +140,16 @@ impl Shard {
         }
     }
 
-    /// Returns the rules about who may do what, to change them.
+    /// Returns the rules of access, to change them.
     pub fn access_control(&mut self) -> AccessControl<'_> {
         AccessControl::new(self)
     }
 
-    /// Replaces the settings between two turns. The settings of the connections before CONNECT and
-    /// of all packets to come are the new ones.
+    /// Replaces the settings between two turns. The new settings hold for connections before
+    /// CONNECT and for all later packets.
     ///
     /// The caller leaves the packet size of connected clients unchanged, because 5.0 clients were
-    /// told it. The rules of the ACL file stay as they are.
+    /// told it. The rules of the ACL file do not change.
     pub fn replace_settings(&mut self, settings: ShardSettings) {
         let are_new_rules = self.core.access.replace_settings(&settings.access);
         self.work.later(reconfigure::replace_settings(settings, &mut self.bans, &mut self.core));
@@ -157,7 +158,7 @@ impl Shard {
         }
     }
 
-    /// Sets what the traces of operators follow; `None` for nothing.
+    /// Sets the clients and topics that operators' traces follow; `None` for nothing.
     pub fn set_trace(&mut self, watch: Option<Arc<TraceWatch>>) {
         self.core.recorder().follow(watch);
     }
@@ -227,8 +228,8 @@ impl Shard {
         work.later(delayed.expired(now, fans, routes, core));
     }
 
-    /// Drops what is expired or above a bound, asks for orphaned queues, reads delayed messages
-    /// ahead, reports drops, recounts the gauges, and registers the next time.
+    /// Drops data that is expired or above a bound, asks for orphaned queues, reads delayed
+    /// messages ahead, reports drops, recounts the gauges, and registers the next time.
     pub fn housekeeping(&mut self, now: Instant, next: Instant) {
         const EXPIRED_AT_ONCE: usize = 1_000;
         self.core.counters.objectives.advance(now);
@@ -268,7 +269,7 @@ impl Shard {
 /// Inputs: peers and the store.
 impl Shard {
     /// Takes in a batch of a peer. Batches of one peer come in their order. A batch that takes more
-    /// than this turn continues in later ones, and those after it wait for it.
+    /// than this turn continues in later turns, and later batches wait for its end.
     pub fn take_peer_batch(&mut self, now: Instant, peer_batch: PeerBatch) {
         if self.fans.any() {
             return self.fans.push_batch(peer_batch);
@@ -276,7 +277,7 @@ impl Shard {
         Box::new(Underway::new(peer_batch)).take_up(now, self);
     }
 
-    /// Takes in delayed messages that were read from the store. Those of other shards are among
+    /// Takes in delayed messages that were read from the store. Messages of other shards are among
     /// them.
     pub fn take_delayed(&mut self, now: Instant, request: DelayedRequest, read: Vec<StoredDelayed>) {
         self.delayed.take_read(now, request, read, &mut self.core);
@@ -306,7 +307,8 @@ impl Shard {
             || self.core.durability.write_buffer().is_some_and(|l| l.is_due())
     }
 
-    /// Returns true if a flush or a job is left: for a driver that runs turns until there is none.
+    /// Returns true if a flush or a job is left: for a driver that runs turns until all work is
+    /// done.
     pub fn is_unfinished(&self) -> bool {
         !self.core.effects.dirty.is_empty() || self.has_jobs()
     }

@@ -10,7 +10,7 @@
 //! # Layers
 //!
 //! Each part of the state has one owner with private fields. A method that needs several owners
-//! belongs to the layer that has all of them, and a layer calls only the layers below it
+//! belongs to the layer that has all of them. A layer calls only lower layers
 //! (`docs/architecture.md`).
 //!
 //! | layer | files |

@@ -1,11 +1,12 @@
-//! The random numbers of a shard. They come from outside, because a pure module has none.
+//! The random numbers of a shard. The numbers come from outside, because a pure module has no
+//! source.
 
 use crate::session::outbound::retry::splitmix64;
 use std::fmt;
 
 /// Random numbers for two purposes.
 ///
-/// Numbers that only spread load, such as jitter, follow from a seed. Whoever sees one of them can
+/// Numbers that only spread load, such as jitter, follow from a seed. One such number is enough to
 /// compute the others. Numbers that nobody may guess come from the source, one call for each.
 pub struct Randomness {
     /// The state of the generator of numbers that spread load.
@@ -40,7 +41,7 @@ impl Randomness {
 }
 
 impl fmt::Debug for Randomness {
-    /// Writes no number: the secret ones would not be secret any more.
+    /// Writes no number, because secret numbers must stay secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Randomness")
     }

@@ -1,8 +1,8 @@
 //! New settings of the operator while the broker runs.
 //!
-//! Nobody is disconnected, and no message is dropped. A queue that is above a new bound keeps what
-//! it holds. New redelivery settings reach the sessions by a walk of [`SLOTS`] slots in a turn: a
-//! packet in flight has the new settings from its next deadline on, and a new packet at once.
+//! Nobody is disconnected, and no message is dropped. A queue above a new bound keeps its messages.
+//! New redelivery settings reach the sessions by a walk of [`SLOTS`] slots in a turn: a packet in
+//! flight has the new settings from its next deadline on, and a new packet at once.
 
 use crate::shard::core::Core;
 use crate::shard::login::bans::Bans;
@@ -12,9 +12,9 @@ use crate::shard::turn::work::Job;
 /// Maximum number of slots of sessions that one turn looks at.
 const SLOTS: u32 = 1_024;
 
-/// Replaces the settings between two turns. The settings of the connections before CONNECT and of
-/// all packets to come are the new ones. Returns the job that gives the sessions new redelivery
-/// settings, if these have changed.
+/// Replaces the settings between two turns. The new settings hold for connections before CONNECT
+/// and for all later packets. Returns the job that gives the sessions new redelivery settings, if
+/// these have changed.
 pub(crate) fn replace_settings(settings: ShardSettings, bans: &mut Bans, core: &mut Core) -> Option<Job> {
     let (old, new) = (&core.settings.session.send, &settings.session.send);
     let is_new_redelivery = old.redelivery != new.redelivery || old.rules != new.rules;

@@ -63,7 +63,7 @@ pub struct ShardSettings {
     pub last_disconnects: usize,
     /// The delivery objectives.
     pub objectives: Arc<[Objective]>,
-    /// True if event topics are on. They need the detail of each event.
+    /// True if event topics are on. Event topics need the detail of each event.
     pub event_topics: bool,
 }
 

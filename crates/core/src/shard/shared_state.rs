@@ -17,13 +17,14 @@ pub struct SharedState {
     pub retained: Mutex<Retained>,
     /// The bytes that are charged to clients, and their limit `limits.memory`.
     pub budget: Arc<Budget>,
-    /// The bytes of partial packets, and their parts of the budget. They must not starve messages.
+    /// The bytes of partial packets, and their parts of the budget. Partial packets must not starve
+    /// messages.
     pub partial: PartialShare,
     /// True while the store has no room. Changes that need the store are refused then.
     pub store_full: AtomicBool,
     /// Counts with a limit for the whole broker.
     pub totals: Totals,
-    /// What clients that have left owe to their rates.
+    /// The debts of departed clients to their rates.
     pub debts: Debts,
     /// Bytes that may be on their way to the store before it is full. Negative if there are more.
     /// `i64::MAX` while the store has plenty of room.
@@ -31,8 +32,8 @@ pub struct SharedState {
 }
 
 named_enum! {
-    /// The two pots of partial packets. Whoever reaches the port may fill that of strangers, so it
-    /// must not cost a client its packet.
+    /// The two pots of partial packets. Anybody who reaches the port may fill the pot of strangers,
+    /// so a full one must not cost a client its packet.
     pub enum Pot {
         /// Connections before CONNACK.
         Strangers = "strangers",
@@ -64,8 +65,9 @@ impl PartialShare {
     }
 
     /// Changes the limits. Clients have `most` bytes, and strangers a quarter of that beside them,
-    /// because a CONNECT is short. `connect` is the largest CONNECT. Strangers have room for two of
-    /// them in any case, each in a buffer that has just doubled: one that ends, and one that comes.
+    /// because a CONNECT is short. `connect` is the largest CONNECT. In any case strangers have
+    /// room for an ending and a beginning CONNECT of this size, each in a buffer that has just
+    /// doubled.
     pub fn limit(&self, most: u64, connect: u64) {
         let strangers = (most / 4).max(connect.saturating_mul(4));
         for (pot, most) in [(Pot::Clients, most), (Pot::Strangers, strangers)] {
@@ -87,8 +89,7 @@ impl PartialShare {
 
     /// Returns true if a shard has to disconnect a connection of this pot: the limit is exceeded,
     /// and the shard itself holds more than its part of the limit, which is one of `shards` equal
-    /// parts. `own` is what the shard holds, and `unreported` its growth since its last report, in
-    /// bytes.
+    /// parts. `own` are the shard's bytes, and `unreported` their growth since its last report.
     ///
     /// A shard knows only its own connections. Without its part, it would disconnect an honest
     /// client while other shards hold all the bytes. At worst, the shards hold twice the limit.

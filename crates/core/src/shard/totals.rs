@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub struct Total {
     count: AtomicUsize,
-    /// What was given back and never added, since the last report.
+    /// The amount subtracted and never added, since the last report.
     missing: AtomicUsize,
 }
 
@@ -33,7 +33,7 @@ impl Total {
     /// Subtracts `n`, which must have been added before.
     ///
     /// If less was added, the total stops at zero: a total that wraps would refuse everything until
-    /// a restart. A debug build panics, and a release build reports what is missing.
+    /// a restart. A debug build panics, and a release build reports the missing amount.
     pub fn give_back(&self, n: usize) {
         let less = |count: usize| Some(count.saturating_sub(n));
         let before = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(n);
@@ -62,8 +62,8 @@ pub struct Totals {
     pub letters: Total,
     /// Bytes of stored dead letters.
     pub letter_bytes: Total,
-    /// Dead letters that were dropped: the oldest for newer ones, and those that are too large to
-    /// be stored. This count only grows.
+    /// Dropped dead letters: the oldest in favour of newer ones, and letters too large for the
+    /// store. This count only grows.
     pub letters_dropped: Total,
     delayed_shares: Mutex<Shares>,
     last_disconnects: Mutex<LastDisconnects>,
@@ -79,15 +79,15 @@ impl Totals {
         AuditTag::new(before.ok().and_then(next).unwrap_or(1))
     }
 
-    /// Returns what was given back and never added, in all totals since the last call. It is 0
-    /// unless the broker has a fault.
+    /// Returns the amount subtracted and never added, in all totals since the last call: 0 unless
+    /// the broker has a fault.
     pub fn take_missing(&self) -> usize {
         let Totals { sessions, delayed_messages, delayed_bytes, letters, letter_bytes, .. } = self;
         let totals = [sessions, delayed_messages, delayed_bytes, letters, letter_bytes];
         totals.iter().map(|total| total.missing.swap(0, Ordering::Relaxed)).sum()
     }
 
-    /// Locks what each client and listener has of the delayed messages. The lock is taken when a
+    /// Locks the shares of clients and listeners in the delayed messages. The lock is taken when a
     /// delayed message comes or goes.
     pub(crate) fn delayed_shares(&self) -> MutexGuard<'_, Shares> {
         // A panic is fatal in this process, so a poisoned lock is never met outside tests.

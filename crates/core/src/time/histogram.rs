@@ -1,14 +1,14 @@
 //! Histograms of durations. The bounds are powers of two, from 1 ms to 1,048.576 s.
 //!
 //! To find the place of a value costs one instruction that counts leading zeros. So a histogram may
-//! stand on the way of a message.
+//! be updated for each message.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Number of buckets. Bucket `i` counts the durations below 2^i ms that no earlier bucket counts.
-/// The last bucket counts all longer ones.
+/// The last bucket counts all longer times.
 pub const BUCKETS: usize = 22;
 
 /// Returns the bound of a bucket in milliseconds, or `None` for the last bucket, which has none.

@@ -58,8 +58,8 @@ impl BodySchema {
 }
 
 /// Returns a schema that admits what serde writes or reads, and nothing else. In an answer, a field
-/// that may be missing is never null; a schema without required fields is left as it is. An object
-/// has no other fields than those that it names. The size of a number in memory is left out.
+/// that may be missing is never null; a schema without required fields is not changed. An object
+/// admits no fields beside its own. The size of a number in memory is left out.
 fn strict(schema: Value, side: BodySide) -> Value {
     match schema {
         Value::Array(all) => all.into_iter().map(|one| strict(one, side)).collect(),
@@ -89,8 +89,8 @@ fn each_strict(fields: Value, side: BodySide) -> Value {
     fields.into_iter().map(|(name, schema)| (name, strict(schema, side))).collect::<Map<_, _>>().into()
 }
 
-/// Closes the schema of an object, if it is one of an object with fields: no others, and in an answer
-/// no null in a field that may be missing.
+/// Closes the schema of an object with fields: no other fields, and in an answer no null in an
+/// optional field.
 fn close(rules: &mut Map<String, Value>, side: BodySide) {
     if !rules.contains_key("properties") {
         return;
@@ -108,7 +108,7 @@ fn close(rules: &mut Map<String, Value>, side: BodySide) {
     }
 }
 
-/// Removes null from what a schema admits.
+/// Removes null from the values of a schema.
 fn forbid_null(schema: &mut Value) {
     let Some(rules) = schema.as_object_mut() else { return };
     for keyword in ["type", "anyOf"] {

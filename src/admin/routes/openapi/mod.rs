@@ -1,7 +1,7 @@
 //! /api/v1/openapi.json: the description of all paths for programs, as OpenAPI 3.1.
 //!
-//! It is made from the table of routes: the summary, the answers and the scope of a row, the
-//! parameters that its handler takes, the types of its bodies, and the errors that follow from them.
+//! The source is the table of routes. Each row gives the summary, the answers and the scope; its
+//! handler gives the parameters and the types of the bodies. The errors follow from these.
 //! `tests/admin/openapi.rs` compares the description with real answers.
 
 pub(in crate::admin::routes) mod body_schema;
@@ -45,8 +45,7 @@ pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>, stat
 /// The parameters of an operation, with the places of their values in another answer.
 type Values = &'static [(&'static str, &'static str)];
 
-/// A link of an answer: its operation, its name, the operation that it leads to, and the parameters
-/// of that one.
+/// A link of an answer: its operation, its name, and the target operation with its parameters.
 type Link = (&'static str, &'static str, &'static str, Values);
 
 /// The first session of a page.
@@ -229,7 +228,8 @@ fn operation(row: &ApiRoute) -> Value {
     operation
 }
 
-/// Returns the errors of a row, which follow from it or which it names.
+/// Returns the errors of a row: those named in the row, and those that follow from its other
+/// fields.
 fn refusals(row: &ApiRoute, has_parts: bool) -> Vec<u16> {
     // A foreign Host, a request that is not complete in time, and a body without a length.
     let mut refusals = vec![403, 408, 411];
@@ -287,8 +287,8 @@ fn to_json(schema: &RefOr<Schema>) -> Value {
     serde_json::to_value(schema).expect("a schema is JSON")
 }
 
-/// Returns the schema of a parameter without what a query cannot have: null, references, and the
-/// size of a number in memory.
+/// Returns the schema of a parameter without the parts that a query cannot have: null, references,
+/// and the size of a number in memory.
 fn plain(schema: &Value, taken: &Taken) -> Map<String, Value> {
     let mut kept = Map::new();
     for (keyword, rule) in schema.as_object().into_iter().flatten() {

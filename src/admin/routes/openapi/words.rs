@@ -1,5 +1,5 @@
-//! The schemas of parameters and fields that are one of some words. Those of the core's types are in
-//! the core.
+//! The schemas of parameters and fields that are one of some words. The schemas of the core's types
+//! are in the core.
 
 use crate::admin::access::Scope;
 use crate::admin::commands::ActionKind;

@@ -8,7 +8,7 @@ use crate::import::mosquitto::value::{
 };
 use std::path::Path;
 
-/// mosquitto's sessions never expire unless told. This is the longest that Homing takes.
+/// mosquitto's sessions never expire unless told. The value is the longest that Homing takes.
 const FOREVER: &str = "49710d";
 
 /// Bytes beside the payload for which there is room in a packet with the largest payload: a topic
@@ -18,8 +18,8 @@ const BESIDE_PAYLOAD: u64 = 128 << 10;
 /// The largest payload of mosquitto: the largest Remaining Length.
 const LARGEST_PAYLOAD: u64 = 268_435_455;
 
-/// The smallest and largest value of a key of Homing. The check of the whole result finds it if one
-/// of them is not that of the key.
+/// The smallest and largest value of a key of Homing. The check of the whole result reports a bound
+/// that differs from the key's own bound.
 pub(super) type Span = (u64, u64);
 
 const PACKET_SIZE: Span = (1 << 10, 255 << 20);
@@ -61,7 +61,7 @@ impl BrokerOptions {
     /// Translates a line, if it is an option of the broker.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// The value is not valid.
     pub(super) fn take(
         &mut self,
         line: &ConfLine,
@@ -143,7 +143,7 @@ impl BrokerOptions {
         Ok(LineTaken::Here)
     }
 
-    /// Stores what mosquitto's plugin stores, in a directory beside its database.
+    /// Stores the data of mosquitto's plugin, in a directory beside its database.
     pub(super) fn persist_beside(&mut self, database: Option<&str>) {
         self.persistence = true;
         let directory = database.and_then(|file| Path::new(file).parent()?.to_str());

@@ -44,7 +44,7 @@ pub(super) enum DefaultReach {
     All,
 }
 
-/// Who may enter by a listener, as mosquitto's options have it.
+/// The clients that a listener admits, as mosquitto's options have it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EntranceSettings {
     pub(super) anonymous: Option<bool>,

@@ -6,7 +6,7 @@ use super::output::Note;
 use crate::import::mosquitto::conf::ConfLine;
 use crate::import::mosquitto::value::{RefusedValue, boolean, path, quoted, quoted_list};
 
-/// Who may enter by a listener, in Homing's words.
+/// The clients that a listener admits, in Homing's words.
 #[derive(Debug, PartialEq)]
 struct TranslatedEntrance {
     /// `None` for Homing's default.
@@ -61,8 +61,8 @@ impl Translator {
         Ok(())
     }
 
-    /// Translates users and permissions. Where all listeners have the same ones, they are keys of
-    /// the broker; else each listener has its own.
+    /// Translates users and permissions. If all listeners have the same settings, these become keys
+    /// of the broker; else each listener has its own keys.
     pub(super) fn entrances(&mut self, listeners: &mut [ConfListener], reach: DefaultReach) {
         let settings: Vec<EntranceSettings> =
             listeners.iter().map(|listener| self.entrance_of(listener)).collect();
@@ -110,10 +110,10 @@ impl Translator {
         }
     }
 
-    /// Notes where mosquitto gives a user name that nothing verifies the rules of that name in the ACL
-    /// file, and Homing those of clients without a user name. docs/rules.md says when a claimed
-    /// name counts: nothing may verify names, and all listeners that admit such names must have
-    /// `anonymous = "always"`.
+    /// Notes an unverified user name that has other rules in Homing: mosquitto applies the rules of
+    /// the name in the ACL file, and Homing those of clients without a user name. A claimed name
+    /// counts only if nothing verifies names and all listeners that admit such names have
+    /// `anonymous = "always"` (docs/rules.md).
     fn note_claimed_names(&mut self, listeners: &[ConfListener], entrances: &[TranslatedEntrance]) {
         let has_named_certificates =
             |listener: &ConfListener| listener.settings.proxy == Some("v2") && listener.settings.proxy_tls;
@@ -139,7 +139,7 @@ impl Translator {
         }
     }
 
-    /// Writes what all listeners have in common as keys of the broker.
+    /// Writes the common settings of all listeners as keys of the broker.
     fn entrance_of_all(&mut self, entrance: TranslatedEntrance) {
         let TranslatedEntrance { anonymous, methods, acl_file, .. } = entrance;
         self.keys.extend(anonymous.map(|word| ("auth.anonymous", quoted(word))));

@@ -47,7 +47,7 @@ impl Translator {
         let listener = match self.listeners.last_mut() {
             Some(listener) => listener,
             None => {
-                // The aliases hold for all listeners, so they may stand before the first one.
+                // The aliases hold for all listeners, so they may come before the first one.
                 self.default.is_used |= line.name != "max_topic_alias";
                 &mut self.default
             }

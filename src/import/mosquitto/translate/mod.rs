@@ -1,7 +1,7 @@
 //! The meaning of a mosquitto.conf in Homing's settings.
 //!
-//! Options stand behind the `listener` that they are for, or before the first one for the default
-//! listener. With `per_listener_settings true` this holds for users and permissions, too.
+//! Options follow the `listener` that they are for; options of the default listener come before the
+//! first `listener`. With `per_listener_settings true` this holds for users and permissions, too.
 //!
 //! - `listener`: the options of one listener.
 //! - `entrance`: users and permissions, for all listeners or for each.
@@ -100,7 +100,7 @@ impl Translator {
         let mut listeners = std::mem::take(&mut self.listeners);
         let mut default = std::mem::take(&mut self.default);
         let aliases = default.topic_aliases;
-        // The rule is a key of a listener, so the default one has to stand in the result.
+        // The rule is a key of a listener, so the result needs the default listener.
         default.is_used |= is_local_only && self.client_id.is_some();
         if default.port.is_some() || default.host.is_some() || (is_local_only && default.is_used) {
             listeners.insert(0, default);

@@ -1,8 +1,8 @@
 //! The plugins of mosquitto whose work Homing does itself: users, permissions and the store.
 //!
 //! mosquitto 2.1 has them in place of `password_file`, `acl_file` and `persistence`. A plugin is
-//! known by the base name of its library. Its options stand behind the line that loads it, and
-//! behind its `plugin_use`. So plugins are translated when all lines are read.
+//! known by the base name of its library. Its options follow the line that loads it, and its
+//! `plugin_use`. So plugins are translated when all lines are read.
 
 use super::Translator;
 use super::output::{Note, place_of};
@@ -24,15 +24,15 @@ enum KnownPlugin {
 /// The connections for which a plugin works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PluginScope {
-    /// Those of all listeners.
+    /// All listeners.
     Broker,
-    /// Those of the default listener.
+    /// The default listener.
     DefaultListener,
-    /// Those of the listener with this number.
+    /// The listener with this number.
     Listener(usize),
 }
 
-/// A line that loads a plugin, with the lines that concern it.
+/// A line that loads a plugin, with the lines about this plugin.
 #[derive(Debug)]
 struct LoadedPlugin {
     /// The place of the line.
@@ -74,7 +74,7 @@ impl KnownPlugin {
         }
     }
 
-    /// Returns true if Homing does the same without an option. Homing's default is to store each
+    /// Returns true if Homing behaves so without an option. Homing's default is to store each
     /// message before it is acknowledged, which is at least as safe.
     fn does_without(self, option: &str) -> bool {
         self == KnownPlugin::PersistSqlite && matches!(option, "sync" | "flush_period" | "page_size")
@@ -207,7 +207,7 @@ impl Translator {
     /// Gives the file of a plugin to the listeners of a scope.
     ///
     /// # Errors
-    /// They have another file. mosquitto asks both, and Homing takes one.
+    /// The listeners have another file. mosquitto asks both, and Homing takes one.
     fn give(&mut self, known: KnownPlugin, file: &str, scope: PluginScope) -> Result<(), RefusedValue> {
         let entrance = match scope {
             PluginScope::Broker => &mut self.entrance,

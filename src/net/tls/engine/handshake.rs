@@ -35,8 +35,8 @@ pub struct TlsHandshake {
 /// The progress of a handshake after some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Number of bytes used from the front. The caller keeps the rest *as it is now* and presents
-    /// it again with what comes after it: parts of it may be decrypted already.
+    /// Number of bytes used from the front. The caller keeps the present content of the rest, and
+    /// presents it again with the bytes that follow: parts of the rest may be decrypted already.
     pub used: usize,
     /// True if the handshake is done.
     pub done: bool,
@@ -157,7 +157,7 @@ fn record_size(config: &ServerConfig) -> NonZeroU16 {
     u16::try_from(size).ok().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN)
 }
 
-/// Returns the version in a ClientHello at the front of these bytes; `None` if there is none.
+/// Returns the version in a ClientHello at the front of these bytes; `None` without a ClientHello.
 // RFC 8446 4.1.2 and 5.1: record header, message type and length, then `legacy_version`.
 fn client_version(wire: &[u8]) -> Option<u16> {
     match wire {

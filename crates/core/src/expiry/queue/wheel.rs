@@ -46,7 +46,7 @@ impl WheelCount {
         }
     }
 
-    /// Counts the next stretch. Returns true if it was the last one.
+    /// Counts the next stretch. Returns true if none is left.
     pub(super) fn count_on(&mut self, index: &Index) -> bool {
         for (slot, cell) in index.registered_from(self.segment, STRETCH) {
             *self.place(slot, cell.tick) += 1;

@@ -1,4 +1,4 @@
-//! Annotated packets on the wire, and what a decoder has to make of each.
+//! Annotated packets on the wire, and the expected result of a decoder for each.
 //!
 //! Plain data without a dependency, so that tests of the broker can take it in with `#[path =
 //! "../src/mqtt/codec/cases.rs"] mod cases;` and send the bytes to a socket. The names lead with
@@ -7,7 +7,8 @@
 /// One packet, or the beginning of one.
 pub(super) struct WireCase {
     pub name: &'static str,
-    /// Protocol level of the connection; for [`FIRST_PACKETS`] the one a CONNECT names, 0 for none.
+    /// Protocol level of the connection; for [`FIRST_PACKETS`] the level in a CONNECT, 0 without
+    /// one.
     pub level: u8,
     pub bytes: &'static [u8],
     pub expected: Expected,
@@ -46,7 +47,7 @@ const VERSION: u8 = 0x84;
 const TOPIC: u8 = 0x90;
 const ALIAS: u8 = 0x94;
 
-/// What may or may not open a connection.
+/// Packets that may or may not open a connection.
 #[rustfmt::skip]
 pub(super) const FIRST_PACKETS: &[WireCase] = &[
     packet(3, "connect_3_1", "CONNECT", b"\x10\x0F\0\x06MQIsdp\x03\x02\0\x3C\0\x01a"),
@@ -125,7 +126,7 @@ pub(super) const FIRST_PACKETS: &[WireCase] = &[
     error(5, "session_expiry_twice", PROTOCOL, b"\x10\x18\0\x04MQTT\x05\x02\0\x3C\x0A\x11\0\0\0\x01\x11\0\0\0\x01\0\x01a"),
 ];
 
-/// What comes once the version is settled, from either side.
+/// Packets after the version is settled, from either side.
 #[rustfmt::skip]
 pub(super) const LATER_PACKETS: &[WireCase] = &[
     packet(4, "publish_qos_0", "PUBLISH", b"\x30\x05\0\x01thi"),

@@ -62,7 +62,8 @@ pub(super) struct FixedHeader {
 ///
 /// The type and its flags are checked as soon as the first byte has come. A packet over
 /// `max_packet_size` is refused here, before any byte of its body is awaited.
-// `#[inline]` alone makes a call of it, because it has two callers: 13 instructions a packet.
+// With `#[inline]` alone the function stays a call, because it has two callers: 13 instructions a
+// packet.
 #[inline(always)]
 pub(super) fn fixed_header(
     buf: &[u8],

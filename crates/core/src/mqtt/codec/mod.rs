@@ -61,7 +61,7 @@ pub enum Decoded<'a> {
 /// Decodes one packet at the front of `buf`, on a connection with a known version.
 ///
 /// `max_packet_size` bounds the bytes of the whole packet. The length in the fixed header is
-/// checked first, so a packet that is too large is refused before the rest of it has come.
+/// checked first, so a packet that is too large is refused before its remaining bytes have come.
 ///
 /// # Errors
 /// Returns the first rule of the standard that the packet breaks, or

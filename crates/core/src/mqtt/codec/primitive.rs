@@ -55,7 +55,7 @@ impl<'a> ByteReader<'a> {
     /// Reads one byte.
     ///
     /// # Errors
-    /// Returns [`DecodeError::Truncated`] if there is none.
+    /// Returns [`DecodeError::Truncated`] at the end of the input.
     #[inline]
     pub(super) fn byte(&mut self, field: &'static str) -> Result<u8, DecodeError> {
         self.array(field).map(|[byte]| byte)

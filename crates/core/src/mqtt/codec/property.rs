@@ -228,8 +228,7 @@ fn response_topic<'a>(reader: &mut ByteReader<'a>, property: &'static str) -> Re
 
 /// Collects the properties of a PUBLISH or a will that are forwarded unchanged.
 ///
-/// The result is a slice of the block while these properties stand side by side, and a copy
-/// otherwise.
+/// The result is a slice of the block while these properties are adjacent, and a copy otherwise.
 pub(super) struct Forwarded<'a> {
     block: &'a [u8],
     /// The end of the last property that the scanner read.

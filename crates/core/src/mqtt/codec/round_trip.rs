@@ -73,7 +73,7 @@ fn reason_properties(v5: bool) -> BoxedStrategy<Properties<'static>> {
     properties.boxed()
 }
 
-/// What travels unchanged with a message.
+/// The properties that travel unchanged with a message.
 fn forwarded() -> impl Strategy<Value = &'static [u8]> {
     (of(0..=1_u8), of(text()), of(topic()), of(binary()), pairs()).prop_map(
         |(format, content_type, response, correlation, pairs)| {

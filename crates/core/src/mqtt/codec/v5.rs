@@ -119,8 +119,8 @@ pub(super) fn subscribe(body: &[u8]) -> Result<Subscribe<'_>, DecodeError> {
 
 /// Returns the Subscription Identifier, and the User Properties as a slice of the block.
 ///
-/// If the identifier stands between two User Properties, the slice is the whole block. A copy is
-/// not worth its cost, because nobody reads these properties.
+/// If the identifier is between two User Properties, the slice is the whole block. A copy is not
+/// worth its cost, because nobody reads these properties.
 fn subscribe_properties(block: &[u8]) -> Result<(Option<u32>, Properties<'_>), DecodeError> {
     let mut subscription_id = None;
     let mut others = Forwarded::new(block);

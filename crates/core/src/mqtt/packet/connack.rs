@@ -73,8 +73,8 @@ pub enum ConnectReturnCode {
 impl ConnectReturnCode {
     /// Returns the 3.x return code with the meaning of `reason`.
     ///
-    /// Returns `None` if there is none. Then the connection is closed without a CONNACK (3.1.1
-    /// [MQTT-3.2.2-6]).
+    /// Returns `None` if 3.x has no code for the reason. Then the connection is closed without a
+    /// CONNACK (3.1.1 [MQTT-3.2.2-6]).
     pub const fn from_reason(reason: ReasonCode) -> Option<ConnectReturnCode> {
         Some(match reason {
             ReasonCode::SUCCESS => ConnectReturnCode::Accepted,

@@ -5,10 +5,10 @@
 //! - A hash table of the messages, keyed by topic. The most frequent operation is a replacement,
 //!   which is one look-up under the lock that all shards share.
 //! - An ordered set of the topics, with `/` written as U+0000, which no topic contains. So byte
-//!   order is the order of the topic tree, and a topic stands directly before all topics below it.
+//!   order is the order of the topic tree, and a topic comes directly before all topics below it.
 //! - An ordered set of deadlines, for messages with a Message Expiry Interval only.
-//! - A hash table of the sources, for messages that have one. It is empty without rules about
-//!   topics.
+//! - A hash table of the sources, for messages that have one. The table is empty without rules
+//!   about topics.
 //!
 //! A filter with wildcards walks the ordered set of topics by seeks. At a topic that does not
 //! match, the walk knows a prefix of the next topic that can match, and seeks to it. So a search
@@ -59,7 +59,7 @@ const TOPIC_STEP: usize = 128;
 /// itself has a charge of its own, because messages share it.
 const SOURCE: usize = 40;
 
-/// The limits of what is retained.
+/// The limits of retained messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetainedLimits {
     /// The largest number of messages.
@@ -89,9 +89,9 @@ pub struct Retained {
     topics: BTreeSet<Box<[u8]>>,
     /// The messages that expire.
     deadlines: BTreeSet<Deadline>,
-    /// The sources of the messages that have one.
+    /// The sources of messages.
     sources: SplitTable<Sourced>,
-    /// What each client and listener has of the limits.
+    /// The use of the limits by each client and listener.
     shares: Shares,
     /// The sum of [`Message::size`].
     bytes: usize,
@@ -139,9 +139,9 @@ impl Retained {
 
     /// Records all changes from now on.
     ///
-    /// `left_out` is true if the store has messages that had no room here. They stay in the store
-    /// for a start with more room. So a publish to their topics replaces or erases them in the
-    /// store too.
+    /// `left_out` is true if the store has messages that had no room here. These messages stay in
+    /// the store for a start with more room. So a publish to their topics replaces or erases them
+    /// in the store too.
     pub fn record_changes(&mut self, left_out: bool) {
         self.changes.get_or_insert_default();
         self.left_out = left_out;
@@ -152,8 +152,8 @@ impl Retained {
         self.changes.as_mut().map(mem::take).unwrap_or_default()
     }
 
-    /// Retains a message that no shard has set, such as a message from the store. Does what
-    /// [`set_by`](Self::set_by) does.
+    /// Retains a message that no shard has set, such as a message from the store. Otherwise as
+    /// [`set_by`](Self::set_by).
     ///
     /// # Errors
     /// [`RetainedFull`] if a limit is reached. Then neither message is retained.
@@ -165,8 +165,8 @@ impl Retained {
         self.set_by(SetMark::NONE, retained, now)
     }
 
-    /// Retains a message for its topic, and returns the message that it replaces. `mark` says which
-    /// shard sets it.
+    /// Retains a message for its topic, and returns the message that it replaces. `mark` has the
+    /// shard that sets the message.
     ///
     /// # Errors
     /// [`RetainedFull`] if a limit is reached. Then neither message is retained.
@@ -226,7 +226,7 @@ impl Retained {
     }
 
     /// Returns the [`Message::size`] of the message of exactly this topic, expired or not. Returns
-    /// 0 if there is none.
+    /// 0 for a topic without a message.
     pub fn size_of(&self, topic: &str) -> usize {
         self.entry(topic).map_or(0, |held| held.owned.message.size())
     }
@@ -269,7 +269,8 @@ impl Retained {
         self.search_from(cursor, filter, now, budget, |message, _| out.push(message.clone()))
     }
 
-    /// Does the same, and passes each message with its mark to `found`. The lock is held meanwhile.
+    /// As [`Self::matching_from`], but passes each message with its mark to `found`. The lock is
+    /// held meanwhile.
     pub fn search_from(
         &self,
         cursor: &mut Cursor,
@@ -389,8 +390,7 @@ impl Retained {
         all - size <= bytes && is_within(more)
     }
 
-    /// Puts a message into the table and its topic into the set. Returns the message that it
-    /// replaces.
+    /// Puts a message into the table and its topic into the set. Returns the replaced message.
     fn put(&mut self, held: Held) -> Option<Held> {
         let hasher = &self.hasher;
         let hash = |m: &Held| hasher.hash_one(m.topic());
@@ -513,7 +513,7 @@ fn is_expired(message: &Message, now: Instant) -> bool {
     message.header().expires <= now
 }
 
-/// A message that is retained, and which shard set it.
+/// A retained message with its mark.
 #[derive(Debug)]
 struct Held {
     owned: OwnedMessage,

@@ -20,7 +20,7 @@ impl SetMark {
         SetMark(u64::from(shard.0) << NUMBER_BITS | number & ((1 << NUMBER_BITS) - 1))
     }
 
-    /// Returns the shard. It has no meaning for [`Self::NONE`].
+    /// Returns the shard. The shard of [`Self::NONE`] has no meaning.
     pub fn shard(self) -> ShardId {
         ShardId((self.0 >> NUMBER_BITS) as u8)
     }

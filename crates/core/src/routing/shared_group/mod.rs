@@ -4,8 +4,8 @@
 //! member refuses, the member's shard chooses the next. So shards choose independently, and a
 //! choice is fair only among the choices of one shard.
 //!
-//! This file does not check if a member can take more: the caller passes that check in. Nor does it
-//! decide what becomes of a message that a member refused or did not acknowledge.
+//! This file does not check if a member can take more: the caller passes that check in. The fate of
+//! a message that a member refused or did not acknowledge is decided elsewhere, too.
 
 mod ring;
 
@@ -31,14 +31,14 @@ pub struct SharedGroup {
 /// members of the group in memory, so more changes are applied in one pass over the members.
 const FEW_CHANGES: usize = 4;
 
-/// The largest number of presence changes that are applied for one choice. They take about 1 ms.
+/// The largest number of presence changes that are applied for one choice: about 1 ms.
 const MOST_CHANGES: usize = 8_192;
 
 /// A group with more members is large: a pass over its members takes longer than 1 ms.
 const LARGE: usize = 65_536;
 
 /// The largest number of presence changes that are applied to a large group for one choice, one
-/// after the other. They take about 1 ms.
+/// after the other: about 1 ms.
 const MOST_CHANGES_OF_LARGE: usize = 256;
 
 /// Look-ups that take as long as the move of a member from one ring of a large group to the other.
@@ -66,7 +66,7 @@ impl SharedGroup {
         self.online.find(address).or_else(|| self.offline.find(address))
     }
 
-    /// Adds a member. Returns the member of the same session that it replaces, if there was one.
+    /// Adds a member. Returns the replaced member of the same session, if any.
     pub fn join(&mut self, member: Member) -> Option<Member> {
         let (into, other) = if member.online {
             (&mut self.online, &mut self.offline)
@@ -143,7 +143,7 @@ impl SharedGroup {
     }
 
     /// Returns the range of one shard's members among the online or offline members, and the place
-    /// of the one whose turn it is.
+    /// of the next member in turn.
     pub fn of_shard(&self, presence: Presence, shard: ShardId) -> (Range<usize>, usize) {
         let ring = self.ring(presence);
         let begin = ring.count_before(|m| m.shard < shard);

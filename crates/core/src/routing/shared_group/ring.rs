@@ -1,6 +1,6 @@
 //! Members in the order of their addresses, and the turn among them.
 //!
-//! The members stand in sorted runs of at most [`RUN`]. So a member that joins or leaves moves at
+//! The members are in sorted runs of at most [`RUN`]. So a member that joins or leaves moves at
 //! most `RUN` others (40 KB), however many members there are. A group with fewer members is one
 //! run.
 //!
@@ -68,7 +68,7 @@ impl Ring {
         self.place(at, self.runs.get(at).map_or(0, |run| run.partition_point(is_before)))
     }
 
-    /// Adds a member. Returns the member of the same session that it replaces, if there was one.
+    /// Adds a member. Returns the replaced member of the same session, if any.
     pub(super) fn put(&mut self, member: Member) -> Option<Member> {
         if self.runs.is_empty() {
             self.runs = vec![Vec::new()];

@@ -14,8 +14,8 @@ pub struct ShardId(pub u8);
 pub struct GroupId {
     /// The place of the group in the table of groups.
     pub(super) index: u32,
-    /// The count of groups made before this one. It wraps after 2^32 groups, so only an id as old
-    /// as that could name another group.
+    /// The count of groups made before this one. The count wraps after 2^32 groups, so only an id
+    /// as old as that could name another group.
     pub(super) serial: u32,
 }
 
@@ -69,7 +69,7 @@ impl ShardSet {
         let mut left = self.0;
         std::iter::from_fn(move || {
             let lowest = left.trailing_zeros();
-            // Clears the lowest bit; in an empty set there is none.
+            // Clears the lowest bit; an empty set ends the iteration.
             left &= left.checked_sub(1)?;
             Some(ShardId(lowest as u8))
         })

@@ -229,8 +229,8 @@ impl SubscriptionTree {
         self.presences.set(address, presence)
     }
 
-    /// Replaces the content of `out` with the receivers of this Topic Name. Leaves `out` as it is
-    /// if it holds the current result already. Allocates only to grow `out`.
+    /// Replaces the content of `out` with the receivers of this Topic Name. Does nothing if `out`
+    /// is the current result already. Allocates only to grow `out`.
     pub fn matches(&self, topic: &str, out: &mut Matches) {
         self.matches_within(topic, u32::MAX, out);
     }
@@ -298,7 +298,7 @@ impl SubscriptionTree {
         self.filters.find(filter).into_iter().flat_map(|receivers| receivers.local.iter()).copied()
     }
 
-    /// Returns a group to choose a member of it. The group knows which members are online.
+    /// Returns a group, for the choice of a member. The group knows which members are online.
     pub fn group_mut(&mut self, id: GroupId) -> Option<&mut SharedGroup> {
         self.group_caught_up(id).map(|(group, _)| group)
     }
@@ -311,8 +311,8 @@ impl SubscriptionTree {
     }
 
     /// Returns a number that differs after every change that can affect [`matches`](Self::matches).
-    /// Callers that keep results compare it. A change of a group's members does not affect it,
-    /// because the group itself stays.
+    /// Callers that keep results compare the number. A change of a group's members does not affect
+    /// it, because the group itself stays.
     pub fn version(&self) -> u64 {
         self.version
     }

@@ -1,8 +1,8 @@
 //! The local subscribers of one filter, sorted by session slot.
 //!
-//! Nearly every filter has one subscriber, which stands inline: 16 bytes and no allocation. A few
-//! subscribers are one sorted vector. More than [`RUN`] subscribers are several sorted runs. So an
-//! insertion or removal moves at most `RUN` entries (6 KiB), and a fan-out still copies slices.
+//! Nearly every filter has one subscriber, which is stored inline: 16 bytes and no allocation. A
+//! few subscribers are one sorted vector. More than [`RUN`] subscribers are several sorted runs. So
+//! an insertion or removal moves at most `RUN` entries (6 KiB), and a fan-out still copies slices.
 //!
 //! The order has two reasons. The receivers of a fan-out come in the order of their sessions in
 //! memory, and equal input gives equal order in the simulation.
@@ -20,7 +20,7 @@ pub struct Subscriber {
     pub session: SessionSlot,
     /// The subscription options that a delivery needs.
     pub options: PackedOptions,
-    /// The 5.0 Subscription Identifier; 0 is none.
+    /// The 5.0 Subscription Identifier; 0 without one.
     pub subscription_id: u32,
 }
 
@@ -96,7 +96,7 @@ impl Subscribers {
         matches!(self, Subscribers::None)
     }
 
-    /// Adds a session's subscription. Returns the one that it replaces, if the session had one.
+    /// Adds a session's subscription. Returns the replaced subscription, if the session had one.
     pub(super) fn put(&mut self, subscriber: Subscriber) -> Option<Subscriber> {
         match self {
             Subscribers::None => {

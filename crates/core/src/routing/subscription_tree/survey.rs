@@ -11,8 +11,8 @@ use super::receivers::Receivers;
 use super::subscribers::Subscriber;
 use super::walk::{Branch, WalkPlace};
 
-/// The place of a listing between two portions. It names no node, as that of a walk: changes
-/// behind it are not seen, and changes ahead of it are.
+/// The place of a listing between two portions. Like the place of a walk, it names no node: the
+/// listing misses changes behind the place, and sees changes ahead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SurveyPlace {
     stage: Stage,
@@ -121,7 +121,7 @@ impl<'a> FilterSurvey<'a> {
         self.from = slot;
     }
 
-    /// Goes to the next filter. Returns the bytes that were looked at for it.
+    /// Goes to the next filter. Returns the number of bytes looked at.
     pub fn advance(&mut self) -> usize {
         self.from = 0;
         let level = self.at.levels.get(self.at.path.len()).map_or(0, |level| level.len());

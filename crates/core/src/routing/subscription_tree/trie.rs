@@ -1,9 +1,9 @@
 //! Filters with wildcards, as a tree of topic levels.
 //!
-//! All nodes stand in one slab and name each other by number. All literal edges stand in one hash
-//! table, keyed by parent and level. This has two advantages. A node without literal children owns
-//! no map, and most nodes are `+` or `#`. A publish hashes each level once, however many nodes look
-//! the level up.
+//! All nodes are in one slab and refer to each other by number. All literal edges are in one hash
+//! table, keyed by parent and level. The table has two advantages. A node without literal children
+//! owns no map, and most nodes are `+` or `#`. A publish hashes each level once, however many nodes
+//! look the level up.
 //!
 //! A walk visits the tree level by level with two lists of nodes. So its memory is bounded by the
 //! nodes that match, and no depth of topic or filter can exhaust a stack.
@@ -20,7 +20,7 @@ use std::hash::BuildHasher;
 pub(super) type NodeId = u32;
 
 const NONE: NodeId = NodeId::MAX;
-/// The root. It exists while the tree has any filter.
+/// The root, which exists while the tree has any filter.
 pub(super) const ROOT: NodeId = 0;
 
 #[derive(Debug)]

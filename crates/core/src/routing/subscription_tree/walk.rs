@@ -6,8 +6,8 @@
 //!
 //! The walk goes depth first, the literal child before `+`. Its place is the list of branches
 //! taken, one for each level. A place names no node, because filters may be added and removed
-//! between two portions, and nodes may get new ids. The walk does not see a change behind its
-//! place, and sees a change ahead of it.
+//! between two portions, and nodes may get new ids. The walk misses changes behind its place, and
+//! sees changes ahead.
 
 use super::matches::Matches;
 use super::trie::{NodeId, ROOT, Trie};
@@ -62,7 +62,7 @@ pub(super) struct WalkPlace<'a> {
     /// The first level at which wildcards match: 1 for topics that begin with `$`, else 0.
     pub(super) first: usize,
     pub(super) path: Vec<Branch>,
-    /// The nodes on the path, from the root. They are one more than the branches.
+    /// The nodes on the path, from the root. There is one node more than branches.
     pub(super) nodes: Vec<NodeId>,
 }
 
@@ -88,7 +88,7 @@ impl<'a> WalkPlace<'a> {
         true
     }
 
-    /// Goes to the next node that is not below this one. Returns false if there is none.
+    /// Goes to the next node that is not below this one. Returns false at the end.
     pub(super) fn pass(&mut self) -> bool {
         while let Some(branch) = self.path.pop() {
             self.nodes.truncate(self.path.len() + 1);
@@ -99,12 +99,12 @@ impl<'a> WalkPlace<'a> {
         false
     }
 
-    /// Goes to the next node, which may be below this one. Returns false if there is none.
+    /// Goes to the next node, which may be below this one. Returns false at the end.
     pub(super) fn advance(&mut self) -> bool {
         self.enter(Branch::Literal) || self.enter(Branch::Plus) || self.pass()
     }
 
-    /// Goes to a child. Returns false if there is none.
+    /// Goes to a child. Returns false if the node has no such child.
     fn enter(&mut self, branch: Branch) -> bool {
         let Some(child) = self.child(self.path.len(), branch) else { return false };
         self.path.push(branch);

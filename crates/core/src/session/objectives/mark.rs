@@ -4,8 +4,8 @@
 use crate::mqtt::audit::AuditTag;
 use crate::time::Instant;
 
-/// The time at which one delivery began, and the objective that counts it. 6 bytes, which fit into
-/// the padding of a delivery.
+/// The begin of one delivery, and the objective that counts the delivery. The 6 bytes fit into the
+/// padding of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryMark {
     /// 1 more than the place of the objective's ring; 0 for no mark, and [`UNCOUNTED`] for a mark
@@ -18,8 +18,8 @@ pub struct DeliveryMark {
 /// The place of no objective: there are [`super::MOST`] at most.
 const UNCOUNTED: u8 = u8::MAX;
 
-/// The mark of a traced message that no objective counts. Its delivery begins with its transmission,
-/// because any other time is earlier.
+/// The mark of a traced message that no objective counts. Its delivery begins with its
+/// transmission, because any other time is earlier.
 const TRACED: DeliveryMark = DeliveryMark { objective: UNCOUNTED, began: [u8::MAX; 5] };
 
 impl DeliveryMark {
@@ -35,8 +35,8 @@ impl DeliveryMark {
         DeliveryMark { objective: UNCOUNTED, began: bytes(began) }
     }
 
-    /// Returns this mark, or for a traced message a mark that is not none: its acknowledgement is
-    /// then one that is looked at.
+    /// Returns this mark, or for a traced message a mark that is set, so that its acknowledgement
+    /// is looked at.
     pub fn or_traced(self, audit: AuditTag) -> DeliveryMark {
         if self.is_none() && audit.is_some() { TRACED } else { self }
     }

@@ -48,13 +48,13 @@ pub struct Objective {
     pub target: f64,
 }
 
-/// A set of objectives: bit `n` stands for the objective `n` of the list.
+/// A set of objectives: bit `n` is the objective `n` of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectiveSet(u16);
 
 const _: () = assert!(MOST <= u16::BITS as usize);
 
-/// The objectives that name one client, and the list that they are of.
+/// The objectives that name one client, and the number of their list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientObjectives {
     /// [`Objectives::list`]; 0 if nothing has looked yet.
@@ -67,10 +67,10 @@ pub struct ClientObjectives {
 pub struct Objectives {
     /// `None` if there is no objective.
     rings: Option<Box<Rings>>,
-    /// The latest time that a call named.
+    /// The largest `now` passed in so far.
     now: Instant,
-    /// The number of the list that is in force, from 1. What a session keeps names its list, so no
-    /// walk over the sessions is needed after a reload.
+    /// The number of the list that is in force, from 1. The record of a session has the number of
+    /// its list, so no walk over the sessions is needed after a reload.
     list: u32,
     /// True while a trace is on.
     are_traced: bool,
@@ -81,24 +81,23 @@ pub struct Objectives {
 #[derive(Clone, Debug)]
 struct Rings {
     objectives: Arc<[Objective]>,
-    /// The place in `rings` of each objective. It stays the same over a reload, because marks have
-    /// it.
+    /// The place in `rings` of each objective. A reload keeps the place, because marks refer to it.
     places: Vec<u8>,
     /// At most [`MOST`]. A place without an objective is used again by the next new one.
     rings: Vec<SpanRing>,
 }
 
 impl Objectives {
-    /// Returns objectives without counts. Of more than [`MOST`], the first ones count.
+    /// Returns objectives without counts. Only the first [`MOST`] objectives count.
     pub fn new(objectives: &Arc<[Objective]>) -> Objectives {
         let mut new = Objectives::default();
         new.replace(objectives);
         new
     }
 
-    /// Has these objectives from now on. One that has the name and the time of an objective before
-    /// keeps its counts and its open deliveries, whatever filter and target it has now. All others
-    /// begin at 0, and an open delivery of an objective that is gone counts nowhere.
+    /// Replaces the objectives. An objective with the name and the time of an earlier one keeps its
+    /// counts and its open deliveries, even with another filter or target. All others begin at 0,
+    /// and an open delivery of an objective that is gone counts nowhere.
     pub fn replace(&mut self, objectives: &Arc<[Objective]>) {
         if self.rings.as_ref().map_or(&[][..], |rings| &rings.objectives) == &**objectives {
             return;
@@ -162,10 +161,10 @@ impl Objectives {
         ObjectiveSet(bits.fold(0, |set, (at, objective)| set | u16::from(concerns(objective)) << at))
     }
 
-    /// Begins a delivery above QoS 0. One to a receiver that is away is only counted as excluded,
-    /// because no broker can deliver it in time. Returns the mark that the delivery carries.
-    /// Without objectives this costs one branch. The first objective of both sets counts the
-    /// delivery.
+    /// Begins a delivery above QoS 0. A delivery to a receiver that is away is only counted as
+    /// excluded, because no broker can be in time for it. Returns the mark that the delivery
+    /// carries. Without objectives this costs one branch. The first objective of both sets counts
+    /// the delivery.
     #[inline]
     pub fn begin(
         &mut self,
@@ -218,8 +217,8 @@ impl Objectives {
         }
     }
 
-    /// Counts the open deliveries whose time is over as late. Called in each turn, and once a second
-    /// where there is none.
+    /// Counts the open deliveries whose time is over as late. Called in each turn, and once a
+    /// second on an idle shard.
     pub fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
         if let Some(rings) = &mut self.rings {
@@ -250,7 +249,7 @@ impl Objectives {
 }
 
 impl Rings {
-    /// Returns the rings of these objectives. Those that `old` counts keep their rings and places.
+    /// Returns the rings of these objectives. Objectives in `old` keep their rings and places.
     fn after(old: Option<Rings>, objectives: &Arc<[Objective]>, now: Instant) -> Rings {
         let objectives = Arc::clone(objectives);
         let place_before = |one| old.as_ref().and_then(|old| old.place_of(one));

@@ -1,8 +1,8 @@
 //! The expiry times of the deliveries in one queue.
 //!
-//! A full queue drops expired messages to make room for a new one. They may stand anywhere in the
-//! queue, because each message has an expiry of its own. The times stand in a row of their own, so
-//! that a search reads 8 bytes for each delivery: 40 us for 100,000 of them.
+//! A full queue drops expired messages to make room for a new one. Expired messages may be anywhere
+//! in the queue, because each message has an expiry of its own. The times are kept in a separate
+//! row, so that a search reads 8 bytes for each delivery: 40 us for 100,000 deliveries.
 
 use crate::session::outbound::portion::{Selection, take_portion};
 use crate::time::Instant;

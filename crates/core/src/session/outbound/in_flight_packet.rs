@@ -17,7 +17,7 @@ use std::time::Duration;
 /// A PUBLISH without its PUBACK or PUBREC.
 #[derive(Debug)]
 pub struct Unacked {
-    /// The message and what its delivery adds.
+    /// The message and the additions of its delivery.
     pub delivery: Delivery,
     /// The transmissions of the packet.
     pub transmission: Transmission,

@@ -1,6 +1,6 @@
 //! One unfinished message of a session, as an operator names it: where it is, and its removal.
 //!
-//! A name never stands for a later message. A stored delivery has a number that is never given
+//! A name never refers to a later message. A stored delivery has a number that is never given
 //! twice. Any other message is named by its place, and a place in the window or the queue is never
 //! used twice in the life of a session.
 

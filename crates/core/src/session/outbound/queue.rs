@@ -5,11 +5,11 @@
 //! message beyond the bound is decided by policy, after expired entries have made room. Control
 //! packets are never queued.
 //!
-//! A new message drops as many expired ones as it needs the room of. Others that have expired stay
-//! until their room is needed or their turn to be sent comes, so that one delivery never drops a
-//! whole queue.
+//! A new message drops only as many expired messages as it needs for its room. Other expired
+//! messages stay until their room is needed or they would be sent, so that one delivery never drops
+//! a whole queue.
 //!
-//! Only the head of a long stored queue is in memory. Behind it stand parked entries without their
+//! Only the head of a long stored queue is in memory. Behind it are parked entries without their
 //! messages, about 110 B each with their bodies. Pages of them are read back as the head drains.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
@@ -70,8 +70,8 @@ impl Delivery {
     }
 
     /// Returns the selection of a portion that takes the delivery if `is_taken` returns true for
-    /// its message. A shared delivery is the last one that a portion takes, because another member
-    /// may get it, which costs more.
+    /// its message. A shared delivery ends a portion, because passing it to another member costs
+    /// more.
     pub fn selection(&self, is_taken: &mut impl FnMut(&Message) -> bool) -> Selection {
         if !is_taken(&self.message) {
             return Selection::Keep;
@@ -165,7 +165,7 @@ impl Head {
 #[derive(Debug)]
 pub struct Queue {
     entries: VecDeque<Delivery>,
-    /// The parked entries, which stand behind `entries`.
+    /// The parked entries, behind `entries`.
     parked: ParkedEntries,
     /// Bytes of all deliveries, each with its message in full.
     bytes: usize,
@@ -183,12 +183,13 @@ pub struct Queue {
 /// Deliveries that are searched for expired ones at first, at least, when a new one needs room.
 const SEARCHED: usize = 4;
 
-/// Deliveries that are moved for each one that is searched, where expired ones stand behind others.
+/// Deliveries that are moved for each searched delivery, where expired deliveries are behind
+/// others.
 const MOVED: usize = 64;
 
-/// Deliveries that one new one drops at most, and one more for each [`DROPPED_BYTES`] of its size.
-/// In a queue within its bounds this always makes room. The operator may have lowered the bounds:
-/// then the queue comes down to them with the next deliveries.
+/// Maximum number of deliveries that a new delivery drops, plus one for each [`DROPPED_BYTES`] of
+/// its size. In a queue within its bounds this number always makes room. The operator may have
+/// lowered the bounds: then the queue comes down to them with the next deliveries.
 const DROPPED: usize = 1_024;
 
 /// A size that every message exceeds.
@@ -224,8 +225,8 @@ impl Queue {
     }
 
     /// Iterates over the deliveries in memory from a place on, each with the number of deliveries
-    /// before it and the number of its place. A place that is gone stands for the oldest delivery.
-    /// Costs nothing for the deliveries before it.
+    /// before it and the number of its place. A place that is gone means the oldest delivery. Costs
+    /// nothing for the deliveries before it.
     pub fn view_from(&self, place: u64) -> impl Iterator<Item = (usize, u64, &Delivery)> {
         let skipped = usize::try_from(place.saturating_sub(self.front)).unwrap_or(usize::MAX);
         let view = self.entries.iter().enumerate().skip(skipped);
@@ -460,8 +461,8 @@ impl Queue {
 
     /// Looks at `most` deliveries in memory, from the one with this number on, and removes those
     /// for which `is_taken` returns true. Ends behind the first shared delivery that is removed. A
-    /// number that is gone stands for the oldest delivery. Parked entries stay, because their
-    /// messages are not known.
+    /// number that is gone means the oldest delivery. Parked entries stay, because their messages
+    /// are not known.
     pub fn take_where(
         &mut self,
         number: u64,
@@ -534,8 +535,8 @@ impl Queue {
         limits.admit(self.len(), self.bytes + size)
     }
 
-    /// Drops as many expired deliveries as a message of this size needs the room of. Returns true if
-    /// the message fits then.
+    /// Drops as many expired deliveries as a message of this size needs the room of. Returns true
+    /// if the message fits then.
     pub fn make_room(&mut self, now: Instant, size: usize, limits: &QueueLimits, drops: &mut Drops) -> bool {
         if self.has_room(size, limits) {
             return true;

@@ -159,8 +159,8 @@ fn row(packet: &InFlightPacket<'_>) -> usize {
 
 impl Sender {
     /// Makes every packet of the connection due now. For an operator, who does not wait for the
-    /// deadline, and whose resend is no attempt of the policy. A packet that the network held at the
-    /// last look is resent if the peer's kernel has it now: otherwise younger packets would be
+    /// deadline, and whose resend is no attempt of the policy. A packet that the network held at
+    /// the last look is resent if the peer's kernel has it now: otherwise younger packets would be
     /// resent before it.
     pub fn hasten(&mut self, now: Instant) {
         for mut packet in self.window.get_mut().into_iter().flat_map(InFlight::packets) {
@@ -170,8 +170,8 @@ impl Sender {
         }
     }
 
-    /// Records that the packets of the connection are sent again because an operator closes it. That
-    /// is no attempt of a policy.
+    /// Records that the packets of the connection are sent again because an operator closes it.
+    /// Such a resend is no attempt of a policy.
     pub fn ask_at_return(&mut self) {
         for mut packet in self.window.get_mut().into_iter().flat_map(InFlight::packets) {
             packet.transmission_mut().ask();

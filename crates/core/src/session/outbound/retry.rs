@@ -1,4 +1,4 @@
-//! The operator's settings for missing acknowledgements: how long to wait, and what to do then.
+//! The operator's settings for missing acknowledgements: the wait, and the action after it.
 
 use crate::named_enum::named_enum;
 use std::time::Duration;
@@ -43,8 +43,8 @@ named_enum! {
         DeadLetter = "dead_letter",
     }
 
-    /// The action on a 5.0 connection whose client does not acknowledge in time. The action drops no
-    /// message.
+    /// The action on a 5.0 connection whose client does not acknowledge in time. The action drops
+    /// no message.
     #[derive(Default)]
     pub enum OnAckTimeout {
         /// The connection is closed, with 0x97, if the session outlives it, so that the client

@@ -23,8 +23,8 @@ use std::sync::Arc;
 /// Number of full windows that a session may leave unfinished over all its connections.
 const CARRIED_OVER: usize = 4;
 
-/// Messages that one call of [`Sender::pump`] handles at most: 0.3 ms. The caller goes on when these
-/// are written, or in a later turn if all of them were dropped.
+/// Messages that one call of [`Sender::pump`] handles at most: 0.3 ms. The caller goes on when
+/// these are written, or in a later turn if all of them were dropped.
 pub const PUMPED_AT_ONCE: usize = 1_024;
 
 /// Unfinished messages at most, so that some of the 65,535 identifiers are always free.

@@ -19,8 +19,8 @@ pub(super) fn packet_id(number: u64) -> PacketId {
     PacketId::new((number % IDS) as u16 + 1).unwrap_or(FIRST)
 }
 
-/// The transmissions of one packet: their number, the first one, and the time at which the next one
-/// is due.
+/// The transmissions of one packet: their number, the time of the first, and the due time of the
+/// next.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmission {
     /// The time at which the packet is resent on this connection (3.x) or overdue (5.0);
@@ -52,11 +52,11 @@ pub enum Place {
     Peer,
 }
 
-/// The resends that an operator asked for. They are no attempts of a redelivery policy. Three bytes,
-/// which fit into the padding of [`Transmission`].
+/// The resends that an operator asked for. Such resends are no attempts of a redelivery policy.
+/// Three bytes, which fit into the padding of [`Transmission`].
 #[derive(Clone, Copy, Debug, Default)]
 struct AskedResends {
-    /// True if the next resend is one of them.
+    /// True if the next resend is such a resend.
     is_next: bool,
     /// Their number on this connection, up to 255.
     here: u8,

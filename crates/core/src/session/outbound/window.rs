@@ -1,6 +1,6 @@
 //! The in-flight window: QoS 1 and 2 deliveries with a Packet Identifier that are not finished.
 //!
-//! The window has two rows, because the standard orders two things. PUBLISHes stand in the order of
+//! The window has two rows, because the standard orders two things. PUBLISHes are in the order of
 //! their first transmission, PUBRELs in the order of their PUBRECs (3.1.1 [MQTT-4.6.0-1],
 //! [MQTT-4.6.0-4]; prudent in 5.0). A message's body is released at its PUBREC. Identifiers follow
 //! from a running number, so a PUBACK or PUBREC is found by binary search, and at once if it comes

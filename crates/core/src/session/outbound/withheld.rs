@@ -5,8 +5,8 @@
 //! [`MOST_WITHHELD`] newer ones have come.
 //!
 //! With a PUBREC the identifier leaves this list: the exchange goes on as that of any other
-//! message, and its PUBREL stands in the row of the PUBRELs until PUBCOMP comes. It is sent again
-//! with them.
+//! message, and its PUBREL is in the row of the PUBRELs until PUBCOMP comes, and is resent with
+//! them.
 //!
 //! Without a PUBREC nothing is sent again when the client returns, because the message is gone. The
 //! identifier is not free then either. The PUBREC may have been lost with the old connection, and
@@ -25,8 +25,8 @@ use std::collections::VecDeque;
 /// first is free. The bound keeps a client that never answers from filling memory and store.
 pub const MOST_WITHHELD: usize = 1024;
 
-/// The withheld identifiers of one session, in the order of their drops. Those of before a restart
-/// come first, in the order of their numbers.
+/// The withheld identifiers of one session, in the order of their drops. Identifiers from before a
+/// restart come first, in the order of their numbers.
 #[derive(Debug)]
 pub struct WithheldIds(VecDeque<WithheldId>);
 
@@ -56,8 +56,8 @@ impl WithheldIds {
         self.restore(number, stored);
     }
 
-    /// Adds a withheld identifier. At [`MOST_WITHHELD`] the one that was withheld first is freed.
-    /// `stored` is its record in the store, which already says that it is withheld; `None` without
+    /// Adds a withheld identifier. At [`MOST_WITHHELD`] the oldest withheld identifier is freed.
+    /// `stored` is the identifier's record in the store, already marked as withheld; `None` without
     /// a store.
     pub fn restore(&mut self, number: u64, stored: Option<Box<Entry>>) {
         if self.0.len() >= MOST_WITHHELD {

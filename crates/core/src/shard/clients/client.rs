@@ -71,7 +71,8 @@ impl Client<'_> {
         self.connection.begin_write(self.pool)
     }
 
-    /// Ends what began with [`Self::begin_write`]. Returns the number of bytes that were written.
+    /// Ends the write that [`Self::begin_write`] began. Returns the number of bytes that were
+    /// written.
     #[inline]
     pub(crate) fn end_write(&mut self, before: usize) -> usize {
         self.connection.end_write(before, self.id, self.effects)

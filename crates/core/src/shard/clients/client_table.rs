@@ -20,7 +20,7 @@ pub(crate) struct ClientTable {
     len: usize,
 }
 
-/// The slot of a session, whose client id stands in the session.
+/// The slot of a session. The client id is in the session.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     slot: u32,

@@ -48,8 +48,8 @@ pub struct Connection {
     /// `None` until CONNECT is accepted, and after the session was detached.
     pub session: Option<SessionId>,
     phase: Phase,
-    /// The latest time at which a connection in [`Phase::Closing`] is closed. It would take 16 bytes
-    /// in the phase.
+    /// The latest time at which a connection in [`Phase::Closing`] is closed. In the phase the time
+    /// would take 16 bytes.
     closes: Instant,
     /// The listener that accepted the connection.
     pub listener: Arc<ListenerTerms>,
@@ -99,7 +99,7 @@ pub struct Rare {
     exchange: Option<Box<PendingExchange>>,
     /// The name of the client that its messages share; `None` if they do not keep it.
     pub(crate) publisher: Option<PublisherName>,
-    /// The client for which its retained and delayed messages count; `None` until it has one.
+    /// The client under which its retained and delayed messages count; `None` until set.
     pub(crate) owner: Option<Arc<Owner>>,
     /// The user name in the client's verified certificate; `None` without one.
     pub certificate_user: Option<Box<str>>,
@@ -113,21 +113,21 @@ pub struct Rare {
     ends: Option<Instant>,
     /// The time of the last report that a redelivery request of this client is unreadable.
     pub unreadable: Option<Instant>,
-    /// The meters of what the client sends. `None` where no rate holds.
+    /// The meters of the client's traffic. `None` where no rate holds.
     pub metered: Option<Box<MeteredTraffic>>,
 }
 
-/// What a client sends, measured against its rates.
+/// The traffic of a client, measured against its rates.
 #[derive(Debug)]
 pub struct MeteredTraffic {
     /// The meters.
     pub meter: TrafficMeter,
     /// The meter of acknowledgements that were handled during a pause for the rate.
     ahead: RateMeter,
-    /// Whose debt outlives the connection; `None` if the rate came after CONNACK, by a reload.
+    /// The debtor after the connection; `None` if the rate came after CONNACK, by a reload.
     pub debtor: Option<Debtor>,
-    /// The time at which the pause for the rate ends. Without such a pause, the time at which the
-    /// last one ended; [`Instant::ZERO`] before the first.
+    /// The time at which the pause for the rate ends. Without a pause: the end of the last pause;
+    /// [`Instant::ZERO`] before the first.
     pub until: Instant,
     /// The next time at which the broker looks whether a paused client is gone.
     pub look: Instant,
@@ -252,7 +252,7 @@ pub enum Phase {
 /// The side that ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
-    /// The client, by DISCONNECT. It expects nothing more.
+    /// The client, by DISCONNECT, so it expects nothing more.
     Client,
     /// The broker. The client gets time to read the reason.
     Broker,
@@ -286,7 +286,7 @@ impl Connection {
         }
     }
 
-    /// Returns what was known of the connection before its first packet.
+    /// Returns the facts about the connection before its first packet.
     pub(crate) fn into_arrival(self) -> Arrival {
         let (certificate_user, ban, host) =
             self.rare.map_or((None, None, None), |rare| (rare.certificate_user, rare.ban, rare.host));
@@ -334,7 +334,7 @@ impl Connection {
         self.rare.as_ref()?.exchange.as_deref()
     }
 
-    /// Returns the parts of [`Self::rare`], to change them. Allocates them if there are none.
+    /// Returns the parts of [`Self::rare`], to change them. Allocates missing parts.
     pub fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -381,8 +381,8 @@ impl Connection {
         self.wire.outbox.len()
     }
 
-    /// Ends what began with [`Self::begin_write`]: counts the bytes that were written, and lets the
-    /// turn flush them. Returns their number.
+    /// Ends the write that [`Self::begin_write`] began: counts the bytes that were written, and
+    /// lets the turn flush them. Returns their number.
     #[inline]
     pub(crate) fn end_write(&mut self, before: usize, id: ConnectionId, effects: &mut Effects) -> usize {
         let written = self.wire.outbox.len().saturating_sub(before);
@@ -457,8 +457,8 @@ impl Connection {
         // packet of the same turn. Then the window is always searched.
         let known = self.retransmit.is_registered() && !by_topic;
         let deadline = if known { sender.window.newest_due() } else { sender.window.earliest_due() };
-        // A tick resends a limited number of packets, so some may be overdue here. They wait for
-        // the next tick, because an immediate deadline would resend all of them at once.
+        // A tick resends a limited number of packets, so some may be overdue here. Overdue packets
+        // wait for the next tick, because an immediate deadline would resend all of them at once.
         self.register(DeadlineKind::Retransmit, id, deadline.max(now), interval, effects);
     }
 
@@ -514,7 +514,7 @@ impl Connection {
         self.rare.as_ref().is_some_and(|rare| rare.metered.is_some())
     }
 
-    /// Returns the end of the pause for the rate, or [`Instant::NEVER`] if there is none.
+    /// Returns the end of the pause for the rate, or [`Instant::NEVER`] without a pause.
     pub(crate) fn rate_pause_ends(&self) -> Instant {
         let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
         metered.filter(|_| self.pauses.has(Pause::Rate)).map_or(Instant::NEVER, |metered| metered.until)
@@ -549,7 +549,7 @@ impl Connection {
     }
 
     /// Returns the latest time at which a decision or a re-authentication is complete, or
-    /// [`Instant::NEVER`] if there is none.
+    /// [`Instant::NEVER`] if none is pending.
     pub(crate) fn authentication_deadline(&self, awake_since: Instant) -> Instant {
         let authentication = self.rare.as_ref().and_then(|rare| rare.authentication.as_ref());
         authentication.map_or(Instant::NEVER, |authentication| authentication.deadline(awake_since))
@@ -654,7 +654,7 @@ impl Connection {
         self.rare.as_mut().filter(|_| is_established)?.authentication.as_deref_mut()
     }
 
-    /// Ends one cause of a pause. Returns true if it was the last one, so that reading continues.
+    /// Ends one cause of a pause. Returns true if no cause is left, so that reading continues.
     pub fn unpause(&mut self, cause: Pause, now: Instant) -> bool {
         let last = self.pauses.clear(cause);
         if last && !self.held_until_commit {

@@ -33,13 +33,14 @@ impl<'a> ConnectionView<'a> {
         self.core.connections.get(self.id).is_some_and(|c| c.partial_len() > 0)
     }
 
-    /// Returns true if the connection exists and is not paused, so that all its packets are handled.
+    /// Returns true if the connection exists and is not paused, so that all its packets are
+    /// handled.
     pub fn reads(self) -> bool {
         self.core.connections.get(self.id).is_some_and(|c| !c.pauses.any())
     }
 
-    /// Returns true if packets of the client wait in the shard behind a pause. The end of its stream
-    /// comes after them.
+    /// Returns true if packets of the client wait in the shard behind a pause. The end of its
+    /// stream comes after them.
     pub fn has_waiting(self) -> bool {
         self.has_unread() && !self.reads()
     }
@@ -56,7 +57,7 @@ impl<'a> ConnectionView<'a> {
                     0
                 }
             }
-            // What stays behind a pause for the rate takes memory.
+            // Bytes left unhandled by a pause for the rate take memory.
             Some(connection) if connection.is_metered() => FIRST_READ_SIZE,
             Some(connection) if matches!(connection.phase(), Phase::AwaitingConnect | Phase::Exchanging) => {
                 FIRST_READ_SIZE

@@ -324,7 +324,7 @@ impl Connections {
     }
 
     /// Returns the latest time at which a re-authentication is complete, or [`Instant::NEVER`] if
-    /// there is none.
+    /// none is pending.
     pub(crate) fn authentication_deadline(&self, id: ConnectionId) -> Instant {
         self.get(id).map_or(Instant::NEVER, |c| c.authentication_deadline(self.awake_since))
     }
@@ -475,8 +475,8 @@ impl Connections {
         self.slots.get_mut(id)?.exchange_mut()
     }
 
-    /// Keeps the bytes of CONNECT until the exchange of AUTH packets ends. They count as a partial
-    /// packet.
+    /// Keeps the bytes of CONNECT until the exchange of AUTH packets ends. The bytes count as a
+    /// partial packet.
     pub(crate) fn keep_connect(&mut self, id: ConnectionId, bytes: Zeroizing<Vec<u8>>) {
         self.change_unfinished(id, |connection| {
             if let Some(exchange) = connection.exchange_mut() {

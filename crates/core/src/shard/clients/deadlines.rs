@@ -24,12 +24,13 @@ pub use crate::shard::settings::{OWN_DELAYED, OWN_HOUSEKEEPING};
 /// The action of a connection's actor when a deadline has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlineAction {
-    /// Unacknowledged packets are due. The actor reads the bytes that came, because acknowledgements
-    /// may be among them. It asks the socket which bytes the peer's kernel has, then calls [`Shard::acknowledgement_due`](crate::shard::Shard::acknowledgement_due).
+    /// Unacknowledged packets are due. The actor reads the bytes that came, because
+    /// acknowledgements may be among them. The actor asks the socket which bytes the peer's kernel
+    /// has, then calls [`Shard::acknowledgement_due`](crate::shard::Shard::acknowledgement_due).
     Retransmit(ConnectionId),
     /// The client was silent, or took no bytes, for too long. The actor reads the bytes that came
-    /// while [`is_silent`](crate::shard::clients::connection_view::ConnectionView::is_silent), then calls
-    /// [`Shard::disconnect_if_due`](crate::shard::Shard::disconnect_if_due).
+    /// while [`is_silent`](crate::shard::clients::connection_view::ConnectionView::is_silent), then
+    /// calls [`Shard::disconnect_if_due`](crate::shard::Shard::disconnect_if_due).
     Disconnect(ConnectionId),
 }
 
@@ -80,7 +81,7 @@ impl OverdueAcknowledgement {
         shard.core.report_drops(session);
     }
 
-    /// Notes what was sent to a 3.x client again, or disconnects it.
+    /// Notes the resends to a 3.x client, or disconnects it.
     fn after_retransmission(&self, session: SessionId, done: &Retransmission, shard: &mut Shard) {
         note_retransmission(session, done, &mut shard.core);
         match done.exhausted {

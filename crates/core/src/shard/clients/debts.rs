@@ -1,4 +1,4 @@
-//! What clients that have left owe to their rates, so that nobody evades a rate by connecting again.
+//! Debts of departed clients to their rates, so that nobody evades a rate by connecting again.
 //!
 //! A connection keeps its meter itself. When the connection ends in debt, the meter comes here
 //! twice:
@@ -36,8 +36,8 @@ const NEWCOMER: Duration = Duration::from_secs(10);
 /// The largest number of meters.
 const MOST: usize = 65_536;
 
-/// Meters that are dropped at once at most, so that each change takes a bounded time. It is more
-/// than one change adds.
+/// Maximum number of meters dropped at once, so that each change takes a bounded time. A change
+/// adds fewer.
 const DROPPED_AT_ONCE: usize = 8;
 
 /// Bytes of a meter: its place in the table, which is half full at worst, and in the set.
@@ -55,7 +55,7 @@ impl DebtKey {
     }
 }
 
-/// Who owes what a connection leaves behind.
+/// The debtor of an ended connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debtor {
     client: DebtKey,
@@ -63,8 +63,8 @@ pub struct Debtor {
 }
 
 impl Debtor {
-    /// Returns the debtor for a client of the listener with this label. `host` is `None` for a client that has no
-    /// address.
+    /// Returns the debtor for a client of the listener with this label. `host` is `None` for a
+    /// client that has no address.
     pub(crate) fn new(
         listener: &str,
         client_id: &str,

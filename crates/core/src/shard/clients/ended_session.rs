@@ -2,7 +2,7 @@
 //!
 //! A session ends at once: its client identifier is free, its end is recorded, its will is
 //! published, and it gets no more messages. Its remains may be very many: filters in the
-//! subscription tree, held messages, unfinished deliveries, a queue. They are handed on in
+//! subscription tree, held messages, unfinished deliveries, a queue. The remains are handed on in
 //! portions, in this order, over several turns if one is not enough.
 //!
 //! The subscription tree identifies a session by its slot. So the slot is freed only after the last
@@ -75,7 +75,7 @@ impl EndedSession {
         }
     }
 
-    /// Hands on what is left of the session until this turn is over. A job in later turns does the
+    /// Hands on the remains of the session until this turn is over. A job in later turns does the
     /// rest.
     pub(crate) fn hand_on(mut self, now: Instant, shard: &mut Shard) {
         if !self.hand_on_portion(now, shard) {
@@ -164,8 +164,8 @@ impl EndedSession {
         let (routes, core) = (&mut shard.routes, &mut shard.core);
         match queued.stored {
             None => routes.share_again_or_keep(now, queued.message, share, false, core),
-            // The stored entry stays as it is, because no member of the group has room now. It
-            // becomes part of an orphaned queue.
+            // The stored entry becomes part of an orphaned queue, because no member of the group
+            // has room now.
             Some(entry) if routes.must_wait(now, &queued.message, share, core).is_some() => {
                 self.parked.extend(entry.park());
             }

@@ -29,9 +29,9 @@ impl Shard {
     }
 
     /// Does the steps of [`Self::after_session_change`] after a packet that the session handled
-    /// alone. Such a packet is nearly always an acknowledgement. This is the hot path, so it leaves
-    /// out each step that is not needed. The caller has reported drops. `holds` is true if messages
-    /// wait for room.
+    /// alone. Such a packet is nearly always an acknowledgement. The function is on the hot path,
+    /// so it leaves out each step that is not needed. The caller has reported drops. `holds` is
+    /// true if messages wait for room.
     #[inline]
     pub(crate) fn after_acknowledgement(&mut self, now: Instant, session: SessionId, holds: bool) {
         if holds {
@@ -136,7 +136,7 @@ impl Shard {
         self.core.sessions.register(id, &mut self.core.effects);
     }
 
-    /// Puts off to later turns what is to be sent behind messages that were dropped.
+    /// Puts off to later turns the sending of messages behind dropped ones.
     pub(crate) fn send_later(&mut self) {
         self.work.later(self.core.turn.after_deliveries.to_send.drain(..).map(Job::Send));
     }

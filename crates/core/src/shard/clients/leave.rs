@@ -50,7 +50,8 @@ impl Shard {
     }
 
     /// Detaches the session of a connection whose socket closed, unless the session is detached
-    /// already. `network` says why the socket closed. It is the cause in events and in the log.
+    /// already. `network` says why the socket closed. The text is the cause in events and in the
+    /// log.
     pub(crate) fn socket_closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
         if self.core.connections.get(id).is_some_and(|c| c.session.is_some()) {
             self.core.note_disconnected(now, id, DisconnectCause::Network(network.into()));
@@ -140,7 +141,7 @@ impl Shard {
         if !outlives && !taken_over {
             self.end_session(now, session_id, SessionEnd::Disconnected);
         } else {
-            // A stop leaves the stored session as it is. After the restart it looks as if the
+            // A stop does not change the stored session. After the restart it looks as if the
             // broker had crashed, and its will is published then. After a take-over, CONNECT
             // records the session in the same batch.
             if ending != Ending::Shutdown && !taken_over {
@@ -154,7 +155,8 @@ impl Shard {
     }
 
     /// Ends a session: frees its client identifier, records its end, and publishes its will. Its
-    /// remains are handed on in portions (see [`crate::shard::clients::ended_session`]). `cause` is counted.
+    /// remains are handed on in portions (see [`crate::shard::clients::ended_session`]). `cause` is
+    /// counted.
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, cause: SessionEnd) {
         // The session has ended already.
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
@@ -200,7 +202,7 @@ impl Shard {
     }
 
     /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A
-    /// will that they do not allow is dropped and counted.
+    /// will against the rules is dropped and counted.
     fn admitted_will(&mut self, id: SessionId, will: Option<Arc<Will>>) -> Option<Arc<Will>> {
         let Core { sessions, access, counters, turn, .. } = &mut self.core;
         let will = will?;

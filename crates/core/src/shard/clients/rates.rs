@@ -1,14 +1,15 @@
-//! The rates of a client: what it sends is charged, and its requests wait while it is in debt.
+//! The rates of a client: its traffic is charged, and its requests wait while it is in debt.
 //!
 //! Nothing is dropped: the bytes wait in the client's buffers and in the kernel's. The pause ends
 //! with the connection's read-idle deadline, which is registered for the end of the debt. Until
 //! then the deadline passes once a second, to look whether the client is gone.
 //!
 //! Acknowledgements are handled during the pause, so that a client in debt gets no message twice.
-//! They are charged, too. Alone they have the same rate in bytes, so a flood of them is slowed.
+//! Acknowledgements are charged, too. Alone they have the same rate in bytes, so a flood of them is
+//! slowed.
 //!
-//! What is owed at the end of a connection is kept in [`crate::shard::clients::debts`], and a connection
-//! begins with it.
+//! The debt at the end of a connection is kept in [`crate::shard::clients::debts`], and the next
+//! connection begins with it.
 
 use crate::shard::clients::connection::{MeteredTraffic, Pause};
 use crate::shard::clients::debts::Debtor;
@@ -63,8 +64,8 @@ pub(crate) fn charge_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &
     may_pass
 }
 
-/// Begins to measure a client whose CONNECT is accepted, with what it owes. Does nothing where no
-/// rate holds. `host` is that of the client.
+/// Begins to measure a client whose CONNECT is accepted, with its earlier debt. Does nothing where
+/// no rate holds. `host` is that of the client.
 pub(crate) fn begin(now: Instant, id: ConnectionId, host: Option<IpAddr>, core: &mut Core) {
     let Some(connection) = core.connections.get_mut(id) else { return };
     let rates = core.settings.rates_of(&connection.listener);
@@ -83,7 +84,7 @@ pub(crate) fn begin(now: Instant, id: ConnectionId, host: Option<IpAddr>, core: 
     }
 }
 
-/// Keeps what a client owes whose connection ends.
+/// Keeps the debt of a client whose connection ends.
 pub(crate) fn end(now: Instant, id: ConnectionId, core: &Core) {
     let metered = core.connections.get(id).and_then(|connection| connection.rare()?.metered.as_deref());
     if let Some(MeteredTraffic { meter, debtor: Some(debtor), .. }) = metered {

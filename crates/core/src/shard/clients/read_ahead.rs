@@ -10,12 +10,13 @@
 //! acknowledgements among themselves and PUBLISH packets among themselves, but not the one against
 //! the other (3.1.1 and 5.0, section 4.6). Two packets do not pass:
 //!
-//! - PUBREL does not pass a PUBLISH at QoS 2. It frees a Packet Identifier, and a repetition of its
-//!   PUBLISH may wait.
+//! - PUBREL does not pass a PUBLISH at QoS 2. PUBREL frees a Packet Identifier, and a repetition of
+//!   its PUBLISH may wait.
 //! - DISCONNECT passes nothing, because it ends the connection.
 //!
 //! Beyond the bound nothing is read. The bytes then stay in the kernel, whose number the driver
-//! passes in with each decision about a missing acknowledgement ([`crate::shard::clients::deadlines`]).
+//! passes in with each decision about a missing acknowledgement
+//! ([`crate::shard::clients::deadlines`]).
 
 use crate::mqtt::codec::{self, Decoded, PacketType};
 use crate::session::policy::SendPolicy;
@@ -193,8 +194,8 @@ impl Shard {
         Decision::Pass
     }
 
-    /// Handles the acknowledgement at the front of `rest`. Returns `None` if it breaks a rule of its
-    /// packet, which is reported when all before it is handled.
+    /// Handles the acknowledgement at the front of `rest`. Returns `None` if it breaks a rule of
+    /// its packet, which is reported when all before it is handled.
     fn handle_ahead(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) -> Option<Flow> {
         let connection = self.core.connections.get(id)?;
         let (version, limit) = (connection.wire.version, connection.packet_size);

@@ -1,9 +1,9 @@
 //! From bytes to packets to the session.
 //!
-//! The connection passes in the bytes that it read. Whole packets are decoded where they stand, and
-//! each goes to the session; PUBLISH takes a shorter way of its own. The rest of a packet stays in
-//! the connection's `Partial`. The loop stops for three reasons: the connection is paused, the turn
-//! is over, or much waits to be written. Behind a pause, `read_ahead` handles acknowledgements.
+//! The connection passes in the bytes from its socket. Whole packets are decoded in place, and each
+//! goes to the session; PUBLISH takes a shorter way of its own. The rest of a packet stays in the
+//! connection's `Partial`. The loop stops for three reasons: the connection is paused, the turn is
+//! over, or much waits to be written. Behind a pause, `read_ahead` handles acknowledgements.
 
 use crate::mqtt::codec::{self, DecodeError, Decoded, PacketType};
 use crate::mqtt::packet::{Packet, ReasonCode};
@@ -37,8 +37,8 @@ pub enum ReadProgress {
     /// bytes.
     Flush,
     /// Requests wait until the caller is told to resume.
-    /// [`read_size`](crate::shard::clients::connection_view::ConnectionView::read_size) says how much is
-    /// read meanwhile.
+    /// [`read_size`](crate::shard::clients::connection_view::ConnectionView::read_size) says how
+    /// much is read meanwhile.
     Paused,
     /// The session lives in another shard. The caller sends the socket there, with these unread
     /// bytes.
@@ -130,7 +130,7 @@ impl Shard {
             _ => {}
         }
         let Core { connections, effects, shared, exchange, .. } = &mut self.core;
-        // At the end of what was read, the rest is the front of a packet.
+        // At the end of the read bytes, the rest is the front of a packet.
         let kind = match progress {
             ReadProgress::All => Unhandled::PartialPacket,
             _ => Unhandled::BehindPause,
@@ -158,7 +158,7 @@ impl Shard {
         }
     }
 
-    /// Handles whole packets. Returns how far it came, and the number of bytes that it handled.
+    /// Handles whole packets. Returns the progress, and the number of bytes handled.
     fn handle_packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (ReadProgress, usize) {
         let (mut taken, mut topic) = (0, "");
         while taken < input.len() {

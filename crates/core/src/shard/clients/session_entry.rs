@@ -215,14 +215,14 @@ impl SessionEntry {
         turn.decide(access.may_write(names, topic))
     }
 
-    /// Returns the same for a topic that is written once, such as that of a will. Nothing is kept
-    /// in memory for the topic.
+    /// As [`Self::may_write`], for a topic that is written once, such as that of a will. Nothing is
+    /// kept in memory for the topic.
     pub(crate) fn may_write_once(&mut self, rules: &AccessRules, topic: &str, turn: &mut Turn) -> bool {
         let (access, names) = self.access(rules);
         turn.decide(access.may_write_once(names, topic))
     }
 
-    /// Notes that the client has left. Frees what is kept in memory only for its connection.
+    /// Notes that the client has left. Frees data that is in memory only for its connection.
     pub(crate) fn leave_connection(&mut self) {
         self.connection = None;
         if let Some(rare) = &mut self.rare {
@@ -252,8 +252,8 @@ impl SessionEntry {
     }
 
     /// Returns the part of a filter that the client may read. If it is not the whole filter,
-    /// deliveries are checked from now on. The filter has no `$share/NAME/`. Charges what the
-    /// comparison with the rules takes. A filter that would take longer than a turn is not compared.
+    /// deliveries are checked from now on. The filter has no `$share/NAME/`. Charges the cost of
+    /// the comparison with the rules. A filter that would take longer than a turn is not compared.
     pub(crate) fn subscribe_access(
         &mut self,
         rules: &AccessRules,
@@ -282,10 +282,10 @@ impl SessionEntry {
         rare_parts(&mut self.rare, &self.listener).access.check_again();
     }
 
-    /// Finds out again if deliveries have to be checked. Returns the steps that it took, at most
-    /// those of a turn: a session that would need more stays guarded. A session
-    /// with held messages, or with messages that are only in the store, stays guarded: they may
-    /// have come by filters that it has no more.
+    /// Decides again if deliveries have to be checked. Returns the steps spent, at most those of a
+    /// turn: a session that would need more stays guarded. A session with held messages, or with
+    /// messages that are only in the store, stays guarded: they may have come by filters that it
+    /// has no more.
     pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> u32 {
         if self.holds() || self.session.sender.queue.has_unread() {
             return 0;
@@ -297,8 +297,8 @@ impl SessionEntry {
         let least = u32::try_from(subscriptions.len()).unwrap_or(u32::MAX).saturating_mul(steps(""));
         let sum = |sum: u32, filter| sum.saturating_add(steps(filter));
         if least > STEPS_PER_TURN || subscriptions.iter().fold(0, sum) > STEPS_PER_TURN {
-            // It would take longer than a turn. The session stays guarded, so each delivery is
-            // checked, which costs the more but is right.
+            // The look at the rules would take longer than a turn. The session stays guarded, so
+            // each delivery is checked, which costs the more but is right.
             return least.min(subscriptions.len() as u32 / LENGTHS + 1);
         }
         let all = subscriptions.iter().fold(0, sum);
@@ -306,8 +306,8 @@ impl SessionEntry {
         all
     }
 
-    /// Checks the next messages in memory, `most` of them, and removes those that the client may
-    /// not read: first those in flight, unless some were sent on the present connection, and then
+    /// Checks the next `most` messages in memory, and removes messages that the client may not
+    /// read. Messages in flight come first, unless some were sent on the present connection; then
     /// those of the queue. Returns `None` if all were checked before.
     pub(crate) fn take_unreadable(
         &mut self,
@@ -487,7 +487,7 @@ impl SessionEntry {
         session.row().map_or(0, |row| row.write_buffer.hasher.hash_one(terms)).max(1)
     }
 
-    /// Returns what the store keeps, beside the owner, for the rules about topics.
+    /// Returns the stored facts, beside the owner, for the rules about topics.
     fn stored_access(&self) -> StoredAccess {
         // A session without a user has nothing of its own.
         let Some(rare) = &self.rare else { return StoredAccess::default() };

@@ -52,8 +52,8 @@ impl Sessions {
         id
     }
 
-    /// Removes a session that ends, and returns it. Its client identifier is free at once. Its slot
-    /// is free after [`Self::release`].
+    /// Removes and returns an ending session. Its client identifier is free at once. Its slot is
+    /// free after [`Self::release`].
     pub(crate) fn retire(&mut self, id: SessionId) -> Option<Box<SessionEntry>> {
         let session_entry = self.slots.retire(id)?;
         self.clients.remove(&session_entry.session.client_id, id);
@@ -149,9 +149,9 @@ impl Sessions {
         }
     }
 
-    /// Records a session that outlives its connection. If it has no row in the store yet, gives it
+    /// Records a session that outlives its connection. A session without a row in the store gets
     /// one. If only its connection, expiry or will time changed since the last record, the record
-    /// has only these. Does nothing without a store.
+    /// has only these fields. Does nothing without a store.
     pub(crate) fn record(&mut self, id: SessionId, write_buffer: Option<&Rc<WriteBuffer>>) {
         let (Some(write_buffer), Some(session_entry)) = (write_buffer, self.slots.get_mut(id)) else {
             return;

@@ -1,4 +1,4 @@
-//! Delivers one message to one session: sends it now, queues it, holds it, or drops it.
+//! The delivery of a message to a session: the message is sent, queued, held or dropped.
 
 use crate::mqtt::charge::{Budget, Charge};
 use crate::mqtt::outcome::Outcome;
@@ -31,10 +31,9 @@ use crate::time::Instant;
 const SLOW: usize = 16 * 1024;
 
 impl Core {
-    /// Decides what happens to a message for one session, and does it: sends it now, queues it,
-    /// holds it or drops it. Reports the drops that this caused. Returns the outcome for this
-    /// receiver. A session that has ended gets nothing, although the subscription tree may still
-    /// have its filters.
+    /// Delivers a message to a session: sends, queues, holds or drops the message. Reports the
+    /// drops that this caused. Returns the outcome for this receiver. A session that has ended gets
+    /// nothing, although the subscription tree may still have its filters.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
@@ -112,13 +111,13 @@ enum Eligibility {
     Queue,
     /// The receiver is not connected, and only a connected receiver gets QoS 0.
     Absent,
-    /// The message is QoS 0, and the outbox is full. Half an outbox counts as full while a message of
-    /// QoS 1 or 2 waits, and [`SLOW`] bytes while the memory budget is exceeded. Behind other QoS 0
-    /// messages in the queue, half a queue counts as full.
+    /// The message is QoS 0, and the outbox is full. Half an outbox counts as full while a message
+    /// of QoS 1 or 2 waits, and [`SLOW`] bytes while the memory budget is exceeded. Behind other
+    /// QoS 0 messages in the queue, half a queue counts as full.
     OutboxFull,
 }
 
-/// A step that needs the whole shard. It follows when the borrow of the receiver has ended.
+/// A step that needs the whole shard, after the borrow of the receiver has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FollowUp {
     None,

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The minimum time between two events of one client.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Maximum number of clients of one shard that are reported one by one.
+/// Maximum number of clients of one shard with a report of their own.
 const CLIENTS: usize = 1_000;
 
 /// Longest client identifier, in bytes, that is reported by itself. The reports of 16 shards take 6

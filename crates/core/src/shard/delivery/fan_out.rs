@@ -23,10 +23,10 @@
 //!
 //! # Acknowledgement and commit
 //!
-//! The publisher's acknowledgement waits for the last portion, as it waits for a gate. If the
-//! publication is atomic, no batch and no peer batch is sealed until it is complete, so that one
-//! transaction covers all of it. An atomic publication is a QoS 2 PUBLISH of a stored session or a
-//! part of a peer's transaction, for example. Commits in this shard are delayed for as long as the
+//! The publisher's acknowledgement waits for the last portion, as it waits for a gate. No batch and
+//! no peer batch is sealed before an atomic publication is complete, so that one transaction covers
+//! the whole publication. An atomic publication is a QoS 2 PUBLISH of a stored session or a part of
+//! a peer's transaction, for example. Commits in this shard are delayed for as long as the
 //! deliveries take. The records of one atomic publication are sealed before the next one begins, so
 //! that the delays do not add up.
 //!

@@ -1,8 +1,7 @@
-//! Large publications: publications that take more than one turn, and everything that waits behind
-//! them, as data.
+//! Large publications (longer than a turn) and the work that waits behind them, as data.
 //!
-//! A shard has one large publication at a time. The module `fan_out` has the code, and tells what
-//! may pass a large publication.
+//! A shard has one large publication at a time. The module `fan_out` has the code, and the rules
+//! for work that may pass a large publication.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
@@ -141,7 +140,7 @@ impl Fans {
         self.present.as_ref().is_some_and(|fan| fan.publisher == Some(publisher(here, id)))
     }
 
-    /// Begins a large publication. The caller makes sure that there is none yet.
+    /// Begins a large publication. The caller makes sure that none is present.
     pub(crate) fn begin(&mut self, fan: Fan) {
         debug_assert!(self.present.is_none(), "there is one at a time");
         self.gone.clear();
@@ -201,8 +200,7 @@ impl Fans {
         self.peer_batches.push_back(peer_batch);
     }
 
-    /// Takes out the peer batch to continue with: the one that is being taken apart, or else the
-    /// next.
+    /// Takes out the peer batch to continue with: the unfinished one, or else the next.
     pub(crate) fn pop_batch(&mut self) -> Option<Box<Underway>> {
         let next = |fans: &mut Fans| Some(Box::new(Underway::new(fans.peer_batches.pop_front()?)));
         self.underway.take().or_else(|| next(self))

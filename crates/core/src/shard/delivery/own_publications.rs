@@ -88,7 +88,7 @@ impl Fans {
         self.route_own_matched(now, publication, (matched, matches), turns, routes, core)
     }
 
-    /// Does the same for a publication that was matched already. Puts the matches back. `turns` is
+    /// Routes a publication whose receivers are known. Puts the matches back. `turns` is
     /// [`DeliveryTurns::ThisOne`] if the shard has a large publication already.
     pub(crate) fn route_own_matched(
         &mut self,

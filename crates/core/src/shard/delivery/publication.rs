@@ -158,7 +158,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Does the same as [`merge`] for a session with one matching subscription. Needs no buffer.
+    /// As [`merge`], for a session with one matching subscription. Needs no buffer.
     pub(crate) fn of(
         only: &'a Subscriber,
         publisher: Option<Publisher>,

@@ -97,7 +97,7 @@ impl<'a> ClientPublish<'a> {
     }
 
     /// Handles an admitted PUBLISH that has a Topic Alias in place of its topic, or whose client is
-    /// behind a mount point. The alias stands for the topic that the client names.
+    /// behind a mount point. The alias refers to the topic that the client names.
     #[inline(never)]
     fn publish_renamed(&self, shard: &mut Shard) -> Flow {
         let aliased = std::mem::take(&mut shard.core.scratch.topic);
@@ -139,8 +139,8 @@ impl<'a> ClientPublish<'a> {
         self.publish_admitted(shard, &mut publication)
     }
 
-    /// Begins to follow the PUBLISH, if a trace names its client or its topic. Cold, so that it
-    /// costs a PUBLISH that is routed one comparison; inlined, it costs 8 instructions more.
+    /// Begins to follow the PUBLISH, if a trace names its client or its topic. Cold, so that a
+    /// routed PUBLISH pays one comparison; inlined, the function costs 8 instructions more.
     #[cold]
     fn begin_trace(&self, shard: &mut Shard, topic: &str) -> AuditTag {
         shard.core.recorder().begin(self.now, self.session, self.publish, topic)
@@ -374,7 +374,7 @@ impl<'a> ClientPublish<'a> {
 
     /// Checks, at QoS 2, that there is memory for the Packet Identifier of a PUBLISH that is not
     /// routed. A 3.x client gets a positive acknowledgement for such a PUBLISH, so its identifier
-    /// is kept. The check is the same for all versions.
+    /// is kept. All versions share the check.
     ///
     /// # Errors
     /// The resource that is short.
@@ -545,7 +545,7 @@ impl Published {
         let refused = routed.gates == 0 && routed.outcome.reason().is_error();
         // A refused message may have become a dead letter, which is committed with this batch.
         let dead_letters = self.incoming.is_none() && (self.dead_letters || core.has_dead_letters());
-        // A retained message does not depend on the receivers. It stays, even if every receiver
+        // A retained message does not depend on the receivers: it stays, even if every receiver
         // refused the message, and a QoS 1 acknowledgement waits for its commit.
         let retained = self.waits && self.incoming.is_none();
         if !dead_letters && !retained && (refused || !(self.waits || publication.body.is_some())) {

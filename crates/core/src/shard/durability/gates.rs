@@ -2,7 +2,7 @@
 //! which commit of the store. The packets and tickets themselves are kept elsewhere.
 //!
 //! The section Durability of `docs/architecture.md` has the table of packets and the commits that
-//! they wait for. These are the places that keep the packets and tickets:
+//! they wait for. The packets and tickets are kept here:
 //!
 //! | packet | kept in |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | all others | the outbox, behind a mark that also holds back all later bytes |
 //!
 //! A gate opens with the commit of its batch. The gate of a QoS 1 message can open before: when
-//! every receiver has finished the message, nothing of it needs to be stored any more.
+//! every receiver has finished the message, its storage is not needed any more.
 
 use crate::mqtt::charge::{Budget, Charge, Recount, Recounted};
 use crate::mqtt::outcome::Outcome;
@@ -99,13 +99,13 @@ pub(crate) fn early(qos: QoS) -> Early {
 /// The time at which a batch is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SealTime {
-    /// The batch waits for the commit of the last one, so that more records share one sync.
+    /// The batch waits for the commit of its predecessor, so that more records share one sync.
     AfterLastCommit,
     /// The batch does not wait, because the store is full and the records may free room.
     AtOnce,
 }
 
-/// Something that waited for a commit which is done.
+/// A thing that waited for a commit, which is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Opened {
     /// The commit may release the outbox of this connection.
@@ -260,8 +260,8 @@ impl Durability {
         Readiness::Finished(stored.write_buffer.lsn())
     }
 
-    /// Handles the commit of all batches up to `lsn`. Requests that waited for it go into the
-    /// effects. [`Self::next_opened`] has the gates that open.
+    /// Handles the commit of all batches up to `lsn`. Requests that waited for the commit go into
+    /// the effects. [`Self::next_opened`] has the gates that open.
     pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) {
         let Some(stored) = &mut self.stored else { return };
         stored.write_buffer.committed(lsn);
@@ -277,8 +277,8 @@ impl Durability {
         }
     }
 
-    /// Removes and returns the next thing that waited for a commit which is done, or `None` if
-    /// there is none. First come the connections, then the gates in their order.
+    /// Removes and returns the next thing whose commit is done, if any. First come the connections,
+    /// then the gates in their order.
     pub(crate) fn next_opened(&mut self) -> Option<Opened> {
         let stored = self.stored.as_mut()?;
         if let Some(id) = stored.to_release.pop_front() {

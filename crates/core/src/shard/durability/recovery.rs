@@ -1,4 +1,4 @@
-//! Recovery rebuilds sessions and queues from the store, as they were when the broker ended.
+//! Recovery rebuilds the sessions and queues of the broker's end from the store.
 
 use crate::access::grant::SessionRules;
 use crate::access::identity::{Identity, IdentitySource};
@@ -37,15 +37,15 @@ type Bodies = HashMap<BodyNumber, Rc<Body>, FixedState>;
 /// The recovery of one shard: the values that all its sessions need.
 struct SessionRecovery<'a> {
     now: Instant,
-    /// The time that the broker was down, as far as it is known.
+    /// The known downtime of the broker.
     down: Duration,
     write_buffer: &'a Rc<WriteBuffer>,
     bodies: Bodies,
     in_flight: InFlightRead,
 }
 
-/// Adds the recovered sessions to this shard. `down` is the time that the broker was down, as far
-/// as it is known. `orphaned` has the deliveries that ended sessions left in the store.
+/// Adds the recovered sessions to this shard. `down` is the known downtime of the broker.
+/// `orphaned` has the deliveries that ended sessions left in the store.
 ///
 /// No recovered session has a connection. The expiry of a session that was connected counts from
 /// the time when the broker ended. Its will is published after the will delay, counted from now,
@@ -140,7 +140,7 @@ fn user_of(stored: &StoredSession) -> Option<Arc<Identity>> {
     owner.or_else(|| Some(Identity::new(claimed?, IdentitySource::Claim))).map(Arc::new)
 }
 
-/// Gives a session the user and the rules that it had, so that its messages are judged as before.
+/// Gives a session its stored user and rules, so that its messages are judged as before.
 fn restore_user(
     entry: &mut SessionEntry,
     user: Option<Arc<Identity>>,

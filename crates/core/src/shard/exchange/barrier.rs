@@ -44,8 +44,8 @@ impl Barriers {
         self.last
     }
 
-    /// Notes that one more peer has passed a barrier, and at which place of its own order. Returns
-    /// the work that waits for the barrier if that was the last peer.
+    /// Notes that another peer has passed a barrier, at this place of its own order. Returns the
+    /// work that waits for the barrier if that was the last peer.
     pub(crate) fn pass(&mut self, token: u64, (peer, at): (ShardId, Place)) -> Option<AfterBarrier> {
         let barrier = self.raised.get_mut(&token)?;
         if let AfterBarrier::Answer { answer, .. } = &mut barrier.then

@@ -59,7 +59,8 @@ impl Underway {
         self.end(now, shard);
     }
 
-    /// Lets a publication of the batch continue in later turns, and the rest of the batch behind it.
+    /// Lets a publication of the batch continue in later turns, and the rest of the batch behind
+    /// it.
     fn fan_out(
         self: Box<Self>,
         publication: &mut Publication<'_>,
@@ -205,8 +206,8 @@ fn take_ticket(
     shard.work.later(shard.delayed.peers_have_room(&shard.core.exchange));
 }
 
-/// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for the
-/// barrier if that was the last peer.
+/// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for
+/// the barrier if that was the last peer.
 fn pass_barrier(now: Instant, by: (ShardId, Place), token: u64, shard: &mut Shard) {
     match shard.core.exchange.pass_barrier(token, by) {
         Some(AfterBarrier::Answer { connection, session, answer }) => {

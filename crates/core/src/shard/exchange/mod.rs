@@ -131,8 +131,8 @@ impl Exchange {
         self.waiting_for_peer.len()
     }
 
-    /// Sends a barrier to all peers. `then` is done when all of them have passed it. The broker
-    /// must have at least one peer.
+    /// Sends a barrier to all peers. `then` is done when all peers have passed the barrier. The
+    /// broker must have at least one peer.
     pub(crate) fn raise_barrier(&mut self, then: AfterBarrier) {
         let token = self.barriers.raise(self.peers.len() - 1, then);
         for peer in self.others() {

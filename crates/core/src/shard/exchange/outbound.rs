@@ -165,8 +165,8 @@ impl Peer {
         self.outgoing.push(item);
     }
 
-    /// Adds the ticket of the peer batch `number`, or holds the ticket back until its conditions are
-    /// met.
+    /// Adds the ticket of the peer batch `number`, or holds the ticket back until its conditions
+    /// are met.
     pub fn answer(&mut self, number: u64, ticket: Item, needs: Needs) {
         // A ticket without a condition overtakes tickets that wait for a commit, so that a full
         // store does not stop QoS 0.
@@ -176,8 +176,8 @@ impl Peer {
         self.hold_back(HeldBack { number, needs, ticket, late: Vec::new() });
     }
 
-    /// Holds a ticket back. Peer batches are answered in the order of their numbers, so its place is
-    /// the last one.
+    /// Holds a ticket back. Peer batches are answered in the order of their numbers, so its place
+    /// is the last one.
     fn hold_back(&mut self, held: HeldBack) {
         debug_assert!(self.held_back.back().is_none_or(|last| last.number < held.number));
         self.held_back_heap += held.heap();
@@ -363,8 +363,8 @@ impl Peer {
         Some(PeerBatch { from, number: self.number, items, charge })
     }
 
-    /// Takes in a ticket. Returns the gates that waited for it. Most tickets come in the order of
-    /// their peer batches, but the search does not need that order.
+    /// Takes in a ticket. Returns the gates that waited for the ticket. Most tickets come in the
+    /// order of their peer batches, but the search does not need that order.
     pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
         let at = self.outstanding.binary_search_by_key(&number, |o| o.number);
         // A ticket comes once, for a batch that is outstanding.

@@ -1,4 +1,4 @@
-//! A peer batch as data: its items, and what a shared message carries from shard to shard.
+//! A peer batch as data: its items, and the fields of a shared message between shards.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
@@ -44,7 +44,7 @@ pub enum Gate {
     },
 }
 
-/// All items that one shard has for another in one turn.
+/// All items from one shard to another in one turn.
 #[derive(Debug)]
 pub struct PeerBatch {
     /// The shard that sends the batch.
@@ -162,7 +162,7 @@ impl Item {
     }
 }
 
-/// The members of a shared group that may read a message, as far as the offers of it show.
+/// The members of a shared group that may read a message, as far as its offers show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readers {
     /// No member that was looked at may read the message.
@@ -214,7 +214,7 @@ pub struct Chosen {
     pub qos: QoS,
     /// The RETAIN flag of the delivery.
     pub retain: bool,
-    /// The Subscription Identifier; 0 is none.
+    /// The Subscription Identifier; 0 without one.
     pub subscription_id: u32,
 }
 

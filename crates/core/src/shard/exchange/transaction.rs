@@ -16,9 +16,8 @@ use crate::shard::exchange::outbound::Readiness;
 
 impl Durability {
     /// Adds a participant to the transaction of an atomic publication, and returns the transaction.
-    /// Begins the transaction if there is none. Returns `None` if the publication is not atomic or
-    /// there is no store. If this shard is itself a participant, the new one joins the same
-    /// transaction.
+    /// Begins a missing transaction. Returns `None` if the publication is not atomic or there is no
+    /// store. If this shard is itself a participant, the new one joins the same transaction.
     pub(crate) fn next_participant(&self, publication: &mut Publication<'_>) -> Option<TransactionNumber> {
         let write_buffer = self.write_buffer().filter(|_| publication.atomic)?;
         let number = *publication.transaction.get_or_insert_with(|| write_buffer.begin_transaction());

@@ -14,7 +14,7 @@ pub(crate) struct Underway {
     pub number: u64,
     /// The items that are not handled yet.
     pub items: std::vec::IntoIter<Item>,
-    /// The items other than publications. They are handled after all publications.
+    /// The items other than publications. These items are handled after all publications.
     pub others: Vec<Item>,
     /// Number of publications that are complete.
     pub publications: u32,

@@ -111,7 +111,7 @@ impl WallClock {
     }
 }
 
-/// The dead letters of one shard: those that are not published yet, and those that are stored.
+/// The dead letters of one shard: unpublished letters, and stored letters.
 #[derive(Debug)]
 pub(crate) struct DeadLetters {
     waiting: VecDeque<DeadLetter>,

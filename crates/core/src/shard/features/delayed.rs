@@ -58,10 +58,10 @@ pub(crate) struct Delayed {
     near: BTreeMap<(Instant, DelayedNumber), OwnedMessage>,
     /// Every message that is due before this time is in `near`.
     read_until: Instant,
-    /// The due time from which the look-up reads that is not answered yet, if there is one.
+    /// The due time from which the pending look-up reads, if any.
     reading_from: Option<Instant>,
     /// Messages that ended while a look-up was under way, and are due at `reading_from` or later.
-    /// They are few, because the look-up reads ahead, unless the machine was suspended.
+    /// The set is small, because the look-up reads ahead, unless the machine was suspended.
     ended: BTreeSet<DelayedNumber>,
     /// Number of messages of this shard, in memory and in the store.
     messages: usize,
@@ -255,8 +255,8 @@ impl Delayed {
         None
     }
 
-    /// Deletes a message that is in memory, and records its end. Returns false if it is not there:
-    /// it was published, or it is in the store alone.
+    /// Deletes a message that is in memory, and records its end. Returns false if the message is
+    /// not there: it was published, or is in the store alone.
     pub(crate) fn delete(&mut self, now: Instant, place: DelayedPlace, core: &mut Core) -> bool {
         let Some(owned) = self.near.remove(&(place.due, place.number)) else { return false };
         self.note_end(place.due, place.number);

@@ -2,9 +2,9 @@
 //! room or the time is up. The publisher's acknowledgement waits with the message.
 //!
 //! A shared message that every member refuses is held with one member. This shard chooses the
-//! member of its own that holds the fewest messages. If it has no such member, another shard does
-//! the same. The message stays with that member until its queue has room, and goes to another
-//! member only if the session ends.
+//! member of its own that holds the fewest messages. Without such a member, another shard chooses.
+//! The message stays with that member until its queue has room, and goes to another member only if
+//! the session ends.
 //!
 //! The number of held messages is bounded, because each publisher has at most Receive Maximum
 //! unacknowledged messages.
@@ -40,7 +40,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
         if !session_entry.session.sender.make_room(now, size, limits, &mut counters.drops) {
             return shard.core.report_drops(id);
         }
-        // It is the one whose size is known.
+        // The room was made for the size of this message.
         let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
         if access.are_on() && !session_entry.may_read(access, delivery.message.topic(), turn) {
             end_unreadable(now, id, delivery, gate, shard);

@@ -1,4 +1,4 @@
-//! What the broker knows of a connection before its first packet.
+//! The facts about a connection before its first packet.
 
 use crate::access::bans::Ban;
 pub use crate::session::authentication::Reach;
@@ -6,8 +6,8 @@ use crate::shard::login::listener_terms::ListenerTerms;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What the broker knows of a connection before its first packet. Moves with the socket, if the
-/// session lives in another shard.
+/// The facts about a connection before its first packet. Moves with the socket, if the session
+/// lives in another shard.
 #[derive(Clone, Debug, Default)]
 pub struct Arrival {
     /// The listener that accepted the connection.

@@ -159,8 +159,8 @@ fn reauthenticate(
     Ok(())
 }
 
-/// Takes in what the authenticator says to a re-authentication. Does nothing if the connection
-/// does not wait for it.
+/// Takes in the authenticator's answer to a re-authentication. Does nothing if the connection does
+/// not wait for it.
 pub(crate) fn reauthentication_decided(
     now: Instant,
     id: ConnectionId,
@@ -238,7 +238,7 @@ pub(in crate::shard) fn challenge(
     Ok(())
 }
 
-/// Returns the CONNECT that was kept during an exchange; `None` if the bytes are none, which never
+/// Returns the CONNECT that was kept during an exchange; `None` for invalid bytes, which never
 /// happens.
 fn kept_connect(bytes: &[u8]) -> Option<Box<Connect<'_>>> {
     match codec::decode_connect(bytes, codec::LARGEST_PACKET) {
@@ -247,8 +247,8 @@ fn kept_connect(bytes: &[u8]) -> Option<Box<Connect<'_>>> {
     }
 }
 
-/// Writes an AUTH. It never has a Reason String or a User Property. Does nothing if the connection
-/// is gone, which never happens.
+/// Writes an AUTH. The AUTH never has a Reason String or a User Property. Does nothing if the
+/// connection is gone, which never happens.
 ///
 /// # Errors
 /// The AUTH exceeds the client's Maximum Packet Size. Then nothing is written.

@@ -59,14 +59,14 @@ pub struct Challenge {
     pub exchange: Arc<dyn AuthExchange>,
 }
 
-/// An exchange that waits for the client's answer to a challenge. It does not change: each answer
-/// leads to another exchange, or to a decision.
+/// An exchange that waits for the client's answer to a challenge. The value does not change: each
+/// answer leads to another exchange, or to a decision.
 pub trait AuthExchange: fmt::Debug + Send + Sync {
     /// Returns the user name that the client wants to prove.
     fn user(&self) -> &str;
 
-    /// Returns the estimated time of [`Self::answer`] in microseconds, for the budget of the turn. 0
-    /// stands for the few that a packet has anyway.
+    /// Returns the estimated time of [`Self::answer`] in microseconds, for the budget of the turn.
+    /// 0 means the usual few of a packet.
     fn answer_us(&self) -> u64 {
         0
     }
@@ -111,7 +111,7 @@ impl AuthRequest {
     }
 }
 
-/// Bytes that no log and no error shows. They are overwritten when they are dropped.
+/// Bytes that no log and no error shows. The bytes are overwritten when they are dropped.
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {

@@ -36,7 +36,7 @@ pub(crate) enum FoundBan {
     Later,
 }
 
-/// The bans in force in one shard, and the connects that may lead to one.
+/// The bans in force in one shard, and the connects that may lead to a ban.
 #[derive(Debug)]
 pub(crate) struct Bans {
     /// `None` if no ban is configured.
@@ -77,11 +77,11 @@ impl Bans {
         ban_of_client(unix_ms, &client.entry.session.client_id, (bans, client.connection), client.turn)
     }
 
-    /// Checks address, certificate and client identifier of a CONNECT. Returns false if the turn has no
-    /// steps for the rest: the CONNECT is to be handled again in a later one.
+    /// Checks address, certificate and client identifier of a CONNECT. Returns false if the turn
+    /// has no steps for the rest: the CONNECT is to be handled again in a later one.
     ///
     /// # Errors
-    /// The refusal, if one of them is banned.
+    /// The refusal, if the address, certificate or client identifier is banned.
     pub(crate) fn check_client(
         &self,
         now: Instant,

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The operator's settings for the clients of one listener.
 ///
-/// The listener and its connections share this value. A reload that changes the listener makes a new
-/// one, and the connections that it accepted before keep the old one. `None` is the setting of the
-/// broker, so a reload of that setting reaches them too.
+/// The listener and its connections share this value. A reload that changes the listener makes a
+/// new value, and earlier connections keep the old value. `None` is the setting of the broker, so a
+/// reload of that setting reaches them too.
 #[derive(Debug, Default)]
 pub struct ListenerTerms {
     /// The count of the connections.
@@ -40,8 +40,8 @@ pub struct ListenerTerms {
     pub client_id: Option<ClientIdRule>,
     /// The prefix of the clients' topics; `None` without one.
     pub mount_point: Option<Arc<MountPoint>>,
-    /// The settings that a reload also changes for the clients that are connected. A listener that
-    /// continues another one shares them with it, if they are all that differs.
+    /// The settings that a reload also changes for the clients that are connected. A listener
+    /// shares them with its predecessor, if the two differ in nothing else.
     pub rules: Arc<LiveRules>,
 }
 
@@ -53,7 +53,8 @@ pub type LiveRules = ArcSwap<ListenerRules>;
 pub struct ListenerRules {
     /// The name of the listener, under which stored sessions and messages remember it.
     pub name: Arc<str>,
-    /// False if the listener accepts no connections any more. Its name may be that of another one.
+    /// False if the listener accepts no connections any more. Its name may be another listener's
+    /// name.
     pub is_open: bool,
     /// The path of the ACL file; `None` if that of the broker holds.
     pub acl_file: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Who may enter: what is known of a connection before its first packet, and the decision about its
+//! Logins: the facts about a connection before its first packet, and the decision about its
 //! CONNECT.
 
 pub mod arrival;

@@ -1,4 +1,4 @@
-//! Counts what happened to the clients of one shard: connects, disconnects, logins and sessions.
+//! Counts the events of one shard's clients: connects, disconnects, logins and sessions.
 //!
 //! Nothing here is on the way of a message.
 
@@ -73,7 +73,7 @@ named_enum! {
     }
 }
 
-/// Counts of what happened to clients.
+/// Counts of clients' events.
 #[derive(Clone, Debug, Default)]
 pub struct ClientCounts {
     connects: [u64; CONNECT_RESULTS.len() + 1],

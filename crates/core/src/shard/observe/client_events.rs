@@ -1,8 +1,8 @@
 //! Client events: one type for every change of a client that an operator may want to see.
 //!
 //! The shard notes an event when it happens. The driver passes each event to three listeners: the
-//! log, the event topics and the last-disconnect records ([`crate::shard::turn::io::Io::report`]). Rates,
-//! JSON, topics and the time of day belong to the listeners, and not to this file.
+//! log, the event topics and the last-disconnect records ([`crate::shard::turn::io::Io::report`]).
+//! Rates, JSON, topics and the time of day belong to the listeners, and not to this file.
 //!
 //! An event costs a copy of the client identifier. The shard makes an [`EventDetail`] only if a
 //! listener needs it.
@@ -29,7 +29,7 @@ pub struct ClientEvent {
     pub client_id: Option<Box<str>>,
     /// The MQTT version of the client; `None` if it is not known.
     pub version: Option<ProtocolVersion>,
-    /// What happened.
+    /// The occurrence.
     pub occurrence: Occurrence,
     /// The circumstances. `None` if no listener needs them, or if there is no session.
     pub detail: Option<Box<EventDetail>>,
@@ -43,7 +43,7 @@ impl ClientEvent {
     }
 }
 
-/// What happened to a client.
+/// An occurrence in the life of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Occurrence {
     /// CONNECT was accepted.
@@ -55,7 +55,7 @@ pub enum Occurrence {
         /// The Keep Alive that is in force, in seconds. 0 means none.
         keep_alive_secs: u16,
     },
-    /// The first packet was refused. It was a CONNECT or an invalid packet.
+    /// The first packet was refused. The packet was a CONNECT or an invalid packet.
     Refused {
         /// The reason code.
         reason: ReasonCode,
@@ -85,7 +85,7 @@ pub enum Occurrence {
         publishes: u64,
         /// The number of PUBREL packets.
         releases: u64,
-        /// The connection on which they were sent: the live one, or a new one.
+        /// The connection of the resends: the live one, or a new one.
         when: RedeliveryTime,
     },
     /// A packet was sent again as often as allowed.
@@ -139,7 +139,7 @@ named_enum! {
     pub enum RedeliveryTime {
         /// On a live connection of 3.1 or 3.1.1.
         Live = "live",
-        /// When the client returned on a new connection.
+        /// At the client's return, on a new connection.
         AtReturn = "return",
     }
 
@@ -226,7 +226,7 @@ pub enum DisconnectCause {
         /// Bytes in the outbox.
         waiting_bytes: usize,
     },
-    /// The client began a packet, and sent no further byte of it for the write timeout.
+    /// The client began a packet, and sent no further byte for the write timeout.
     PacketTimeout {
         /// Bytes of the packet that came.
         partial_bytes: usize,
@@ -237,7 +237,7 @@ pub enum DisconnectCause {
     AckTimeout(Stall),
     /// The client's queue is full, and its policy is to disconnect.
     QueueFull,
-    /// A reload took away what let the client in.
+    /// A reload removed the client's permission to connect.
     Revoked(Revocation),
     /// The end that a token or a service set for the connection has come, or the keys of TLS are
     /// used up. The text says which.
@@ -302,7 +302,7 @@ impl DisconnectCause {
     }
 
     /// Returns true if an operator may want an explanation. A normal DISCONNECT of the client and a
-    /// stop of the broker need none. They are by far the most frequent causes.
+    /// stop of the broker need none. These two are by far the most frequent causes.
     pub fn needs_explanation(&self) -> bool {
         !matches!(self, DisconnectCause::Client(ReasonCode::NORMAL_DISCONNECTION) | DisconnectCause::Shutdown)
     }

@@ -8,8 +8,8 @@ use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::session_totals::{SessionTotals, TotalsWalk};
 use crate::shard::observe::stalled::StalledSessions;
 
-/// The figures of one shard about its clients: what happened to them, what they lost, and gauges
-/// that housekeeping renews.
+/// The figures of one shard about its clients: counts of events, losses, and gauges that
+/// housekeeping renews.
 #[derive(Debug, Default)]
 pub(crate) struct ClientFigures {
     pub(crate) counts: ClientCounts,

@@ -17,15 +17,15 @@
 //!
 //! # What happens, and who records it
 //!
-//! - A [`client_events::Occurrence`] happens to a client. It goes to the counts, the log, the event
-//!   topics, the timeline, the last-disconnect records and the traces.
-//! - A `Dropped` is a message that its receiver will not get. It goes to the counts, objectives,
-//!   [`recent_drops`], the events of the client, the dead letters and the traces.
-//! - A `TraceStep` happens to a traced message or packet. It goes to the traces.
+//! - A [`client_events::Occurrence`] happens to a client. Its consumers are the counts, the log,
+//!   the event topics, the timeline, the last-disconnect records and the traces.
+//! - A `Dropped` is a message that its receiver will not get. Its consumers are the counts,
+//!   objectives, [`recent_drops`], the events of the client, the dead letters and the traces.
+//! - A `TraceStep` happens to a traced message or packet. Its consumers are the traces.
 //!
-//! They are three types because their costs and bounds differ. An occurrence is always made and
-//! never lost, because metrics and retained records are made of it. A drop is counted when it
-//! happens, and formats nothing. A step is made only while a trace is on, and may be lost.
+//! The types are three because their costs and bounds differ. An occurrence is always made and
+//! never lost, because metrics and retained records need it. A drop is counted when it happens, and
+//! formats nothing. A step is made only while a trace is on, and may be lost.
 
 pub mod client_counts;
 pub mod client_events;

@@ -5,7 +5,8 @@ use crate::shard::clients::sessions::Sessions;
 use crate::shard::clients::slots::SessionId;
 use std::collections::HashMap;
 
-/// Sessions that are remembered. Further ones are not counted until one of these has recovered.
+/// Sessions that are remembered. Further sessions are not counted until a counted session has
+/// recovered.
 const MOST_STALLED: usize = 1_024;
 
 /// The sessions of a shard that have stalled. 64 KiB at most. A session whose client has left stays

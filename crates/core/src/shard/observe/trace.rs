@@ -1,9 +1,9 @@
-//! What traces of operators follow. `tracer` adds the steps ([`TraceStep`]).
+//! The messages and packets that operators' traces follow. `tracer` adds the steps ([`TraceStep`]).
 //!
 //! The operator names clients and Topic Filters. A PUBLISH of a client that matches gets a number,
 //! its [`AuditTag`], which travels with the shared message: into queues, in-flight windows and
 //! other shards. A connection of a named client notes every packet. Steps are effects of a turn:
-//! the driver sends them to the collector, which knows which trace they belong to.
+//! the driver sends them to the collector, which finds their trace.
 //!
 //! A trace changes nothing: no packet, no order, no record. While nothing is traced, a PUBLISH
 //! costs one branch, an acknowledgement and a write one each.

@@ -1,8 +1,8 @@
 //! Records drops, and the steps of traces, where they happen.
 //!
-//! While nothing is traced, a caller tests [`Tracer::is_on`], the message's number, the phase of the
-//! connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is refused
-//! or delayed costs a call then.
+//! While nothing is traced, a caller tests [`Tracer::is_on`], the message's number, the phase of
+//! the connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is
+//! refused or delayed costs a call then.
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::property;
@@ -30,7 +30,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Steps of one turn at most. Further ones are counted as lost.
+/// Steps of one turn at most. Further steps are counted as lost.
 const STEPS: usize = 1_024;
 
 /// Messages of one shard that wait for their commit at most.
@@ -86,8 +86,8 @@ pub(crate) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Replaces what is traced; `None` for nothing. The connections of named clients note every
-    /// packet from now on.
+    /// Replaces the traced clients and topics; `None` for nothing. The connections of named clients
+    /// note every packet from now on.
     pub(crate) fn follow(&mut self, watch: Option<Arc<TraceWatch>>) {
         let before = self.tracer.0.take();
         for client_id in before.iter().flat_map(|armed| armed.watch.clients.iter()) {
@@ -196,7 +196,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Begins to follow a PUBLISH, if a trace names its client or its topic. Returns the number of
-    /// the message, which is none if no trace does, or nothing is traced.
+    /// the message; no number if the message is not traced.
     #[cold]
     pub(crate) fn begin(
         &mut self,

@@ -3,7 +3,7 @@
 //! A session is *guarded* if it has a subscription of which it may read only a part. Each delivery
 //! to a guarded session is checked. A session that may read all of its filters is never checked
 //! again, until the rules change: then every session counts as guarded. A walk over the sessions
-//! (`access_change`) finds out which ones are.
+//! (`access_change`) finds the guarded sessions.
 
 use crate::access::cover;
 use crate::access::grant::SessionRules;
@@ -44,7 +44,7 @@ named_enum! {
         Filter = "filter",
     }
 
-    /// The treatment of a client that publishes to a topic that it may not write.
+    /// The treatment of a client that publishes to a forbidden topic.
     #[derive(Default)]
     pub enum DeniedPublish {
         /// The message is dropped.
@@ -123,10 +123,10 @@ pub(crate) struct SessionAccess {
     source: RuleSource,
     /// The topics that the client may write, as of this generation.
     written: WrittenTopics,
-    /// What decisions ask about the names of the client, as of this generation.
+    /// Facts about the names of the client for decisions, as of this generation.
     marks: NameMarks,
-    /// The client as the source of its retained messages, as of this generation. All of them share
-    /// it.
+    /// The client as the source of its retained messages, as of this generation. All these messages
+    /// share the value.
     retained_source: Option<Arc<RetainedSource>>,
 }
 
@@ -180,8 +180,9 @@ impl AccessRules {
         self.of_sessions = self.of_sessions.max(Some(compared));
     }
 
-    /// Takes new settings, but for the files. Returns true if the rules are others now. They depend
-    /// on the listeners: one that verifies names makes topics with names of others need a rule.
+    /// Takes new settings, but for the files. Returns true if the rules are others now. The rules
+    /// depend on the listeners: with a listener that verifies names, topics with names of others
+    /// need a rule.
     pub(crate) fn replace_settings(&mut self, settings: &AccessSettings) -> bool {
         let files = std::mem::take(&mut self.settings.files);
         let flags = |settings: &AccessSettings| (settings.protects_others, settings.counts_claims);
@@ -200,8 +201,8 @@ impl AccessRules {
         self.generation = self.generation.wrapping_add(1).max(1);
     }
 
-    /// Returns true if the will of a client may be published to a topic. `own` are the rules of the
-    /// session that begins, if it has some; else those of the ACL file count.
+    /// Returns true if the will of a client may be published to a topic. `own` are the new
+    /// session's own rules, if any; else the ACL file counts.
     pub(crate) fn admits_will(
         &self,
         (own, source): (Option<&SessionRules>, &RuleSource),
@@ -248,7 +249,7 @@ impl AccessRules {
 }
 
 impl SessionAccess {
-    /// Returns what is to be asked for a session whose client came by this listener, if it came.
+    /// Returns the record of a session whose client came by this listener, if any.
     pub(crate) fn of_listener(listener: Option<Weak<ListenerTerms>>) -> SessionAccess {
         SessionAccess { source: RuleSource::of_listener(listener), ..SessionAccess::default() }
     }
@@ -380,8 +381,8 @@ impl SessionAccess {
         self.written.may_write(&self.permit, topic, names)
     }
 
-    /// Returns the same for a topic that is written once, such as that of a will. The topic is not
-    /// remembered.
+    /// As [`Self::may_write`], for a topic that is written once, such as that of a will. The topic
+    /// is not remembered.
     pub(crate) fn may_write_once(&self, names: ClientNames<'_>, topic: &str) -> Decision {
         self.permit.decide(Direction::Write, topic, names)
     }

@@ -1,5 +1,5 @@
-//! Changes of who may do what, while clients are connected: the rules of the ACL files, bans, and
-//! users that have lost their right to enter.
+//! Changes of permissions while clients are connected: the rules of the ACL files, bans, and users
+//! that have lost their right to connect.
 
 use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
@@ -50,9 +50,9 @@ impl<'a> AccessControl<'a> {
         AccessControl { shard }
     }
 
-    /// Replaces the rules of all ACL files. They hold for the next packet and the next delivery of
-    /// each client. A walk over the sessions drops the messages that may no longer be read. It
-    /// takes as many turns as it needs.
+    /// Replaces the rules of all ACL files. The new rules hold for the next packet and the next
+    /// delivery of each client. A walk over the sessions drops the messages that may no longer be
+    /// read. The walk takes several turns if needed.
     pub fn replace_acls(&mut self, files: AclFiles) {
         self.shard.core.access.replace(files);
         self.rules_changed();
@@ -65,8 +65,8 @@ impl<'a> AccessControl<'a> {
     }
 
     /// Disconnects the clients of users that `is_revoked` at the listener of the client, with 0x87.
-    /// Looks at 2,000 slots of sessions at most, from `from` on. At the slot 0, decisions that wait for their CONNECT become void, because their
-    /// users have no session yet.
+    /// Looks at 2,000 slots of sessions at most, from `from` on. At the slot 0, decisions that wait
+    /// for their CONNECT become void, because their users have no session yet.
     pub fn revoke(
         &mut self,
         now: Instant,
@@ -94,8 +94,8 @@ impl<'a> AccessControl<'a> {
         RevokedPortion { disconnected, next: (until < end).then_some(until) }
     }
 
-    /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds
-    /// the connected clients that are banned now with [`Self::disconnect_if_banned`].
+    /// Replaces the bans; `None` for none. The new bans hold for each CONNECT from now on. The
+    /// caller finds the connected clients that are banned now with [`Self::disconnect_if_banned`].
     pub fn replace_bans(&mut self, bans: Option<Arc<BanList>>) {
         self.shard.bans.replace(bans);
     }
@@ -107,7 +107,7 @@ impl<'a> AccessControl<'a> {
 
     /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
     /// certificate, if one holds.
-    // 5.0 section 3.14.2.1: 0x8A stands in CONNACK alone.
+    // 5.0 section 3.14.2.1: 0x8A is for CONNACK alone.
     pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) -> BanCheck {
         self.shard.core.turn.charge(1);
         let found = match origin {

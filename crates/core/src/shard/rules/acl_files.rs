@@ -1,4 +1,4 @@
-//! The ACL files of the broker and of its listeners, and the one that holds for a session.
+//! The ACL files of the broker and of its listeners, and the choice of a session's file.
 
 use crate::access::acl::Acl;
 use crate::access::permit::Permit;
@@ -11,18 +11,18 @@ pub struct AclFiles {
     /// The rules for the sessions of all listeners without a file of their own; `None` without a
     /// file.
     pub broker: Option<Arc<Acl>>,
-    /// The listeners that are open, and those that have clients.
+    /// The open listeners, and closed listeners with clients.
     pub listeners: Vec<Arc<ListenerRules>>,
 }
 
-/// The ACL file that holds for a session: that of the listener by which its client came last.
+/// The ACL file in force for a session: the file of the listener by which its client came last.
 ///
 /// The listener counts as long as it is open or has clients. A listener that another one has
 /// replaced still has the rules that belong to its other settings. Without the listener, as after a
-/// restart, its name counts: that of an open listener with a file of its own, or `None` for the file
-/// of the broker. A listener that is gone, or has no file any more, has the rules of the broker. If
-/// the broker has no file, a session of a listener that is gone may do nothing: it was never meant
-/// to be without rules.
+/// restart, its name counts: that of an open listener with a file of its own, or `None` for the
+/// file of the broker. A listener that is gone, or has no file any more, has the rules of the
+/// broker. If the broker has no file, a session of a listener that is gone may do nothing: it was
+/// never meant to be without rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleSource {
     /// `None` if the client has not come since the start.

@@ -1,5 +1,5 @@
-//! What clients may do: the rules of the ACL files, bans, mount points, and what follows when these
-//! change.
+//! Permissions of clients: the rules of the ACL files, bans, mount points, and the effects of their
+//! changes.
 
 pub mod access;
 pub(crate) mod access_change;

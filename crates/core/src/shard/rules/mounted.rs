@@ -1,9 +1,8 @@
 //! The clients of a listener with a mount point: their PUBLISH packets, their wills, and their
 //! sessions.
 //!
-//! Everything behind this module, and the ACL, sees the topics as they are inside the broker.
-//! [`MountPoint`] has the rules. The way back is in the connection's
-//! [`Wire`](crate::session::wire::Wire).
+//! All code behind this module, and the ACL, sees the full topics. [`MountPoint`] has the rules.
+//! The way back is in the connection's [`Wire`](crate::session::wire::Wire).
 
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
@@ -43,7 +42,7 @@ fn put_topic(
     topic: &str,
     full: &mut String,
 ) -> Result<(), (ReasonCode, DropReason)> {
-    // The mount point stands before the topic to which a delayed message is published later.
+    // The mount point is put before the topic to which a delayed message is published later.
     let (before, own) = match delayed_topic(topic) {
         Some(later) => topic.split_at(topic.len() - later.len()),
         None => ("", topic),
@@ -115,17 +114,18 @@ pub(in crate::shard) fn check_client(
     }
 }
 
-/// Returns true if a session belongs to another mount point than that of a client: its client came
-/// last by a listener with another one or none, or it has subscriptions outside the mount point.
-/// This client must not resume it: a will of another tenant would be discarded, and a new message
-/// could be taken for a repetition of one that the other client had begun. The topic of the granted
-/// redelivery time says nothing, because it is the same behind each mount point.
+/// Returns true if a session belongs to another mount point than a client's: the session's client
+/// came last by a listener with another mount point or none, or the session has subscriptions
+/// outside the mount point. This client must not resume the session: a will of another tenant would
+/// be discarded, and a new message could be taken for a repetition of the other client's message.
+/// The topic of the granted redelivery time says nothing, because it is the same behind each mount
+/// point.
 ///
-/// The session knows the mount point, also after a restart. For a client that came last without one,
-/// only the listener tells. After a restart, or when nobody is connected by the old settings of a
-/// listener any more, the listener is not known, and the subscriptions alone tell. A client behind a
-/// mount point resumes a session without any then, and gets no message from outside its mount point
-/// all the same.
+/// The session knows the mount point, also after a restart. For a client that came last without
+/// one, only the listener tells. After a restart, or when nobody is connected by the old settings
+/// of a listener any more, the listener is not known, and the subscriptions alone tell. A client
+/// behind a mount point resumes a session without any then, and gets no message from outside its
+/// mount point all the same.
 pub(in crate::shard) fn is_of_another(id: ConnectionId, session: SessionId, core: &mut Core) -> bool {
     let Core { connections, sessions, turn, .. } = core;
     let mount_point = connections.get(id).and_then(|connection| connection.wire.mount_point());

@@ -24,8 +24,8 @@
 //! A member that may not read the message (`acl.file`) refuses it. If no member may read it, then
 //! nobody is subscribed to the message, and only a message of an ended session counts as dropped.
 //! If a group is so large that not all members were asked, the message counts as dropped in any
-//! case, with the reason `not_authorized`. A message that waits is kept in a shard with a member
-//! that may read it, because only such a member can report room for it.
+//! case, with the reason `not_authorized`. A waiting message is kept in a shard with a member that
+//! may read it, because only such a member can report room.
 //!
 //! # Bounds
 //!
@@ -36,9 +36,9 @@
 //! shard. In each of these rounds the message is sent to each shard once at most. Under the queue
 //! policy `hold`, one more send asks another shard to hold the message.
 //!
-//! Each choice of one member looks at [`offer::LOOKED_AT`] members at most in each round. When a
-//! shard goes through its own members, it looks in each round at [`offer::LOOKED_AT`] members at
-//! most that may read the message, and at [`offer::DENIED`] that may not. Among the former, it
+//! Each choice of one member looks at [`offer::LOOKED_AT`] members at most in each round. A shard
+//! that goes through its own members looks in each round at [`offer::LOOKED_AT`] members at most
+//! with the right to read the message, and at [`offer::DENIED`] without. Among the former, it
 //! offers the message to 64 members at most that seem to have no room. The shard does not offer
 //! this message to its other members without room. If a shard has more members, the turn passes to
 //! the first member that the shard did not look at. So the next message begins there.
@@ -63,8 +63,8 @@ use std::sync::Arc;
 
 pub(crate) use offer::{Peers, SharedDelivery, WantedRoom};
 
-/// Maximum number of members, in any shard, to which one message is offered one by one. The shards
-/// go through all members after that.
+/// Maximum number of members, in any shard, to which a message is offered singly. The shards go
+/// through all members after that.
 const IN_TURN: usize = 16;
 
 /// Shared groups, and the messages that wait for a member.
@@ -162,9 +162,9 @@ impl Routes {
         }
     }
 
-    /// Does the same as [`Self::share_to_next`], for the group with the full filter `share`.
-    /// Returns `Unmatched` if the group is gone because its last member left, or if no member is
-    /// eligible. A message of an ended session is then dropped, and the result is `Refused`.
+    /// As [`Self::share_to_next`], for the group with the full filter `share`. Returns `Unmatched`
+    /// if the group is gone because its last member left, or if no member is eligible. A message of
+    /// an ended session is then dropped, and the result is `Refused`.
     pub(crate) fn share_by_name(
         &mut self,
         now: Instant,

@@ -15,9 +15,9 @@ use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Maximum number of members that one call looks at in one round. Where a call checks who may read
-/// the message, only members that may read it count, and [`DENIED`] bounds the others. Later calls
-/// for the same message may look at as many again.
+/// Maximum number of members looked at by one call in one round. If a call checks the right to
+/// read, only members with this right count, and [`DENIED`] bounds the others. Later calls for the
+/// same message may look at as many again.
 pub(super) const LOOKED_AT: usize = 2_048;
 
 /// Maximum number of members that one round passes over in this shard because they may not read the
@@ -55,7 +55,7 @@ pub(crate) struct WantedRoom<'a> {
 /// The offers that an orphaned queue makes to members in other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peers {
-    /// Any number of messages, because no other shard refused the last ones.
+    /// Any number of messages, because no other shard refused the last messages.
     Freely,
     /// One message, to find out if another shard has room.
     Once,
@@ -142,9 +142,9 @@ impl Routes {
     }
 
     /// Offers a message to the members of this shard in one round, in turn, within [`LOOKED_AT`],
-    /// [`DENIED`] and [`OFFERED_REGARDLESS`]. Stops at the first member that takes it. Returns
-    /// `Taken`, `Refused` if no member takes the message, or `Unmatched` if the group is gone.
-    /// Notes in `publication` who may read the message.
+    /// [`DENIED`] and [`OFFERED_REGARDLESS`]. Stops at the first member that takes the message.
+    /// Returns `Taken`, `Refused` if no member takes the message, or `Unmatched` if the group is
+    /// gone. Notes in `publication` who may read the message.
     pub(super) fn offer_here(
         &mut self,
         now: Instant,
@@ -247,8 +247,8 @@ impl Routes {
     }
 
     /// Returns the room in the group if the message must wait: the group has no member in another
-    /// shard, and no member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]). An
-    /// expired message does not wait, nor does one that is too large for every queue.
+    /// shard, and no member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]).
+    /// Expired messages, and messages too large for every queue, do not wait.
     pub(crate) fn must_wait(
         &mut self,
         now: Instant,

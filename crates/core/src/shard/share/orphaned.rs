@@ -41,8 +41,8 @@ impl Routes {
         self.share_by_name(now, share, &mut publication, nobody, gate, core)
     }
 
-    /// Does the same as [`Self::share_again`] at the end of a session, without a gate. If no member
-    /// has room now, the message is kept until one has.
+    /// As [`Self::share_again`], at the end of a session, without a gate. If no member has room
+    /// now, the message is kept until one has.
     pub(crate) fn share_again_or_keep(
         &mut self,
         now: Instant,
@@ -64,10 +64,10 @@ impl Routes {
     /// Keeps a message until a member of its group takes it, because no member has room now. If the
     /// publication is atomic, the message was in the store and stays there: the batch or part that
     /// records the end of its old entry records the new entry too. The publication has the stored
-    /// body that all entries of the message in this shard share. It is made if there is none.
-    /// `room` is the room that the caller has found in the group, if it has looked. Returns false
-    /// if no queue can ever take the message, because it is too large or QoS 0. The caller then
-    /// drops the message.
+    /// body that all entries of the message in this shard share. A missing body is made. `room` is
+    /// the room that the caller has found in the group, if it has looked. Returns false if no queue
+    /// can ever take the message, because it is too large or QoS 0. The caller then drops the
+    /// message.
     pub(crate) fn keep_orphaned(
         &mut self,
         now: Instant,

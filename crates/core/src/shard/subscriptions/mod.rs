@@ -1,5 +1,4 @@
-//! Who is subscribed to what: SUBSCRIBE and UNSUBSCRIBE, the routes, and the retained messages that
-//! follow.
+//! Subscriptions: SUBSCRIBE and UNSUBSCRIBE, the routes, and the retained messages that follow.
 
 pub(crate) mod answer;
 pub(crate) mod retained_order;

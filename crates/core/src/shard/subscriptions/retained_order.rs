@@ -12,9 +12,9 @@
 //! | a peer that had not passed it | it came from the peer after the subscription was entered |
 //!
 //! In the last case, the peer may not have known the filter, and then the message is only read. So
-//! the marks of such messages are noted as they come. For the other cases two numbers suffice: that
-//! of this shard when the subscription was entered, and that of the peer when it passed the
-//! barrier. The numbers are those of the marks ([`SetMark`]).
+//! the marks of such messages are noted as they come. For the other cases two numbers suffice: this
+//! shard's number at the begin of the subscription, and the peer's number at the barrier. The
+//! numbers are those of the marks ([`SetMark`]).
 //!
 //! A message that is not retained costs nothing. A noted mark costs some 50 bytes until the last
 //! SUBSCRIBE that may look for it has read its messages. If that takes unusually long, old marks
@@ -41,8 +41,8 @@ const NOTED: usize = 56;
 /// The place of an event in the order of one shard.
 pub(crate) type Place = u64;
 
-/// The order of one shard: the retained messages that it sets, those that come from peers while a
-/// SUBSCRIBE is to read, and the subscriptions between them.
+/// The order of events in one shard: its own retained messages, retained messages from peers while
+/// a SUBSCRIBE is to read, and subscriptions.
 #[derive(Debug)]
 pub(crate) struct RetainedOrder {
     here: ShardId,

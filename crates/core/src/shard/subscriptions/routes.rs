@@ -58,8 +58,8 @@ impl Routes {
     /// publisher. Returns the outcome so far, and the number of answers that are pending.
     ///
     /// # Errors
-    /// How far it came, if the rest must wait for a later turn. Only sessions of this shard have
-    /// the message then.
+    /// The progress, if the rest must wait for a later turn. Only sessions of this shard have the
+    /// message then.
     pub(crate) fn route_matched(
         &mut self,
         now: Instant,
@@ -261,8 +261,8 @@ impl Routes {
 
     /// Matches a topic within the steps of this turn, and returns how far that went. `All` means
     /// that the caller can deliver to the receivers now. For `Many` and `InPart` the publication
-    /// continues in later turns, as a [`Fan`](crate::shard::delivery::fans::Fan). `matches` is complete for
-    /// `All` and `Many`, and empty for `InPart`.
+    /// continues in later turns, as a [`Fan`](crate::shard::delivery::fans::Fan). `matches` is
+    /// complete for `All` and `Many`, and empty for `InPart`.
     #[inline]
     pub(crate) fn match_at_once(
         &mut self,
@@ -289,11 +289,11 @@ impl Routes {
 }
 
 /// Delivers the publication to the sessions of this shard in `matches`, to each session once.
-/// Charges one step for each subscriber. What a delivery drops from a full queue is charged, too:
-/// if that takes more than a portion of the turn, the other deliveries wait.
+/// Charges one step for each subscriber. Drops from a full queue are charged, too: if they take
+/// more than a portion of the turn, the other deliveries wait.
 ///
 /// # Errors
-/// How far it came, if the other deliveries must wait for a later turn.
+/// The progress, if the other deliveries must wait for a later turn.
 pub(crate) fn deliver_matches(
     now: Instant,
     publication: &mut Publication<'_>,
@@ -330,9 +330,8 @@ pub(crate) fn deliver_matches(
     Ok(outcome)
 }
 
-/// Does what [`deliver_matches`] does where overlapping filters may name a session twice. Sorts the
-/// subscribers and merges the subscriptions of each session. Stops beyond `most` steps of the
-/// turn.
+/// As [`deliver_matches`], where overlapping filters may name a session twice. Sorts the
+/// subscribers and merges the subscriptions of each session. Stops beyond `most` steps of the turn.
 #[inline(never)]
 fn deliver_merged(
     now: Instant,

@@ -3,10 +3,10 @@
 //! The retained messages for a SUBSCRIBE are searched and queued in portions. If one turn is not
 //! enough, later turns continue, and the connection is paused meanwhile. A message that is retained
 //! after the subscription was entered arrives live, so the search leaves it out
-//! ([`crate::shard::subscriptions::retained_order`]). The session's limits count for it as for any other message:
-//! if it finds no room, its drop is counted, and it is not read either. To a stored session SUBACK
-//! promises the retained messages, so SUBACK waits in the outbox until the last portion is
-//! committed.
+//! ([`crate::shard::subscriptions::retained_order`]). The session's limits count for it as for any
+//! other message: if it finds no room, its drop is counted, and it is not read either. To a stored
+//! session SUBACK promises the retained messages, so SUBACK waits in the outbox until the last
+//! portion is committed.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
@@ -120,8 +120,8 @@ impl RetainedDelivery {
         // All requests are complete.
         let Some(request) = self.requests.get(self.next) else { return };
         let mut found = Vec::new();
-        // A matching message costs up to four steps: one to find it, and three to store it. The rules
-        // may decide about its source and about its receiver.
+        // A matching message costs up to four steps: one to find it, and three to store it. The
+        // rules may decide about its source and about its receiver.
         let steps = 4 + core.access.most_steps("").saturating_mul(2);
         let most = AT_ONCE.min((core.turn.left() / steps).max(1) as usize);
         let mut left = most;

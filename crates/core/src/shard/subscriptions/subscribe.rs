@@ -2,9 +2,9 @@
 //!
 //! The subscription tree of this shard changes at once. If there are other shards, they are
 //! informed, and a barrier follows. SUBACK waits until every shard has passed the barrier. Then the
-//! retained messages are read ([`crate::shard::subscriptions::suback`]). So the subscriber gets every message: a
-//! message that is published after SUBACK arrives live, and a message that was retained before is
-//! found.
+//! retained messages are read ([`crate::shard::subscriptions::suback`]). So the subscriber gets
+//! every message: a message that is published after SUBACK arrives live, and a message that was
+//! retained before is found.
 //!
 //! A packet may have more filters than one turn can handle. Then the connection is paused, and the
 //! rest becomes a [`SubscribeRequest`] for later turns. The barrier follows the last filter.
@@ -32,7 +32,7 @@ use crate::time::Instant;
 use std::borrow::Cow;
 
 /// Filters of one SUBSCRIBE that are always checked, even if a client may have fewer subscriptions.
-/// Some of them may be repetitions, which exceed no limit. Filters beyond this number and beyond
+/// Some filters may be repetitions, which exceed no limit. Filters beyond this number and beyond
 /// the limit are refused without a check.
 const NAMED: usize = 1_024;
 
@@ -242,7 +242,7 @@ impl SubscribeRequest {
     }
 }
 
-/// Returns the filter as it is inside the broker. Without a mount point nothing is allocated.
+/// Returns the broker's form of the filter. Without a mount point nothing is allocated.
 fn inside<'a>(mount_point: Option<&MountPoint>, filter: &'a str) -> Cow<'a, str> {
     mount_point.map_or(Cow::Borrowed(filter), |mount_point| mount_point.filter(filter))
 }

@@ -1,9 +1,8 @@
-//! The effects of a turn: lists of what the driver has to carry out, and the events that it
-//! reports.
+//! The effects of a turn: lists of work for the driver, and events to report.
 //!
 //! The shard fills the lists during a turn. [`Shard::flush`](crate::shard::Shard::flush) empties
-//! them through the trait [`Io`](crate::shard::turn::io::Io), in the order that `io.rs` documents. An
-//! event never holds a payload or a password.
+//! them through the trait [`Io`](crate::shard::turn::io::Io), in the order that `io.rs` documents.
+//! An event never holds a payload or a password.
 
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};
@@ -21,8 +20,8 @@ const MUCH: usize = 256 * 1024;
 /// The pending effects of one shard.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Connections with something to write. Each stands here once, because the connection knows
-    /// that it is dirty.
+    /// Connections with something to write. Each is listed once, because the connection knows that
+    /// it is dirty.
     pub dirty: Vec<ConnectionId>,
     /// Bytes appended to outboxes since the last flush, about.
     pub(crate) unflushed: usize,

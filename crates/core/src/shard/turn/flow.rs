@@ -10,7 +10,7 @@ pub(crate) enum Flow {
     Closed,
     /// The session lives in this shard. The socket moves there.
     Home(ShardId),
-    /// CONNECT has led to an exchange of AUTH packets. It is handled again at the end of the
+    /// CONNECT has led to an exchange of AUTH packets. CONNECT is handled again at the end of the
     /// exchange.
     Challenged,
     /// The packet is not handled yet, and comes again in a later turn.

@@ -9,7 +9,7 @@
 //!
 //! # The order
 //!
-//! 1. [`Shard::turn`] begins a new budget and continues what earlier turns left ([`Shard::work`]).
+//! 1. [`Shard::turn`] begins a new budget and continues work of earlier turns ([`Shard::work`]).
 //! 2. [`Shard::flush`] runs up to `ROUNDS` rounds, because a flush makes room, room lets queued
 //!    messages out, and these messages are flushed again. One round is:
 //!    1. Release what waits for the end of a turn: held messages, dead letters, orphaned queues,
@@ -45,7 +45,7 @@ use crate::time::Instant;
 /// Rounds of one flush at most.
 const ROUNDS: usize = 16;
 
-/// Carries out what a shard decided. No method may call back into the shard.
+/// Carries out the decisions of a shard. No method may call back into the shard.
 pub trait Io {
     /// Writes as much of the outbox as the connection's socket takes. Returns `None` if the socket
     /// is gone or failed; the caller then does nothing more with this connection.
@@ -87,7 +87,7 @@ pub trait Io {
     /// Sends steps to the collector of traces. Never waits: steps without room are counted as lost.
     fn trace(&mut self, steps: TraceSteps);
 
-    /// Passes a client event to its listeners, and returns what two of them want to publish.
+    /// Passes a client event to its listeners, and returns the publications of two of them.
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages;
 }
 
@@ -110,7 +110,7 @@ impl Written {
     }
 }
 
-/// What the listeners of one client event want to publish: a topic and a payload each.
+/// Publications of the listeners of one client event: a topic and a payload each.
 #[derive(Debug, Default)]
 pub struct EventMessages {
     /// For the subscribers of the event topic.
@@ -162,10 +162,10 @@ impl Shard {
         for _ in 0..ROUNDS {
             release_for_flush(now, self);
             self.report_events(now, io);
-            // First the batches, so that a message is on its way to the peers when its publisher gets
-            // PINGRESP or an acknowledgement. The publisher may then tell a client of another shard
-            // to subscribe. If the message came to that shard after the SUBSCRIBE, it could be
-            // delivered live, with RETAIN 0, although it was retained before.
+            // First the batches, so that a message is on its way to the peers when its publisher
+            // gets PINGRESP or an acknowledgement. The publisher may then tell a client of another
+            // shard to subscribe. If the message came to that shard after the SUBSCRIBE, it could
+            // be delivered live, with RETAIN 0, although it was retained before.
             self.send_batches(now, io);
             self.flush_dirty(now, io);
             self.send_batches(now, io);
@@ -176,8 +176,8 @@ impl Shard {
         }
     }
 
-    /// Writes each dirty connection once, in order, until the turn is over. Writes one at least, so
-    /// that jobs that use up turn after turn do not stop all writes. The list is taken out
+    /// Writes each dirty connection once, in order, until the turn is over. At least one connection
+    /// is written, so that jobs of many full turns do not stop all writes. The list is taken out
     /// meanwhile and put back, so that it is allocated once.
     fn flush_dirty(&mut self, now: Instant, io: &mut impl Io) {
         let mut dirty = std::mem::take(&mut self.core.effects.dirty);
@@ -210,7 +210,7 @@ impl Shard {
         }
     }
 
-    /// Sends to the store what was recorded since the last call, and what is to be read back.
+    /// Sends the store the records since the last call, and the requests to read back.
     fn send_to_store(&mut self, now: Instant, io: &mut impl Io) {
         if std::mem::take(&mut self.core.effects.retained) {
             let mut retained = self.core.shared.retained();
@@ -224,8 +224,8 @@ impl Shard {
         self.core.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
     }
 
-    /// Sends what goes neither to the store nor to the peers. Nearly always there was only something
-    /// to write.
+    /// Sends the effects that concern neither the store nor the peers. Nearly always there was only
+    /// something to write.
     fn send_effects(&mut self, now: Instant, io: &mut impl Io) {
         if self.core.effects.is_empty() {
             return;
@@ -263,7 +263,7 @@ impl Shard {
         self.core.exchange.seal(&mut self.core.effects.peer_batches);
     }
 
-    /// Reports client events, and publishes what the listeners make of them. A driver calls this by
+    /// Reports client events, and sends the publications of their listeners. A driver calls this by
     /// itself only when a connection closes, because it knows the address of the client until then.
     pub fn report_events(&mut self, now: Instant, io: &mut impl Io) {
         if self.core.effects.events.is_empty() {
@@ -306,7 +306,7 @@ impl Shard {
             self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
         }
         if held > 0 {
-            // The socket has not taken what was sealed, so nothing more is sealed.
+            // The socket has not taken the sealed bytes, so nothing more is sealed.
             if progressed || connection.blocked.is_never() {
                 connection.blocked = now;
             }
@@ -345,7 +345,7 @@ impl Shard {
         }
     }
 
-    /// Seals the batch of what was recorded, if it has to be committed.
+    /// Seals the batch of new records, if it has to be committed.
     fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
         // Drops since the flush began: a dead letter is in the batch in which its message ends.
         self.publish_dead_letters(now);
@@ -357,8 +357,8 @@ impl Shard {
         self.core.durability.seal(time)
     }
 
-    /// Continues what earlier turns left. Each job gets a portion of this turn, in the order in
-    /// which the jobs were put off, until the turn is over.
+    /// Continues work of earlier turns. Each job gets a portion of this turn, in the order in which
+    /// the jobs were put off, until the turn is over.
     pub fn work(&mut self, now: Instant) {
         if !self.core.dead_letters.is_empty() {
             // The store gets no batch until they are published.
@@ -366,7 +366,8 @@ impl Shard {
             self.publish_dead_letters(now);
         }
         if self.fans.any() {
-            // A large publication gets what the jobs leave, because other publications wait for it.
+            // A large publication gets the steps left by the jobs, because other publications wait
+            // for it.
             self.core.turn.begin_publication(!self.work.is_empty());
             go_on_with_fans(now, self);
         }
@@ -409,13 +410,15 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
     while !shard.core.turn.is_over() {
         if let Some(fan) = shard.fans.take_present() {
             let atomic = fan.atomic;
-            // A client that waits for one of the broker's own goes before the next one.
+            // A client that waits for a publication of the broker goes before the next such
+            // publication.
             let is_own = matches!(fan.origin, PublicationOrigin::Broker) && shard.fans.has_waiting();
             let left = fan.go_on(now, shard);
             let is_left = left.is_some();
             left.into_iter().for_each(|fan| shard.fans.put_back(fan));
             if is_left || atomic || is_own {
-                // The records that it held back are sealed before the next one begins.
+                // The records that a publication held back are sealed before the next publication
+                // begins.
                 return;
             }
         } else if let Some(own) = shard.fans.pop_own() {
@@ -428,7 +431,7 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
     }
 }
 
-/// Runs one portion of a job. Returns what is left of the job, or `None` if it is complete.
+/// Runs one portion of a job. Returns the rest of the job, or `None` if the job is complete.
 fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
     match job {
         Job::Read(id, cause) => {

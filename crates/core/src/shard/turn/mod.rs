@@ -1,6 +1,6 @@
-//! The budget of one turn, what waits for its end, and the work that continues in a later turn.
+//! The budget of a turn, the work for its end, and the work that continues in a later turn.
 //!
-//! A turn is what a thread does without polling its sockets. One turn handles one connection's
+//! A turn is the work of a thread between two polls of its sockets. A turn handles one connection's
 //! task, one message to the shard, or one run of the flusher. The driver begins each turn
 //! ([`crate::shard::Shard::begin_turn`]). All work that a client can make grow charges steps to the
 //! turn. When the steps are used up, no further packet is begun, and loops over many things stop.
@@ -28,7 +28,7 @@ const WRITE: u32 = 16;
 const BYTES: usize = 1024;
 
 /// Bytes of a packet, without the payload of a PUBLISH, that are decoded for one step: 25 to 60 of
-/// the smallest properties or filters. That takes 0.3 to 0.7 us.
+/// the smallest properties or filters. These bytes take 0.3 to 0.7 us.
 const DECODED: usize = 128;
 
 /// Bytes of a filter that is added to the subscription tree, or removed from it, for one step.
@@ -50,7 +50,7 @@ pub(crate) fn glob_steps(bytes: usize) -> u32 {
     u32::try_from(bytes / GLOB_BYTES).unwrap_or(u32::MAX)
 }
 
-/// The budget of the present turn, in steps, and what waits for its end.
+/// The budget of the present turn, in steps, and the work for its end.
 #[derive(Debug)]
 pub struct Turn {
     /// Steps used so far.
@@ -66,8 +66,8 @@ pub struct Turn {
     pub(super) after_deliveries: AfterDeliveries,
 }
 
-/// Receivers that deliveries found full. They are handled at the end of the turn, because a will or
-/// an acknowledgement would lead to another publication in the midst of the present one.
+/// Receivers that deliveries found full. Such receivers are handled at the end of the turn, because
+/// a will or an acknowledgement would lead to another publication in the midst of the present one.
 #[derive(Debug, Default)]
 pub(crate) struct AfterDeliveries {
     /// Receivers to disconnect, under the policy `disconnect`.
@@ -80,7 +80,7 @@ pub(crate) struct AfterDeliveries {
 }
 
 impl AfterDeliveries {
-    /// Returns true if there is none.
+    /// Returns true without such a receiver.
     pub(crate) fn is_empty(&self) -> bool {
         self.overfull.is_empty() && self.to_admit.is_empty() && self.to_send.is_empty()
     }
@@ -177,14 +177,14 @@ impl Turn {
         self.steps >= self.until
     }
 
-    /// Returns the steps that one publication may take at once. These are the steps that are left,
-    /// but at least a portion, so that each publication makes progress.
+    /// Returns the maximum number of steps of a publication at once. The result is the rest of the
+    /// turn, but at least a portion, so that each publication makes progress.
     pub(crate) fn at_once(&self) -> u32 {
         self.left().max(self.most / PORTIONS)
     }
 
-    /// Returns the number of steps, since the beginning of the turn, after which a publication stops:
-    /// a portion from now on.
+    /// Returns the number of steps, since the beginning of the turn, after which a publication
+    /// stops: a portion from now on.
     pub(crate) fn portion_from_now(&self) -> u32 {
         self.steps.saturating_add(self.most / PORTIONS)
     }
@@ -205,8 +205,8 @@ impl Turn {
         self.until = (self.steps + self.most.div_ceil(PORTIONS)).min(self.most);
     }
 
-    /// Begins the portion of a large publication, which gets what the jobs leave. `has_jobs` is
-    /// true if there are any.
+    /// Begins the portion of a large publication, which gets the steps left by the jobs. `has_jobs`
+    /// is true if there are any.
     pub(crate) fn begin_publication(&mut self, has_jobs: bool) {
         let others = self.most.div_ceil(PORTIONS) * u32::from(has_jobs);
         self.until = (self.most - others).max(1);

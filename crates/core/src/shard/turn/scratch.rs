@@ -1,7 +1,7 @@
 //! Buffers of a shard that are used again and again, so that no message allocates for them.
 //!
-//! A buffer has no meaning between two uses. Whoever takes one out puts it back, or the next use
-//! allocates once.
+//! A buffer has no meaning between two uses. A user that takes a buffer out puts it back; otherwise
+//! the next use allocates once.
 
 use crate::session::outbox::Pool;
 use crate::session::wire::{Frame, FrameKind};
@@ -14,9 +14,9 @@ pub(crate) struct Scratch {
     pub frames: [Frame; FrameKind::COUNT],
     /// A message is put together here.
     pub bytes: Vec<u8>,
-    /// The Topic Name that the Topic Alias of the present PUBLISH stands for.
+    /// The Topic Name of the present PUBLISH's Topic Alias.
     pub topic: String,
-    /// The Topic Name of the present PUBLISH behind a mount point, as it is inside the broker.
+    /// The full Topic Name of the present PUBLISH behind a mount point.
     pub mounted: String,
     /// Room for outboxes, lent while there is something in them.
     pub pool: Pool,

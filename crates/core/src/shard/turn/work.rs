@@ -2,13 +2,14 @@
 //!
 //! # Writing a job
 //!
-//! 1. A loop over many things charges one step for each ([`Turn::charge`](crate::shard::turn::Turn)).
-//! 2. After each thing the loop checks [`Turn::is_over`](crate::shard::turn::Turn::is_over), so that each
-//!    portion makes progress.
+//! 1. A loop over many things charges one step for each
+//!    ([`Turn::charge`](crate::shard::turn::Turn)).
+//! 2. After each thing the loop checks [`Turn::is_over`](crate::shard::turn::Turn::is_over), so
+//!    that each portion makes progress.
 //! 3. If the loop stops early, it returns its position as a job. The caller passes the job to
 //!    `Work::later`. If a client waits for the job, `Shard::pause_for` pauses its connection.
-//! 4. A later turn runs the job again with a portion of its steps. The job returns what is left of
-//!    it; if nothing is, the pause ends.
+//! 4. A later turn runs the job again with a portion of its steps. The job returns its rest;
+//!    without a rest, the pause ends.
 //!
 //! Anything may change between two portions. So a job names connections and sessions with their
 //! generation, and looks each of them up again. A job is data: the code that continues it is in
@@ -47,7 +48,7 @@ pub(crate) enum Job {
     Request(Box<SubscribeRequest>),
     /// Queues the retained messages for a SUBSCRIBE.
     Retained(Box<RetainedDelivery>),
-    /// Hands on what an ended session leaves.
+    /// Hands on the remains of an ended session.
     End(Box<EndedSession>),
 }
 
@@ -55,18 +56,18 @@ pub(crate) enum Job {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     jobs: VecDeque<Job>,
-    /// [`Job::Due`] stands among the jobs while there are any.
+    /// [`Job::Due`] is among the jobs while this queue is not empty.
     due: VecDeque<SessionId>,
 }
 
 impl Work {
-    /// Puts off jobs to a later turn: one, the job that is left if there is one, or several.
+    /// Puts off jobs to a later turn: none, one or several.
     pub(crate) fn later(&mut self, jobs: impl IntoIterator<Item = Job>) {
         self.jobs.extend(jobs);
     }
 
-    /// Puts off a session with an expired deadline. Until then it stays as it was, in the store
-    /// too.
+    /// Puts off a session with an expired deadline. Until then the session is unchanged, in the
+    /// store too.
     pub(crate) fn session_due(&mut self, id: SessionId) {
         if self.due.is_empty() {
             self.later([Job::Due]);

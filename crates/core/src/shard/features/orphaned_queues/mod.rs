@@ -22,9 +22,9 @@
 //!
 //! # Bounds
 //!
-//! The messages in memory were in a queue before, within the bounds of that queue. They count
-//! against `limits.memory` as before, and publishes are refused while that is used up. A message
-//! that waits in the store takes some 110 B of memory.
+//! The messages in memory were in a queue before, within the bounds of that queue. These messages
+//! count against `limits.memory` as before, and publishes are refused while that limit is reached.
+//! A message that waits in the store takes some 110 B of memory.
 
 mod settling;
 

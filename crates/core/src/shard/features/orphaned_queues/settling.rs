@@ -1,4 +1,4 @@
-//! Settles the orphaned queues: takes in what ended sessions left, and offers it to the groups.
+//! Settles the orphaned queues: takes in messages of ended sessions, and offers them to the groups.
 
 use super::{Blocked, OrphanedMessage, OrphanedQueue, OrphanedQueues};
 use crate::mqtt::message::Message;
@@ -285,8 +285,8 @@ impl Routes {
                 orphaned_queue.blocked = Some(blocked);
                 break;
             }
-            // The old entry ends when `_ends` is dropped. That is recorded in the same batch as the
-            // new owner of the message.
+            // The old entry ends when `_ends` is dropped. The end is recorded in the same batch as
+            // the new owner of the message.
             let Some(_ends) = orphaned_queue.left.pop_front_if(|e| e.number() == *number) else { continue };
             let lost = match found {
                 Some(ReadEntry { message, share: Some(share), .. }) => {
