@@ -283,11 +283,11 @@ impl Wire {
         self.note(TraceStep { packet_id, qos, dup, ..step });
     }
 
-    /// Holds back the bytes that are appended from now on until everything recorded so far is
+    /// Gates the bytes that are appended from now on until everything recorded so far is
     /// committed. Does nothing if `entry` is `None`, because the delivery is not stored.
     pub fn wait_for(&mut self, entry: Option<&Entry>) {
         if let Some(lsn) = entry.and_then(Entry::pending) {
-            self.outbox.hold_until_commit(lsn);
+            self.outbox.gate_until_commit(lsn);
         }
     }
 

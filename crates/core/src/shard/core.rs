@@ -284,7 +284,7 @@ impl Core {
         // Without a store nothing waits for a commit.
         let Some(write_buffer) = durability.write_buffer() else { return };
         if !connections.release_committed(now, id, write_buffer.last_committed(), effects) {
-            durability.hold(id);
+            durability.gate_outbox(id);
         }
     }
 
@@ -293,23 +293,23 @@ impl Core {
         self.sessions.record(id, self.durability.write_buffer());
     }
 
-    /// Holds back the bytes that are appended to a connection's outbox from now on, until
+    /// Gates the bytes that are appended to a connection's outbox from now on, until
     /// everything recorded so far is committed.
-    pub(crate) fn hold_until_commit(&mut self, id: ConnectionId) {
+    pub(crate) fn gate_until_commit(&mut self, id: ConnectionId) {
         if let (Some(lsn), Some(connection)) = (self.durability.pending(), self.connections.get_mut(id)) {
-            connection.wire.outbox.hold_until_commit(lsn);
+            connection.wire.outbox.gate_until_commit(lsn);
         }
     }
 
-    /// Holds back CONNACK and the packets behind it until the session's records are committed.
+    /// Gates CONNACK and the packets behind it until the session's records are committed.
     ///
     /// While the store has no room, CONNACK waits only for the last complete record of the session.
     /// For a known session, that record is committed as a rule. A returning client must not wait
     /// for room, because its acknowledgements make room. If the broker dies before there is room,
     /// Session Expiry may count from a time before this connection.
-    pub(crate) fn hold_connack(&mut self, id: ConnectionId, session: SessionId) {
+    pub(crate) fn gate_connack(&mut self, id: ConnectionId, session: SessionId) {
         if !self.shared.is_store_full() {
-            return self.hold_until_commit(id);
+            return self.gate_until_commit(id);
         }
         // A session that is not stored waits for nothing.
         let Some(row) = self.sessions.get(session).and_then(|r| r.session.row()) else { return };
@@ -317,7 +317,7 @@ impl Core {
         if settled > committed
             && let Some(connection) = self.connections.get_mut(id)
         {
-            connection.wire.outbox.hold_until_commit(settled);
+            connection.wire.outbox.gate_until_commit(settled);
         }
     }
 

@@ -165,7 +165,7 @@ impl<'a> ConnectRequest<'a> {
         let resumed = existing.and_then(|session| self.take_over(session, shard));
         let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id, &mut shard.core));
         if was_stored && resumed.is_none() {
-            shard.core.hold_until_commit(id);
+            shard.core.gate_until_commit(id);
         }
         self.grant(session_id, resumed, (user, rules, ends), shard);
         let terms = ConnackTerms { assigned: assigned.as_deref(), present: resumed.is_some(), proof };
@@ -505,7 +505,7 @@ impl<'a> ConnectRequest<'a> {
         }
         shard.core.record_session(session_id);
         if shard.core.sessions.is_stored(session_id) {
-            shard.core.hold_connack(id, session_id);
+            shard.core.gate_connack(id, session_id);
         }
         // 3.1.1 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other
         // packet.

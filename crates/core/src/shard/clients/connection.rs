@@ -71,7 +71,7 @@ pub struct Connection {
     /// True if the connection is in the shard's dirty list.
     pub dirty: bool,
     /// True if the connection is in the list of connections whose outbox waits for a commit.
-    pub held_until_commit: bool,
+    pub gated_until_commit: bool,
     /// The time at which the socket first refused the bytes that are still pending.
     /// [`Instant::NEVER`] if no bytes wait for the socket.
     pub blocked: Instant,
@@ -278,7 +278,7 @@ impl Connection {
             keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
             pauses: Pauses::default(),
             dirty: false,
-            held_until_commit: false,
+            gated_until_commit: false,
             blocked: Instant::NEVER,
             read_idle: Registered::default(),
             write_idle: Registered::default(),
@@ -657,7 +657,7 @@ impl Connection {
     /// Ends one cause of a pause. Returns true if it was the last one, so that reading continues.
     pub fn unpause(&mut self, cause: Pause, now: Instant) -> bool {
         let last = self.pauses.clear(cause);
-        if last && !self.held_until_commit {
+        if last && !self.gated_until_commit {
             self.keep_alive.resume(now);
         }
         // The time for the rest of a record or frame begins again, because it was not read.
@@ -672,14 +672,14 @@ impl Connection {
 
     /// Notes that the outbox waits for a commit. The Keep Alive does not run meanwhile. A client
     /// that waits for an answer, such as CONNACK, need not send anything.
-    pub fn hold_until_commit(&mut self, now: Instant) {
-        self.held_until_commit = true;
+    pub fn gate_until_commit(&mut self, now: Instant) {
+        self.gated_until_commit = true;
         self.keep_alive.pause(now);
     }
 
     /// Notes that the commit is done. The Keep Alive continues unless the connection is paused.
     pub fn release_committed(&mut self, now: Instant) {
-        self.held_until_commit = false;
+        self.gated_until_commit = false;
         if !self.pauses.any() {
             self.keep_alive.resume(now);
         }

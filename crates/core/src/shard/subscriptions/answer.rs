@@ -119,8 +119,8 @@ pub(crate) struct RetainedDelivery {
     /// The progress of the search for that request.
     pub cursor: Cursor,
     pub reading: Reading,
-    /// True if SUBACK is held until the last portion is recorded.
-    pub held: bool,
+    /// True if SUBACK waits until the last portion is recorded.
+    pub is_gated: bool,
     pub _charge: Charge,
 }
 

@@ -48,13 +48,13 @@ impl Answer {
         shard: &mut Shard,
     ) -> Option<Job> {
         let Answer { packet_id, kind, reasons, retained, .. } = self;
-        let held = !retained.requests.is_empty() && shard.core.sessions.is_stored(session);
-        if shard.core.sessions.is_stored(session) && !held {
-            shard.core.hold_until_commit(id);
+        let is_gated = !retained.requests.is_empty() && shard.core.sessions.is_stored(session);
+        if shard.core.sessions.is_stored(session) && !is_gated {
+            shard.core.gate_until_commit(id);
         }
         let connection = shard.core.connections.get_mut(id).filter(|c| c.session == Some(session))?;
-        if held {
-            connection.wire.outbox.hold();
+        if is_gated {
+            connection.wire.outbox.gate();
         }
         shard.core.write(id, |wire, counters| {
             let is_written = wire.put(&kind.packet(packet_id, reasons)).is_ok();
@@ -70,7 +70,7 @@ impl Answer {
             next: 0,
             cursor: Cursor::default(),
             reading,
-            held,
+            is_gated,
             _charge,
         };
         let job = Box::new(retaining);
@@ -96,7 +96,7 @@ impl RetainedDelivery {
         if is_left(&self, shard) {
             return Some(Job::Retained(self));
         }
-        if self.held
+        if self.is_gated
             && let Some(write_buffer) = shard.core.durability.write_buffer()
         {
             // All deliveries are recorded, the last ones in the open batch. SUBACK may leave when

@@ -203,7 +203,7 @@ impl Shard {
         // The connection has ended, or its socket is gone.
         let Some(written) = self.outbox(id).and_then(|outbox| io.write(id, outbox)) else { return };
         match self.flushed(now, id, written) {
-            Flushed::Drained | Flushed::HeldUntilCommit | Flushed::Gone => {}
+            Flushed::Drained | Flushed::GatedUntilCommit | Flushed::Gone => {}
             Flushed::Blocked => io.await_writable(id),
             Flushed::Finished(leaves) => io.finish(id, leaves),
         }
@@ -314,14 +314,14 @@ impl Shard {
         } else if connection.wire.outbox.writable() == 0 {
             // The rest waits for a commit, not for the socket.
             connection.blocked = Instant::NEVER;
-            if self.core.durability.is_on() && !connection.held_until_commit {
-                connection.hold_until_commit(now);
-                self.core.durability.hold(id);
+            if self.core.durability.is_on() && !connection.gated_until_commit {
+                connection.gate_until_commit(now);
+                self.core.durability.gate_outbox(id);
             }
         } else if progressed || connection.blocked.is_never() {
             connection.blocked = now;
         }
-        let held_until_commit = connection.held_until_commit;
+        let gated_until_commit = connection.gated_until_commit;
         let closing = connection.is_closing();
         let finished = drained && held == 0;
         let phase = connection.phase();
@@ -337,9 +337,9 @@ impl Shard {
         if !closing && taken > 0 {
             self.outbox_has_room(now, id);
         }
-        match (finished, held_until_commit) {
+        match (finished, gated_until_commit) {
             (true, _) => Flushed::Drained,
-            (_, true) if held == 0 => Flushed::HeldUntilCommit,
+            (_, true) if held == 0 => Flushed::GatedUntilCommit,
             _ => Flushed::Blocked,
         }
     }
@@ -464,7 +464,7 @@ enum Flushed {
     /// The socket takes no more for now.
     Blocked,
     /// The rest may not leave before it is committed.
-    HeldUntilCommit,
+    GatedUntilCommit,
     /// Nothing waits, and the connection is to be closed.
     Finished(Leaves),
     /// There is no such connection any more.
