@@ -187,8 +187,8 @@ mod tests {
         let letter = Charge::new(1_000);
         shared.budget.settle();
         let of_all_threads = || {
-            let held = std::thread::scope(|scope| scope.spawn(|| shared.budget.held()).join());
-            held.expect("the thread ends")
+            let in_use = std::thread::scope(|scope| scope.spawn(|| shared.budget.in_use()).join());
+            in_use.expect("the thread ends")
         };
         let before = of_all_threads();
         drop(letter);

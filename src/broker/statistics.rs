@@ -261,7 +261,7 @@ impl BrokerStatistics {
 
     /// Returns the bytes that count against `limits.memory`.
     pub fn memory(&self) -> u64 {
-        self.shared.budget.held()
+        self.shared.budget.in_use()
     }
 
     /// Returns `limits.memory`, in bytes.

@@ -249,7 +249,7 @@ fn a_connected_client_with_the_longest_id_is_looked_at_in_portions_after_a_reloa
 /// Returns the growth of what is charged while `publishes` messages are published.
 fn growth(driver: &mut MemoryDriver, publisher: LinkId, publishes: u16, retain: bool) -> u64 {
     driver.settle();
-    let before = driver.shared.budget.held();
+    let before = driver.shared.budget.in_use();
     for n in 1..=publishes {
         let topic = if retain { format!("free/{n}") } else { "free".to_owned() };
         let (qos, packet_id) = (QoS::AtLeastOnce, PacketId::new(n));
@@ -259,7 +259,7 @@ fn growth(driver: &mut MemoryDriver, publisher: LinkId, publishes: u16, retain: 
             &Packet::Publish(Publish { qos, packet_id, retain, ..publication(&topic, b"x") }),
         );
     }
-    driver.shared.budget.held() - before
+    driver.shared.budget.in_use() - before
 }
 
 #[test]

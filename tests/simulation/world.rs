@@ -626,9 +626,9 @@ impl World {
     /// Every owner of memory has on the account what it holds; how much that is in all, without
     /// messages.
     pub fn recount(&self) -> Result<usize, String> {
-        let Recounted { held, charged } = self.shared.retained().recount();
-        if held != charged {
-            return Err(format!("retained messages hold {held} bytes, and {charged} are on the account"));
+        let Recounted { in_use, charged } = self.shared.retained().recount();
+        if in_use != charged {
+            return Err(format!("retained messages have {in_use} bytes, and {charged} are on the account"));
         }
         self.nodes.iter().enumerate().try_fold(charged, |known, (shard, node)| {
             let own = node.core.recount().map_err(|why| format!("shard {shard} has miscounted: {why}"))?;

@@ -230,9 +230,9 @@ impl Wrapped {
     }
 
     fn account(&mut self) {
-        let held = self.tail.capacity() + self.pending.capacity();
-        if held != self.charge.bytes() {
-            self.charge.set(held);
+        let in_use = self.tail.capacity() + self.pending.capacity();
+        if in_use != self.charge.bytes() {
+            self.charge.set(in_use);
         }
     }
 }

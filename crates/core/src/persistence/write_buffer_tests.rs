@@ -45,8 +45,8 @@ fn a_session_that_changes_often_has_one_record_in_each_batch() {
     let before = charge::unreported();
     for round in 1..=2u32 {
         (0..1_000).for_each(|n| account.record(session(n * round)));
-        let held = charge::unreported() - before;
-        assert!((60_000..70_000).contains(&held), "{held}");
+        let in_use = charge::unreported() - before;
+        assert!((60_000..70_000).contains(&in_use), "{in_use}");
         let batch = write_buffer.seal().expect("a record");
         let [Record::Session(last)] = &batch.records[..] else { panic!("{batch:?}") };
         assert_eq!((last.expiry, batch.cancelled), (999 * round, 999));
@@ -67,8 +67,8 @@ fn a_filter_that_changes_often_has_one_record_while_a_sync_hangs() {
             row.unsubscribed("other");
         }
     }
-    let held = charge::unreported() - before;
-    assert!((120_000..121_000).contains(&held), "two filters: {held}");
+    let in_use = charge::unreported() - before;
+    assert!((120_000..121_000).contains(&in_use), "two filters: {in_use}");
     let batch = write_buffer.seal().expect("records");
     let changes = batch.records.iter().map(|record| match record {
         Record::Subscribed(s) => (s.session.0, s.filter.len(), Some(s.options)),
@@ -96,8 +96,8 @@ fn a_window_that_is_sent_at_each_return_has_one_record_a_message_while_a_sync_ha
         entry.sent(Flight { running: 1, transmissions });
         other.sent(Flight { running: 2, transmissions });
     }
-    let held = charge::unreported() - before;
-    assert!(held < 1_000, "{held}");
+    let in_use = charge::unreported() - before;
+    assert!(in_use < 1_000, "{in_use}");
     write_buffer.committed(Lsn(1));
     let batch = write_buffer.seal().expect("the transmissions");
     let flights: Vec<_> = batch

@@ -462,8 +462,8 @@ fn contradiction<'a>(
 
 impl Recount for Session {
     fn recount(&self) -> Recounted {
-        let held = size_of::<Session>() + SESSION + self.client_id.len();
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = size_of::<Session>() + SESSION + self.client_id.len();
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }
 

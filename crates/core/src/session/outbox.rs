@@ -125,7 +125,7 @@ impl Outbox {
             let is_full = commit_gates.len() == commit_gates.capacity();
             commit_gates.push_back((at, lsn));
             if is_full {
-                self.charge.set(self.held());
+                self.charge.set(self.in_use());
             }
         }
     }
@@ -251,13 +251,13 @@ impl Outbox {
     pub fn reset_if_drained(&mut self) -> bool {
         if !self.is_empty() {
             self.compact();
-            self.charge.set(self.held());
+            self.charge.set(self.in_use());
             return false;
         }
         self.buffer.clear();
         self.taken = 0;
         self.shared = None;
-        self.charge.set(self.held());
+        self.charge.set(self.in_use());
         true
     }
 
@@ -266,7 +266,7 @@ impl Outbox {
         if self.buffer.capacity() == 0 {
             self.buffer = pool.take();
             // The buffer may stay with this outbox, because not every packet is answered.
-            self.charge.set(self.held());
+            self.charge.set(self.in_use());
         }
     }
 
@@ -274,12 +274,12 @@ impl Outbox {
     pub fn reclaim(&mut self) -> Vec<u8> {
         debug_assert!(self.is_empty());
         let buffer = std::mem::take(&mut self.buffer);
-        self.charge.set(self.held());
+        self.charge.set(self.in_use());
         buffer
     }
 
     /// Returns the bytes that the outbox takes. Shared pieces have their own charge.
-    fn held(&self) -> usize {
+    fn in_use(&self) -> usize {
         let pieces = self.shared.as_ref().map_or(0, |s| s.pieces.capacity());
         let commit_gates = self.commit_gates.as_ref().map_or(0, |f| f.capacity());
         self.buffer.capacity() + pieces * size_of::<(usize, Bytes)>() + commit_gates * size_of::<(u64, Lsn)>()
@@ -305,7 +305,7 @@ impl Outbox {
 /// Valid right after a flush.
 impl Recount for Outbox {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.held(), charged: self.charge.bytes() }
+        Recounted { in_use: self.in_use(), charged: self.charge.bytes() }
     }
 }
 
@@ -336,8 +336,8 @@ mod tests {
             outbox.gate_until_commit(Lsn(n));
         }
         outbox.reset_if_drained();
-        let Recounted { held, charged } = outbox.recount();
-        assert!(held == charged && held > 99 * size_of::<(u64, Lsn)>(), "{held} {charged}");
+        let Recounted { in_use, charged } = outbox.recount();
+        assert!(in_use == charged && in_use > 99 * size_of::<(u64, Lsn)>(), "{in_use} {charged}");
     }
 
     fn all(outbox: &Outbox) -> Vec<u8> {

@@ -464,7 +464,7 @@ impl Recount for Retained {
     fn recount(&self) -> Recounted {
         let topics: usize = self.topics.iter().map(|topic| topic.len() + TOPIC).sum();
         let sources = self.sources.len() * SOURCE;
-        Recounted { held: topics + sources, charged: self.charge.bytes() }
+        Recounted { in_use: topics + sources, charged: self.charge.bytes() }
     }
 }
 

@@ -602,7 +602,7 @@ impl Queue {
 
 impl Recount for Queue {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.rows(), charged: self.charge.bytes() }
+        Recounted { in_use: self.rows(), charged: self.charge.bytes() }
     }
 }
 

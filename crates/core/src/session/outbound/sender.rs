@@ -349,7 +349,7 @@ impl Sender {
 impl Recount for Sender {
     fn recount(&self) -> Recounted {
         let (queue, window) = (self.queue.recount(), self.window.recount());
-        Recounted { held: queue.held + window.held, charged: queue.charged + window.charged }
+        Recounted { in_use: queue.in_use + window.in_use, charged: queue.charged + window.charged }
     }
 }
 

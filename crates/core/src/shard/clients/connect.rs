@@ -16,7 +16,7 @@ use crate::session::packet_counts::RedeliveryCounts;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
 use crate::shard::Shard;
-use crate::shard::admission::{Change, Entrant, HeldMemory};
+use crate::shard::admission::{Change, Entrant, ExistingSession};
 use crate::shard::clients::client_table::hash;
 use crate::shard::clients::connection::{Connection, Leaves, Phase};
 use crate::shard::clients::rates;
@@ -389,18 +389,19 @@ impl<'a> ConnectRequest<'a> {
     ) -> Result<(), ConnectRefusal> {
         let ConnectRequest { connect, .. } = *self;
         let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
-        let held = existing.and_then(|session| core.sessions.get(session)).map(|session_entry| HeldMemory {
-            kept: session_entry.session.expiry > 0,
-            stored: session_entry.session.row().is_some(),
-            will: session_entry.session.will.as_ref().map_or(0, |will| will.size()),
-        });
+        let known =
+            existing.and_then(|session| core.sessions.get(session)).map(|session_entry| ExistingSession {
+                kept: session_entry.session.expiry > 0,
+                stored: session_entry.session.row().is_some(),
+                will: session_entry.session.will.as_ref().map_or(0, |will| will.size()),
+            });
         let kept = negotiated.session_expiry > 0;
         let entrant = Entrant {
             client_id: client_id.len(),
             will: connect.will.as_ref().map_or(0, WillMessage::size),
             kept,
             stored: core.durability.is_on() && kept,
-            held,
+            existing: known,
         };
         if let Err(want) = core.admits(Change::Connect(entrant)) {
             return refuse(ReasonCode::QUOTA_EXCEEDED, want.text());

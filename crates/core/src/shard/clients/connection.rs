@@ -223,7 +223,7 @@ fn next_byte(awaited: Option<(Instant, Duration)>, awake_since: Instant) -> Inst
 
 impl Recount for Partial {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.bytes.capacity(), charged: self.charge.bytes() }
+        Recounted { in_use: self.bytes.capacity(), charged: self.charge.bytes() }
     }
 }
 

@@ -425,7 +425,7 @@ impl Stored {
 
 impl Recount for Durability {
     fn recount(&self) -> Recounted {
-        let count = |stored: &Stored| Recounted { held: stored.rows(), charged: stored.charge.bytes() };
+        let count = |stored: &Stored| Recounted { in_use: stored.rows(), charged: stored.charge.bytes() };
         self.stored.as_deref().map_or_else(Recounted::default, count)
     }
 }

@@ -407,14 +407,14 @@ impl Peer {
 impl Recount for Peer {
     fn recount(&self) -> Recounted {
         if self.has_outgoing() {
-            return Recounted { held: self.charge.bytes(), charged: self.charge.bytes() };
+            return Recounted { in_use: self.charge.bytes(), charged: self.charge.bytes() };
         }
         let heap = |items: &mut dyn Iterator<Item = &'_ Item>| items.map(Item::heap).sum::<usize>();
         debug_assert_eq!(heap(&mut self.outgoing.iter()), self.outgoing_heap);
         let held_back = self.held_back.iter().map(HeldBack::heap).sum::<usize>();
         let waiters = self.outstanding.iter().map(|sent| sent.waiters.capacity()).sum();
-        let held = self.rows(waiters) - self.held_back_heap + held_back;
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = self.rows(waiters) - self.held_back_heap + held_back;
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }
 

@@ -5,9 +5,9 @@ use crate::mqtt::charge::unreported;
 use crate::routing::subscription_tree::Interest;
 
 fn balanced(peer: &Peer) -> usize {
-    let Recounted { held, charged } = peer.recount();
-    assert_eq!(held, charged);
-    held
+    let Recounted { in_use, charged } = peer.recount();
+    assert_eq!(in_use, charged);
+    in_use
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Delayed {
 
 impl Recount for Delayed {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.near.len() * NEAR, charged: self.charge.bytes() }
+        Recounted { in_use: self.near.len() * NEAR, charged: self.charge.bytes() }
     }
 }
 
@@ -508,8 +508,8 @@ mod tests {
         for near in [3, 1, 0] {
             delayed.near = (0..near).map(|n| entry(stored(n, n), &Shares::default())).collect();
             delayed.account();
-            let Recounted { held, charged } = delayed.recount();
-            assert_eq!((held, charged), (near as usize * NEAR, near as usize * NEAR));
+            let Recounted { in_use, charged } = delayed.recount();
+            assert_eq!((in_use, charged), (near as usize * NEAR, near as usize * NEAR));
         }
     }
 

@@ -95,7 +95,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
     let mut charged = owners.map(|owner| owner.charged()).sum();
     let mut add = |who: &str, of: Recounted| {
         charged += of.charged;
-        if of.held == of.charged { Ok(()) } else { Err(format!("{who}: {of:?}")) }
+        if of.in_use == of.charged { Ok(()) } else { Err(format!("{who}: {of:?}")) }
     };
     add("routing", routes.router.recount())?;
     add("delayed messages", delayed.recount())?;

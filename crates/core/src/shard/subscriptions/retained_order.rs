@@ -158,7 +158,7 @@ impl RetainedOrder {
 
 impl Recount for RetainedOrder {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.noted.len() * NOTED, charged: self.charge.bytes() }
+        Recounted { in_use: self.noted.len() * NOTED, charged: self.charge.bytes() }
     }
 }
 
@@ -230,7 +230,7 @@ mod tests {
         let mut order = RetainedOrder::new(HERE);
         let mark = |number| SetMark::new(PEER, number);
         order.note_routed(mark(1));
-        assert_eq!(order.recount(), Recounted { held: 0, charged: 0 });
+        assert_eq!(order.recount(), Recounted { in_use: 0, charged: 0 });
         let first = order.begin_reading();
         order.note_routed(mark(2));
         let second = order.begin_reading();
@@ -238,11 +238,11 @@ mod tests {
         order.note_routed(mark(3));
         drop(first);
         order.trim();
-        assert_eq!(order.recount(), Recounted { held: NOTED, charged: NOTED });
+        assert_eq!(order.recount(), Recounted { in_use: NOTED, charged: NOTED });
         assert!(order.comes_live(mark(3), entered, &second) && !order.comes_live(mark(2), 0, &second));
         drop(second);
         order.trim();
-        assert_eq!(order.recount(), Recounted { held: 0, charged: 0 });
+        assert_eq!(order.recount(), Recounted { in_use: 0, charged: 0 });
         assert!(order.set().number() > entered, "numbers grow");
     }
 
@@ -252,7 +252,7 @@ mod tests {
         let reading = order.begin_reading();
         let mark = |number| SetMark::new(PEER, number);
         (1..=MOST_NOTED as u64 + 1).for_each(|number| order.note_routed(mark(number)));
-        assert_eq!(order.recount().held, MOST_NOTED * NOTED);
+        assert_eq!(order.recount().in_use, MOST_NOTED * NOTED);
         assert!(!order.comes_live(mark(1), 0, &reading) && order.comes_live(mark(2), 0, &reading));
     }
 }

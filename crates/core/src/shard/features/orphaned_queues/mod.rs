@@ -85,17 +85,17 @@ impl OrphanedQueue {
 /// Counts the capacity of the rows, because the rows keep it until the queue is settled.
 impl Recount for OrphanedQueues {
     fn recount(&self) -> Recounted {
-        let mut all = Recounted { held: self.reserved.bytes(), charged: self.reserved.bytes() };
+        let mut all = Recounted { in_use: self.reserved.bytes(), charged: self.reserved.bytes() };
         for orphaned_queue in &self.waiting {
             let id = orphaned_queue.client_id.as_ref().map_or(0, |id| id.len());
             let left = orphaned_queue.left.capacity() * size_of::<Parked>();
-            all.held += size_of::<OrphanedQueue>()
+            all.in_use += size_of::<OrphanedQueue>()
                 + id
                 + left
                 + orphaned_queue.kept.capacity() * size_of::<OrphanedMessage>();
             all.charged += orphaned_queue.charge.bytes();
             if let Some(blocked) = &orphaned_queue.blocked {
-                all.held += blocked.topic.len();
+                all.in_use += blocked.topic.len();
                 all.charged += blocked.charge.bytes();
             }
         }

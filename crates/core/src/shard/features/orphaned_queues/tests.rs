@@ -123,9 +123,9 @@ fn the_charge_covers_the_client_identifier_and_the_rows_at_their_largest() {
     queues.waiting[0].client_id = Some("x".repeat(10_000).into());
     queues.waiting[0].account();
     queues.waiting[0].kept.clear();
-    let Recounted { held, charged } = queues.recount();
-    assert_eq!(held, charged);
-    assert!(held >= 10_000 + 1_000 * size_of::<OrphanedMessage>());
+    let Recounted { in_use, charged } = queues.recount();
+    assert_eq!(in_use, charged);
+    assert!(in_use >= 10_000 + 1_000 * size_of::<OrphanedMessage>());
     queues.waiting.clear();
     assert_eq!(queues.recount().charged, 0);
 }
