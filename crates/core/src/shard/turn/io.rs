@@ -97,7 +97,7 @@ pub struct Written {
     pub taken: usize,
     /// Bytes that wait for the socket behind the outbox, because TLS or WebSocket sealed them. 0
     /// for plain MQTT.
-    pub held: usize,
+    pub pending: usize,
     /// True if the socket took bytes.
     pub progressed: bool,
 }
@@ -105,7 +105,7 @@ pub struct Written {
 impl Written {
     /// Returns the result for a plain connection whose socket took this many bytes.
     pub fn plain(taken: usize) -> Written {
-        Written { taken, held: 0, progressed: taken > 0 }
+        Written { taken, pending: 0, progressed: taken > 0 }
     }
 }
 
@@ -295,7 +295,7 @@ impl Shard {
 
     /// Notes that a connection was flushed as far as its socket takes bytes. Returns what is left.
     fn flushed(&mut self, now: Instant, id: ConnectionId, written: Written) -> Flushed {
-        let Written { taken, held, progressed } = written;
+        let Written { taken, pending, progressed } = written;
         self.core.turn.charge_write(taken);
         let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
         connection.dirty = false;
@@ -304,7 +304,7 @@ impl Shard {
         if drained {
             self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
         }
-        if held > 0 {
+        if pending > 0 {
             // The socket has not taken what was sealed, so nothing more is sealed.
             if progressed || connection.blocked.is_never() {
                 connection.blocked = now;
@@ -323,7 +323,7 @@ impl Shard {
         }
         let gated_until_commit = connection.gated_until_commit;
         let closing = connection.is_closing();
-        let finished = drained && held == 0;
+        let finished = drained && pending == 0;
         let phase = connection.phase();
         if has_steps {
             self.core.recorder().collect_written(now, id);
@@ -339,7 +339,7 @@ impl Shard {
         }
         match (finished, gated_until_commit) {
             (true, _) => Flushed::Drained,
-            (_, true) if held == 0 => Flushed::GatedUntilCommit,
+            (_, true) if pending == 0 => Flushed::GatedUntilCommit,
             _ => Flushed::Blocked,
         }
     }
