@@ -48,7 +48,7 @@ pub use keys::{
 };
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 pub use listener_changes::{ListenerChange, ListenerChangeKind};
-pub(crate) use listener_changes::{holds_at_once, predecessors};
+pub(crate) use listener_changes::{is_live, predecessors};
 pub use problem::{Problem, Refusal, Setting};
 pub use reload::KeyChange;
 #[cfg(test)]

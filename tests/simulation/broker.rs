@@ -673,7 +673,7 @@ impl World {
         let s = &self.sockets[socket];
         let view = SocketView { unsent: s.send_queue.len(), unread: s.up.len(), ..SocketView::default() };
         if view.unread > 0 || self.nodes[shard].core.connection(id).has_unsearched() {
-            self.sockets[socket].held_back = self.now;
+            self.sockets[socket].put_off = self.now;
         }
         self.nodes[shard].core.acknowledgement_due(now, id, view);
         self.after_core(shard);

@@ -187,7 +187,7 @@ impl ShardDriver {
         portion.next
     }
 
-    /// Registers the deadlines that were held back until every shard was connected to its peers.
+    /// Registers the deadlines that waited until every shard was connected to its peers.
     pub fn start_timers(&self, expiry: Addr<ExpiryActor>) {
         self.destinations.start_timers(expiry);
     }

@@ -78,7 +78,7 @@ impl OpenBatch {
 
     /// Returns the number of records outside all parts, with those taken back.
     #[cfg(test)]
-    pub(super) fn records_held(&self) -> usize {
+    pub(super) fn record_count(&self) -> usize {
         self.records.len()
     }
 

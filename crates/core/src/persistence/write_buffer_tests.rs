@@ -170,7 +170,7 @@ fn a_vacant_place_is_taken_by_the_next() {
             .entry(SessionKey(1), &body, new_delivery())
             .sent(Flight { running: 1, transmissions: 1 });
     }
-    assert!(write_buffer.open.borrow().records_held() <= 2);
+    assert!(write_buffer.open.borrow().record_count() <= 2);
     let body = write_buffer.body(&message());
     let entry = write_buffer.entry(SessionKey(1), &body, new_delivery());
     entry.sent(Flight { running: 7, transmissions: 1 });

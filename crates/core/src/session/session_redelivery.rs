@@ -84,8 +84,9 @@ impl SessionRedelivery {
         if bits == 0 {
             return Cow::Borrowed(&self.own);
         }
-        let holds = |(at, rule): &(usize, &Arc<RedeliveryRule>)| rule.topic.is_none() || bits >> at & 1 == 1;
-        let rules = self.rules.iter().enumerate().filter(holds).map(|(_, rule)| rule.as_ref());
+        let applies =
+            |(at, rule): &(usize, &Arc<RedeliveryRule>)| rule.topic.is_none() || bits >> at & 1 == 1;
+        let rules = self.rules.iter().enumerate().filter(applies).map(|(_, rule)| rule.as_ref());
         Cow::Owned(RedeliveryRule::settle(&self.defaults, rules))
     }
 }

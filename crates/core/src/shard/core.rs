@@ -116,7 +116,7 @@ impl Core {
 
     /// Returns true if neither a batch nor a peer batch may be sealed, because a dead letter of a
     /// stored message is not published yet.
-    pub(crate) fn dead_letters_hold_seals(&self) -> bool {
+    pub(crate) fn dead_letters_block_seals(&self) -> bool {
         self.durability.is_on() && !self.dead_letters.is_empty()
     }
 
@@ -124,7 +124,7 @@ impl Core {
     /// are committed with the open batch, which is then sealed even if nothing else is recorded. An
     /// acknowledgement that depends on a dead letter waits for that batch.
     pub(crate) fn has_dead_letters(&self) -> bool {
-        if !self.dead_letters_hold_seals() {
+        if !self.dead_letters_block_seals() {
             return false;
         }
         self.durability.begin();

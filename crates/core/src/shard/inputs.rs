@@ -181,7 +181,7 @@ impl Shard {
     ) -> Option<DeadlineAction> {
         if kind == DeadlineKind::Session {
             let id = Id::new(slot, generation);
-            if self.core.turn.is_over() || self.fans.holds_own() || self.work.has_due() {
+            if self.core.turn.is_over() || self.fans.blocks_own() || self.work.has_due() {
                 self.work.session_due(id);
             } else {
                 self.session_deadline_expired(now, id);

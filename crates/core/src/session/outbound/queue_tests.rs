@@ -209,9 +209,9 @@ fn bytes_are_charged_in_full_and_given_back() {
 }
 
 /// The expiry and the size of each delivery in a queue.
-fn held(q: &Queue) -> impl Iterator<Item = (Instant, usize)> {
+fn contents(q: &Queue) -> impl Iterator<Item = (Instant, usize)> {
     let parked = q.view_parked_from(EntryNumber(0)).map(|entry| (entry.expires(), entry.size()));
-    q.view_from(0).map(|(.., held)| (held.message.header().expires, held.size())).chain(parked)
+    q.view_from(0).map(|(.., delivery)| (delivery.message.header().expires, delivery.size())).chain(parked)
 }
 
 /// A delivery with this entry in the store, if there is one.
@@ -247,10 +247,10 @@ fn a_message_is_refused_only_if_nothing_in_the_full_queue_has_expired() {
             let is_expiring = random(3) > 0;
             let expires =
                 if is_expiring { Instant::from_millis(step + random(2_000)) } else { Instant::NEVER };
-            let has_room = q.len() < l.messages || held(&q).any(|(expires, _)| expires <= now);
+            let has_room = q.len() < l.messages || contents(&q).any(|(expires, _)| expires <= now);
             let taken = q.push(now, numbered(step, expires, stored), Head::Offline, &l, &mut drops);
             assert_eq!(taken.is_ok(), has_room, "message {step}");
-            assert_eq!(held(&q).map(|(_, size)| size).sum::<usize>(), q.bytes());
+            assert_eq!(contents(&q).map(|(_, size)| size).sum::<usize>(), q.bytes());
             assert_eq!(q.recount().in_use, q.recount().charged);
             refused += u32::from(taken.is_err());
             drops.take_unreported();

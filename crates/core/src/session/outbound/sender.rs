@@ -126,7 +126,7 @@ impl Sender {
     }
 
     fn send_waiting(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, counters: &mut Counters) {
-        if wire.withholds_queue {
+        if wire.queue_waits {
             return;
         }
         let mut handled = 0..PUMPED_AT_ONCE;

@@ -353,7 +353,7 @@ impl Connection {
     /// Returns true if requests wait behind a pause, and acknowledgements are handled meanwhile.
     #[inline]
     pub(crate) fn reads_ahead(&self) -> bool {
-        self.pauses.hold_requests() && self.is_established()
+        self.pauses.requests_wait() && self.is_established()
     }
 
     /// Returns the number of bytes that were read and not handled, with those of a CONNECT whose

@@ -106,7 +106,7 @@ impl Shard {
     /// its end.
     pub(crate) fn go_on_with_due(&mut self, now: Instant) -> Option<Job> {
         while self.work.has_due() {
-            if self.core.turn.is_over() || self.fans.holds_own() {
+            if self.core.turn.is_over() || self.fans.blocks_own() {
                 return Some(Job::Due);
             }
             self.core.turn.charge(1);

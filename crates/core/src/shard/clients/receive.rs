@@ -181,7 +181,7 @@ impl Shard {
                 return (ReadProgress::Flush, taken);
             }
             let rest = &input[taken..];
-            if self.fans.holds_publishes() && rest.first().is_some_and(|b| b >> 4 == PUBLISH) {
+            if self.fans.blocks_publishes() && rest.first().is_some_and(|b| b >> 4 == PUBLISH) {
                 self.read_behind_fan(now, id);
                 return (ReadProgress::Paused, taken);
             }

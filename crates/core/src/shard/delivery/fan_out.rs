@@ -211,7 +211,7 @@ impl OwnPublication {
         }
         shard.core.turn.charge(1);
         shard.fans.route_own_now(now, &mut publication, &mut shard.routes, &mut shard.core);
-        if !shard.fans.holds_publishes() {
+        if !shard.fans.blocks_publishes() {
             shard.read_waiting();
         }
     }

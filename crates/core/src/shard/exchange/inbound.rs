@@ -42,8 +42,8 @@ impl Underway {
                         Err(extent) => return self.fan_out(&mut publication, extent, matches, shard),
                     };
                     shard.routes.router.give_back_matches(matches);
-                    let held = publication.held;
-                    self.end_publication(&mut publication, outcome, held, &mut shard.core);
+                    let deferred = publication.held;
+                    self.end_publication(&mut publication, outcome, deferred, &mut shard.core);
                 }
                 Item::Share(share) => self.take_share(now, &share, shard),
                 other => {
@@ -79,14 +79,14 @@ impl Underway {
         let mut publication = Publication::of(&share.message, None);
         shard.core.durability.begin_participation(&mut publication, share.transaction);
         let gate = self.gate();
-        let (outcome, held) =
+        let (outcome, deferred) =
             match shard.routes.take_share(now, share, &mut publication, gate, &mut shard.core) {
                 SharedDelivery::Settled(outcome) => (outcome, 0),
                 // The shard of the next member answers later, or the member that holds the message
                 // does.
                 SharedDelivery::Underway { .. } | SharedDelivery::Held => (Outcome::Unmatched, 1),
             };
-        self.end_publication(&mut publication, outcome, held, &mut shard.core);
+        self.end_publication(&mut publication, outcome, deferred, &mut shard.core);
     }
 
     /// Returns the gate of the next publication.
@@ -94,18 +94,18 @@ impl Underway {
         Gate::Peer { shard: self.from, number: self.number, index: self.publications }
     }
 
-    /// Ends a publication of the batch. `held` is the number of answers that follow the ticket.
+    /// Ends a publication of the batch. `deferred` is the number of answers that follow the ticket.
     pub(crate) fn end_publication(
         &mut self,
         publication: &mut Publication<'_>,
         outcome: Outcome,
-        held: u32,
+        deferred: u32,
         core: &mut Core,
     ) {
-        let dead_letters = core.dead_letters_hold_seals();
+        let dead_letters = core.dead_letters_block_seals();
         let (from, number) = (self.from, self.number);
         let readiness = core.durability.end_participation(publication, outcome, from, number, dead_letters);
-        self.delivered(outcome, held, readiness);
+        self.delivered(outcome, deferred, readiness);
     }
 
     /// Lets the rest of the batch wait for a later turn. Promises the ticket, so that no deferred
@@ -121,12 +121,12 @@ impl Underway {
 
     /// Sends the ticket for the publications of the batch, then handles the other items.
     fn end(self, now: Instant, shard: &mut Shard) {
-        let Underway { from, number, publications, not_taken, held, others, needs, put_off, .. } = self;
+        let Underway { from, number, publications, not_taken, deferred, others, needs, put_off, .. } = self;
         let committed = shard.core.durability.write_buffer().map_or(Lsn(0), |l| l.last_committed());
         if publications > 0
             && let Some(peer) = shard.core.exchange.peer(from)
         {
-            let ticket = Item::Ticket { number, not_taken, held };
+            let ticket = Item::Ticket { number, not_taken, deferred };
             if put_off {
                 peer.answer_promised(number, ticket, needs, committed);
             } else {
@@ -143,8 +143,8 @@ impl Underway {
 /// Handles an item that is not a publication.
 fn take_item(now: Instant, from: ShardId, item: Item, shard: &mut Shard) {
     match item {
-        Item::Ticket { number, not_taken, held } => {
-            take_ticket(now, from, number, &not_taken, &held, shard);
+        Item::Ticket { number, not_taken, deferred } => {
+            take_ticket(now, from, number, &not_taken, &deferred, shard);
         }
         Item::Late { number, index, outcome } => {
             let peer = shard.core.exchange.peer(from);
@@ -181,7 +181,7 @@ fn take_ticket(
     from: ShardId,
     number: u64,
     not_taken: &[(u32, Outcome)],
-    held: &[(u32, u32)],
+    deferred: &[(u32, u32)],
     shard: &mut Shard,
 ) {
     // Each shard knows all its peers.
@@ -192,11 +192,12 @@ fn take_ticket(
         let index = waiter.index;
         let found = not_taken.binary_search_by_key(&index, |(index, _)| *index);
         let outcome = found.map_or(Outcome::Taken, |at| not_taken[at].1);
-        let answers = held.binary_search_by_key(&index, |(index, _)| *index).map_or(0, |at| held[at].1);
+        let answers =
+            deferred.binary_search_by_key(&index, |(index, _)| *index).map_or(0, |at| deferred[at].1);
         if answers == 0 {
             shard.answer_gate(now, waiter.gate, outcome);
         } else if let Some(peer) = shard.core.exchange.peer(from) {
-            peer.hold(number, &waiter, answers, outcome);
+            peer.defer(number, &waiter, answers, outcome);
         }
     }
     for id in shard.core.exchange.freed_by(from) {

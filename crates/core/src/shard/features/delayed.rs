@@ -236,7 +236,7 @@ impl Delayed {
                 self.progress = DelayedProgress::WaitsForPeer;
                 return None;
             }
-            if fans.holds_own() {
+            if fans.blocks_own() {
                 return Some(Job::Delayed);
             }
             let Some(((due, number), owned)) = self.near.pop_first() else { break };

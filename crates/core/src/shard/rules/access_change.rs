@@ -61,7 +61,7 @@ impl Shard {
             access.are_on() && sessions.get_mut(id).is_some_and(|entry| entry.is_unchecked(access));
         if is_unchecked && self.check_portion(now, id) == Check::Left {
             if let Some(connection) = connection.and_then(|id| self.core.connections.get_mut(id)) {
-                connection.wire.withholds_queue = true;
+                connection.wire.queue_waits = true;
             }
             self.work.later([Job::QueueCheck(id)]);
         }
@@ -197,7 +197,7 @@ impl Shard {
     /// take the places of the messages that were dropped.
     fn after_check(&mut self, now: Instant, id: SessionId) {
         if let Some(mut client) = self.core.client_of(id)
-            && std::mem::take(&mut client.connection.wire.withholds_queue)
+            && std::mem::take(&mut client.connection.wire.queue_waits)
         {
             client.pump(now);
         }

@@ -255,7 +255,7 @@ impl Shard {
 
     /// Ends the turn between shards: seals one batch for each peer that waits for one.
     fn seal_peer_batches(&mut self) {
-        if holds_seals(&self.fans, &self.core) {
+        if blocks_seals(&self.fans, &self.core) {
             // The batches grow from turn to turn.
             return self.core.exchange.account();
         }
@@ -348,7 +348,7 @@ impl Shard {
     fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
         // Drops since the flush began: a dead letter is in the batch in which its message ends.
         self.publish_dead_letters(now);
-        if holds_seals(&self.fans, &self.core) {
+        if blocks_seals(&self.fans, &self.core) {
             return None;
         }
         let is_full = self.core.shared.is_store_full();
@@ -399,8 +399,8 @@ fn release_for_flush(now: Instant, shard: &mut Shard) {
 
 /// Returns true if neither a batch nor a peer batch may be sealed, because a publication that
 /// is committed as a whole continues in a later turn.
-fn holds_seals(fans: &Fans, core: &Core) -> bool {
-    fans.holds_seals() || core.dead_letters_hold_seals()
+fn blocks_seals(fans: &Fans, core: &Core) -> bool {
+    fans.blocks_seals() || core.dead_letters_block_seals()
 }
 
 /// Runs one portion of the large publication, or of the work behind it.
@@ -414,7 +414,7 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
             let is_left = left.is_some();
             left.into_iter().for_each(|fan| shard.fans.put_back(fan));
             if is_left || atomic || is_own {
-                // The records that it held back are sealed before the next one begins.
+                // The records that it blocked are sealed before the next one begins.
                 return;
             }
         } else if let Some(own) = shard.fans.pop_own() {
