@@ -219,7 +219,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Returns why a message waits whose content is in the store alone.
-    pub(super) fn parked(&self) -> WaitReason {
+    pub(super) fn paged_out(&self) -> WaitReason {
         match self.connection {
             Some(_) => WaitReason::ReadingBack,
             None => WaitReason::ReceiverAway(self.entry.ends),

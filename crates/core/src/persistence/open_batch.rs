@@ -47,8 +47,8 @@ pub(super) struct RecordPlace {
 }
 
 impl RecordPlace {
-    /// Stands in `at` for an entry that goes on as a parked entry.
-    pub(super) const PARKED: u32 = u32::MAX;
+    /// Stands in `at` for an entry that goes on as a paged-out entry.
+    pub(super) const PAGED_OUT: u32 = u32::MAX;
     /// Stands in `at` for an entry whose own record cannot be changed any more. `lsn` is then the
     /// batch of its latest state.
     const LEFT: u32 = u32::MAX - 1;

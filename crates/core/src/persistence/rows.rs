@@ -237,18 +237,18 @@ impl Entry {
     }
 
     /// Reduces the entry to its number and body. Returns `None` if its PUBREC came.
-    pub fn park(mut self) -> Option<Parked> {
+    pub fn page_out(mut self) -> Option<PagedOut> {
         let body = self.body.take()?;
-        let parked = Parked { number: self.number, body: Some(body) };
-        self.place.at = RecordPlace::PARKED;
-        Some(parked)
+        let paged_out = PagedOut { number: self.number, body: Some(body) };
+        self.place.at = RecordPlace::PAGED_OUT;
+        Some(paged_out)
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         charge::add(-ENTRY);
-        if self.place.at == RecordPlace::PARKED {
+        if self.place.at == RecordPlace::PAGED_OUT {
             return;
         }
         let end = if self.end == End::Done { Record::EntryAcknowledged } else { Record::EntryDone };
@@ -262,13 +262,13 @@ impl Drop for Entry {
 /// An [`Entry`] whose message is in the store alone: 16 bytes, and those of its body. Its end is
 /// recorded like an entry's.
 #[derive(Debug)]
-pub struct Parked {
+pub struct PagedOut {
     number: EntryNumber,
     /// The message; `None` once the value is an entry again.
     body: Option<Rc<Body>>,
 }
 
-impl Parked {
+impl PagedOut {
     /// Returns the delivery's number.
     pub fn number(&self) -> EntryNumber {
         self.number
@@ -297,7 +297,7 @@ impl Parked {
     }
 }
 
-impl Drop for Parked {
+impl Drop for PagedOut {
     fn drop(&mut self) {
         if let Some(body) = &self.body {
             body.write_buffer.record(Record::EntryDone(self.number));

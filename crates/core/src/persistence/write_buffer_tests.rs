@@ -132,7 +132,7 @@ fn a_body_is_done_with_its_last_entry_and_releases_its_gate() {
 #[test]
 fn a_body_that_is_passed_on_leaves_its_gate_to_the_commit() {
     let write_buffer = WriteBuffer::new(0, 0);
-    for passes_on in [|entry: Box<Entry>| drop(entry), |entry: Box<Entry>| drop(entry.park())] {
+    for passes_on in [|entry: Box<Entry>| drop(entry), |entry: Box<Entry>| drop(entry.page_out())] {
         let body = write_buffer.body(&message());
         body.releases(7);
         let passed = write_buffer.entry(SessionKey(1), &body, new_delivery());

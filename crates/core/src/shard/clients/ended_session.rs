@@ -16,7 +16,7 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::QoS;
-use crate::persistence::rows::Parked;
+use crate::persistence::rows::PagedOut;
 use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::in_flight_packet::Unacked;
@@ -49,7 +49,7 @@ pub(crate) struct EndedSession {
     pub held: VecDeque<HeldMessage>,
     pub sender: Sender,
     /// Shared messages of the queue's head for which no member has room now.
-    pub parked: VecDeque<Parked>,
+    pub paged_out: VecDeque<PagedOut>,
     /// The bytes of this struct and of the client identifier. The other fields have their own
     /// charges.
     _charge: Charge,
@@ -69,7 +69,7 @@ impl EndedSession {
             is_out: false,
             held,
             sender,
-            parked: VecDeque::new(),
+            paged_out: VecDeque::new(),
             _charge: Charge::new(size_of::<EndedSession>() + client_id.len()),
             client_id,
         }
@@ -167,7 +167,7 @@ impl EndedSession {
             // The stored entry stays as it is, because no member of the group has room now. It
             // becomes part of an orphaned queue.
             Some(entry) if routes.must_wait(now, &queued.message, share, core).is_some() => {
-                self.parked.extend(entry.park());
+                self.paged_out.extend(entry.page_out());
             }
             Some(_ends) => {
                 routes.share_again(now, queued.message, share, true, None, core);
@@ -186,10 +186,10 @@ impl EndedSession {
             self.report_drop(Dropped::new(DropReason::SessionEnded, None), &mut shard.core);
             return true;
         }
-        let parked = std::mem::take(&mut self.parked);
+        let paged_out = std::mem::take(&mut self.paged_out);
         let unread = self.sender.queue.get_mut().map(Queue::take_unread).unwrap_or_default();
-        shard.core.turn.charge_bytes((parked.len() + unread.len()) * size_of::<Parked>());
-        shard.routes.leave_unread(now, self, parked, unread, &mut shard.core);
+        shard.core.turn.charge_bytes((paged_out.len() + unread.len()) * size_of::<PagedOut>());
+        shard.routes.leave_unread(now, self, paged_out, unread, &mut shard.core);
         false
     }
 

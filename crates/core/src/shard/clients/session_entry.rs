@@ -464,7 +464,7 @@ impl SessionEntry {
         drops_oldest || self.has_room_for_orphaned(now, size, policy)
     }
 
-    /// Returns how many messages of a long queue stay in memory. The others are parked.
+    /// Returns how many messages of a long queue stay in memory. The others are paged out.
     pub(crate) fn head(&self) -> Head {
         match self.connection {
             _ if self.session.sender.redelivery().keep_what_waits() => Head::All,

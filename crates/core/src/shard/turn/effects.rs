@@ -32,7 +32,7 @@ pub struct Effects {
     pub registrations: Vec<Registration>,
     /// Sealed batches, at most one for each peer.
     pub peer_batches: Vec<(ShardId, PeerBatch)>,
-    /// Parked entries to read back from the store.
+    /// Paged-out entries to read back from the store.
     pub pages: Vec<PageRequest>,
     /// Delayed messages to read back from the store.
     pub delayed: Vec<DelayedRequest>,

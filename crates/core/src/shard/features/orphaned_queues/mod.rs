@@ -32,7 +32,7 @@ use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::SessionKey;
-use crate::persistence::rows::{NewDelivery, Parked};
+use crate::persistence::rows::{NewDelivery, PagedOut};
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::clients::slots::{Id, SessionId};
 use crate::shard::core::Core;
@@ -62,7 +62,7 @@ pub(crate) struct OrphanedQueue {
     /// The messages in memory. Only a queue of [`REFUSED_BY_ALL`] has such messages.
     kept: VecDeque<OrphanedMessage>,
     /// The messages in the store.
-    left: VecDeque<Parked>,
+    left: VecDeque<PagedOut>,
     /// The room that the first message waits for.
     blocked: Option<Blocked>,
     /// The offers to members in other shards.
@@ -76,8 +76,8 @@ impl OrphanedQueue {
     /// is settled, so no update is due when they shrink.
     fn account(&mut self) {
         let id = self.client_id.as_ref().map_or(0, |id| id.len());
-        let rows =
-            self.left.capacity() * size_of::<Parked>() + self.kept.capacity() * size_of::<OrphanedMessage>();
+        let rows = self.left.capacity() * size_of::<PagedOut>()
+            + self.kept.capacity() * size_of::<OrphanedMessage>();
         self.charge.set(size_of::<OrphanedQueue>() + id + rows);
     }
 }
@@ -88,7 +88,7 @@ impl Recount for OrphanedQueues {
         let mut all = Recounted { in_use: self.reserved.bytes(), charged: self.reserved.bytes() };
         for orphaned_queue in &self.waiting {
             let id = orphaned_queue.client_id.as_ref().map_or(0, |id| id.len());
-            let left = orphaned_queue.left.capacity() * size_of::<Parked>();
+            let left = orphaned_queue.left.capacity() * size_of::<PagedOut>();
             all.in_use += size_of::<OrphanedQueue>()
                 + id
                 + left
@@ -242,7 +242,7 @@ impl OrphanedQueues {
                 body,
                 NewDelivery { qos, retain, ids, share: Some(share), flight: None },
             );
-            orphaned_queue.left.extend(entry.park());
+            orphaned_queue.left.extend(entry.page_out());
         } else {
             orphaned_queue
                 .kept
