@@ -11,7 +11,7 @@ use homing::session::drops::DropReason;
 use homing::session::inbound::{AnnouncedLimits, Receiver};
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ReadProgress;
-use homing::shard::exchange::outbound::{Gate, Item, Needs, Peer, Readiness, Waiter};
+use homing::shard::peers::outbound::{Gate, Item, Needs, Peer, Readiness, Waiter};
 use homing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 

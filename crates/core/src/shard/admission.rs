@@ -37,7 +37,7 @@ use crate::persistence::records::stored_bytes;
 use crate::session::Violation;
 use crate::session::drops::DropReason;
 use crate::shard::durability::gates::Durability;
-use crate::shard::exchange::Exchange;
+use crate::shard::peers::Peers;
 use crate::shard::shared_state::SharedState;
 use std::sync::atomic::Ordering;
 
@@ -236,7 +236,7 @@ impl Change {
         &self,
         shared: &SharedState,
         durability: &Durability,
-        exchange: &Exchange,
+        peers: &Peers,
     ) -> Result<(), Want> {
         if shared.budget.is_exceeded() && self.needs_memory() {
             return Err(Want::Memory);
@@ -247,9 +247,9 @@ impl Change {
         }
         let fits = match self.disk() {
             Disk::None => true,
-            Disk::Reserved(bytes) => store_takes(bytes, GOES_ON, shared, durability, exchange),
+            Disk::Reserved(bytes) => store_takes(bytes, GOES_ON, shared, durability, peers),
             Disk::Wanted(bytes) => {
-                !shared.is_store_full() && store_takes(bytes, 0, shared, durability, exchange)
+                !shared.is_store_full() && store_takes(bytes, 0, shared, durability, peers)
             }
         };
         if fits { Ok(()) } else { Err(Want::Disk) }
@@ -269,15 +269,15 @@ fn store_takes(
     beyond: i64,
     shared: &SharedState,
     durability: &Durability,
-    exchange: &Exchange,
+    peers: &Peers,
 ) -> bool {
     let room = shared.store_room.load(Ordering::Relaxed);
     if room == i64::MAX {
         return true;
     }
     let recorded = durability.write_buffer().map_or(0, |write_buffer| write_buffer.uncommitted());
-    let pending = recorded + exchange.unsettled_bytes() as u64 + stored_bytes(bytes);
-    let part = room.saturating_add(beyond) / i64::from(exchange.shards().max(1));
+    let pending = recorded + peers.unsettled_bytes() as u64 + stored_bytes(bytes);
+    let part = room.saturating_add(beyond) / i64::from(peers.shards().max(1));
     i64::try_from(pending).is_ok_and(|pending| pending <= part)
 }
 

@@ -24,10 +24,10 @@ use crate::shard::clients::sessions::Sessions;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::drops::DropReceiver;
 use crate::shard::durability::gates::Durability;
-use crate::shard::exchange::Exchange;
 use crate::shard::features::dead_letters::DeadLetters;
 use crate::shard::observe::gauges::ClientFigures;
 use crate::shard::observe::tracer::{Recorder, Tracer};
+use crate::shard::peers::Peers;
 use crate::shard::rules::access::AccessRules;
 use crate::shard::settings::ShardSettings;
 use crate::shard::shared_state::SharedState;
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(super) connections: Connections,
     pub(super) sessions: Sessions,
     pub(super) access: AccessRules,
-    pub(super) exchange: Exchange,
+    pub(super) peers: Peers,
     pub(super) durability: Durability,
     pub(super) dead_letters: DeadLetters,
     pub(super) counters: Counters,
@@ -67,7 +67,7 @@ impl Core {
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),
             sessions,
-            exchange: Exchange::new(here, shards),
+            peers: Peers::new(here, shards),
             durability: Durability::default(),
             counters: Counters::new(&settings.objectives),
             figures: ClientFigures::default(),
@@ -94,7 +94,7 @@ impl Core {
     /// # Errors
     /// The resource that is short.
     pub(crate) fn admits(&self, change: Change) -> Result<(), Want> {
-        change.check(&self.shared, &self.durability, &self.exchange)
+        change.check(&self.shared, &self.durability, &self.peers)
     }
 
     /// Returns true if a message of a topic may be delivered to the session that uses a slot now,
@@ -262,7 +262,7 @@ impl Core {
     /// already.
     pub(crate) fn wait_for_peers(&mut self, now: Instant, id: ConnectionId, full: ShardSet) {
         if self.connections.pause(id, Pause::Peer, now) {
-            self.exchange.wait_for(id, full);
+            self.peers.wait_for(id, full);
         }
     }
 

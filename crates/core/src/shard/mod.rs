@@ -18,7 +18,7 @@
 //! | inputs: `Shard` | `inputs`, [`io`] (the turn), `receive` (bytes to packets), `read_ahead` |
 //! | a packet | `connect`, `publish`, `mounted`, `subscribe`, `suback` |
 //! | a portion | `fan_out`, [`deadlines`] |
-//! | one batch of a peer | [`exchange`] |
+//! | one batch of a peer | [`peers`] |
 //! | the doors for operators | `view`, `control` |
 //! | what follows: `Shard` | `follow_up`, `commits`, `leave`, `access_change`, `own_messages` |
 //! | | `auth_exchange`, `features/hold` |
@@ -32,7 +32,7 @@
 //! | `connections` | connections, their deadlines, pauses and partial packets |
 //! | `sessions` | sessions, their client identifiers, deadlines and records |
 //! | [`durability`] | the commit gates; recovery from the store |
-//! | [`exchange`] | messages between shards |
+//! | [`peers`] | messages between shards |
 //! | `router` | who is subscribed to what; shared groups |
 //! | `fans`, `own_publications` | publications that take several turns, and those behind them |
 //! | `work` | jobs that continue in a later turn |
@@ -71,11 +71,11 @@ pub(crate) mod control;
 mod core;
 mod delivery;
 pub mod durability;
-pub mod exchange;
 pub mod features;
 mod inputs;
 pub mod login;
 pub mod observe;
+pub mod peers;
 pub mod randomness;
 mod reconfigure;
 pub mod rules;

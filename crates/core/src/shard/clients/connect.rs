@@ -96,7 +96,7 @@ impl<'a> ConnectRequest<'a> {
             None
         };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        let home = shard_of(client_id, shard.core.exchange.shards());
+        let home = shard_of(client_id, shard.core.peers.shards());
         if home != shard.core.here {
             return Flow::Home(home);
         }
@@ -356,7 +356,7 @@ impl<'a> ConnectRequest<'a> {
         loop {
             let id = format!("homing-{:032x}", shard.randomness.secret()?);
             let core = &shard.core;
-            if shard_of(&id, core.exchange.shards()) == core.here && core.sessions.find(&id).is_none() {
+            if shard_of(&id, core.peers.shards()) == core.here && core.sessions.find(&id).is_none() {
                 return Some(id);
             }
         }

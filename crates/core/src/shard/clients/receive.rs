@@ -129,7 +129,7 @@ impl Shard {
             ReadProgress::Closed => return ReadProgress::Closed,
             _ => {}
         }
-        let Core { connections, effects, shared, exchange, .. } = &mut self.core;
+        let Core { connections, effects, shared, peers, .. } = &mut self.core;
         // At the end of what was read, the rest is the front of a packet.
         let kind = match progress {
             ReadProgress::All => Unhandled::PartialPacket,
@@ -141,7 +141,7 @@ impl Shard {
                 pot,
                 connections.partial_bytes(pot),
                 connections.unreported_partial(pot),
-                exchange.shards(),
+                peers.shards(),
             )
             && let Some(largest) = connections.largest_partial(pot)
         {

@@ -15,8 +15,8 @@ use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet,
 use crate::session::inbound::AckToken;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::own_publications::publisher;
-use crate::shard::exchange::outbound::{Gate, PeerBatch, Publisher};
-use crate::shard::exchange::underway::Underway;
+use crate::shard::peers::outbound::{Gate, PeerBatch, Publisher};
+use crate::shard::peers::underway::Underway;
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 

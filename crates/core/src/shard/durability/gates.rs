@@ -7,7 +7,7 @@
 //! | packet | kept in |
 //! |---|---|
 //! | PUBACK, PUBREC for a routed message | its session ([`crate::session::inbound`]) |
-//! | a ticket to a peer | the exchange with the peer, which knows the order of tickets |
+//! | a ticket to a peer | its peer, which knows the order of tickets |
 //! | all others | the outbox, behind a mark that also gates all later bytes |
 //!
 //! A gate opens with the commit of its batch. The gate of a QoS 1 message can open before: when
@@ -24,7 +24,7 @@ use crate::session::inbound::AckToken;
 use crate::session::outbound::sender::Sender;
 use crate::session::policy::SendPolicy;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::exchange::outbound::{Gate, Readiness};
+use crate::shard::peers::outbound::{Gate, Readiness};
 pub use crate::shard::turn::effects::PageRequest;
 use crate::shard::turn::effects::{DelayedRequest, Effects};
 use foldhash::fast::FixedState;

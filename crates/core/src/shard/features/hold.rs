@@ -18,7 +18,7 @@ use crate::shard::clients::session_entry::HeldMessage;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::exchange::outbound::{Gate, Offered};
+use crate::shard::peers::outbound::{Gate, Offered};
 use crate::shard::share::SharedDelivery;
 use crate::time::Instant;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Target};
-use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
+use crate::shard::peers::outbound::{Gate, Offered, Readers, SharedMessage};
 use crate::shard::share::offer::{DENIED, SharedDelivery, chosen, send_share};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;

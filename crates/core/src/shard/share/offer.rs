@@ -10,7 +10,7 @@ use crate::shard::clients::connections::Connections;
 use crate::shard::clients::sessions::Sessions;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Target};
-use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
+use crate::shard::peers::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(crate) struct WantedRoom<'a> {
 
 /// The offers that an orphaned queue makes to members in other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peers {
+pub(crate) enum PeerOffers {
     /// Any number of messages, because no other shard refused the last ones.
     Freely,
     /// One message, to find out if another shard has room.
@@ -83,12 +83,13 @@ pub(crate) struct GroupRoom {
 
 impl GroupRoom {
     /// Returns the result of [`Routes::may_offer`] for a group with this room.
-    fn admits_offer(self, peers: Peers) -> bool {
+    fn admits_offer(self, peers: PeerOffers) -> bool {
         let GroupRoom { here, is_unsure, members_here, denied_here, elsewhere } = self;
         // If the group has no member in this shard that may read the message, this shard never
         // learns of room. A shard with such a member does, so the message is sent there even after
         // a refusal.
-        let may = if elsewhere { peers != Peers::No || !members_here } else { !members_here && denied_here };
+        let may =
+            if elsewhere { peers != PeerOffers::No || !members_here } else { !members_here && denied_here };
         here || is_unsure || may
     }
 }
@@ -247,8 +248,9 @@ impl Routes {
     }
 
     /// Returns the room in the group if the message must wait: the group has no member in another
-    /// shard, and no member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]). An
-    /// expired message does not wait, nor does one that is too large for every queue.
+    /// shard, and no member of this shard has room ([`Self::may_offer`] with
+    /// [`PeerOffers::Freely`]). An expired message does not wait, nor does one that is too large
+    /// for every queue.
     pub(crate) fn must_wait(
         &mut self,
         now: Instant,
@@ -262,19 +264,19 @@ impl Routes {
             return None;
         }
         let room = self.room_in_group(now, WantedRoom { share, topic: message.topic(), size }, core)?;
-        (!room.admits_offer(Peers::Freely)).then_some(room)
+        (!room.admits_offer(PeerOffers::Freely)).then_some(room)
     }
 
     /// Returns true if a shared message may be offered: a member of this shard has room, or a
     /// member in another shard may have room and `peers` allows the offer. Also true if this shard
     /// has too many members to look at, or if the group is gone or no member may read the message,
-    /// because there is nothing to wait for. With [`Peers::No`], too, the message may go to another
-    /// shard if no member of this shard may read it: this shard would never learn of room.
+    /// because there is nothing to wait for. With [`PeerOffers::No`], too, the message may go to
+    /// another shard if no member of this shard may read it: this shard would never learn of room.
     pub(crate) fn may_offer(
         &mut self,
         now: Instant,
         wanted: WantedRoom<'_>,
-        peers: Peers,
+        peers: PeerOffers,
         core: &mut Core,
     ) -> bool {
         self.room_in_group(now, wanted, core).is_none_or(|room| room.admits_offer(peers))
@@ -330,7 +332,7 @@ pub(super) fn send_share(
     let transaction = core.durability.next_participant(publication);
     let message = publication.message(&mut core.scratch.bytes).clone();
     let size = message.size();
-    let Some(peer) = core.exchange.peer(shard) else {
+    let Some(peer) = core.peers.peer(shard) else {
         return SharedDelivery::Settled(Outcome::Refused);
     };
     let (is_orphaned, readers) = (publication.is_orphaned, publication.readers);

@@ -18,8 +18,8 @@ use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::delivery::publication::merge;
 use crate::shard::delivery::publication::{Publication, Routed, Target};
-use crate::shard::exchange::outbound::{Gate, Item};
 use crate::shard::features::orphaned_queues::OrphanedQueues;
+use crate::shard::peers::outbound::{Gate, Item};
 use crate::shard::subscriptions::retained_order::RetainedOrder;
 use crate::shard::subscriptions::router::Router;
 use crate::time::Instant;
@@ -177,7 +177,7 @@ impl Routes {
         let Some(group) = group else {
             let subscriber = Subscriber { session: slot, options, subscription_id };
             if let Subscribed::New { first_here: true } = self.router.subscribe(filter, subscriber) {
-                for peer in core.exchange.others() {
+                for peer in core.peers.others() {
                     peer.send(Item::Interest { filter: filter.into(), interest: Interest::Present });
                 }
             }
@@ -192,7 +192,7 @@ impl Routes {
             online: presence == Presence::Online,
         };
         self.router.join(group, filter, member);
-        for peer in core.exchange.others() {
+        for peer in core.peers.others() {
             peer.send(Item::Join { group: group.into(), filter: filter.into(), member });
         }
     }
@@ -204,7 +204,7 @@ impl Routes {
         match self.router.unsubscribe(filter, SessionSlot(session.slot)) {
             Unsubscribed::Removed { last_here } => {
                 if last_here {
-                    for peer in core.exchange.others() {
+                    for peer in core.peers.others() {
                         peer.send(Item::Interest { filter: filter.into(), interest: Interest::Absent });
                     }
                 }
@@ -233,7 +233,7 @@ impl Routes {
     fn leave_group(&mut self, group: &str, filter: &str, address: MemberAddress, core: &mut Core) -> bool {
         let left = self.drop_member(group, filter, address);
         if left {
-            for peer in core.exchange.others() {
+            for peer in core.peers.others() {
                 peer.send(Item::Leave { group: group.into(), filter: filter.into(), address });
             }
         }
@@ -253,7 +253,7 @@ impl Routes {
     pub(crate) fn set_presence(&mut self, id: SessionId, presence: Presence, core: &mut Core) {
         let address = MemberAddress { shard: core.here, session: SessionSlot(id.slot) };
         if self.router.set_presence(address, presence) {
-            for peer in core.exchange.others() {
+            for peer in core.peers.others() {
                 peer.send(Item::Presence { address, presence });
             }
         }
@@ -367,7 +367,7 @@ pub(crate) fn forward(
     let message = publication.message(&mut core.scratch.bytes).clone();
     for shard in matches.peers.iter() {
         let transaction = core.durability.next_participant(publication);
-        let Some(peer) = core.exchange.peer(shard) else { continue };
+        let Some(peer) = core.peers.peer(shard) else { continue };
         routed.gates += u32::from(gate.is_some());
         let item = Item::Publish {
             message: message.clone(),

@@ -20,8 +20,8 @@ use crate::shard::admission::Change;
 use crate::shard::clients::connection::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
-use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::observe::client_events::Occurrence;
+use crate::shard::peers::barrier::AfterBarrier;
 use crate::shard::rules::access::DeniedSubscribe;
 use crate::shard::rules::mounted::mount_point_of;
 use crate::shard::subscriptions::answer::Answer;
@@ -206,10 +206,10 @@ impl FilterChange {
             let (filters, what) = (answer.refused, answer.what);
             shard.core.note_of(session, Occurrence::SubscriptionsRefused { filters, what }, None);
         }
-        if shard.core.exchange.shards() == 1 {
+        if shard.core.peers.shards() == 1 {
             return answer.send(now, id, session, shard);
         }
-        shard.core.exchange.raise_barrier(AfterBarrier::Answer { connection: id, session, answer });
+        shard.core.peers.raise_barrier(AfterBarrier::Answer { connection: id, session, answer });
         shard.core.connections.pause(id, Pause::PeerBarrier, now);
         None
     }

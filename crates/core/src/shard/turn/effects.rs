@@ -10,9 +10,9 @@ use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::trace_steps::TraceSteps;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::login::authentication::AuthRequest;
 use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::peers::outbound::PeerBatch;
 use crate::time::Instant;
 
 /// Bytes that a turn appends to outboxes before they are flushed and more is read.

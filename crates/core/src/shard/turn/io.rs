@@ -32,9 +32,9 @@ use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{Fans, PublicationOrigin};
 use crate::shard::durability::gates::SealTime;
-use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::login::authentication::AuthRequest;
 use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::peers::outbound::PeerBatch;
 use crate::shard::reconfigure;
 use crate::shard::turn::effects::{DelayedRequest, PageRequest};
 use crate::shard::turn::work::Job;
@@ -257,9 +257,9 @@ impl Shard {
     fn seal_peer_batches(&mut self) {
         if blocks_seals(&self.fans, &self.core) {
             // The batches grow from turn to turn.
-            return self.core.exchange.account();
+            return self.core.peers.account();
         }
-        self.core.exchange.seal(&mut self.core.effects.peer_batches);
+        self.core.peers.seal(&mut self.core.effects.peer_batches);
     }
 
     /// Reports client events, and publishes what the listeners make of them. A driver calls this by

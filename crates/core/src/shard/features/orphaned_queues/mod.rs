@@ -38,7 +38,7 @@ use crate::shard::clients::slots::{Id, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::rules::access::AccessRules;
-use crate::shard::share::{Peers, WantedRoom};
+use crate::shard::share::{PeerOffers, WantedRoom};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(crate) struct OrphanedQueue {
     /// The room that the first message waits for.
     blocked: Option<Blocked>,
     /// The offers to members in other shards.
-    peers: Peers,
+    peers: PeerOffers,
     /// The charge of the client id, and of the rows at their largest.
     charge: Charge,
 }
@@ -229,7 +229,7 @@ impl OrphanedQueues {
         let write_buffer = core.durability.write_buffer().filter(|_| publication.atomic);
         let key = write_buffer.map(|l| *self.key.get_or_insert_with(|| l.session_key()));
         let nobody = core.sessions.rules().nobody();
-        let orphaned_queue = self.last_of(REFUSED_BY_ALL, nobody, Peers::No);
+        let orphaned_queue = self.last_of(REFUSED_BY_ALL, nobody, PeerOffers::No);
         if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
             orphaned_queue.blocked = Some(Blocked::new(message, share, &core.access));
         }
@@ -253,8 +253,8 @@ impl OrphanedQueues {
 
     /// Lets the first [`LOOKED_AT`] queues offer one message to peers that refused before.
     fn ask_peers(&mut self) {
-        for orphaned_queue in self.waiting.iter_mut().take(LOOKED_AT).filter(|e| e.peers == Peers::No) {
-            orphaned_queue.peers = Peers::Once;
+        for orphaned_queue in self.waiting.iter_mut().take(LOOKED_AT).filter(|e| e.peers == PeerOffers::No) {
+            orphaned_queue.peers = PeerOffers::Once;
         }
     }
 
@@ -263,7 +263,7 @@ impl OrphanedQueues {
         &mut self,
         session: SessionId,
         redelivery: &Arc<SessionRedelivery>,
-        peers: Peers,
+        peers: PeerOffers,
     ) -> &mut OrphanedQueue {
         if self.waiting.back().is_none_or(|last| last.session != session) {
             let (redelivery, kept, left) = (Arc::clone(redelivery), VecDeque::new(), VecDeque::new());

@@ -13,9 +13,9 @@ use crate::shard::clients::slots::{Id, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::drops::DropReceiver;
 use crate::shard::durability::gates::PageRequest;
-use crate::shard::exchange::barrier::AfterBarrier;
-use crate::shard::exchange::outbound::Gate;
-use crate::shard::share::{Peers, SharedDelivery, WantedRoom};
+use crate::shard::peers::barrier::AfterBarrier;
+use crate::shard::peers::outbound::Gate;
+use crate::shard::share::{PeerOffers, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ impl Routes {
         if paged_out.is_empty() && unread.is_empty() {
             return;
         }
-        let orphaned_queue = self.orphaned_queues.last_of(ended.id, &ended.redelivery, Peers::Freely);
+        let orphaned_queue = self.orphaned_queues.last_of(ended.id, &ended.redelivery, PeerOffers::Freely);
         orphaned_queue.client_id.get_or_insert_with(|| ended.client_id.clone());
         if orphaned_queue.left.is_empty() && paged_out.is_empty() {
             orphaned_queue.left = unread;
@@ -68,12 +68,12 @@ impl Routes {
             return;
         }
         let nobody = Arc::clone(core.sessions.rules().nobody());
-        let orphaned_queue = self.orphaned_queues.last_of(BEFORE_THE_START, &nobody, Peers::Freely);
+        let orphaned_queue = self.orphaned_queues.last_of(BEFORE_THE_START, &nobody, PeerOffers::Freely);
         orphaned_queue.left.extend(left);
         orphaned_queue.account();
-        self.orphaned_queues.members_are_unknown = core.exchange.shards() > 1;
+        self.orphaned_queues.members_are_unknown = core.peers.shards() > 1;
         if self.orphaned_queues.members_are_unknown {
-            core.exchange.raise_barrier(AfterBarrier::ReadOrphanedQueues);
+            core.peers.raise_barrier(AfterBarrier::ReadOrphanedQueues);
         }
         self.settle_orphaned_queues(now, core);
     }
@@ -197,7 +197,7 @@ impl Routes {
         now: Instant,
         message: &Message,
         share: &Arc<Box<str>>,
-        peers: Peers,
+        peers: PeerOffers,
         core: &mut Core,
     ) -> Option<Blocked> {
         let wanted = WantedRoom { share, topic: message.topic(), size: message.size() };
@@ -212,7 +212,7 @@ impl Routes {
         message: Message,
         share: &Arc<Box<str>>,
         stored: bool,
-        peers: &mut Peers,
+        peers: &mut PeerOffers,
         core: &mut Core,
     ) {
         // No shard answers for a QoS 0 message.
@@ -221,8 +221,8 @@ impl Routes {
             && gate.is_some()
         {
             self.orphaned_queues.underway += 1;
-            if *peers == Peers::Once {
-                *peers = Peers::No;
+            if *peers == PeerOffers::Once {
+                *peers = PeerOffers::No;
             }
         }
     }
@@ -236,7 +236,7 @@ impl Routes {
         if *underway > 0 {
             return;
         }
-        let peers = if std::mem::take(refused) { Peers::No } else { Peers::Freely };
+        let peers = if std::mem::take(refused) { PeerOffers::No } else { PeerOffers::Freely };
         if let Some(first) = waiting.front_mut() {
             first.peers = peers;
         }

@@ -1,4 +1,4 @@
-//! The exchange with one peer: the next peer batch, the batches that the peer has not answered yet,
+//! One peer: the next peer batch, the batches that the peer has not answered yet,
 //! and the bound on them.
 //!
 //! A peer batch carries publications, changes to subscriptions, and answers, in the order in which
@@ -12,13 +12,13 @@ use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
 use std::collections::{BTreeMap, VecDeque};
 
-pub use crate::shard::exchange::peer_batch::{
+pub use crate::shard::peers::peer_batch::{
     Chosen, Gate, Item, Offered, PeerBatch, Publisher, Readers, Round, SharedMessage,
 };
 
 /// Publishers wait while this many publications to one peer, or more, have no ticket. The ticket of
 /// a peer does not wait for a third shard. A publication that the peer forwards to a third shard
-/// counts in the exchange between these two shards. Above QoS 0, the Receive Maximum of each
+/// counts between these two shards. Above QoS 0, the Receive Maximum of each
 /// publisher bounds the publications that are forwarded and not answered.
 const MOST_OUTSTANDING: usize = 8 * 1024;
 /// Publishers wait while the publications to one peer without a ticket have this many bytes, or
@@ -42,7 +42,7 @@ pub struct Waiter {
     pub gate: Gate,
 }
 
-/// The exchange of this shard with one peer.
+/// Everything between this shard and one peer.
 #[derive(Debug, Default)]
 pub struct Peer {
     /// The items of the next peer batch.

@@ -3,7 +3,7 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::outcome::Outcome;
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::exchange::outbound::{Item, Needs, PeerBatch, Readiness};
+use crate::shard::peers::outbound::{Item, Needs, PeerBatch, Readiness};
 
 /// A peer batch that is being taken apart, and the position in it.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Unit tests of the exchange with one peer.
+//! Unit tests of one peer.
 
 use super::*;
 use crate::mqtt::charge::unreported;

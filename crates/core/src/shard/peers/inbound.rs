@@ -8,9 +8,9 @@ use crate::shard::clients::connection::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
 use crate::shard::delivery::publication::Publication;
-use crate::shard::exchange::barrier::AfterBarrier;
-use crate::shard::exchange::outbound::{Gate, Item, SharedMessage};
-use crate::shard::exchange::underway::Underway;
+use crate::shard::peers::barrier::AfterBarrier;
+use crate::shard::peers::outbound::{Gate, Item, SharedMessage};
+use crate::shard::peers::underway::Underway;
 use crate::shard::share::SharedDelivery;
 use crate::shard::subscriptions::retained_order::Place;
 use crate::shard::subscriptions::routes::deliver_matches;
@@ -112,7 +112,7 @@ impl Underway {
     /// answer precedes it.
     fn put_off(mut self: Box<Self>, shard: &mut Shard) {
         if !std::mem::replace(&mut self.put_off, true)
-            && let Some(peer) = shard.core.exchange.peer(self.from)
+            && let Some(peer) = shard.core.peers.peer(self.from)
         {
             peer.promise(self.number);
         }
@@ -124,7 +124,7 @@ impl Underway {
         let Underway { from, number, publications, not_taken, deferred, others, needs, put_off, .. } = self;
         let committed = shard.core.durability.write_buffer().map_or(Lsn(0), |l| l.last_committed());
         if publications > 0
-            && let Some(peer) = shard.core.exchange.peer(from)
+            && let Some(peer) = shard.core.peers.peer(from)
         {
             let ticket = Item::Ticket { number, not_taken, deferred };
             if put_off {
@@ -147,7 +147,7 @@ fn take_item(now: Instant, from: ShardId, item: Item, shard: &mut Shard) {
             take_ticket(now, from, number, &not_taken, &deferred, shard);
         }
         Item::Late { number, index, outcome } => {
-            let peer = shard.core.exchange.peer(from);
+            let peer = shard.core.peers.peer(from);
             if let Some((gate, outcome)) = peer.and_then(|p| p.late(number, index, outcome)) {
                 shard.answer_gate(now, gate, outcome);
             }
@@ -164,7 +164,7 @@ fn take_item(now: Instant, from: ShardId, item: Item, shard: &mut Shard) {
         }
         Item::PeerBarrier { token } => {
             let at = shard.routes.retained_order.last();
-            if let Some(peer) = shard.core.exchange.peer(from) {
+            if let Some(peer) = shard.core.peers.peer(from) {
                 peer.send(Item::Passed { token, at });
             }
         }
@@ -185,7 +185,7 @@ fn take_ticket(
     shard: &mut Shard,
 ) {
     // Each shard knows all its peers.
-    let Some(peer) = shard.core.exchange.peer(from) else { return };
+    let Some(peer) = shard.core.peers.peer(from) else { return };
     let waiters = peer.settle(number);
     shard.core.turn.charge(waiters.len() as u32);
     for waiter in waiters {
@@ -196,20 +196,20 @@ fn take_ticket(
             deferred.binary_search_by_key(&index, |(index, _)| *index).map_or(0, |at| deferred[at].1);
         if answers == 0 {
             shard.answer_gate(now, waiter.gate, outcome);
-        } else if let Some(peer) = shard.core.exchange.peer(from) {
+        } else if let Some(peer) = shard.core.peers.peer(from) {
             peer.defer(number, &waiter, answers, outcome);
         }
     }
-    for id in shard.core.exchange.freed_by(from) {
+    for id in shard.core.peers.freed_by(from) {
         shard.core.unpause(now, id, Pause::Peer);
     }
-    shard.work.later(shard.delayed.peers_have_room(&shard.core.exchange));
+    shard.work.later(shard.delayed.peers_have_room(&shard.core.peers));
 }
 
 /// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for the
 /// barrier if that was the last peer.
 fn pass_barrier(now: Instant, by: (ShardId, Place), token: u64, shard: &mut Shard) {
-    match shard.core.exchange.pass_barrier(token, by) {
+    match shard.core.peers.pass_barrier(token, by) {
         Some(AfterBarrier::Answer { connection, session, answer }) => {
             let left = answer.send(now, connection, session, shard);
             shard.pause_for(now, connection, left);
