@@ -173,7 +173,7 @@ fn restore_subscription(
     // A member of a shared group joins offline. When its client returns, one message to the peers
     // changes its presence in all its groups. A message for each filter would cost the square of
     // the number of filters.
-    routes.enter_filter(id, &filter, options, identifier, Presence::Offline, core);
+    routes.insert_filter(id, &filter, options, identifier, Presence::Offline, core);
 }
 
 fn body(write_buffer: &Rc<WriteBuffer>, bodies: &mut Bodies, known: RecoveredBody) -> Rc<Body> {

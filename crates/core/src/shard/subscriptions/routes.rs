@@ -1,5 +1,5 @@
 //! The routes of a shard: from a publication to its receivers in this shard, at the peers and in
-//! shared groups. The shard's subscriptions are entered and removed here too.
+//! shared groups. The shard's subscriptions are inserted and removed here too.
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::owner::Owner;
@@ -164,7 +164,7 @@ impl Routes {
 impl Routes {
     /// Adds a subscription: to the subscription tree, or as a member with this presence to a shared
     /// group. Tells the peers of the member, or of a filter that had no subscriber in this shard.
-    pub(crate) fn enter_filter(
+    pub(crate) fn insert_filter(
         &mut self,
         session: SessionId,
         filter: &TopicFilter<'_>,

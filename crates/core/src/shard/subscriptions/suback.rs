@@ -2,7 +2,7 @@
 //!
 //! The retained messages for a SUBSCRIBE are searched and queued in portions. If one turn is not
 //! enough, later turns continue, and the connection is paused meanwhile. A message that is retained
-//! after the subscription was entered arrives live, so the search leaves it out
+//! after the subscription was inserted arrives live, so the search leaves it out
 //! ([`crate::shard::subscriptions::retained_order`]). The session's limits count for it as for any other message:
 //! if it finds no room, its drop is counted, and it is not read either. To a stored session SUBACK
 //! promises the retained messages, so SUBACK waits in the outbox until the last portion is
@@ -129,7 +129,7 @@ impl RetainedDelivery {
         let waiting = fans.own_set_marks();
         let order = &routes.retained_order;
         let comes_live = |mark| {
-            order.comes_live(mark, request.entered, &self.reading) || waiting.binary_search(&mark).is_ok()
+            order.comes_live(mark, request.inserted, &self.reading) || waiting.binary_search(&mark).is_ok()
         };
         // All shards share the lock. Portions keep the time short for which other shards wait for
         // it.

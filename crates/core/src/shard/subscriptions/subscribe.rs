@@ -62,7 +62,7 @@ impl FilterChange {
                 shard.pause_for(now, id, Some(Job::Request(rest)));
                 return Flow::Continue;
             }
-            self.enter(filter, subscription_id, mount_point.as_deref(), &mut answer, shard);
+            self.insert(filter, subscription_id, mount_point.as_deref(), &mut answer, shard);
         }
         let left = self.answer_when_in_force(answer, shard);
         shard.pause_for(now, id, left);
@@ -71,7 +71,7 @@ impl FilterChange {
 
     /// Subscribes to one filter. Adds its reason code, and the request for its retained messages,
     /// to the answer.
-    fn enter(
+    fn insert(
         &self,
         requested: &SubscribeFilter<'_>,
         subscription_id: u32,
@@ -83,13 +83,13 @@ impl FilterChange {
         let requested = &SubscribeFilter { filter: &filter, ..*requested };
         shard.core.turn.charge_filter(requested.filter);
         let most = shard.core.settings.session.subscriptions.filters.max(NAMED);
-        let entered = if answer.reasons.len() < most {
-            self.enter_one(requested, subscription_id, answer, shard)
+        let inserted = if answer.reasons.len() < most {
+            self.insert_one(requested, subscription_id, answer, shard)
         } else {
             let what = "more filters in a SUBSCRIBE than limits.subscriptions_per_client";
             Err(FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what })
         };
-        answer.reasons.push(match entered {
+        answer.reasons.push(match inserted {
             Ok(()) => requested.options.qos.into(),
             Err(FilterRefusal { reason, what }) => {
                 if reason == ReasonCode::QUOTA_EXCEEDED {
@@ -104,7 +104,7 @@ impl FilterChange {
     ///
     /// # Errors
     /// Why the filter is refused.
-    fn enter_one(
+    fn insert_one(
         &self,
         requested: &SubscribeFilter<'_>,
         subscription_id: u32,
@@ -148,7 +148,7 @@ impl FilterChange {
         );
         let options = PackedOptions::new(&requested.options);
         let presence = Presence::Online;
-        shard.routes.enter_filter(session, &filter, options, subscription_id, presence, &mut shard.core);
+        shard.routes.insert_filter(session, &filter, options, subscription_id, presence, &mut shard.core);
         if filter.share_name.is_some() {
             return Ok(());
         }
@@ -230,7 +230,7 @@ impl SubscribeRequest {
             match options.get(at) {
                 Some(options) => {
                     let requested = SubscribeFilter { filter, options: *options };
-                    change.enter(&requested, self.subscription_id, mount_point, answer, shard);
+                    change.insert(&requested, self.subscription_id, mount_point, answer, shard);
                 }
                 None => change.leave(filter, mount_point, answer, shard),
             }
