@@ -134,7 +134,7 @@ impl Row {
     }
 
     /// Gives the pending PUBREC of an identifier to the present connection. Returns false if there
-    /// is none. Costs a pass over the row, which the caller charges.
+    /// is none. Costs a pass over the row, for which the caller spends steps.
     fn repeat(&mut self, id: PacketId) -> bool {
         let same =
             |p: &Pending| p.qos == QoS::ExactlyOnce && p.packet_id == id && p.ack_state != AckState::Written;

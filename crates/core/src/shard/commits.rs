@@ -88,7 +88,7 @@ impl Shard {
     /// After a sync of 3 s there may be 150,000 of them. Returns the job that is left.
     pub(crate) fn go_on_with_commit(&mut self, now: Instant) -> Option<Job> {
         while let Some(opened) = self.core.durability.next_opened() {
-            self.core.turn.charge(1);
+            self.core.turn.spend(1);
             match opened {
                 Opened::Connection(id) => self.core.release_committed(now, id),
                 Opened::Gate(Waits::Publisher { gate, outcome }) => self.answer_gate(now, gate, outcome),

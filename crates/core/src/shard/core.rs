@@ -200,8 +200,8 @@ impl Core {
     #[cold]
     fn report_drops_of(&mut self, id: SessionId) {
         let mut drops = self.counters.drops.take_unreported();
-        self.turn.charge(u32::try_from(drops.len()).unwrap_or(u32::MAX));
-        self.turn.charge_bytes(self.counters.drops.take_bytes());
+        self.turn.spend(u32::try_from(drops.len()).unwrap_or(u32::MAX));
+        self.turn.spend_bytes(self.counters.drops.take_bytes());
         let is_portion = drops.len() >= PUMPED_AT_ONCE;
         let mut recorder = self.recorder();
         if let Some(session_entry) = recorder.sessions.get(id) {
@@ -249,8 +249,8 @@ impl Core {
 impl Core {
     /// Charges the steps that senders used since the last call.
     #[inline]
-    pub(crate) fn charge_senders(&mut self) {
-        self.turn.charge(std::mem::take(&mut self.counters.steps));
+    pub(crate) fn spend_senders(&mut self) {
+        self.turn.spend(std::mem::take(&mut self.counters.steps));
     }
 
     /// Ends one cause of a pause. Reading continues after the last one.

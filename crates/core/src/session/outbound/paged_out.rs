@@ -171,7 +171,7 @@ impl PagedOutEntries {
         let (mut left, mut next) = (self.entries.len(), selections.iter());
         let select = |_: &PagedOut| next.next().copied().unwrap_or(Selection::Keep);
         let expired = take_portion(&mut self.entries, from, selections.len(), select);
-        drops.charge_bytes(expired.moved * size_of::<PagedOut>());
+        drops.spend_bytes(expired.moved * size_of::<PagedOut>());
         let (dropped, mut bytes) = (expired.taken.len(), 0);
         for entry in expired.taken {
             // The same share as in `forget`.

@@ -545,7 +545,7 @@ impl Queue {
         let (mut searched, mut left) = (SEARCHED.max(self.surplus(size, limits)), most_dropped(size));
         while !self.has_room(size, limits) && size <= limits.bytes && left > 0 {
             let Some(first) = self.expiry.first_expired(now) else { break };
-            drops.charge_bytes(first * size_of::<Instant>());
+            drops.spend_bytes(first * size_of::<Instant>());
             let dropped = self.drop_expired(now, first, searched.min(left), drops);
             // The first one has expired, so some were dropped.
             left = left.saturating_sub(dropped.max(1));
@@ -588,7 +588,7 @@ impl Queue {
         let (len, mut next) = (self.entries.len(), selections.iter());
         let select = |_: &Delivery| next.next().copied().unwrap_or(Selection::Keep);
         let expired = take_portion(&mut self.entries, from, selections.len(), select);
-        drops.charge_bytes(expired.moved * size_of::<Delivery>());
+        drops.spend_bytes(expired.moved * size_of::<Delivery>());
         let dropped = expired.taken.len();
         for delivery in expired.taken {
             drops.lose(delivery.to_drop(DropReason::Expired));

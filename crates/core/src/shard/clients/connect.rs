@@ -460,7 +460,7 @@ impl<'a> ConnectRequest<'a> {
         core.figures.counts.sessions_created += 1;
         let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
         let mut entry = SessionEntry::new(session, Instant::NEVER, Instant::NEVER);
-        core.turn.charge_globs(entry.find_objectives(&core.counters.objectives));
+        core.turn.spend_globs(entry.find_objectives(&core.counters.objectives));
         core.sessions.insert(entry)
     }
 
@@ -587,7 +587,7 @@ impl<'a> ConnectRequest<'a> {
             redelivered.returned_publishes - returned_publishes,
             redelivered.returned_releases - returned_releases,
         );
-        core.charge_senders();
+        core.spend_senders();
         sent_again
     }
 

@@ -154,10 +154,10 @@ impl MeteredTraffic {
         (self.until, self.look) = (due, now + LOOK);
     }
 
-    /// Charges an acknowledgement that is handled during the pause, and extends the pause. Returns
-    /// false, and charges nothing, if the acknowledgements alone are above the rate. The next look
+    /// Meters an acknowledgement that is handled during the pause, and extends the pause. Returns
+    /// false, and meters nothing, if the acknowledgements alone are above the rate. The next look
     /// is then at the time from which one may be handled.
-    pub(crate) fn charge_ahead(&mut self, now: Instant, rates: TrafficRates, bytes: usize) -> bool {
+    pub(crate) fn meter_ahead(&mut self, now: Instant, rates: TrafficRates, bytes: usize) -> bool {
         // Only a rate in bytes bounds acknowledgements.
         let Some(rate) = rates.bytes else { return true };
         let due = self.ahead.due(rate);
@@ -165,8 +165,8 @@ impl MeteredTraffic {
             self.look = self.look.min(due);
             return false;
         }
-        self.ahead.charge(now, rate, bytes as u64);
-        self.until = self.until.max(self.meter.charge(now, rates, 0, bytes as u64));
+        self.ahead.meter(now, rate, bytes as u64);
+        self.until = self.until.max(self.meter.meter(now, rates, 0, bytes as u64));
         true
     }
 }

@@ -106,7 +106,7 @@ impl EndedSession {
     /// queue got all that was left.
     fn hand_on_one(&mut self, now: Instant, shard: &mut Shard) -> bool {
         if let Some(filter) = self.filters.next() {
-            shard.core.turn.charge_filter(&filter);
+            shard.core.turn.spend_filter(&filter);
             shard.routes.leave_filter(self.id, &filter, &mut shard.core);
             return true;
         }
@@ -118,15 +118,15 @@ impl EndedSession {
         // A stored delivery ends with two records: of the entry and of the message.
         let steps = if self.stored { 2 } else { 1 };
         if let Some(held) = self.held.pop_front() {
-            shard.core.turn.charge(steps);
+            shard.core.turn.spend(steps);
             hold::refuse(now, held, self, shard);
         } else if let Some(unfinished) = self.sender.window.get_mut().and_then(InFlight::pop_publish) {
-            shard.core.turn.charge(steps);
+            shard.core.turn.spend(steps);
             self.hand_on_unfinished(now, unfinished, shard);
         } else if self.sender.window.get_mut().is_some_and(InFlight::pop_release) {
-            shard.core.turn.charge(1);
+            shard.core.turn.spend(1);
         } else if let Some(queued) = self.sender.queue.get_mut().and_then(Queue::pop) {
-            shard.core.turn.charge(steps);
+            shard.core.turn.spend(steps);
             self.hand_on_queued(now, queued, shard);
         } else {
             return self.hand_on_unread(now, shard);
@@ -182,13 +182,13 @@ impl EndedSession {
     fn hand_on_unread(&mut self, now: Instant, shard: &mut Shard) -> bool {
         let reads = self.sender.queue.has_shared_unread() || self.redelivery.keep_what_waits();
         if !reads && let Some(_ends) = self.sender.queue.get_mut().and_then(Queue::pop_unread) {
-            shard.core.turn.charge(2);
+            shard.core.turn.spend(2);
             self.report_drop(Dropped::new(DropReason::SessionEnded, None), &mut shard.core);
             return true;
         }
         let paged_out = std::mem::take(&mut self.paged_out);
         let unread = self.sender.queue.get_mut().map(Queue::take_unread).unwrap_or_default();
-        shard.core.turn.charge_bytes((paged_out.len() + unread.len()) * size_of::<PagedOut>());
+        shard.core.turn.spend_bytes((paged_out.len() + unread.len()) * size_of::<PagedOut>());
         shard.routes.leave_unread(now, self, paged_out, unread, &mut shard.core);
         false
     }

@@ -187,7 +187,7 @@ impl Shard {
             connection.pause(Pause::Outbox, now);
             return Decision::Stop(ReadProgress::Paused);
         }
-        if core.settings.rates.is_some() && !rates::charge_ahead(now, id, len, core) {
+        if core.settings.rates.is_some() && !rates::meter_ahead(now, id, len, core) {
             return Decision::Stop(ReadProgress::Paused);
         }
         Decision::Pass
@@ -203,7 +203,7 @@ impl Shard {
         }
         match codec::decode(rest, version, limit) {
             Ok(Decoded::Packet { packet, length }) => {
-                self.core.turn.charge_decoded(length);
+                self.core.turn.spend_decoded(length);
                 Some(self.dispatch(now, id, packet))
             }
             _ => None,

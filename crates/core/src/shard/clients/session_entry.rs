@@ -266,7 +266,7 @@ impl SessionEntry {
             access.guard();
             return Coverage::Partial;
         }
-        turn.charge(steps);
+        turn.spend(steps);
         access.subscribe(rules, names, filter)
     }
 

@@ -456,12 +456,12 @@ fn end_unrouted(
     (written, looked_at): (usize, usize),
     shard: &mut Shard,
 ) -> Flow {
-    shard.core.turn.charge_bytes(written);
+    shard.core.turn.spend_bytes(written);
     if let Admitted::Fail(violation) = admitted {
         shard.fail(now, id, violation);
         return Flow::Closed;
     }
-    shard.core.turn.charge((looked_at / LOOKED_AT) as u32);
+    shard.core.turn.spend((looked_at / LOOKED_AT) as u32);
     Flow::Continue
 }
 

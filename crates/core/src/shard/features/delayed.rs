@@ -244,7 +244,7 @@ impl Delayed {
             self.account();
             self.messages = self.messages.saturating_sub(1);
             give_back(&owned, &core.shared.totals);
-            core.turn.charge(1);
+            core.turn.spend(1);
             publish_one(now, number, owned, fans, routes, core);
             if core.turn.is_over() || core.effects.is_much_unflushed() {
                 return Some(Job::Delayed);

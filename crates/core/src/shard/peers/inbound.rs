@@ -51,7 +51,7 @@ impl Underway {
                     continue;
                 }
             }
-            shard.core.turn.charge(1);
+            shard.core.turn.spend(1);
             if shard.core.turn.is_over() && self.items.len() > 0 {
                 return self.put_off(shard);
             }
@@ -133,7 +133,7 @@ impl Underway {
                 peer.answer(number, ticket, needs);
             }
         }
-        shard.core.turn.charge(others.len() as u32);
+        shard.core.turn.spend(others.len() as u32);
         for item in others {
             take_item(now, from, item, shard);
         }
@@ -187,7 +187,7 @@ fn take_ticket(
     // Each shard knows all its peers.
     let Some(peer) = shard.core.peers.peer(from) else { return };
     let waiters = peer.settle(number);
-    shard.core.turn.charge(waiters.len() as u32);
+    shard.core.turn.spend(waiters.len() as u32);
     for waiter in waiters {
         let index = waiter.index;
         let found = not_taken.binary_search_by_key(&index, |(index, _)| *index);

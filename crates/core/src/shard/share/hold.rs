@@ -98,7 +98,7 @@ impl Routes {
                 if core.may_read(member.session, topic) {
                     holders.push(member);
                 } else {
-                    core.turn.charge(1);
+                    core.turn.spend(1);
                 }
             }
         }

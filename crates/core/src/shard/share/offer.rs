@@ -113,12 +113,12 @@ impl Routes {
         let router = &mut self.router;
         let policy = &settings.session.send;
         let (members, caught_up) = router.group_caught_up(group)?;
-        turn.charge(caught_up as u32);
+        turn.spend(caught_up as u32);
         let unasked = |m: &Member| !refused.contains(&m.address());
         // The session of a member in this shard may have ended before the member leaves the group.
         let untried = |m: &Member| unasked(m) && (m.shard != *here || sessions.at(m.session.0).is_some());
         let takes_more = |m: &Member| {
-            turn.charge(1);
+            turn.spend(1);
             if !unasked(m) {
                 return false;
             }
@@ -167,7 +167,7 @@ impl Routes {
                 break;
             }
             next = if place + 1 == own.end { own.start } else { place + 1 };
-            core.turn.charge(1);
+            core.turn.spend(1);
             let Some(member) = self.router.group(group).and_then(|g| g.at(presence, place)) else {
                 break;
             };
@@ -230,7 +230,7 @@ impl Routes {
                     room.is_unsure = true;
                     return Some(room);
                 }
-                turn.charge(1);
+                turn.spend(1);
                 // The session of a member may have ended before the member leaves the group.
                 let Some((_, session_entry)) = sessions.at_mut(member.session.0) else { continue };
                 if access.are_on() && !session_entry.may_read(access, topic, turn) {

@@ -273,7 +273,7 @@ impl Routes {
         let most = core.turn.at_once();
         // A visit of two nodes costs one step.
         let all = self.router.tree().matches_within(topic, most.saturating_mul(2), matches);
-        core.turn.charge(matches.visited / 2);
+        core.turn.spend(matches.visited / 2);
         // The rules may decide about each receiver. Without rules nothing is divided: that costs as
         // much as the rest of this function.
         let most = match core.access.are_on() {
@@ -289,7 +289,7 @@ impl Routes {
 }
 
 /// Delivers the publication to the sessions of this shard in `matches`, to each session once.
-/// Charges one step for each subscriber. What a delivery drops from a full queue is charged, too:
+/// Spends one step for each subscriber. What a delivery drops from a full queue spends steps, too:
 /// if that takes more than a portion of the turn, the other deliveries wait.
 ///
 /// # Errors
@@ -304,11 +304,11 @@ pub(crate) fn deliver_matches(
     let subscribers = &matches.subscribers;
     if let [only] = &subscribers[..] {
         // Nothing has to be sorted or counted for one receiver, and most messages have one.
-        core.turn.charge(1);
+        core.turn.spend(1);
         let target = Target::of(only, publication.publisher, core.here);
         return Ok(target.map_or(Outcome::Unmatched, |target| core.deliver(now, &target, publication)));
     }
-    core.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
+    core.turn.spend(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
     let most = match turns {
         DeliveryTurns::ThisOne => u32::MAX,
         DeliveryTurns::Several => core.turn.portion_from_now(),

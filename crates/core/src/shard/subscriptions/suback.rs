@@ -125,7 +125,7 @@ impl RetainedDelivery {
         let steps = 4 + core.access.most_steps("").saturating_mul(2);
         let most = AT_ONCE.min((core.turn.left() / steps).max(1) as usize);
         let mut left = most;
-        core.turn.charge((fans.own() / OWN_LOOKED_AT) as u32);
+        core.turn.spend((fans.own() / OWN_LOOKED_AT) as u32);
         let waiting = fans.own_set_marks();
         let order = &routes.retained_order;
         let comes_live = |mark| {
@@ -143,7 +143,7 @@ impl RetainedDelivery {
         let sources = core.access.checks_retain_source().then(|| retained.sources(&found));
         drop(retained);
         drop_without_source(&mut found, sources.unwrap_or_default(), core);
-        core.turn.charge(1 + (most - left) as u32);
+        core.turn.spend(1 + (most - left) as u32);
         if progress == SearchProgress::Done {
             let connection = core.sessions.get(self.session).and_then(|r| r.connection);
             found.extend(connection.and_then(|id| granted_message(id, &request.filter, core)));
@@ -167,7 +167,7 @@ impl RetainedDelivery {
         }
         // A delivery to a stored session is also a row in the store.
         let steps = if session_entry.session.row().is_some() { 3 } else { 1 };
-        turn.charge(found.len() as u32 * steps);
+        turn.spend(found.len() as u32 * steps);
         // A client may subscribe again and again without acknowledging anything. This bound lets it
         // queue each retained message only once.
         let most = session_entry.session.queue_limits(&settings.session.send).messages + all;
@@ -195,7 +195,7 @@ impl RetainedDelivery {
         // If the client is away, it gets the messages when it returns.
         let Some(mut client) = shard.core.client_of(self.session) else { return };
         let written = client.pump(now);
-        shard.core.turn.charge((written / SENT_BYTES) as u32);
+        shard.core.turn.spend((written / SENT_BYTES) as u32);
         shard.after_session_change(now, self.session);
     }
 }

@@ -81,7 +81,7 @@ impl FilterChange {
     ) {
         let filter = inside(mount_point, requested.filter);
         let requested = &SubscribeFilter { filter: &filter, ..*requested };
-        shard.core.turn.charge_filter(requested.filter);
+        shard.core.turn.spend_filter(requested.filter);
         let most = shard.core.settings.session.subscriptions.filters.max(NAMED);
         let inserted = if answer.reasons.len() < most {
             self.insert_one(requested, subscription_id, answer, shard)
@@ -127,7 +127,7 @@ impl FilterChange {
             return Err(FilterRefusal { reason: ReasonCode::NOT_AUTHORIZED, what });
         }
         // Each level of the filter may be a new node of the tree. Two nodes cost one step.
-        shard.core.turn.charge(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
+        shard.core.turn.spend(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
         let change = Change::Subscribe {
             bytes: requested.filter.len(),
             known,
@@ -186,7 +186,7 @@ impl FilterChange {
     fn leave(&self, filter: &str, mount_point: Option<&MountPoint>, answer: &mut Answer, shard: &mut Shard) {
         let FilterChange { session, .. } = *self;
         let filter = &*inside(mount_point, filter);
-        shard.core.turn.charge_filter(filter);
+        shard.core.turn.spend_filter(filter);
         // The session has ended, and gets no answer.
         let Some(session_entry) = shard.core.sessions.get_mut(session) else { return };
         let reason = session_entry.session.subscriptions.unsubscribe(filter);

@@ -296,7 +296,7 @@ impl Shard {
     /// Notes that a connection was flushed as far as its socket takes bytes. Returns what is left.
     fn flushed(&mut self, now: Instant, id: ConnectionId, written: Written) -> Flushed {
         let Written { taken, pending, progressed } = written;
-        self.core.turn.charge_write(taken);
+        self.core.turn.spend_write(taken);
         let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
         connection.dirty = false;
         let has_steps = connection.wire.has_steps();
@@ -431,7 +431,7 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
 fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
     match job {
         Job::Read(id, cause) => {
-            shard.core.turn.charge(1);
+            shard.core.turn.spend(1);
             shard.core.unpause(now, id, cause);
             None
         }

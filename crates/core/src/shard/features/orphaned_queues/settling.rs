@@ -185,7 +185,7 @@ impl Routes {
                 return;
             }
             let OrphanedMessage { message, share } = front;
-            core.turn.charge(1);
+            core.turn.spend(1);
             self.offer_orphaned(now, message, &share, false, &mut orphaned_queue.peers, core);
         }
     }
