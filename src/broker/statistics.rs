@@ -270,8 +270,8 @@ impl BrokerStatistics {
     }
 
     /// Adds the bytes that this thread charged and released to the account of the broker.
-    pub fn settle(&self) {
-        self.shared.budget.settle();
+    pub fn report_charges(&self) {
+        self.shared.budget.report();
     }
 
     /// Sets the counters of the store, once its threads have started.

@@ -330,7 +330,7 @@ impl ShardDriver {
     /// Adds the bytes that this thread charged and released to the broker's account.
     fn account(&self, shard: &mut Shard) {
         shard.report_partial();
-        self.statistics.settle();
+        self.statistics.report_charges();
     }
 
     /// Does the shard's housekeeping, and arranges the next one after `every`.

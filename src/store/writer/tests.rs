@@ -325,7 +325,7 @@ fn a_batch_that_is_not_committed_is_counted_and_grows_old_while_the_commit_hangs
     for fault in [Fault::Stopped, Fault::Busy] {
         let (writer, faults, notices, later) = after_a_commit_that_meets(fault);
         let statistics = writer.statistics();
-        assert_eq!(statistics.backlog.load(Ordering::Relaxed), 3, "{fault:?}");
+        assert_eq!(statistics.pending_records.load(Ordering::Relaxed), 3, "{fault:?}");
         assert!(statistics.oldest_uncommitted(later) >= Duration::from_hours(1), "{fault:?}");
         // A later batch does not make it younger.
         writer.to_store().send(batch(0, 3, message_for(1, 6)));
@@ -334,7 +334,7 @@ fn a_batch_that_is_not_committed_is_counted_and_grows_old_while_the_commit_hangs
         wait_for(&notices, 0, 3);
         let statistics = writer.statistics();
         writer.stop();
-        assert_eq!(statistics.backlog.load(Ordering::Relaxed), 0, "{fault:?}");
+        assert_eq!(statistics.pending_records.load(Ordering::Relaxed), 0, "{fault:?}");
         assert_eq!(statistics.oldest_uncommitted(later), Duration::ZERO, "{fault:?}");
     }
 }

@@ -66,7 +66,7 @@ impl Budget {
     ///
     /// Each thread calls this once in each turn. No other place writes to the total, which all
     /// threads read.
-    pub fn settle(&self) -> u64 {
+    pub fn report(&self) -> u64 {
         let delta = take_delta();
         let before = match delta {
             0 => self.in_use.load(Ordering::Relaxed),
@@ -235,13 +235,13 @@ mod tests {
         take_delta();
         let budget = Budget::new(100);
         let first = Charge::new(60);
-        assert_eq!((budget.settle(), budget.is_exceeded()), (60, false));
+        assert_eq!((budget.report(), budget.is_exceeded()), (60, false));
         let second = Charge::new(60);
         assert_eq!((budget.in_use(), budget.is_exceeded()), (120, true));
         drop(first);
         assert!(!budget.is_exceeded());
         drop(second);
-        assert_eq!(budget.settle(), 0);
+        assert_eq!(budget.report(), 0);
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         let second = Charge::new(1);
         assert!(budget.is_nearly_exceeded() && !budget.is_exceeded());
         drop((first, second));
-        assert_eq!(budget.settle(), 0);
+        assert_eq!(budget.report(), 0);
     }
 
     #[test]

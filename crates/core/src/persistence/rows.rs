@@ -318,19 +318,19 @@ pub struct SessionRow {
     /// A hash of the recorded session, without its connection state; 0 if nothing is recorded.
     pub recorded: Cell<u64>,
     /// The batch that has the last full record.
-    pub settled: Cell<Lsn>,
+    pub full_record: Cell<Lsn>,
 }
 
 impl SessionRow {
     /// Creates the row of a session without any record.
     pub fn new(key: SessionKey, write_buffer: Rc<WriteBuffer>) -> SessionRow {
-        let (place, recorded, settled) = (Cell::default(), Cell::new(0), Cell::new(Lsn(0)));
-        SessionRow { key, write_buffer, place, recorded, settled }
+        let (place, recorded, full_record) = (Cell::default(), Cell::new(0), Cell::new(Lsn(0)));
+        SessionRow { key, write_buffer, place, recorded, full_record }
     }
 
     /// Records the session with all its fields.
     pub fn record(&self, session: Box<StoredSession>) {
-        self.settled.set(self.write_buffer.lsn());
+        self.full_record.set(self.write_buffer.lsn());
         self.write_buffer.record_session(&self.place, Record::Session(session));
     }
 

@@ -313,11 +313,11 @@ impl Core {
         }
         // A session that is not stored waits for nothing.
         let Some(row) = self.sessions.get(session).and_then(|r| r.session.row()) else { return };
-        let (settled, committed) = (row.settled.get(), row.write_buffer.last_committed());
-        if settled > committed
+        let (full_record, committed) = (row.full_record.get(), row.write_buffer.last_committed());
+        if full_record > committed
             && let Some(connection) = self.connections.get_mut(id)
         {
-            connection.wire.outbox.gate_until_commit(settled);
+            connection.wire.outbox.gate_until_commit(full_record);
         }
     }
 
