@@ -193,20 +193,20 @@ fn per_key(table: &Table, cell: (u32, &'static str, &'static str)) -> f64 {
 }
 
 /// Returns the bytes that this thread holds, in size classes of jemalloc.
-fn held() -> u64 {
+fn in_use() -> u64 {
     let allocated = allocatedp::read().expect("jemalloc counts").get();
     allocated.wrapping_sub(deallocatedp::read().expect("jemalloc counts").get())
 }
 
 fn print_bytes<Q: Expiry>(load: &Load) {
-    let before = held();
+    let before = in_use();
     let mut queue: Q = load.fill();
-    let filled = held() - before;
+    let filled = in_use() - before;
     // The queue is measured after keys have moved for a while.
     for turn in 1..=4 {
         load.update(&mut queue, INTERVAL * 7 * turn);
     }
-    let moved = held() - before;
+    let moved = in_use() - before;
     let keys = load.keys.len() as f64;
     println!(
         "{:>8} {:<15}{:>8.1} {:>8.1}",

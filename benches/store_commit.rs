@@ -6,7 +6,7 @@
 //! (`TMPDIR`), which should be on a disk and not in memory.
 
 use criterion::{Criterion, Throughput};
-use homing::config::Durability;
+use homing::config::DurabilityLevel;
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
@@ -31,7 +31,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(durability: Durability, sessions: u64) -> Driver {
+    fn new(durability: DurabilityLevel, sessions: u64) -> Driver {
         let directory = tempfile::tempdir().expect("a directory");
         let mut store =
             Sqlite::open(directory.path(), SqliteOptions { durability, size_limit: None }).expect("opened");
@@ -183,9 +183,11 @@ fn figure(name: &str, units: u64, driver: &mut Driver, mut run: impl FnMut(&mut 
 }
 
 fn figures() {
-    for (durability, name) in
-        [(Durability::Commit, "commit"), (Durability::Interval, "interval"), (Durability::Os, "os")]
-    {
+    for (durability, name) in [
+        (DurabilityLevel::Commit, "commit"),
+        (DurabilityLevel::Interval, "interval"),
+        (DurabilityLevel::Os, "os"),
+    ] {
         for batch in [1, 32, 256, 1024] {
             let mut driver = Driver::new(durability, 1);
             let mut last = driver.put(batch, 1);
@@ -204,7 +206,7 @@ fn figures() {
 
 /// Opens a store with 1,000 sessions that have 1,000 messages each.
 fn open_a_million() {
-    let mut driver = Driver::new(Durability::Os, 1000);
+    let mut driver = Driver::new(DurabilityLevel::Os, 1000);
     let directory = driver._directory.path().to_owned();
     for _ in 0..1000 {
         for session in 1..=1000 {
@@ -219,7 +221,7 @@ fn open_a_million() {
     let Driver { store, _directory: kept, .. } = driver;
     drop(store);
     let began = homing::clock::nanos();
-    let options = SqliteOptions { durability: Durability::Commit, size_limit: None };
+    let options = SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
     let mut store = Sqlite::open(&directory, options).expect("opened");
     let recovered = store.recover(Moment::now(), Duration::ZERO).expect("recovered");
     let took = (homing::clock::nanos() - began) as f64 / 1e6;
@@ -238,14 +240,14 @@ fn medians(criterion: &mut Criterion) {
     let mut cases = criterion.benchmark_group("store_commit");
     cases.sample_size(20);
     for batch in [1, 256] {
-        let mut driver = Driver::new(Durability::Commit, 1);
+        let mut driver = Driver::new(DurabilityLevel::Commit, 1);
         let mut last = driver.put(batch, 1);
         cases.throughput(Throughput::Elements(batch));
         cases.bench_function(format!("commit/put and delete/{batch}"), |b| {
             b.iter(|| last = driver.steady(last, batch));
         });
     }
-    let mut driver = Driver::new(Durability::Commit, 1000);
+    let mut driver = Driver::new(DurabilityLevel::Commit, 1000);
     cases.throughput(Throughput::Elements(1000));
     cases.bench_function("commit/fan-out/1000", |b| {
         b.iter(|| {

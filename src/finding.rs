@@ -70,7 +70,7 @@ named_enum! {
         /// Signs of life of the threads.
         Threads = "threads",
         /// The use of `limits.memory`.
-        HeldMemory = "held memory",
+        MemoryInUse = "held memory",
         /// Dropped messages.
         Drops = "drops",
         /// Keys that wait for a restart.

@@ -397,7 +397,7 @@ fn no_table_that_clients_strings_go_into_has_a_known_seed() {
         "shard/durability/gates.rs",
         "shard/clients/connect.rs",
         "shard/durability/placement.rs",
-        "shard/exchange/barrier.rs",
+        "shard/peers/barrier.rs",
         "shard/subscriptions/router.rs",
         "shard/durability/recovery.rs",
     ];

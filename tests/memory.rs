@@ -255,10 +255,10 @@ fn absent(homing: &Homing, name: &str) {
     client.disconnect();
 }
 
-/// Finding 9: parked entries. What is retained leaves 1.5 MiB of `limits.memory`; entries of five
-/// absent sessions use it up. After a restart it is used up still.
+/// Finding 9: paged-out entries. What is retained leaves 1.5 MiB of `limits.memory`; entries of
+/// five absent sessions use it up. After a restart it is used up still.
 #[test]
-fn parked_entries_of_sessions_that_are_away() {
+fn paged_out_entries_of_sessions_that_are_away() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("a path");
     let mut homing = serve(&["--data-dir", path]);

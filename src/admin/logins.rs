@@ -124,9 +124,9 @@ impl PageLogins {
 /// Returns the item that makes room for another: the oldest one of the credential with the most
 /// items. Compares each item with each other one; there are 64 at most.
 fn first_to_go<'a, T>(all: &'a [(&Caller, Instant, T)]) -> Option<&'a (&'a Caller, Instant, T)> {
-    let held = |caller: &Caller| all.iter().filter(|(other, ..)| other.is_same(caller)).count();
+    let count_of = |caller: &Caller| all.iter().filter(|(other, ..)| other.is_same(caller)).count();
     // Of equal ones the first, which is the last one of the reversed list.
-    all.iter().rev().max_by_key(|(caller, since, _)| (held(caller), Reverse(*since)))
+    all.iter().rev().max_by_key(|(caller, since, _)| (count_of(caller), Reverse(*since)))
 }
 
 #[cfg(test)]

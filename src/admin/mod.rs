@@ -25,7 +25,7 @@
 //! | `login_attempt` | how a login begins, and why it is refused |
 //! | `request_origin` | the number of a request, and the address of its caller |
 //! | `request` | the caller and the parameters of a request |
-//! | `session_rule` | the redelivery settings of a session in words |
+//! | `sourced_redelivery` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |
 //! | [`readiness`] | whether clients can connect, threads work, and the store commits |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
@@ -69,7 +69,7 @@ mod routes;
 mod rows;
 mod segment;
 pub mod self_checks;
-mod session_rule;
+mod sourced_redelivery;
 mod state;
 mod stream_places;
 mod terms;

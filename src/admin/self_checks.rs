@@ -70,9 +70,9 @@ impl SelfReport<'_> {
         let (bytes, limit) = self.memory;
         let text = format!("{bytes} of {limit} B of limits.memory");
         match is_nearly(bytes, limit) {
-            false => Finding::ok(Check::HeldMemory, text),
+            false => Finding::ok(Check::MemoryInUse, text),
             true => {
-                Finding::warn(Check::HeldMemory, format!("{text}: at the limit new messages are refused"))
+                Finding::warn(Check::MemoryInUse, format!("{text}: at the limit new messages are refused"))
                     .advise("`homing ctl top --by queued_bytes` names the longest queues")
             }
         }

@@ -56,10 +56,10 @@ impl ConnectRate {
     }
 
     /// Counts one connect.
-    fn charge(&self, now: Instant) {
+    fn meter(&self, now: Instant) {
         if let Some(rate) = self.rate.get() {
             let mut meter = self.meter.get();
-            meter.charge(now, rate, 1);
+            meter.meter(now, rate, 1);
             self.meter.set(meter);
         }
     }
@@ -126,10 +126,10 @@ impl ConnectRates {
     }
 
     /// Counts one accepted socket.
-    pub(super) fn charge(&self) {
+    pub(super) fn meter(&self) {
         if self.0.iter().any(|rate| rate.rate.get().is_some()) {
             let now = clock::now();
-            self.0.iter().for_each(|rate| rate.charge(now));
+            self.0.iter().for_each(|rate| rate.meter(now));
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn without_rates_there_is_always_room() {
         for rates in [ConnectRates::default(), ConnectRates::new([ConnectRate::new(0)])] {
-            (0..1_000).for_each(|_| rates.charge());
+            (0..1_000).for_each(|_| rates.meter());
             assert!(rates.have_room());
         }
     }
@@ -197,7 +197,7 @@ mod tests {
         let broker = ConnectRate::new(100);
         let (one, other) = (ConnectRates::new([broker.clone()]), ConnectRates::new([broker.clone()]));
         assert!(other.have_room());
-        (0..50).for_each(|_| one.charge());
+        (0..50).for_each(|_| one.meter());
         assert!(!other.have_room() && !one.have_room());
         broker.set(0);
         assert!(other.have_room() && one.have_room(), "the rate was taken away");

@@ -203,7 +203,7 @@ impl Acceptor {
     fn accepted(&mut self, terms: &AcceptTerms, accepted: io::Result<(OwnedFd, PeerAddress)>) {
         match accepted {
             Ok((socket, peer)) => {
-                terms.rates.charge();
+                terms.rates.meter();
                 if !self.admits(&terms.entrance, &peer) {
                     let why = format!("limits.connects_per_address is reached (the latest came from {peer})");
                     return self.log_refused(&why);

@@ -9,7 +9,7 @@
 //! no configuration has a mixture of old and new settings.
 
 use super::handshake::entrance::{Entrance, listener_name};
-use crate::config::{Listener, holds_at_once, predecessors};
+use crate::config::{Listener, is_live, predecessors};
 use crate::shard::login::listener_terms::LiveRules;
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl ListenerPlan {
                 }
                 Some(old) => {
                     closed.push(Arc::clone(old));
-                    let is_followed = holds_at_once(&old.settings, listener);
+                    let is_followed = is_live(&old.settings, listener);
                     let rules = if is_followed { Arc::clone(&old.terms.rules) } else { Arc::default() };
                     (rules, Predecessor::Changed(Arc::clone(old)))
                 }

@@ -153,7 +153,7 @@ impl Broker {
     /// As [`Broker::start`]; also if the store cannot be read.
     pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
         // Before the first table is made. Clients must not know the key.
-        keyed::settle(RandomState::new().build_hasher().finish());
+        keyed::set_key(RandomState::new().build_hasher().finish());
         let plan = ListenerPlan::at_start(&config.all_listeners());
         let tls = TlsReload::load(&plan).map_err(StartError::Tls)?;
         let (mut sockets, mut addresses, mut open) = (FirstSockets::new(), Vec::new(), Vec::new());

@@ -147,7 +147,7 @@ impl Observer {
         M: Message<Result: Send> + Send + 'static,
         ShardActor: Handler<M>,
     {
-        self.shared.budget.settle();
+        self.shared.budget.report();
         let shard = self.shards.get(shard).ok_or(NoAnswer)?;
         let answer = tokio::time::timeout(ANSWER, shard.send(message)).await;
         answer.map_err(|_| NoAnswer)?.map_err(|_| NoAnswer)
@@ -186,10 +186,10 @@ mod tests {
         let statistics = fixture::statistics(&shared);
         let observer = Observer::new(statistics, Arc::clone(&shared), Arc::default(), &[], expiry);
         let letter = Charge::new(1_000);
-        shared.budget.settle();
+        shared.budget.report();
         let of_all_threads = || {
-            let held = std::thread::scope(|scope| scope.spawn(|| shared.budget.held()).join());
-            held.expect("the thread ends")
+            let in_use = std::thread::scope(|scope| scope.spawn(|| shared.budget.in_use()).join());
+            in_use.expect("the thread ends")
         };
         let before = of_all_threads();
         drop(letter);

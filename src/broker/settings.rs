@@ -355,7 +355,8 @@ mod tests {
         // The rates of events count only where events are on.
         let with_events = config::Sys { events: true, ..config.sys.clone() };
         // The interval of syncs counts only where commits do not sync.
-        let in_intervals = config::Store { durability: config::Durability::Interval, ..config.store.clone() };
+        let in_intervals =
+            config::Store { durability: config::DurabilityLevel::Interval, ..config.store.clone() };
         let parts = (
             settings(config, &plan(config)),
             (config.all_listeners(), config.network.backlog, config.limits.connects_per_second),

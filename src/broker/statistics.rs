@@ -261,7 +261,7 @@ impl BrokerStatistics {
 
     /// Returns the bytes that count against `limits.memory`.
     pub fn memory(&self) -> u64 {
-        self.shared.budget.held()
+        self.shared.budget.in_use()
     }
 
     /// Returns `limits.memory`, in bytes.
@@ -270,8 +270,8 @@ impl BrokerStatistics {
     }
 
     /// Adds the bytes that this thread charged and released to the account of the broker.
-    pub fn settle(&self) {
-        self.shared.budget.settle();
+    pub fn report_charges(&self) {
+        self.shared.budget.report();
     }
 
     /// Sets the counters of the store, once its threads have started.

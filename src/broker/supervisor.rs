@@ -107,8 +107,8 @@ impl Supervisor {
             take_up_retained(&shared, std::mem::take(&mut opened.retained));
             shares = std::mem::take(&mut opened.shares);
         }
-        // This thread made all that was recovered, so its charges are settled here.
-        shared.budget.settle();
+        // This thread made all that was recovered, so its charges are reported here.
+        shared.budget.report();
         // A recovered delivery is never refused because of a share.
         shared.limit_shares(&share_rules(&config, &plan));
         let digests = FileDigests::default();

@@ -229,7 +229,7 @@ fn store_figures(store: &WriterStatistics) -> Vec<SysFigure> {
         ("commits", &store.commits),
         ("records", &store.records),
         ("records/cancelled", &store.cancelled),
-        ("records/waiting", &store.backlog),
+        ("records/waiting", &store.pending_records),
         ("bytes", &store.bytes),
         ("commit/last_us", &store.last_commit),
         ("commit/max_us", &store.longest_commit),

@@ -38,7 +38,7 @@ named_enum! {
 
     /// The promise of an acknowledgement about a crash.
     #[derive(Default)]
-    pub enum Durability {
+    pub enum DurabilityLevel {
         /// Nothing: sessions, queues and retained messages live in memory.
         None = "none",
         /// The message was given to the system: it survives the process, not the machine.
@@ -89,4 +89,4 @@ named_enum! {
     }
 }
 
-value::named_fields! { Anonymous, DeniedPublish, DeniedSubscribe, DropReason, Durability, JwtFrom, ListenerProtocol, LogFormat, OnAckTimeout, OnExhausted, PayloadViews, ProtocolVersion, ProxyProtocol, QueuePolicy }
+value::named_fields! { Anonymous, DeniedPublish, DeniedSubscribe, DropReason, DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, OnAckTimeout, OnExhausted, PayloadViews, ProtocolVersion, ProxyProtocol, QueuePolicy }

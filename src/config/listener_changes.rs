@@ -172,7 +172,7 @@ fn are_live(keys: &[&str]) -> bool {
 
 /// Returns true if a change of one listener to another holds at once, also for clients that are
 /// connected.
-pub(crate) fn holds_at_once(old: &Listener, new: &Listener) -> bool {
+pub(crate) fn is_live(old: &Listener, new: &Listener) -> bool {
     are_live(&changed_keys(old, new))
 }
 

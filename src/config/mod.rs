@@ -41,14 +41,14 @@ pub use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 pub use crate::session::redelivery_rule::RedeliveryRule;
 pub use crate::shard::rules::access::{DeniedPublish, DeniedSubscribe};
 pub use crate::time::duration;
-pub use choices::{Durability, JwtFrom, ListenerProtocol, LogFormat, PayloadViews, ProxyProtocol};
+pub use choices::{DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, PayloadViews, ProxyProtocol};
 pub use in_force::{KeyInForce, KeySources};
 pub use keys::{
     Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
 };
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 pub use listener_changes::{ListenerChange, ListenerChangeKind};
-pub(crate) use listener_changes::{holds_at_once, predecessors};
+pub(crate) use listener_changes::{is_live, predecessors};
 pub use problem::{Problem, Refusal, Setting};
 pub use reload::KeyChange;
 #[cfg(test)]

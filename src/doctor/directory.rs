@@ -1,7 +1,7 @@
 //! The data directory: its owner and mode, its file system, its room, and the time of a sync.
 
 use crate::clock;
-use crate::config::{Config, Durability};
+use crate::config::{Config, DurabilityLevel};
 use crate::finding::{Check, Finding, size};
 use crate::store::sqlite::directory::{RESERVE, database_in, lock_in, refuse_emptied, space_in};
 use crate::store::sqlite::inspect::StoreInspection;
@@ -157,7 +157,7 @@ fn room(config: &Config, path: &Path) -> Option<Finding> {
 
 /// Times a sync of a file in the directory, if the broker syncs before it acknowledges.
 fn sync(config: &Config, path: &Path) -> Option<Finding> {
-    if config.store.durability != Durability::Commit {
+    if config.store.durability != DurabilityLevel::Commit {
         return None;
     }
     let mut times = match time_of_syncs(path) {

@@ -143,7 +143,7 @@ mod tests {
         let cases = [
             ("version", json!("0.0.1"), Check::Broker, Severity::Warn),
             ("late_threads", json!(["homing-shard-1"]), Check::Threads, Severity::Fail),
-            ("memory", json!({ "bytes": 81, "limit": 100 }), Check::HeldMemory, Severity::Warn),
+            ("memory", json!({ "bytes": 81, "limit": 100 }), Check::MemoryInUse, Severity::Warn),
             ("dropped", json!(3), Check::Drops, Severity::Warn),
             ("store", store(true, 0.0, 0.0), Check::Commits, Severity::Fail),
             ("store", store(false, 12.0, 0.0), Check::Commits, Severity::Fail),

@@ -9,6 +9,6 @@ pub(super) struct Refused(pub String);
 ///
 /// # Errors
 /// The text, if `holds` is false.
-pub(super) fn require(holds: bool, why: &str) -> Result<(), Refused> {
-    if holds { Ok(()) } else { Err(Refused(why.to_owned())) }
+pub(super) fn require(is_met: bool, why: &str) -> Result<(), Refused> {
+    if is_met { Ok(()) } else { Err(Refused(why.to_owned())) }
 }

@@ -2,7 +2,7 @@
 
 use super::output::{complain, failed, say};
 use clap::Subcommand;
-use homing::config::{Config, Durability, duration};
+use homing::config::{Config, DurabilityLevel, duration};
 use homing::store::sqlite::inspect::StoreInspection;
 use homing::store::sqlite::{self, Sqlite};
 use homing::store::{Moment, Store, StoreError};
@@ -55,14 +55,14 @@ pub(crate) fn storage_line(config: &Config) -> String {
         return "memory: sessions, queued and retained messages end with this process".to_owned();
     };
     let promise = match config.store.durability {
-        Durability::Commit => "an acknowledged message is on the disk".to_owned(),
-        Durability::Interval => {
+        DurabilityLevel::Commit => "an acknowledged message is on the disk".to_owned(),
+        DurabilityLevel::Interval => {
             format!(
                 "an acknowledged message is on the disk within {}",
                 duration::format(config.store.sync_interval)
             )
         }
-        Durability::Os | Durability::None => {
+        DurabilityLevel::Os | DurabilityLevel::None => {
             "an acknowledged message survives a crash of the process, not of the machine".to_owned()
         }
     };

@@ -96,7 +96,7 @@ impl CommitGroup {
 
     /// Takes over the charge of a batch that is folded in. The charge ends with
     /// [`CommitGroup::clear`].
-    pub fn hold(&mut self, charge: &Charge) {
+    pub fn take_charge(&mut self, charge: &Charge) {
         self.charge.add(charge.bytes());
     }
 

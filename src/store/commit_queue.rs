@@ -170,7 +170,7 @@ impl CommitQueue {
     }
 
     fn fold(&mut self, batch: Batch, group: &mut CommitGroup) {
-        group.hold(&batch.charge);
+        group.take_charge(&batch.charge);
         let participants = batch.participants.into_iter().flat_map(|participant| participant.records);
         participants.chain(batch.records).for_each(|record| group.fold(record));
         for begun in batch.transactions {

@@ -3,7 +3,7 @@
 use super::memory_store::{Image, Memory};
 use super::sqlite::{self, Sqlite};
 use super::{Boot, Moment, Store};
-use crate::config::Durability;
+use crate::config::DurabilityLevel;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
 use crate::mqtt::owner::Owner;
@@ -35,7 +35,7 @@ pub(super) struct InFile {
 
 impl Default for InFile {
     fn default() -> InFile {
-        let options = sqlite::SqliteOptions { durability: Durability::Commit, size_limit: None };
+        let options = sqlite::SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
         InFile { directory: tempfile::tempdir().unwrap(), options }
     }
 }

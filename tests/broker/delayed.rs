@@ -5,7 +5,7 @@ use crate::support::launch::{
 };
 use crate::support::memory_store::Memory;
 use crate::support::{Connect, Message, Property, V5, V311, Version, now};
-use homing::config::{Config, Durability};
+use homing::config::{Config, DurabilityLevel};
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ fn delays_go_on_over_a_restart_and_a_due_message_is_published_once() {
 fn a_message_that_waits_over_a_restart_gives_back_the_bytes_that_it_took() {
     let directory = tempfile::tempdir().expect("a directory");
     let start = || {
-        let options = SqliteOptions { durability: Durability::Commit, size_limit: None };
+        let options = SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
         let store = Sqlite::open(directory.path(), options).expect("a store");
         let one_at_a_time = |config: &mut Config| {
             config.limits.delayed_bytes = "10 KiB".parse().expect("a size");

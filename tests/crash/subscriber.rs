@@ -191,8 +191,8 @@ impl Subscriber {
                 }
                 Came::Nothing => {
                     if self.plan == Plan::Drain && at.last.elapsed() > PATIENCE {
-                        let held = self.log.held();
-                        trial.violated(format!("{}: nothing comes; {held} at QoS 2 held", self.name()));
+                        let open = self.log.unreleased();
+                        trial.violated(format!("{}: nothing comes; {open} at QoS 2 open", self.name()));
                         return Ended::Through;
                     }
                 }
@@ -221,7 +221,7 @@ impl Subscriber {
             Plan::Drain => {
                 self.is_settled
                     && at.to_acknowledge.is_empty()
-                    && self.log.held() == 0
+                    && self.log.unreleased() == 0
                     && self.log.is_marked()
             }
             _ => false,

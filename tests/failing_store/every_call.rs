@@ -9,7 +9,7 @@ use crate::support::process::Process;
 use crate::support::{Connect, Message, RawClient, V5, V311};
 use crate::traffic::{self, MESSAGES, Promised};
 use homing::broker::{Broker, Signals};
-use homing::config::{Config, Durability};
+use homing::config::{Config, DurabilityLevel};
 use homing::store::Store;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use rustix::process::Signal;
@@ -38,7 +38,7 @@ fn named<T: Copy + std::fmt::Debug>(all: &[T], name: &str) -> T {
 }
 
 fn sqlite(directory: &Path) -> Box<dyn Store> {
-    let options = SqliteOptions { durability: Durability::Os, size_limit: None };
+    let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
     Box::new(Sqlite::open(directory, options).expect("opened"))
 }
 

@@ -170,12 +170,12 @@ fn a_shared_message_for_a_member_that_has_left_is_checked_by_the_new_rules() {
     let reader = user(&mut driver, "reader", &named_at("reader", 1, 2), 3_600);
     subscribe(&mut driver, reader, &["$share/g/t"], QoS::AtLeastOnce);
     let publisher = user(&mut driver, "publisher", &named_at("publisher", 0, 2), 0);
-    driver.holds_peer_batches = true;
+    driver.delays_peer_batches = true;
     publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
     driver.send(reader, &unsubscribe("$share/g/t"));
     // The session has no filter now, so the walk finds nothing that it may not read.
     change_rules(&mut driver, "user reader\ntopic read own/#\npattern write #\n");
-    driver.holds_peer_batches = false;
+    driver.delays_peer_batches = false;
     driver.settle();
     assert!(take(&mut driver, reader, true).is_empty(), "the message was on its way to the reader");
 }

@@ -140,7 +140,7 @@ fn a_known_session_returns_with_its_will_and_may_not_bring_a_larger_one() {
         let mut driver = driver(1);
         let first = accepted(&mut driver, &connect(level, "back", false, Some(10_000)));
         assert_eq!(subscribe(&mut driver, first, level, "t"), 1);
-        driver.holds_commits = short == Short::Disk;
+        driver.delays_commits = short == Short::Disk;
         run_short(&driver, short);
         // Taken over while it is connected, so that the will is held.
         for (will, code) in [(Some(10_000), 0), (Some(60_000), refusal(level)), (Some(4_000), 0), (None, 0)] {
@@ -170,7 +170,7 @@ fn a_known_session_is_answered_while_nothing_can_be_committed() {
         driver.send(link, &[0xE0, 0]);
         driver.send(publisher, &publish(level, 2, "t", b"x"));
         run_short(&driver, Short::Disk);
-        driver.holds_commits = true;
+        driver.delays_commits = true;
         let back = driver.open();
         driver.send(back, &connect(level, "back", false, None));
         let received = &driver.links[back].received;
@@ -188,7 +188,7 @@ fn a_returning_client_waits_for_the_commit_of_each_qos_2_identifier_and_for_noth
         let publisher = accepted(&mut driver, &connect(level, "publisher", true, None));
         driver.send(publisher, &publish(level, 4, "t", b"the first"));
         driver.send(publisher, &[0x62, 2, 0, 7]);
-        driver.holds_commits = true;
+        driver.delays_commits = true;
         driver.send(publisher, &publish(level, 4, "t", b"the second"));
         run_short(&driver, Short::Disk);
         driver.send(link, &[0xE0, 0]);
@@ -261,7 +261,7 @@ fn a_burst_for_the_store_is_refused_before_it_uses_up_the_reserve() {
     subscribe(&mut driver, away, 5, "t");
     let link = accepted(&mut driver, &connect(5, "publisher", true, None));
     driver.shared.store_room.store(100_000, Ordering::Relaxed);
-    driver.holds_commits = true;
+    driver.delays_commits = true;
     for _ in 0..30 {
         exchange(&mut driver, link, &publish(5, 2, "t", &[b'x'; 4000]));
     }
@@ -367,7 +367,7 @@ fn qos_0_between_clean_sessions_goes_on_while_nothing_can_be_committed() {
     for (n, link) in clients.iter().enumerate() {
         subscribe(&mut driver, *link, 4, &format!("to/{n}"));
     }
-    driver.holds_commits = true;
+    driver.delays_commits = true;
     driver.close(leaver);
     // QoS 1 that is to be stored waits, too.
     driver.send(clients[0], &publish(4, 2, "will", b"x"));

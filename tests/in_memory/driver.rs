@@ -23,12 +23,12 @@ use homing::shard::clients::connection::Leaves;
 use homing::shard::clients::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::clients::debts::Debts;
 use homing::shard::durability::gates::PageRequest;
-use homing::shard::exchange::outbound::{Item, PeerBatch};
 use homing::shard::features::delayed::DelayedRequest;
 use homing::shard::login::arrival::Arrival;
 use homing::shard::login::authentication::{AuthDecision, AuthRequest};
 use homing::shard::login::listener_terms::ListenerTerms;
 use homing::shard::observe::client_events::{ClientEvent, Occurrence};
+use homing::shard::peers::outbound::{Item, PeerBatch};
 use homing::shard::randomness::Randomness;
 use homing::shard::rules::access::AccessSettings;
 use homing::shard::totals::Totals;
@@ -154,7 +154,7 @@ pub struct MemoryDriver {
     registrations: Vec<(usize, Registration)>,
     peer_batches: VecDeque<(ShardId, PeerBatch)>,
     /// If true, peer batches stay on their way.
-    pub holds_peer_batches: bool,
+    pub delays_peer_batches: bool,
     /// If a shard is named, peer batches to it stay on their way.
     pub busy: Option<ShardId>,
     /// The number of items that the shards sent each other.
@@ -165,7 +165,7 @@ pub struct MemoryDriver {
     /// The batches that the shards asked the store to commit.
     pub batches: Vec<Batch>,
     /// If true, commits wait for [`MemoryDriver::commit`]. Otherwise they are made at once.
-    pub holds_commits: bool,
+    pub delays_commits: bool,
     uncommitted: Vec<(usize, Lsn)>,
     /// The pages that the shards requested and do not have yet.
     pages: Vec<(usize, PageRequest)>,
@@ -206,9 +206,9 @@ impl MemoryDriver {
             links: Vec::new(),
             registrations: Vec::new(),
             peer_batches: VecDeque::new(),
-            holds_peer_batches: false,
+            delays_peer_batches: false,
             busy: None,
-            holds_commits: false,
+            delays_commits: false,
             sent_items: 0,
             passed_on: 0,
             writes: Vec::new(),
@@ -220,9 +220,9 @@ impl MemoryDriver {
         }
     }
 
-    /// Commits the batches that were held back. Later ones are committed at once.
+    /// Commits the batches that were delayed. Later ones are committed at once.
     pub fn commit(&mut self) {
-        self.holds_commits = false;
+        self.delays_commits = false;
         for (shard, lsn) in std::mem::take(&mut self.uncommitted) {
             self.shards[shard].begin_turn();
             self.shards[shard].committed(self.now, lsn);
@@ -450,7 +450,7 @@ impl MemoryDriver {
     pub fn settle(&mut self) {
         for _ in 0..TURNS {
             self.turn();
-            if !self.holds_peer_batches {
+            if !self.delays_peer_batches {
                 self.deliver_peer_batches();
             }
             if !self.shards.iter().any(Shard::has_work) {
@@ -517,7 +517,7 @@ impl MemoryDriver {
             self.register(at, registration);
         }
         for lsn in committed {
-            if self.holds_commits {
+            if self.delays_commits {
                 self.uncommitted.push((at, lsn));
             } else {
                 self.shards[at].begin_turn();

@@ -131,7 +131,7 @@ fn a_message_that_goes_on_to_another_member_is_acknowledged_with_the_commit() {
         let first = Client::member(&mut driver, &named_at("first", shards - 1, shards), 3600, SHARE);
         let second = Client::member(&mut driver, &named_at("second", shards - 1, shards), 3600, SHARE);
         driver.close(second.link);
-        driver.holds_commits = true;
+        driver.delays_commits = true;
         publisher.publish(&mut driver, 1, QoS::AtLeastOnce);
         assert_eq!(first.had(&mut driver).messages.len(), 1);
         first.leave(&mut driver);
@@ -148,7 +148,7 @@ fn a_message_that_its_receiver_acknowledges_is_acknowledged_before_the_commit() 
         driver.keep_in_store();
         let publisher = Client::connect(&mut driver, &named_at("publisher", 0, shards), V5, 0);
         let receiver = Client::member(&mut driver, &named_at("receiver", shards - 1, shards), 3600, SHARE);
-        driver.holds_commits = true;
+        driver.delays_commits = true;
         publisher.publish(&mut driver, 1, QoS::AtLeastOnce);
         assert_eq!(publisher.answers(&mut driver), []);
         assert_eq!(receiver.take_all(&mut driver), [1]);
@@ -167,7 +167,7 @@ fn a_queued_message_of_a_transaction_leaves_only_after_its_commit() {
         subscribe(&mut driver, receiver.link, &["t"], QoS::AtLeastOnce);
         publisher.publish(&mut driver, 1, QoS::AtLeastOnce);
         let (_, packet_id) = receiver.had(&mut driver).messages[0];
-        driver.holds_commits = true;
+        driver.delays_commits = true;
         publisher.publish(&mut driver, 2, QoS::ExactlyOnce);
         receiver.acknowledge(&mut driver, packet_id, ReasonCode::SUCCESS);
         assert_eq!(receiver.had(&mut driver).messages, [], "with {shards} shards");
@@ -188,7 +188,7 @@ fn a_message_that_becomes_a_dead_letter_is_acknowledged_with_the_commit() {
         let receiver = Client::member(&mut driver, &named_at("receiver", shards - 1, shards), 3600, "t");
         let watcher = Client::member(&mut driver, &named_at("watcher", shards - 1, shards), 3600, "$dead/#");
         driver.close(watcher.link);
-        driver.holds_commits = true;
+        driver.delays_commits = true;
         publisher.publish(&mut driver, 1, QoS::AtLeastOnce);
         let (_, packet_id) = receiver.had(&mut driver).messages[0];
         receiver.acknowledge(&mut driver, packet_id, ReasonCode::QUOTA_EXCEEDED);
@@ -213,7 +213,7 @@ fn a_message_that_is_refused_is_answered_when_its_dead_letter_is_committed() {
         publisher.publish(&mut driver, 1, QoS::AtLeastOnce);
         publisher.publish(&mut driver, 2, QoS::AtLeastOnce);
         assert_eq!(publisher.answers(&mut driver).len(), 2);
-        driver.holds_commits = true;
+        driver.delays_commits = true;
         publisher.publish(&mut driver, 3, QoS::AtLeastOnce);
         assert_eq!(publisher.answers(&mut driver), [], "with {shards} shards");
         driver.commit();
@@ -376,12 +376,12 @@ fn v5_three_copies_of_a_qos_2_publish_get_three_pubrecs() {
             }
             let publisher = Client::connect(&mut driver, &named_at("publisher", 0, shards), version, 3600);
             let receiver = Client::member(&mut driver, &named_at("receiver", shards - 1, shards), 3600, "t");
-            (driver.holds_peer_batches, driver.holds_commits) = (true, true);
+            (driver.delays_peer_batches, driver.delays_commits) = (true, true);
             for dup in [false, true, true] {
                 publisher.publish_with(&mut driver, 1, QoS::ExactlyOnce, dup);
             }
             assert_eq!(publisher.answers(&mut driver), []);
-            driver.holds_peer_batches = false;
+            driver.delays_peer_batches = false;
             driver.commit();
             driver.commit();
             assert_eq!(publisher.answers(&mut driver), [(1, TAKEN); 3], "{version:?} {shards} {stored}");

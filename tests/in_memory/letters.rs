@@ -195,7 +195,7 @@ fn a_letter_ends_in_the_batch_that_begins_the_transaction_with_a_subscriber_in_a
 fn a_republished_message_leaves_the_broker_only_after_the_commit() {
     let (mut driver, name) = with_letter(1);
     let link = subscriber(&mut driver, &name);
-    driver.holds_commits = true;
+    driver.delays_commits = true;
     assert_eq!(republish(&mut driver, RepublishTo::Receiver), CommandOutcome::Done);
     assert!(take(&mut driver, link, false).is_empty());
     driver.commit();
@@ -319,7 +319,7 @@ fn a_client_has_pubrel_for_a_parked_message_only_after_the_commit() {
             ids.extend(packet_id);
         }
     });
-    driver.holds_commits = true;
+    driver.delays_commits = true;
     assert_eq!(park_first(&mut driver, "receiver", UnfinishedPart::InFlight), CommandOutcome::Done);
     client::send(&mut driver, link, &Packet::Pubrec(Acknowledgement::success(ids[0])));
     assert_eq!(releases(&mut driver, link), 0);

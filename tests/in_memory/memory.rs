@@ -134,7 +134,7 @@ fn a_client_is_not_disconnected_for_the_unfinished_packets_of_another_shard() {
 fn the_bound_of_memory_holds_within_one_read_of_many_packets() {
     let mut driver = MemoryDriver::new(&driver::settings(), 1);
     let publisher = client(&mut driver, "p", 0, None);
-    let limit = driver.shared.budget.held() + 2 * KIB as u64;
+    let limit = driver.shared.budget.in_use() + 2 * KIB as u64;
     driver.shared.budget.limit(limit);
     let mut packets = Vec::new();
     for n in 0..50 {
@@ -142,8 +142,8 @@ fn the_bound_of_memory_holds_within_one_read_of_many_packets() {
     }
     // All in one turn: the driver updates the total only at its end.
     driver.send(publisher, &packets);
-    let held = driver.shared.budget.held();
-    assert!(held < limit + 2 * KIB as u64, "{held} bytes of {limit}");
+    let in_use = driver.shared.budget.in_use();
+    assert!(in_use < limit + 2 * KIB as u64, "{in_use} bytes of {limit}");
     assert!((2..5).contains(&driver.shared.retained().len()));
 }
 
@@ -154,7 +154,7 @@ fn redelivery_requests_without_end_are_one_record_of_the_session_in_each_batch_a
     let payload = vec![0; 60 * KIB];
     let will = will("w", &payload, 0);
     let requester = client(&mut driver, "c", 3_600, Some(will));
-    let before = driver.shared.budget.held();
+    let before = driver.shared.budget.in_use();
     assert!(before > 60 * KIB as u64, "its will is on the account");
     let mut packets = Vec::new();
     for n in 0..500 {
@@ -166,12 +166,12 @@ fn redelivery_requests_without_end_are_one_record_of_the_session_in_each_batch_a
     let sessions =
         driver.batches.iter().map(|b| b.records.iter().filter(|r| matches!(r, Record::Session(_))).count());
     assert!(sessions.clone().max() == Some(1), "{:?}", sessions.collect::<Vec<_>>());
-    let grown = driver.shared.budget.held() - before;
+    let grown = driver.shared.budget.in_use() - before;
     assert!(grown < 50 * KIB as u64, "{grown} bytes");
 }
 
 /// Returns the bytes that this thread has allocated and not freed.
-fn held() -> i64 {
+fn in_use() -> i64 {
     let allocated = allocatedp::read().expect("jemalloc has statistics").get();
     let freed = deallocatedp::read().expect("jemalloc has statistics").get();
     allocated as i64 - freed as i64
@@ -184,7 +184,7 @@ fn a_client_that_is_away_holds_no_memory_for_the_topics_that_it_and_its_will_wro
     driver.links.reserve(4 * CLIENTS);
     // All clients come, write and leave, and then their wills are published.
     let mut growth = |length: usize| {
-        let before = held();
+        let before = in_use();
         let topics: Vec<String> = (0..5).map(|n| n.to_string().repeat(length)).collect();
         for n in 0..CLIENTS {
             let (name, will) = (format!("client {n:03}"), will(&topics[0], b"x", 1));
@@ -200,7 +200,7 @@ fn a_client_that_is_away_holds_no_memory_for_the_topics_that_it_and_its_will_wro
         driver.advance(Duration::from_secs(2));
         driver.writes = Vec::new();
         drop(topics);
-        held() - before
+        in_use() - before
     };
     // Topics of more than 128 bytes are not remembered, so these rounds fill everything else.
     (0..2).for_each(|_| _ = growth(200));

@@ -1,5 +1,5 @@
-//! Names, topics and filters at their limits: what a turn does with them is charged by their bytes,
-//! and what many messages share is kept once.
+//! Names, topics and filters at their limits: what a turn does with them spends steps by their
+//! bytes, and what many messages share is kept once.
 
 use crate::access::acl;
 use crate::client::{connect, encoded, enter, publication, publish, send, subscribe};
@@ -70,7 +70,7 @@ fn assert_turns_are_short(driver: &mut MemoryDriver) {
 }
 
 #[test]
-fn publishes_are_charged_by_what_the_rules_compare() {
+fn publishes_spend_steps_by_what_the_rules_compare() {
     const PUBLISHES: usize = 2_000;
     let mut driver = MemoryDriver::new(&with_patterns(64), 1);
     let client = long_client(&mut driver);
@@ -88,7 +88,7 @@ fn publishes_are_charged_by_what_the_rules_compare() {
 }
 
 #[test]
-fn subscribe_and_unsubscribe_are_charged_by_what_the_rules_compare() {
+fn subscribe_and_unsubscribe_spend_steps_by_what_the_rules_compare() {
     const FILTERS: usize = 1_000;
     let mut driver = MemoryDriver::new(&with_patterns(8), 1);
     let client = long_client(&mut driver);
@@ -151,7 +151,7 @@ fn a_message_to_many_whom_the_rules_decide_about_goes_out_in_portions() {
 }
 
 #[test]
-fn a_connect_is_charged_by_the_globs_that_look_at_its_client_id() {
+fn a_connect_spends_steps_by_the_globs_that_look_at_its_client_id() {
     let mut settings = driver::settings();
     let objective = |n: usize| Objective {
         name: n.to_string(),
@@ -249,7 +249,7 @@ fn a_connected_client_with_the_longest_id_is_looked_at_in_portions_after_a_reloa
 /// Returns the growth of what is charged while `publishes` messages are published.
 fn growth(driver: &mut MemoryDriver, publisher: LinkId, publishes: u16, retain: bool) -> u64 {
     driver.settle();
-    let before = driver.shared.budget.held();
+    let before = driver.shared.budget.in_use();
     for n in 1..=publishes {
         let topic = if retain { format!("free/{n}") } else { "free".to_owned() };
         let (qos, packet_id) = (QoS::AtLeastOnce, PacketId::new(n));
@@ -259,7 +259,7 @@ fn growth(driver: &mut MemoryDriver, publisher: LinkId, publishes: u16, retain: 
             &Packet::Publish(Publish { qos, packet_id, retain, ..publication(&topic, b"x") }),
         );
     }
-    driver.shared.budget.held() - before
+    driver.shared.budget.in_use() - before
 }
 
 #[test]

@@ -22,14 +22,14 @@ fn a_publisher_goes_on_when_the_peer_that_it_waits_for_has_room_whatever_others_
     driver.send(one, b"\x82\x06\0\x01\0\x01a\0");
     driver.send(two, b"\x82\x06\0\x01\0\x01b\0");
     let reads = |driver: &MemoryDriver, link: LinkId| driver.shards[0].connection(driver.id(link)).reads();
-    driver.holds_peer_batches = true;
+    driver.delays_peer_batches = true;
     for (publisher, publish) in [(to_one, b"\x30\x04\0\x01ax"), (to_two, b"\x30\x04\0\x01bx")] {
         // Beyond what a peer may owe answers for.
         driver.send(publisher, &publish.repeat(10_000));
         assert!(!reads(&driver, publisher));
     }
     // The first of them answers, the second does not.
-    driver.holds_peer_batches = false;
+    driver.delays_peer_batches = false;
     driver.busy = Some(ShardId(2));
     driver.settle();
     assert!(reads(&driver, to_one) && !reads(&driver, to_two));

@@ -6,7 +6,7 @@ use crate::memory_store::Memory;
 use homing::access::grant::{Grant, SessionRules};
 use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
-use homing::config::Durability;
+use homing::config::DurabilityLevel;
 use homing::mqtt::packet::{Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, QoS};
 use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod};
@@ -118,7 +118,7 @@ fn packet_ids(driver: &mut MemoryDriver, link: LinkId) -> Vec<u16> {
 /// Restarts from a file, and publishes three messages to `ann`. Returns their Packet Identifiers.
 fn first_ids(before: MemoryDriver, settings: &ShardSettings) -> (MemoryDriver, LinkId, Vec<u16>) {
     let directory = tempfile::tempdir().expect("a directory");
-    let options = SqliteOptions { durability: Durability::None, size_limit: None };
+    let options = SqliteOptions { durability: DurabilityLevel::None, size_limit: None };
     let mut store = Sqlite::open(directory.path(), options).expect("a new store");
     let mut driver = restarted_from(&mut store, before, settings);
     let ann = enter(&mut driver, kept(Some("ann"), "ann"));

@@ -9,7 +9,7 @@
 //! | 1 | break the connection and open another |
 //! | 2 | time passes |
 //! | 3 | the socket takes so many more bytes |
-//! | 4 | peer batches between shards are held back, or let go |
+//! | 4 | peer batches between shards are delayed, or let go |
 //! | 5 | the memory budget is used up, or is not |
 //! | 6, 7 | send one packet of a table |
 
@@ -130,7 +130,7 @@ impl Stage {
                 self.driver.make_room(link, if room == 255 { usize::MAX } else { room });
             }
             4 => {
-                self.driver.holds_peer_batches = step & 4 != 0;
+                self.driver.delays_peer_batches = step & 4 != 0;
                 self.driver.settle();
             }
             5 => {
@@ -178,7 +178,7 @@ impl Stage {
 
     /// All leave, time passes, and nothing is left.
     fn everything_ends(mut self) {
-        self.driver.holds_peer_batches = false;
+        self.driver.delays_peer_batches = false;
         self.driver.shared.budget.limit(u64::MAX);
         self.driver.settle();
         for link in 0..self.driver.links.len() {

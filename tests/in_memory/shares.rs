@@ -84,10 +84,10 @@ fn what_was_on_its_way_to_a_session_goes_to_the_one_that_takes_its_place() {
         let far = names.iter().position(|name| shard_of(name, shards) != here).expect("some live elsewhere");
         member(&mut driver, far);
         let publisher = client(&mut driver, "publisher 0", 100);
-        driver.holds_peer_batches = true;
+        driver.delays_peer_batches = true;
         publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
         let afresh = member(&mut driver, far);
-        driver.holds_peer_batches = false;
+        driver.delays_peer_batches = false;
         driver.settle();
         assert_eq!(take(&mut driver, afresh, true).len(), 1);
     }
@@ -112,10 +112,10 @@ fn v5_a_message_of_an_ended_session_that_expires_on_its_way_to_another_shard_is_
         assert_eq!(take(&mut driver, first, false).len(), 1);
         subscribe(&mut driver, next, &["$share/group/t"], QoS::AtLeastOnce);
         driver.links[next].received.clear();
-        driver.holds_peer_batches = true;
+        driver.delays_peer_batches = true;
         driver.close(first);
         driver.now = driver.now + Duration::from_secs(seconds);
-        driver.holds_peer_batches = false;
+        driver.delays_peer_batches = false;
         driver.settle();
         assert_eq!(take(&mut driver, next, true).len(), expected, "after {seconds} of 2 s");
         let expired = driver.shards[1].snapshot().counters.drops.of(DropReason::Expired);

@@ -245,7 +245,7 @@ impl World {
                     *unanswered += 1;
                     *next_id = *next_id % 60_000 + 1;
                 }
-                self.driver.holds_commits = true;
+                self.driver.delays_commits = true;
                 if at_ms % 7_000 < step_ms {
                     self.driver.commit();
                 }
@@ -254,11 +254,11 @@ impl World {
             Pauses::Peer => {
                 let is_over = at_ms % 100_000 >= 20_000;
                 if at_ms % 100_000 < step_ms {
-                    self.driver.holds_peer_batches = true;
+                    self.driver.delays_peer_batches = true;
                     answers.extend(b"\x30\x05\0\x02upx".repeat(if version == V3 { 8_300 } else { 0 }));
                     answers.extend(b"\x30\x06\0\x02up\0x".repeat(if version == V5 { 8_300 } else { 0 }));
-                } else if self.driver.holds_peer_batches && is_over {
-                    self.driver.holds_peer_batches = false;
+                } else if self.driver.delays_peer_batches && is_over {
+                    self.driver.delays_peer_batches = false;
                     self.driver.settle();
                     self.driver.links.iter_mut().skip(2).for_each(|other| other.received.clear());
                 }
@@ -323,7 +323,7 @@ impl World {
         // Half of the link is for QoS 1, which comes at half its rate at most.
         let buffers = (SEND_BUFFER + (1 << 20)) / self.case.payload + 13;
         assert!(came + buffers >= sent, "{came} of {sent}: {:?}", self.case);
-        self.driver.holds_peer_batches = false;
+        self.driver.delays_peer_batches = false;
         self.driver.commit();
         for _ in 0..steps.max(10_000) {
             if self.client.numbers.len() == sent && self.client.pongs.is_empty() {

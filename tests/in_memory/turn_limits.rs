@@ -11,7 +11,7 @@ use homing::session::drops::DropReason;
 use homing::session::inbound::{AnnouncedLimits, Receiver};
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ReadProgress;
-use homing::shard::exchange::outbound::{Gate, Item, Needs, Peer, Readiness, Waiter};
+use homing::shard::peers::outbound::{Gate, Item, Needs, Peer, Readiness, Waiter};
 use homing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ fn acknowledgements_that_waited_for_one_commit_leave_in_portions_and_in_their_or
     leave(&mut driver, 1);
     let publisher = client(&mut driver, "p", 10);
     driver.links[publisher].received.clear();
-    driver.holds_commits = true;
+    driver.delays_commits = true;
     // The first batch waits for its commit, and the second has all the others.
     (0..=MESSAGES).for_each(|n| driver.send(publisher, &message(n, None, b"new")));
     let (now, id) = (driver.now, driver.id(publisher));
@@ -318,7 +318,7 @@ fn late_answers_behind_very_many_tickets_cost_no_walk_each() {
         let mut needs = Needs::default();
         needs.add(Readiness::Finished(Lsn(number)));
         needs.add(Readiness::Finished(Lsn(number)));
-        peer.answer(number, Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() }, needs);
+        peer.answer(number, Item::Ticket { number, not_taken: Vec::new(), deferred: Vec::new() }, needs);
     }
     for number in (1..=TICKETS).rev() {
         (0..4).for_each(|index| peer.send_late(number, index, Outcome::Taken));
@@ -333,7 +333,7 @@ fn late_answers_behind_very_many_tickets_cost_no_walk_each() {
     assert_eq!(leaving(TICKETS) as u64, 5 * (TICKETS - TICKETS / 8));
     // The other side finds the publication of each answer.
     for index in 0..20_000 {
-        peer.hold(1, &Waiter { index, gate: Gate::OrphanedQueue }, 1, Outcome::Unmatched);
+        peer.defer(1, &Waiter { index, gate: Gate::OrphanedQueue }, 1, Outcome::Unmatched);
     }
     assert!((0..20_000).rev().all(|index| peer.late(1, index, Outcome::Taken).is_some()));
     let took = Duration::from_nanos(homing::clock::nanos() - begun);

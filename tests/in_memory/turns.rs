@@ -110,12 +110,12 @@ fn delayed_messages_wait_while_a_peer_has_as_much_as_it_should_and_then_go_on() 
         driver.links[link].received.clear();
     }
     driver.send(publisher, &b"\x30\x0E\0\x0C$delayed/1/t".repeat(MESSAGES));
-    driver.holds_peer_batches = true;
+    driver.delays_peer_batches = true;
     driver.advance(Duration::from_millis(1_250));
     let outstanding =
         |driver: &MemoryDriver| driver.shards.iter().map(|s| s.usage().outstanding).sum::<usize>();
     assert!((1_000..MESSAGES).contains(&outstanding(&driver)), "{}", outstanding(&driver));
-    driver.holds_peer_batches = false;
+    driver.delays_peer_batches = false;
     driver.settle();
     for link in [one, other] {
         assert_eq!(publishes(&driver.links[link].received), MESSAGES);

@@ -13,7 +13,7 @@ mod support;
 
 mod images;
 
-use homing::config::Durability;
+use homing::config::DurabilityLevel;
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
@@ -53,9 +53,9 @@ const ROUNDS: u64 = 4;
 
 fn options(durability: &str) -> SqliteOptions {
     let durability = match durability {
-        "commit" => Durability::Commit,
-        "interval" => Durability::Interval,
-        _ => Durability::Os,
+        "commit" => DurabilityLevel::Commit,
+        "interval" => DurabilityLevel::Interval,
+        _ => DurabilityLevel::Os,
     };
     SqliteOptions { durability, size_limit: None }
 }

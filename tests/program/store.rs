@@ -1,7 +1,7 @@
 //! The store as an operator meets it: `homing store ...` on the directory of a broker that runs, or
 //! has run.
 
-use homing::config::Durability;
+use homing::config::DurabilityLevel;
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
@@ -65,7 +65,7 @@ fn entry(number: u64, flight: Option<Flight>) -> Record {
 /// A store with two sessions, of which one has a queue; held open, as by a broker.
 fn opened(directory: &Path) -> Sqlite {
     let mut store =
-        Sqlite::open(directory, SqliteOptions { durability: Durability::Commit, size_limit: None })
+        Sqlite::open(directory, SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None })
             .expect("opened");
     store.recover(Moment::now(), Duration::ZERO).expect("recovered");
     let parts = Parts {
@@ -157,9 +157,11 @@ fn backup_copies_a_store_in_use_into_a_new_file_alone() {
 
     let restored = tempfile::tempdir().expect("a directory");
     std::fs::copy(directory.path().join("copy.db"), restored.path().join("homing.db")).expect("copied");
-    let mut store =
-        Sqlite::open(restored.path(), SqliteOptions { durability: Durability::Commit, size_limit: None })
-            .expect("opened");
+    let mut store = Sqlite::open(
+        restored.path(),
+        SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None },
+    )
+    .expect("opened");
     let recovered = store.recover(Moment::now(), Duration::ZERO).expect("recovered");
     assert_eq!(recovered.sessions[0].entries.len(), 3);
 }

@@ -19,11 +19,11 @@ use homing::session::trace_steps::TraceSteps;
 use homing::shard::clients::connection::Leaves;
 use homing::shard::clients::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::durability::gates::PageRequest;
-use homing::shard::exchange::outbound::PeerBatch;
 use homing::shard::features::delayed::DelayedRequest;
 use homing::shard::login::arrival::Arrival;
 use homing::shard::login::authentication::AuthRequest;
 use homing::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
+use homing::shard::peers::outbound::PeerBatch;
 use homing::shard::randomness::Randomness;
 use homing::shard::turn::io::{EventMessages, Io, Written};
 use homing::shard::{ConnectionId, ReadProgress, Shard};
@@ -673,7 +673,7 @@ impl World {
         let s = &self.sockets[socket];
         let view = SocketView { unsent: s.send_queue.len(), unread: s.up.len(), ..SocketView::default() };
         if view.unread > 0 || self.nodes[shard].core.connection(id).has_unsearched() {
-            self.sockets[socket].held_back = self.now;
+            self.sockets[socket].put_off = self.now;
         }
         self.nodes[shard].core.acknowledgement_due(now, id, view);
         self.after_core(shard);

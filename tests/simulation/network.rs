@@ -47,7 +47,7 @@ pub struct Socket {
     pub hastened: Vec<u64>,
     /// When something was due again on it last and waited, because acknowledgements may be among
     /// what is not read.
-    pub held_back: u64,
+    pub put_off: u64,
     /// Where the client's stream ended in the broker's kernel when.
     came: Vec<(u64, u64)>,
     /// Where the broker's stream ended when; each time it grew.
@@ -91,7 +91,7 @@ impl Socket {
             broken: None,
             severed: false,
             hastened: Vec::new(),
-            held_back: 0,
+            put_off: 0,
             came: Vec::new(),
             appended: Vec::new(),
             arrived: Vec::new(),

@@ -591,8 +591,8 @@ impl World {
                 // It waits once more if other bytes are on their way at the first look.
                 let due = 2 * (self.resend_ms(i.receptions - 1) as f64 * jitter) as u64;
                 let due = i.received.max(c.stalled_until) + due;
-                let held_back = self.sockets[connection.socket].held_back;
-                self.now > due + ack_wait && self.now > older(i).max(held_back) + ack_wait
+                let put_off = self.sockets[connection.socket].put_off;
+                self.now > due + ack_wait && self.now > older(i).max(put_off) + ack_wait
             });
             if let Some(forgotten) = forgotten.filter(|_| !self.sockets[connection.socket].severed) {
                 let what = format!("client {client} waits in vain for another copy of {forgotten:?}");

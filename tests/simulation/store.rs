@@ -34,7 +34,7 @@ pub struct Disk {
 /// What dies with the process.
 struct Writer {
     queued: VecDeque<Request>,
-    backlog: CommitQueue,
+    commit_queue: CommitQueue,
     group: CommitGroup,
     waiters: Vec<Committed>,
     /// It was told to look, or a commit is under way.
@@ -70,7 +70,7 @@ impl Writer {
     fn new(shards: u8) -> Writer {
         Writer {
             queued: VecDeque::new(),
-            backlog: CommitQueue::default(),
+            commit_queue: CommitQueue::default(),
             group: CommitGroup::default(),
             waiters: Vec::new(),
             busy: false,
@@ -119,7 +119,7 @@ impl Disk {
 
     /// Whether all that was sent is committed.
     pub fn is_idle(&self) -> bool {
-        !self.writer.busy && self.writer.queued.is_empty() && self.writer.backlog.is_empty()
+        !self.writer.busy && self.writer.queued.is_empty() && self.writer.commit_queue.is_empty()
     }
 }
 
@@ -195,7 +195,7 @@ impl World {
             match request {
                 Request::Batch(batch) => {
                     writer.transactions.came(&batch);
-                    writer.backlog.push(Instant::ZERO, batch);
+                    writer.commit_queue.push(Instant::ZERO, batch);
                 }
                 Request::Retained(changes) => changes.into_iter().for_each(|c| writer.group.retain(c)),
             }
@@ -205,7 +205,7 @@ impl World {
             // What is folded in may be room.
             bounds = Bounds { records: u64::MAX, bytes: usize::MAX };
         }
-        writer.backlog.take(bounds, &mut writer.group, &mut writer.waiters);
+        writer.commit_queue.take(bounds, &mut writer.group, &mut writer.waiters);
         if writer.group.recorded() > 0 || !writer.waiters.is_empty() {
             writer.group.seal();
             // What comes to nothing needs no sync.

@@ -23,10 +23,10 @@ use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
 use homing::session::drops::{DropReason, Drops};
 use homing::shard::clients::debts::Debts;
-use homing::shard::exchange::outbound::PeerBatch;
 use homing::shard::login::authentication::AuthDecision;
 use homing::shard::observe::trace::TraceWatch;
 use homing::shard::observe::usage::ResourceUsage;
+use homing::shard::peers::outbound::PeerBatch;
 use homing::shard::randomness::Randomness;
 use homing::shard::totals::Totals;
 use homing::shard::{ConnectionId, PartialShare, Shard, ShardSettings, SharedState};
@@ -626,9 +626,9 @@ impl World {
     /// Every owner of memory has on the account what it holds; how much that is in all, without
     /// messages.
     pub fn recount(&self) -> Result<usize, String> {
-        let Recounted { held, charged } = self.shared.retained().recount();
-        if held != charged {
-            return Err(format!("retained messages hold {held} bytes, and {charged} are on the account"));
+        let Recounted { in_use, charged } = self.shared.retained().recount();
+        if in_use != charged {
+            return Err(format!("retained messages have {in_use} bytes, and {charged} are on the account"));
         }
         self.nodes.iter().enumerate().try_fold(charged, |known, (shard, node)| {
             let own = node.core.recount().map_err(|why| format!("shard {shard} has miscounted: {why}"))?;

@@ -27,7 +27,7 @@ pub enum Fault {
     /// Another process has the store locked; the call makes no change.
     Busy,
     /// The call blocks until [`Faults::release`].
-    Held,
+    Stopped,
 }
 
 /// The kind of a call: a method of [`Store`] or [`StoreReader`].
@@ -72,7 +72,7 @@ struct FaultPlan {
     calls: BTreeMap<Call, usize>,
     planned: BTreeMap<(Call, usize), Fault>,
     is_full: bool,
-    is_held: bool,
+    is_stopped: bool,
 }
 
 impl Faults {
@@ -86,7 +86,7 @@ impl Faults {
         self.plan(call, self.count(call), fault);
     }
 
-    /// Removes the planned faults. A call that is held stays held.
+    /// Removes the planned faults. A call that is stopped stays stopped.
     pub fn unplan(&self) {
         self.lock().planned.clear();
     }
@@ -106,15 +106,15 @@ impl Faults {
         self.lock().is_full = false;
     }
 
-    /// Waits until a call is held. Returns false if no call is held within `timeout`.
-    pub fn wait_until_held(&self, timeout: Duration) -> bool {
-        let waited = self.0.changed.wait_timeout_while(self.lock(), timeout, |state| !state.is_held);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_held
+    /// Waits until a call is stopped. Returns false if no call is stopped within `timeout`.
+    pub fn wait_until_stopped(&self, timeout: Duration) -> bool {
+        let waited = self.0.changed.wait_timeout_while(self.lock(), timeout, |state| !state.is_stopped);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_stopped
     }
 
-    /// Lets the held call continue.
+    /// Lets the stopped call continue.
     pub fn release(&self) {
-        self.lock().is_held = false;
+        self.lock().is_stopped = false;
         self.0.changed.notify_all();
     }
 
@@ -144,10 +144,10 @@ impl Faults {
                 state.is_full = true;
                 return Err(StoreError::Full(format!("{call:?} number {number} was to find no room")));
             }
-            Some(Fault::Held) => {
-                state.is_held = true;
+            Some(Fault::Stopped) => {
+                state.is_stopped = true;
                 self.0.changed.notify_all();
-                let waited = self.0.changed.wait_while(state, |state| state.is_held);
+                let waited = self.0.changed.wait_while(state, |state| state.is_stopped);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
                 return go();
             }

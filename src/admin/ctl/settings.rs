@@ -22,7 +22,7 @@ pub(super) enum SettingsCommand {
         level: Option<String>,
         /// Set it for this long, such as 10m; then log.level of the configuration holds again
         #[arg(long = "for", value_name = "TIME", requires = "level")]
-        hold: Option<String>,
+        lasts: Option<String>,
         #[command(flatten)]
         note: NoteFlag,
     },
@@ -52,8 +52,8 @@ pub(super) fn run(
     print: Print,
 ) -> Result<String, CtlError> {
     match command {
-        SettingsCommand::LogLevel { level, hold, note } => {
-            log_level(broker, level.as_deref(), hold.as_deref(), note)
+        SettingsCommand::LogLevel { level, lasts, note } => {
+            log_level(broker, level.as_deref(), lasts.as_deref(), note)
         }
         SettingsCommand::Config { changed } => {
             let body = request(broker, "GET", &format!("/api/v1/config?changed={changed}"))?;
@@ -151,16 +151,16 @@ fn disconnected_line(clients: &Disconnected) -> String {
 fn log_level(
     broker: &BrokerEndpoint,
     level: Option<&str>,
-    hold: Option<&str>,
+    lasts: Option<&str>,
     note: &NoteFlag,
 ) -> Result<String, CtlError> {
     let Some(level) = level else {
         let answer: LogLevel = read(request(broker, "GET", "/api/v1/log/level")?)?;
         return Ok(answer.level.unwrap_or_default());
     };
-    let body = json!({ "level": level, "for": hold }).to_string();
+    let body = json!({ "level": level, "for": lasts }).to_string();
     done(send(broker, "PUT", &noted("/api/v1/log/level", note), &body)?)?;
-    Ok(match hold {
+    Ok(match lasts {
         Some(hold) => format!("the log level is {level} for {hold}"),
         None => format!("the log level is {level} until the next reload or start"),
     })

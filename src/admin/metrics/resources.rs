@@ -84,7 +84,7 @@ fn of_store(text: &mut MetricsText, store: &WriterStatistics, is_full: bool) {
     let help = "Messages that were read back from the disk.";
     text.single(Counter, "store_messages_read_total", help, value(&store.read));
     let help = "Records that wait for their commit.";
-    text.single(Gauge, "store_pending_records", help, value(&store.backlog));
+    text.single(Gauge, "store_pending_records", help, value(&store.pending_records));
     let help = "Time for which the oldest change has waited for its commit; 0 if none waits.";
     let oldest = store.oldest_uncommitted(clock::now()).as_secs_f64();
     text.single(Gauge, "store_oldest_uncommitted_seconds", help, oldest);

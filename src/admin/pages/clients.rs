@@ -17,7 +17,7 @@ use crate::admin::queries::unfinished::{message_id, unfinished};
 use crate::admin::request::{note_of, read_query};
 use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
-use crate::admin::session_rule::{RuleFact, rule_facts, topic_rules};
+use crate::admin::sourced_redelivery::{RuleFact, rule_facts, topic_rules};
 use crate::admin::state::State;
 use crate::operators::client_commands::OperatorAction;
 use crate::operators::query::SessionName;

@@ -49,7 +49,7 @@ pub(super) fn totals(observer: &Observer) -> Vec<(&'static str, Vec<PageFigure>)
     let counters = &total.counters;
     let shared = observer.shared();
     let figure = |name, key, value| PageFigure { name, key, value };
-    let held = format!("{} of {}", bytes(statistics.memory()), bytes(statistics.memory_limit()));
+    let memory = format!("{} of {}", bytes(statistics.memory()), bytes(statistics.memory_limit()));
     vec![
         (
             "Messages",
@@ -75,7 +75,7 @@ pub(super) fn totals(observer: &Observer) -> Vec<(&'static str, Vec<PageFigure>)
             vec![
                 figure("version", "", env!("CARGO_PKG_VERSION").to_owned()),
                 figure("subscriptions", "subscriptions", count(total.subscriptions)),
-                figure("memory", "memory", held),
+                figure("memory", "memory", memory),
             ],
         ),
     ]

@@ -144,8 +144,8 @@ impl FoundProblems {
             let text = format!("The thread {} has not worked for {}.", late.name, seconds(late.since));
             self.add(BrokerProblemKind::ThreadHangs, text);
         }
-        let (held, limit) = (statistics.memory(), statistics.memory_limit());
-        if held / 9 >= limit / 10 {
+        let (in_use, limit) = (statistics.memory(), statistics.memory_limit());
+        if in_use / 9 >= limit / 10 {
             let text = "More than 90 % of limits.memory is in use: new work is refused soon.";
             self.add(BrokerProblemKind::Memory, text.to_owned());
         }

@@ -170,7 +170,7 @@ mod tests {
         take(&figures, 200, 0, &acks);
         assert_eq!(figures.view().ack_p99, Some(Duration::from_millis(4)));
         let samples = figures.samples();
-        let held = SAMPLES * size_of::<MessageSample>() + (DISTRIBUTIONS + 1) * size_of::<WaitSample>();
-        assert!(samples.waits.len() <= DISTRIBUTIONS && held <= 6 << 10, "{held} bytes");
+        let in_use = SAMPLES * size_of::<MessageSample>() + (DISTRIBUTIONS + 1) * size_of::<WaitSample>();
+        assert!(samples.waits.len() <= DISTRIBUTIONS && in_use <= 6 << 10, "{in_use} bytes");
     }
 }

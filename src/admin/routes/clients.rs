@@ -8,7 +8,7 @@ use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::request::limit_of;
 use crate::admin::rows::client::{Client, InFlightMessage};
 use crate::admin::rows::message::MessageRow;
-use crate::admin::session_rule::ClientRedelivery;
+use crate::admin::sourced_redelivery::ClientRedelivery;
 use crate::admin::state::State;
 use crate::admin::timeline::NumberedMoment;
 use crate::broker::events::moments::MomentKind;

@@ -28,7 +28,7 @@ pub(crate) struct LogLevelOrder {
     /// The time for which it holds, up to `24h`. Without it, the level holds until a reload.
     #[serde(default, rename = "for")]
     #[schema(value_type = Option<DurationText>)]
-    hold: Option<String>,
+    lasts: Option<String>,
 }
 
 /// The level that holds.
@@ -52,21 +52,21 @@ pub(crate) async fn set(
     state: State,
 ) -> Result<HttpResponse, Failed> {
     let note = asked.into_inner().note()?;
-    let LogLevelOrder { level, hold } = serde_json::from_slice(&body).map_err(|error| {
+    let LogLevelOrder { level, lasts } = serde_json::from_slice(&body).map_err(|error| {
         Failed::Parameter(format!("the body must be {{\"level\": \"debug\", \"for\": \"10m\"}}: {error}"))
     })?;
-    let hold = hold.map(|text| time(&text)).transpose()?;
+    let lasts = lasts.map(|text| time(&text)).transpose()?;
     let change = level::set(&level).map_err(|error| match error {
         LevelError::Invalid(_) => Failed::Parameter(error.to_string()),
         LevelError::NoLog => Failed::Busy,
     })?;
-    let hold_text = hold.map(|hold| ("for", duration::format(hold)));
-    let arguments = arguments(&[Some(("level", level.clone())), hold_text, note_parameter(&note)]);
+    let for_text = lasts.map(|lasts| ("for", duration::format(lasts)));
+    let arguments = arguments(&[Some(("level", level.clone())), for_text, note_parameter(&note)]);
     let action = AuditedAction { action: "log_level", target: "log", arguments, result: "done".to_owned() };
     state.audit().note(&caller, &action);
-    if let Some(hold) = hold {
+    if let Some(lasts) = lasts {
         actix_web::rt::spawn(async move {
-            tokio::time::sleep(hold).await;
+            tokio::time::sleep(lasts).await;
             if let Some(level) = level::end(change) {
                 warn!(
                     event = "log.level_restored",
@@ -80,7 +80,7 @@ pub(crate) async fn set(
 
 /// Returns a time that a level may hold.
 fn time(text: &str) -> Result<Duration, Failed> {
-    let is_allowed = |hold: &Duration| *hold > Duration::ZERO && *hold <= LONGEST;
+    let is_allowed = |lasts: &Duration| *lasts > Duration::ZERO && *lasts <= LONGEST;
     let refused = || Failed::Parameter("for must be a time of at most 24h, such as \"10m\"".to_owned());
     duration::parse(text).ok().filter(is_allowed).ok_or_else(refused)
 }

@@ -4,7 +4,7 @@ use super::message::MessageRow;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::reference_of;
 use crate::admin::queries::waits::until;
-use crate::admin::session_rule::ClientRedelivery;
+use crate::admin::sourced_redelivery::ClientRedelivery;
 use crate::admin::state::AdminState;
 use crate::broker::question::SocketFacts;
 use crate::clock;

@@ -224,7 +224,7 @@ mod tests {
             ring.take(at(902), moment(902_000, &long, MomentKind::Redelivered));
         }
         assert!(ring.bytes <= BYTES && ring.entries.len() > 100);
-        let held: usize = ring.entries.iter().map(|entry| size_of_moment(&entry.moment)).sum();
-        assert_eq!(held, ring.bytes);
+        let in_use: usize = ring.entries.iter().map(|entry| size_of_moment(&entry.moment)).sum();
+        assert_eq!(in_use, ring.bytes);
     }
 }

@@ -186,7 +186,7 @@ impl Checks {
     }
 
     /// Returns true if a proof still rests on the files that are in force.
-    pub(super) fn holds(&self, proof: &Proof) -> bool {
+    pub(super) fn confirms(&self, proof: &Proof) -> bool {
         match &proof.evidence {
             Evidence::Line { file, user, fingerprint } => {
                 self.passwords.fingerprint(file.as_deref(), user) == Some(*fingerprint)

@@ -381,7 +381,7 @@ impl AuthClient {
     /// of the password file or on keys that have changed since is not valid any more.
     pub(crate) fn decided(&self, now: Instant, decision: AuthDecision, proof: Option<Proof>) -> AuthDecision {
         let (AuthDecision::Allow(grant), Some(proof)) = (&decision, proof) else { return decision };
-        if !self.parts.inner.checks.load().holds(&proof) {
+        if !self.parts.inner.checks.load().confirms(&proof) {
             return AuthDecision::Unavailable("the password file or the keys have changed meanwhile");
         }
         self.cache.borrow_mut().remember(now, proof.key, grant.clone(), proof.text);

@@ -313,7 +313,7 @@ impl Transport {
     }
 
     /// Returns the number of MQTT bytes that were taken from the outbox and wait here.
-    pub fn held(&self) -> usize {
+    pub fn pending_bytes(&self) -> usize {
         self.wrapped().map_or(0, |wrapped| wrapped.unsent(0))
     }
 

@@ -140,7 +140,7 @@ impl Wrapped {
                 self.pending = rest.to_vec();
             }
         }
-        written.held = self.pending.len();
+        written.pending = self.pending.len();
         self.account();
         Ok(written)
     }
@@ -231,9 +231,9 @@ impl Wrapped {
     }
 
     fn account(&mut self) {
-        let held = self.tail.capacity() + self.pending.capacity();
-        if held != self.charge.bytes() {
-            self.charge.set(held);
+        let in_use = self.tail.capacity() + self.pending.capacity();
+        if in_use != self.charge.bytes() {
+            self.charge.set(in_use);
         }
     }
 }
@@ -280,16 +280,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_socket_refuses_is_held_and_nothing_more_is_sealed() {
+    fn what_the_socket_refuses_is_pending_and_nothing_more_is_sealed() {
         let (mut wrapped, mut outbox) = (wrapped(), outbox(100));
         let written = write(&mut wrapped, &mut outbox, 40);
-        assert_eq!(written, Written { taken: 100, held: 62, progressed: true });
+        assert_eq!(written, Written { taken: 100, pending: 62, progressed: true });
         outbox.buffer().push(1);
         let written = write(&mut wrapped, &mut outbox, 0);
-        assert_eq!(written, Written { taken: 0, held: 62, progressed: false });
+        assert_eq!(written, Written { taken: 0, pending: 62, progressed: false });
         assert_eq!(outbox.writable(), 1);
         let written = write(&mut wrapped, &mut outbox, 1_000);
-        assert_eq!(written, Written { taken: 1, held: 0, progressed: true });
+        assert_eq!(written, Written { taken: 1, pending: 0, progressed: true });
         assert_eq!((wrapped.has_pending(), wrapped.pending.capacity()), (false, 0));
     }
 

@@ -97,11 +97,11 @@ impl ConnectionDriver for ShardDriver {
 
     /// Reports the event at once, while the driver knows the client's address.
     fn closed(&self, id: ConnectionId, why: &str) {
-        let held = self.handles.borrow().find(id).map_or(0, |handle| handle.transport().held());
+        let pending = self.handles.borrow().find(id).map_or(0, |handle| handle.transport().pending_bytes());
         let listener = self.look(|shard| shard.connection(id).listener().cloned());
         self.with_shard(|shard, now| {
-            if held > 0 {
-                shard.did_not_leave(id, held);
+            if pending > 0 {
+                shard.did_not_leave(id, pending);
             }
             shard.closed(now, id, why);
             shard.report_events(now, &mut self.io());

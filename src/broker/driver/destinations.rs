@@ -12,7 +12,7 @@ use crate::expiry::actor::ExpiryActor;
 use crate::expiry::deadline::Registration;
 use crate::expiry::message::{Register, Survey};
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::exchange::outbound::PeerBatch;
+use crate::shard::peers::outbound::PeerBatch;
 use crate::store::writer::ToStore;
 use crate::time::Instant;
 use actix::Addr;
@@ -76,7 +76,7 @@ impl Destinations {
         self.peers.get().is_some()
     }
 
-    /// Sets the expiry actor, and registers the deadlines that were held back.
+    /// Sets the expiry actor, and registers the deadlines that waited.
     pub(super) fn start_timers(&self, expiry: Addr<ExpiryActor>) {
         let batch = self.early.take();
         let _ = self.expiry.set(expiry);
@@ -132,7 +132,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn deadlines_are_held_back_until_the_expiry_actor_is_known() {
+    fn deadlines_wait_until_the_expiry_actor_is_known() {
         actix_rt::System::new().block_on(async {
             let destinations = Destinations::new(ShardId(0));
             let registration = Registration {

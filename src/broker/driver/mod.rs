@@ -187,7 +187,7 @@ impl ShardDriver {
         portion.next
     }
 
-    /// Registers the deadlines that were held back until every shard was connected to its peers.
+    /// Registers the deadlines that waited until every shard was connected to its peers.
     pub fn start_timers(&self, expiry: Addr<ExpiryActor>) {
         self.destinations.start_timers(expiry);
     }
@@ -330,7 +330,7 @@ impl ShardDriver {
     /// Adds the bytes that this thread charged and released to the broker's account.
     fn account(&self, shard: &mut Shard) {
         shard.report_partial();
-        self.statistics.settle();
+        self.statistics.report_charges();
     }
 
     /// Does the shard's housekeeping, and arranges the next one after `every`.

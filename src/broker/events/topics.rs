@@ -327,8 +327,8 @@ mod tests {
                 topics.admit(at(second * 1_000), &format!("{second}-{n}"), EventKind::Stalled);
             }
             assert!(topics.clients.len() <= 1_200, "{}", topics.clients.len());
-            let held: usize = topics.clients.keys().map(|id| id.len() + PLACE).sum();
-            assert_eq!(topics.charge.bytes(), held);
+            let in_use: usize = topics.clients.keys().map(|id| id.len() + PLACE).sum();
+            assert_eq!(topics.charge.bytes(), in_use);
         }
     }
 }

@@ -77,7 +77,7 @@ impl Host {
 
 /// The place of one socket in the table. The socket gives the place back when it leaves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct Seat {
     host: Host,
     number: u64,
 }
@@ -116,11 +116,11 @@ impl HandshakeLimit {
     }
 
     /// Adds a socket. The limit may be exceeded by the sockets that were accepted at once.
-    pub(crate) fn enter(&self, host: Host) -> (Ticket, Eviction) {
+    pub(crate) fn enter(&self, host: Host) -> (Seat, Eviction) {
         self.enter_at(clock::now(), host)
     }
 
-    fn enter_at(&self, now: Instant, host: Host) -> (Ticket, Eviction) {
+    fn enter_at(&self, now: Instant, host: Host) -> (Seat, Eviction) {
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
@@ -128,18 +128,18 @@ impl HandshakeLimit {
         let eviction = Eviction::default();
         let socket = WaitingSocket { number, since: now, eviction: eviction.clone() };
         table.hosts.entry(host).or_default().push_back(socket);
-        (Ticket { host, number }, eviction)
+        (Seat { host, number }, eviction)
     }
 
     /// Removes a socket whose handshakes are done, or that is closed.
-    pub(crate) fn leave(&self, ticket: Ticket) {
+    pub(crate) fn leave(&self, seat: Seat) {
         let mut table = self.table();
-        let Some(places) = table.hosts.get_mut(&ticket.host) else { return };
+        let Some(places) = table.hosts.get_mut(&seat.host) else { return };
         let before = places.len();
-        places.retain(|place| place.number != ticket.number);
+        places.retain(|place| place.number != seat.number);
         let removed = before - places.len();
         if places.is_empty() {
-            table.hosts.remove(&ticket.host);
+            table.hosts.remove(&seat.host);
         }
         table.count -= removed;
         drop(table);
@@ -197,14 +197,14 @@ mod tests {
     }
 
     fn enter_at(limit: &Arc<HandshakeLimit>, now: Instant, host: Host) -> JoinHandle<()> {
-        struct Leave(Arc<HandshakeLimit>, Ticket);
+        struct Leave(Arc<HandshakeLimit>, Seat);
         impl Drop for Leave {
             fn drop(&mut self) {
                 self.0.leave(self.1);
             }
         }
-        let (ticket, eviction) = limit.enter_at(now, host);
-        let leave = Leave(Arc::clone(limit), ticket);
+        let (seat, eviction) = limit.enter_at(now, host);
+        let leave = Leave(Arc::clone(limit), seat);
         tokio::task::spawn_local(async move {
             let _leave = leave;
             eviction.comes().await;

@@ -37,7 +37,7 @@ use crate::shard::login::arrival::Arrival;
 use crate::time::Instant;
 use actix::Recipient;
 use entrance::Entrance;
-use limit::{Eviction, HandshakeLimit, Host, Ticket};
+use limit::{Eviction, HandshakeLimit, Host, Seat};
 use progress::HandshakeProgress;
 use refusal::HandshakeRefusal;
 use stages::Done;
@@ -129,9 +129,9 @@ impl Handshakes {
     /// broker stops, the socket is closed.
     pub(crate) fn send(&self, turn: usize, socket: NewSocket) {
         let host = Host::of(socket.peer.socket_address().map(|address| address.ip()));
-        let (ticket, eviction) = self.limit.enter(host);
+        let (seat, eviction) = self.limit.enter(host);
         let place = HandshakePlace {
-            ticket,
+            seat,
             eviction,
             limit: Arc::clone(&self.limit),
             statistics: Arc::clone(&self.statistics),
@@ -155,7 +155,7 @@ struct HandshakeThread {
 /// error, a timeout or an eviction.
 struct HandshakePlace {
     limit: Arc<HandshakeLimit>,
-    ticket: Ticket,
+    seat: Seat,
     /// Comes when the socket has to make room.
     eviction: Eviction,
     statistics: Arc<BrokerStatistics>,
@@ -166,7 +166,7 @@ struct HandshakePlace {
 
 impl Drop for HandshakePlace {
     fn drop(&mut self) {
-        self.limit.leave(self.ticket);
+        self.limit.leave(self.seat);
         if !self.is_handed_over {
             self.statistics.connection_closed(&self.entrance.terms.connections);
         }

@@ -2,7 +2,7 @@
 
 use super::paths::{first_directory, path_of};
 use crate::config::bounds::{ONE_BILLION, ONE_KIB, ONE_TIB};
-use crate::config::choices::Durability;
+use crate::config::choices::DurabilityLevel;
 use crate::config::rule::{ValueType, millis, seconds};
 use crate::config::size::ByteSize;
 use crate::config::table::section;
@@ -35,8 +35,8 @@ section! {
         /// everything is in memory, and ends with the process. Sessions that end with their
         /// connection, and messages for them alone, are never written: their speed is that of
         /// "none".
-        durability: Durability = Durability::Commit,
-            ValueType::OneOf(Durability::NAMES).only(),
+        durability: DurabilityLevel = DurabilityLevel::Commit,
+            ValueType::OneOf(DurabilityLevel::NAMES).only(),
             why: "A broker should be durable without a flag.",
             elsewhere: "mosquitto `persistence`";
         /// With `durability = "interval"` alone: the time until an acknowledged message is forced
@@ -77,7 +77,7 @@ impl Store {
     /// systemd's variable `STATE_DIRECTORY`: a list with colons between, of which the first is
     /// ours.
     pub fn directory(&self, state_directory: Option<&OsStr>) -> Option<PathBuf> {
-        if self.durability == Durability::None {
+        if self.durability == DurabilityLevel::None {
             return None;
         }
         let default = || first_directory(state_directory).unwrap_or(Path::new(DEFAULT_DIRECTORY)).to_owned();
@@ -92,7 +92,7 @@ impl Store {
     /// Returns how often the store has to be synced besides its commits, or `None` if commits alone
     /// decide.
     pub fn synced_every(&self) -> Option<Duration> {
-        (self.durability == Durability::Interval).then_some(self.sync_interval)
+        (self.durability == DurabilityLevel::Interval).then_some(self.sync_interval)
     }
 }
 
@@ -110,14 +110,18 @@ mod tests {
         assert_eq!(directory("", Some("/var/lib/homing:/var/lib/other")), PathBuf::from("/var/lib/homing"));
         assert_eq!(directory("", Some("")), PathBuf::from(DEFAULT_DIRECTORY));
         assert_eq!(directory("", None), PathBuf::from(DEFAULT_DIRECTORY));
-        let none = Store { durability: Durability::None, path: "d".into(), ..Store::default() };
+        let none = Store { durability: DurabilityLevel::None, path: "d".into(), ..Store::default() };
         assert_eq!(none.directory(None), None);
     }
 
     #[test]
     fn only_interval_syncs_between_commits() {
         let of = |durability| Store { durability, ..Store::default() }.synced_every();
-        assert_eq!(of(Durability::Interval), Some(Duration::from_secs(1)));
-        assert!([Durability::None, Durability::Os, Durability::Commit].into_iter().all(|d| of(d).is_none()));
+        assert_eq!(of(DurabilityLevel::Interval), Some(Duration::from_secs(1)));
+        assert!(
+            [DurabilityLevel::None, DurabilityLevel::Os, DurabilityLevel::Commit]
+                .into_iter()
+                .all(|d| of(d).is_none())
+        );
     }
 }

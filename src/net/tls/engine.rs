@@ -84,7 +84,7 @@ impl Tls {
                 self.peer_closed = true;
                 Ok(OpenedWire { used: wire.len(), closed: true })
             }
-            Ok(EngineStep { holds_record: true, .. }) => {
+            Ok(EngineStep { has_record: true, .. }) => {
                 self.ended = true;
                 Err(LayerError::SplitHandshakeMessage)
             }
@@ -241,7 +241,7 @@ struct EngineStep {
     closed: bool,
     /// The unused bytes begin with a whole record: rustls still needs it, because it has a part of
     /// a handshake message.
-    holds_record: bool,
+    has_record: bool,
 }
 
 /// Gives `wire` to rustls until rustls needs more bytes.
@@ -285,8 +285,8 @@ fn drive(
         }
     }
     let rest = wire.get(used..).unwrap_or_default();
-    let holds_record = matches!(rest, [_, _, _, high, low, body @ ..] if body.len() >= usize::from(u16::from_be_bytes([*high, *low])));
-    Ok(EngineStep { used, closed, holds_record })
+    let has_record = matches!(rest, [_, _, _, high, low, body @ ..] if body.len() >= usize::from(u16::from_be_bytes([*high, *low])));
+    Ok(EngineStep { used, closed, has_record })
 }
 
 /// Appends the alert that rustls queued before it returned an error.

@@ -41,9 +41,9 @@ fn takes_part(mut batch: Batch, of: u64, marks: &[u64]) -> Batch {
 }
 
 /// The marks of the next set, in order, and how far it takes each shard.
-fn take(backlog: &mut CommitQueue, bounds: Bounds) -> (Vec<u64>, Vec<Committed>) {
+fn take(queue: &mut CommitQueue, bounds: Bounds) -> (Vec<u64>, Vec<Committed>) {
     let (mut group, mut committed) = (CommitGroup::default(), Vec::new());
-    let any = backlog.take(bounds, &mut group, &mut committed);
+    let any = queue.take(bounds, &mut group, &mut committed);
     assert_eq!(any, !committed.is_empty());
     let marks = group.operations().map(|operation| match &operation.record {
         Record::BodyDone(number) => number.0,
@@ -59,74 +59,74 @@ fn at(shard: u8, lsn: u64) -> Committed {
 #[test]
 fn the_oldest_batch_is_the_one_that_arrived_first_and_waits_still() {
     let at = Instant::from_millis;
-    let mut backlog = CommitQueue::default();
-    assert_eq!(backlog.oldest(), Instant::NEVER);
-    backlog.push(at(1), batch(1, 1, &[1]));
+    let mut queue = CommitQueue::default();
+    assert_eq!(queue.oldest(), Instant::NEVER);
+    queue.push(at(1), batch(1, 1, &[1]));
     // It waits for a participant, and the others do not wait for it.
-    backlog.push(at(2), begins(batch(0, 1, &[2]), 7, 1));
-    backlog.push(at(3), batch(1, 2, &[3]));
-    assert_eq!(backlog.oldest(), at(1));
-    take(&mut backlog, ALL);
-    assert_eq!(backlog.oldest(), at(2));
-    backlog.push(at(4), takes_part(batch(1, 3, &[]), 7, &[4]));
-    take(&mut backlog, ALL);
-    assert_eq!(backlog.oldest(), Instant::NEVER);
+    queue.push(at(2), begins(batch(0, 1, &[2]), 7, 1));
+    queue.push(at(3), batch(1, 2, &[3]));
+    assert_eq!(queue.oldest(), at(1));
+    take(&mut queue, ALL);
+    assert_eq!(queue.oldest(), at(2));
+    queue.push(at(4), takes_part(batch(1, 3, &[]), 7, &[4]));
+    take(&mut queue, ALL);
+    assert_eq!(queue.oldest(), Instant::NEVER);
 }
 
 #[test]
 fn batches_without_moves_go_in_the_order_they_arrived() {
-    let mut backlog = CommitQueue::default();
+    let mut queue = CommitQueue::default();
     for b in [batch(0, 1, &[1]), batch(1, 1, &[2, 3]), batch(0, 2, &[4])] {
-        backlog.push(Instant::ZERO, b);
+        queue.push(Instant::ZERO, b);
     }
-    assert_eq!(backlog.records(), 4);
-    assert_eq!(take(&mut backlog, ALL), (vec![1, 2, 3, 4], vec![at(0, 2), at(1, 1)]));
-    assert!(backlog.is_empty() && backlog.records() == 0);
+    assert_eq!(queue.records(), 4);
+    assert_eq!(take(&mut queue, ALL), (vec![1, 2, 3, 4], vec![at(0, 2), at(1, 1)]));
+    assert!(queue.is_empty() && queue.records() == 0);
 }
 
 #[test]
 fn a_set_ends_with_the_batch_that_reaches_the_bounds() {
-    let mut backlog = CommitQueue::default();
-    (1..=5).for_each(|n| backlog.push(Instant::ZERO, batch(0, n, &[2 * n, 2 * n + 1])));
+    let mut queue = CommitQueue::default();
+    (1..=5).for_each(|n| queue.push(Instant::ZERO, batch(0, n, &[2 * n, 2 * n + 1])));
     let bounds = Bounds { records: 3, bytes: usize::MAX };
-    assert_eq!(take(&mut backlog, bounds), (vec![2, 3, 4, 5], vec![at(0, 2)]));
-    assert_eq!(take(&mut backlog, Bounds { records: 1, ..bounds }), (vec![6, 7], vec![at(0, 3)]));
+    assert_eq!(take(&mut queue, bounds), (vec![2, 3, 4, 5], vec![at(0, 2)]));
+    assert_eq!(take(&mut queue, Bounds { records: 1, ..bounds }), (vec![6, 7], vec![at(0, 3)]));
 }
 
 #[test]
 fn a_move_waits_for_all_its_parts_and_holds_up_its_shard_alone() {
-    let mut backlog = CommitQueue::default();
-    backlog.push(Instant::ZERO, begins(batch(0, 1, &[1]), 7, 2));
-    backlog.push(Instant::ZERO, batch(0, 2, &[2]));
-    backlog.push(Instant::ZERO, takes_part(batch(1, 1, &[3]), 7, &[4]));
-    backlog.push(Instant::ZERO, batch(2, 1, &[5]));
-    assert_eq!(take(&mut backlog, ALL), (vec![5], vec![at(2, 1)]));
-    backlog.push(Instant::ZERO, takes_part(batch(2, 2, &[]), 7, &[]));
-    assert_eq!(take(&mut backlog, ALL), (vec![1, 2, 4, 3], vec![at(0, 2), at(1, 1), at(2, 2)]));
-    assert!(backlog.is_empty());
+    let mut queue = CommitQueue::default();
+    queue.push(Instant::ZERO, begins(batch(0, 1, &[1]), 7, 2));
+    queue.push(Instant::ZERO, batch(0, 2, &[2]));
+    queue.push(Instant::ZERO, takes_part(batch(1, 1, &[3]), 7, &[4]));
+    queue.push(Instant::ZERO, batch(2, 1, &[5]));
+    assert_eq!(take(&mut queue, ALL), (vec![5], vec![at(2, 1)]));
+    queue.push(Instant::ZERO, takes_part(batch(2, 2, &[]), 7, &[]));
+    assert_eq!(take(&mut queue, ALL), (vec![1, 2, 4, 3], vec![at(0, 2), at(1, 1), at(2, 2)]));
+    assert!(queue.is_empty());
 }
 
 #[test]
 fn a_part_is_pulled_out_of_a_batch_that_cannot_go_yet() {
-    let mut backlog = CommitQueue::default();
-    backlog.push(Instant::ZERO, begins(batch(0, 1, &[1]), 7, 1));
-    backlog.push(Instant::ZERO, takes_part(begins(batch(1, 1, &[2]), 8, 1), 7, &[3]));
-    assert_eq!(take(&mut backlog, ALL), (vec![1, 3], vec![at(0, 1)]), "shard 1 waits for its own move");
-    assert_eq!(backlog.records(), 1);
-    backlog.push(Instant::ZERO, takes_part(batch(0, 2, &[4]), 8, &[5]));
-    assert_eq!(take(&mut backlog, ALL), (vec![2, 5, 4], vec![at(1, 1), at(0, 2)]));
+    let mut queue = CommitQueue::default();
+    queue.push(Instant::ZERO, begins(batch(0, 1, &[1]), 7, 1));
+    queue.push(Instant::ZERO, takes_part(begins(batch(1, 1, &[2]), 8, 1), 7, &[3]));
+    assert_eq!(take(&mut queue, ALL), (vec![1, 3], vec![at(0, 1)]), "shard 1 waits for its own move");
+    assert_eq!(queue.records(), 1);
+    queue.push(Instant::ZERO, takes_part(batch(0, 2, &[4]), 8, &[5]));
+    assert_eq!(take(&mut queue, ALL), (vec![2, 5, 4], vec![at(1, 1), at(0, 2)]));
 }
 
 #[test]
 fn a_part_that_passes_a_message_on_calls_for_one_more() {
-    let mut backlog = CommitQueue::default();
-    backlog.push(Instant::ZERO, begins(batch(0, 1, &[1]), 7, 1));
+    let mut queue = CommitQueue::default();
+    queue.push(Instant::ZERO, begins(batch(0, 1, &[1]), 7, 1));
     let mut passed_on = takes_part(batch(1, 1, &[]), 7, &[]);
     passed_on.participants[0].more = 1;
-    backlog.push(Instant::ZERO, passed_on);
-    assert_eq!(take(&mut backlog, ALL), (vec![], vec![]), "the next member has not had it");
-    backlog.push(Instant::ZERO, takes_part(batch(2, 1, &[2]), 7, &[3]));
-    assert_eq!(take(&mut backlog, ALL), (vec![1, 3, 2], vec![at(0, 1), at(1, 1), at(2, 1)]));
+    queue.push(Instant::ZERO, passed_on);
+    assert_eq!(take(&mut queue, ALL), (vec![], vec![]), "the next member has not had it");
+    queue.push(Instant::ZERO, takes_part(batch(2, 1, &[2]), 7, &[3]));
+    assert_eq!(take(&mut queue, ALL), (vec![1, 3, 2], vec![at(0, 1), at(1, 1), at(2, 1)]));
 }
 
 #[test]
@@ -135,20 +135,20 @@ fn what_nobody_took_takes_no_identifier_over() {
     for (outcomes, kept) in
         [([Refused, Unmatched, Refused], false), ([Refused, Taken, Refused], true), ([Unmatched; 3], true)]
     {
-        let mut backlog = CommitQueue::default();
+        let mut queue = CommitQueue::default();
         let [here, participants @ ..] = outcomes;
         let (session, packet_id) = (SessionKey(5), PacketId::new(9).unwrap());
         let mut begun = begins(batch(0, 1, &[]), 7, 2);
         begun.records.push(Record::Incoming { session, packet_id });
         (begun.transactions[0].outcome, begun.transactions[0].incoming) = (here, Some((session, packet_id)));
-        backlog.push(Instant::ZERO, begun);
+        queue.push(Instant::ZERO, begun);
         for (shard, outcome) in (1..).zip(participants) {
             let mut participant = takes_part(batch(shard, 1, &[]), 7, &[]);
             participant.participants[0].outcome = outcome;
-            backlog.push(Instant::ZERO, participant);
+            queue.push(Instant::ZERO, participant);
         }
         let mut group = CommitGroup::default();
-        assert!(backlog.take(ALL, &mut group, &mut Vec::new()));
+        assert!(queue.take(ALL, &mut group, &mut Vec::new()));
         let left: Vec<_> = group.operations().collect();
         assert_eq!(
             matches!(left[..], [Operation { record: Record::Incoming { .. }, .. }]),
@@ -161,7 +161,7 @@ fn what_nobody_took_takes_no_identifier_over() {
 
 #[test]
 fn shards_that_move_messages_to_each_other_without_a_pause_never_both_wait() {
-    let mut backlog = CommitQueue::default();
+    let mut queue = CommitQueue::default();
     let mut committed = [0, 0];
     for turn in 1..=100_u64 {
         // Each turn of each shard begins a move to the other and has the participant of the other's
@@ -172,9 +172,9 @@ fn shards_that_move_messages_to_each_other_without_a_pause_never_both_wait() {
             if turn > 1 {
                 b = takes_part(b, others_last, &[]);
             }
-            backlog.push(Instant::ZERO, b);
+            queue.push(Instant::ZERO, b);
         }
-        for to in take(&mut backlog, ALL).1 {
+        for to in take(&mut queue, ALL).1 {
             committed[usize::from(to.shard)] = to.lsn.0;
         }
         assert!(committed.iter().all(|lsn| *lsn + 2 >= turn), "{committed:?} at {turn}");
@@ -328,22 +328,22 @@ impl Account {
 proptest! {
     #[test]
     fn a_move_is_committed_whole_and_all_that_may_go_goes(steps in prop::collection::vec(step(), 0..120)) {
-        let (mut account, mut backlog) = (Account::default(), CommitQueue::default());
+        let (mut account, mut queue) = (Account::default(), CommitQueue::default());
         for step in steps {
             match step {
-                Step::Turn { shard, records, others } => backlog.push(Instant::ZERO, account.turn(shard, records, others)),
+                Step::Turn { shard, records, others } => queue.push(Instant::ZERO, account.turn(shard, records, others)),
                 Step::Take { records } => {
-                    let (taken, to) = take(&mut backlog, Bounds { records, bytes: usize::MAX });
+                    let (taken, to) = take(&mut queue, Bounds { records, bytes: usize::MAX });
                     account.check(&taken, &to, records == u64::MAX);
                 }
             }
         }
         // When every participant has come, nothing is left.
-        (0..4).for_each(|shard| backlog.push(Instant::ZERO, account.turn(shard, 0, 0)));
-        let (taken, to) = take(&mut backlog, ALL);
+        (0..4).for_each(|shard| queue.push(Instant::ZERO, account.turn(shard, 0, 0)));
+        let (taken, to) = take(&mut queue, ALL);
         account.check(&taken, &to, true);
-        prop_assert!(backlog.is_empty());
-        prop_assert_eq!(backlog.records(), 0);
-        prop_assert!(backlog.transactions.is_empty() && backlog.taken.is_empty());
+        prop_assert!(queue.is_empty());
+        prop_assert_eq!(queue.records(), 0);
+        prop_assert!(queue.transactions.is_empty() && queue.taken.is_empty());
     }
 }

@@ -27,31 +27,31 @@ fn is_busy(error: &Error) -> bool {
 
 /// Returns a text that names the process with the right to write, if the system knows it. Its lock
 /// is the first byte of the locks in the index of the write-ahead log.
-fn holder(directory: &Path) -> Option<String> {
+fn owner(directory: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let index = std::fs::metadata(directory.join("homing.db-shm")).ok()?.ino();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let pid = locks.lines().find_map(|line| holder_in(line, index))?;
+    let pid = locks.lines().find_map(|line| owner_in(line, index))?;
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     Some(format!("process {pid} ({}) holds it: ", name.trim_end()))
 }
 
 /// Returns the process of a line such as `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 120 120`, if
 /// the line is about that lock. A process in another name space has no number here.
-fn holder_in(line: &str, inode: u64) -> Option<u32> {
+fn owner_in(line: &str, inode: u64) -> Option<u32> {
     const WRITE_LOCK: u64 = 120;
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, _, _, "WRITE", pid, file, from, to] = fields[..] else { return None };
-    let holds = file.rsplit(':').next()?.parse() == Ok(inode)
+    let is_it = file.rsplit(':').next()?.parse() == Ok(inode)
         && from.parse::<u64>().ok()? <= WRITE_LOCK
         && to.parse().unwrap_or(u64::MAX) >= WRITE_LOCK;
-    pid.parse().ok().filter(|pid| holds && *pid > 0 && *pid != std::process::id())
+    pid.parse().ok().filter(|pid| is_it && *pid > 0 && *pid != std::process::id())
 }
 
 /// Converts an error of a write in this directory: a lock, no room, or a failure.
 pub(super) fn refused(error: Error, directory: &Path) -> StoreError {
     if is_busy(&error) {
-        return StoreError::Busy(format!("{}{UNLOCK}", holder(directory).unwrap_or_default()));
+        return StoreError::Busy(format!("{}{UNLOCK}", owner(directory).unwrap_or_default()));
     }
     if is_full(&error, directory) { StoreError::Full(format!("SQLite: {error}")) } else { failed(error) }
 }
@@ -92,11 +92,11 @@ mod tests {
     #[test]
     fn who_may_write_is_found_among_the_systems_locks() {
         let line = "1: POSIX  ADVISORY  WRITE 1234 08:01:5678 120 120";
-        assert_eq!(holder_in(line, 5678), Some(1234));
-        assert_eq!(holder_in(line, 678), None, "another file");
-        assert_eq!(holder_in(&line.replace("120 120", "121 121"), 5678), None, "another lock");
-        assert_eq!(holder_in(&line.replace("120 120", "0 EOF"), 5678), Some(1234));
-        assert_eq!(holder_in(&line.replace("WRITE", "READ"), 5678), None);
-        assert_eq!(holder_in("1: -> POSIX  ADVISORY  WRITE 99 08:01:5678 120 120", 5678), None, "it waits");
+        assert_eq!(owner_in(line, 5678), Some(1234));
+        assert_eq!(owner_in(line, 678), None, "another file");
+        assert_eq!(owner_in(&line.replace("120 120", "121 121"), 5678), None, "another lock");
+        assert_eq!(owner_in(&line.replace("120 120", "0 EOF"), 5678), Some(1234));
+        assert_eq!(owner_in(&line.replace("WRITE", "READ"), 5678), None);
+        assert_eq!(owner_in("1: -> POSIX  ADVISORY  WRITE 99 08:01:5678 120 120", 5678), None, "it waits");
     }
 }

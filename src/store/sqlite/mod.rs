@@ -23,7 +23,7 @@ mod write;
 use super::wall::{FileTime, Heartbeat, resume};
 use super::{Boot, Moment, Store, StoreError, StoreReader};
 use crate::clock;
-use crate::config::Durability;
+use crate::config::DurabilityLevel;
 use crate::persistence::records::{BodyCopy, Recovered};
 use crate::store::coalesce::CommitGroup;
 use directory::{Directory, RESERVE};
@@ -64,7 +64,7 @@ const NUMBER_BLOCK: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteOptions {
     /// The promise behind a commit.
-    pub durability: Durability,
+    pub durability: DurabilityLevel,
     /// The largest size of `homing.db` in bytes; `None` for no limit but the disk.
     pub size_limit: Option<u64>,
 }
@@ -134,7 +134,7 @@ impl Sqlite {
         store.is_relieved = !store.directory.restore_reserve()?;
         store.limit_pages()?;
         store.measure()?;
-        if options.durability == Durability::Interval {
+        if options.durability == DurabilityLevel::Interval {
             store.open_log()?;
         }
         Ok(store)
@@ -386,10 +386,10 @@ fn set_up(connection: &mut Connection, options: SqliteOptions) -> rusqlite::Resu
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(32);
     let synchronous = match options.durability {
-        Durability::Commit => "FULL",
+        DurabilityLevel::Commit => "FULL",
         // The file stays intact in a power loss. Commits since the broker's last sync may be lost.
-        Durability::Interval => "NORMAL",
-        Durability::Os | Durability::None => "OFF",
+        DurabilityLevel::Interval => "NORMAL",
+        DurabilityLevel::Os | DurabilityLevel::None => "OFF",
     };
     connection.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; \

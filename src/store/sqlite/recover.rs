@@ -37,7 +37,7 @@ struct FoundBody {
 /// session. No client knows of such a session, and no publisher got an acknowledgement for such a
 /// message. All other kinds must not occur.
 #[derive(Default)]
-struct Orphans {
+struct StrayRows {
     subscriptions: Vec<(SessionKey, Box<str>)>,
     incoming: Vec<(SessionKey, u16)>,
     entries: Vec<EntryNumber>,
@@ -48,7 +48,7 @@ struct Orphans {
 pub(super) struct Recovery<'c> {
     connection: &'c Connection,
     opened: FileTime,
-    orphans: Orphans,
+    strays: StrayRows,
     sessions: Vec<RecoveredSession>,
     orphaned: Vec<RecoveredEntry>,
     /// The index in `sessions`, by session number.
@@ -59,8 +59,8 @@ impl<'c> Recovery<'c> {
     /// Starts a recovery; `opened` maps the times of the file.
     pub(super) fn new(connection: &'c Connection, opened: FileTime) -> Recovery<'c> {
         let (sessions, places) = (Vec::new(), ByNumber::default());
-        let (orphans, orphaned) = (Orphans::default(), Vec::new());
-        Recovery { connection, opened, orphans, sessions, orphaned, places }
+        let (strays, orphaned) = (StrayRows::default(), Vec::new());
+        Recovery { connection, opened, strays, sessions, orphaned, places }
     }
 
     /// Reads everything, within the transaction of the connection if there is one.
@@ -76,7 +76,7 @@ impl<'c> Recovery<'c> {
         let mut bodies = self.bodies()?;
         self.entries(&mut bodies)?;
         let nobodys = bodies.values().filter(|body| !body.is_referred_to);
-        self.orphans.bodies = nobodys.map(|body| body.known.number).collect();
+        self.strays.bodies = nobodys.map(|body| body.known.number).collect();
         self.mend()?;
         let first = (Instant::ZERO, DelayedNumber(0));
         let until = now + horizon;
@@ -115,7 +115,7 @@ impl<'c> Recovery<'c> {
     }
 
     fn subscriptions(&mut self) -> Result<()> {
-        let (mut sessions, mut orphans) = (std::mem::take(&mut self.sessions), Vec::new());
+        let (mut sessions, mut strays) = (std::mem::take(&mut self.sessions), Vec::new());
         self.each("SELECT session, filter, options, subscription_id FROM subscription", |row| {
             let found = StoredSubscription {
                 session: SessionKey(row::number(row, 0)?),
@@ -125,25 +125,25 @@ impl<'c> Recovery<'c> {
             };
             match self.places.get(&found.session.0) {
                 Some(at) => sessions[*at].subscriptions.push(found),
-                None => orphans.push((found.session, found.filter)),
+                None => strays.push((found.session, found.filter)),
             }
             Ok(())
         })?;
-        (self.sessions, self.orphans.subscriptions) = (sessions, orphans);
+        (self.sessions, self.strays.subscriptions) = (sessions, strays);
         Ok(())
     }
 
     fn incoming(&mut self) -> Result<()> {
-        let (mut sessions, mut orphans) = (std::mem::take(&mut self.sessions), Vec::new());
+        let (mut sessions, mut strays) = (std::mem::take(&mut self.sessions), Vec::new());
         self.each("SELECT session, packet_id FROM incoming", |row| {
             let (session, packet_id) = (SessionKey(row::number(row, 0)?), row.get(1)?);
             match (self.places.get(&session.0), PacketId::new(packet_id)) {
                 (Some(at), Some(packet_id)) => sessions[*at].incoming.push(packet_id),
-                _ => orphans.push((session, packet_id)),
+                _ => strays.push((session, packet_id)),
             }
             Ok(())
         })?;
-        (self.sessions, self.orphans.incoming) = (sessions, orphans);
+        (self.sessions, self.strays.incoming) = (sessions, strays);
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl<'c> Recovery<'c> {
     }
 
     fn entries(&mut self, bodies: &mut ByNumber<FoundBody>) -> Result<()> {
-        let (mut sessions, mut orphans) = (std::mem::take(&mut self.sessions), Vec::new());
+        let (mut sessions, mut strays) = (std::mem::take(&mut self.sessions), Vec::new());
         let sql = "SELECT number, session, body, qos, packet_number, transmissions, share IS NOT NULL, \
             subscription_ids FROM entry ORDER BY number";
         let mut orphaned = Vec::new();
@@ -181,7 +181,7 @@ impl<'c> Recovery<'c> {
                 Some(session) if is_whole => session.entries.push(entry),
                 None if entry.is_orphaned() => orphaned.push(entry),
                 _ => {
-                    orphans.push(number);
+                    strays.push(number);
                     return Ok(());
                 }
             }
@@ -191,7 +191,7 @@ impl<'c> Recovery<'c> {
             Ok(())
         })?;
         self.orphaned = orphaned;
-        (self.sessions, self.orphans.entries) = (sessions, orphans);
+        (self.sessions, self.strays.entries) = (sessions, strays);
         Ok(())
     }
 
@@ -247,7 +247,7 @@ impl<'c> Recovery<'c> {
     }
 
     fn mend(&self) -> Result<()> {
-        let Orphans { subscriptions, incoming, entries, bodies } = &self.orphans;
+        let StrayRows { subscriptions, incoming, entries, bodies } = &self.strays;
         let found = (subscriptions.len(), incoming.len(), entries.len(), bodies.len());
         if found == (0, 0, 0, 0) {
             return Ok(());

@@ -366,7 +366,7 @@ fn what_is_full_says_so_frees_its_reserve_and_has_room_again() {
 #[test]
 fn the_write_ahead_log_is_written_back_and_begins_again() {
     let file = InFile {
-        options: SqliteOptions { durability: Durability::Os, size_limit: None },
+        options: SqliteOptions { durability: DurabilityLevel::Os, size_limit: None },
         ..InFile::default()
     };
     let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
@@ -385,7 +385,7 @@ fn the_write_ahead_log_is_written_back_and_begins_again() {
 #[test]
 fn an_interval_store_syncs_its_log_when_it_is_told() {
     let file = InFile {
-        options: SqliteOptions { durability: Durability::Interval, size_limit: None },
+        options: SqliteOptions { durability: DurabilityLevel::Interval, size_limit: None },
         ..InFile::default()
     };
     let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();

@@ -47,7 +47,7 @@ pub(super) fn run(
         on,
         statistics,
         budget,
-        backlog: CommitQueue::default(),
+        commit_queue: CommitQueue::default(),
         group: CommitGroup::default(),
         group_since: Instant::NEVER,
         waiters: Vec::new(),
@@ -74,7 +74,7 @@ struct Commits<'a, F> {
     on: &'a F,
     statistics: &'a WriterStatistics,
     budget: &'a Budget,
-    backlog: CommitQueue,
+    commit_queue: CommitQueue,
     /// The contents of the next transaction. Without room the group stays, and later batches are
     /// folded into it. So records that free room come through, and records that cancel out need no
     /// room.
@@ -122,7 +122,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                 attempts_left -= u32::from(self.is_stopping && self.is_blocked);
             }
             self.housekeep(now)?;
-            self.budget.settle();
+            self.budget.report();
             if self.is_stopping && (!self.gather_work() || attempts_left == 0) {
                 return self.finish();
             }
@@ -158,9 +158,9 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
     /// thread works: a call to the disk that hangs keeps later changes in the channel, where they
     /// are not seen. Called once before a wait and once before a commit, and not for each message.
     fn note_pending(&self, working_since: Instant) {
-        let pending = self.group.recorded() + self.backlog.records() as u64;
-        self.statistics.backlog.store(pending, Ordering::Relaxed);
-        let since = self.group_since.min(self.backlog.oldest()).min(working_since);
+        let pending = self.group.recorded() + self.commit_queue.records() as u64;
+        self.statistics.pending_records.store(pending, Ordering::Relaxed);
+        let since = self.group_since.min(self.commit_queue.oldest()).min(working_since);
         self.statistics.uncommitted.set(since);
     }
 
@@ -173,7 +173,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         match request {
             WriterRequest::Batch(batch) => {
                 self.statistics.committed(batch.cancelled, batch.cancelled);
-                self.backlog.push(now, batch);
+                self.commit_queue.push(now, batch);
             }
             // A change of a retained message always goes into the next transaction. So it is never
             // committed after a batch that came later.
@@ -191,11 +191,11 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         }
     }
 
-    /// Folds batches of the backlog into the group, up to its bounds. Returns true if there is
+    /// Folds batches of the queue into the group, up to its bounds. Returns true if there is
     /// anything to commit.
     fn gather_work(&mut self) -> bool {
-        let oldest = self.backlog.oldest();
-        if self.backlog.take(self.bounds(), &mut self.group, &mut self.waiters) {
+        let oldest = self.commit_queue.oldest();
+        if self.commit_queue.take(self.bounds(), &mut self.group, &mut self.waiters) {
             self.group_since = self.group_since.min(oldest);
         }
         self.group.recorded() > 0 || !self.waiters.is_empty()
@@ -246,7 +246,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         self.group_since = Instant::NEVER;
         // The budget comes before the reports, because their receivers must find the account
         // without the written records.
-        self.budget.settle();
+        self.budget.report();
         for committed in self.waiters.drain(..) {
             (self.on)(WriterNotice::Committed(committed));
         }
@@ -392,7 +392,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
     }
 
     fn finish(&mut self) -> Result<(), StoreError> {
-        let left = self.group.recorded() + self.backlog.records() as u64;
+        let left = self.group.recorded() + self.commit_queue.records() as u64;
         if left > 0 {
             warn!(
                 event = "store.changes_lost",

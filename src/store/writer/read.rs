@@ -63,7 +63,7 @@ pub(super) fn run(
             PageRead::Stop => return,
         };
         // Before the shard gets the messages.
-        budget.settle();
+        budget.report();
         match notice {
             Ok(notice) => on(notice),
             Err(error) => return on(WriterNotice::Failed(error)),

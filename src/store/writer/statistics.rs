@@ -18,7 +18,7 @@ pub struct WriterStatistics {
     /// Size of the store in bytes.
     pub bytes: AtomicU64,
     /// Number of records that wait for their commit, those of a commit that is under way included.
-    pub backlog: AtomicU64,
+    pub pending_records: AtomicU64,
     /// The time since which the oldest record waits.
     pub(super) uncommitted: UncommittedSince,
     /// Microseconds.

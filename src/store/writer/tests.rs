@@ -277,9 +277,9 @@ fn a_store_that_another_process_has_locked_is_waited_for_and_nothing_is_acknowle
     wait_for(&notices, 0, 1);
     faults.plan_next(Call::Commit, Fault::Busy);
     faults.plan_next(Call::ReadEntries, Fault::Busy);
-    faults.plan(Call::Commit, 2, Fault::Held);
+    faults.plan(Call::Commit, 2, Fault::Stopped);
     writer.to_store().send(batch(0, 2, message_for(1, 4)));
-    assert!(faults.wait_until_held(PATIENCE));
+    assert!(faults.wait_until_stopped(PATIENCE));
     assert!(notices.try_recv().is_err(), "nothing is promised, and nothing has failed");
     assert_eq!(kept(&memory), [2]);
     faults.release();
@@ -322,10 +322,10 @@ fn after_a_commit_that_meets(fault: Fault) -> (Writer, Faults, Receiver<WriterNo
 
 #[test]
 fn a_batch_that_is_not_committed_is_counted_and_grows_old_while_the_commit_hangs_or_meets_a_lock() {
-    for fault in [Fault::Held, Fault::Busy] {
+    for fault in [Fault::Stopped, Fault::Busy] {
         let (writer, faults, notices, later) = after_a_commit_that_meets(fault);
         let statistics = writer.statistics();
-        assert_eq!(statistics.backlog.load(Ordering::Relaxed), 3, "{fault:?}");
+        assert_eq!(statistics.pending_records.load(Ordering::Relaxed), 3, "{fault:?}");
         assert!(statistics.oldest_uncommitted(later) >= Duration::from_hours(1), "{fault:?}");
         // A later batch does not make it younger.
         writer.to_store().send(batch(0, 3, message_for(1, 6)));
@@ -334,7 +334,7 @@ fn a_batch_that_is_not_committed_is_counted_and_grows_old_while_the_commit_hangs
         wait_for(&notices, 0, 3);
         let statistics = writer.statistics();
         writer.stop();
-        assert_eq!(statistics.backlog.load(Ordering::Relaxed), 0, "{fault:?}");
+        assert_eq!(statistics.pending_records.load(Ordering::Relaxed), 0, "{fault:?}");
         assert_eq!(statistics.oldest_uncommitted(later), Duration::ZERO, "{fault:?}");
     }
 }
@@ -342,7 +342,7 @@ fn a_batch_that_is_not_committed_is_counted_and_grows_old_while_the_commit_hangs
 /// Starts a writer that syncs at this interval. Its first sync hangs until the faults release it.
 fn whose_first_sync_hangs(interval: Duration) -> (Writer, Faults) {
     let faults = Faults::default();
-    faults.plan(Call::Sync, 0, Fault::Held);
+    faults.plan(Call::Sync, 0, Fault::Stopped);
     let mut store = Faulty::new(Box::new(Memory::default()), faults.clone());
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let options = WriterOptions { sync: Some(interval), ..WriterOptions::default() };
@@ -354,7 +354,7 @@ fn whose_first_sync_hangs(interval: Duration) -> (Writer, Faults) {
 fn a_new_sync_interval_holds_at_once() {
     let (writer, faults) = whose_first_sync_hangs(Duration::from_hours(1));
     writer.to_store().sync_every(Some(Duration::from_millis(1)));
-    assert!(faults.wait_until_held(PATIENCE), "it syncs long before the hour is over");
+    assert!(faults.wait_until_stopped(PATIENCE), "it syncs long before the hour is over");
     faults.release();
     writer.stop();
 }
@@ -363,7 +363,7 @@ fn a_new_sync_interval_holds_at_once() {
 #[test]
 fn a_call_to_the_disk_that_hangs_counts_as_a_change_that_is_not_committed() {
     let (writer, faults) = whose_first_sync_hangs(Duration::from_millis(1));
-    assert!(faults.wait_until_held(PATIENCE));
+    assert!(faults.wait_until_stopped(PATIENCE));
     let later = crate::clock::now() + Duration::from_hours(1);
     assert!(writer.statistics().oldest_uncommitted(later) >= Duration::from_hours(1));
     faults.release();
@@ -381,9 +381,9 @@ fn what_arrives_while_a_commit_is_under_way_is_the_next_one() {
             .unwrap();
     writer.to_store().send(batch(0, 1, message_for(1, 2)));
     wait_for(&notices, 0, 1);
-    faults.plan_next(Call::Commit, Fault::Held);
+    faults.plan_next(Call::Commit, Fault::Stopped);
     writer.to_store().send(batch(0, 2, message_for(1, 4)));
-    assert!(faults.wait_until_held(PATIENCE));
+    assert!(faults.wait_until_stopped(PATIENCE));
     (3..100).for_each(|lsn| writer.to_store().send(batch(0, lsn, message_for(1, 2 * lsn))));
     assert!(notices.try_recv().is_err(), "nothing is promised meanwhile");
     faults.release();

@@ -63,12 +63,12 @@ impl Unreliable {
         }
     }
 
-    fn hold_next_commit(&self) {
-        self.faults.plan_next(Call::Commit, Fault::Held);
+    fn stop_next_commit(&self) {
+        self.faults.plan_next(Call::Commit, Fault::Stopped);
     }
 
-    fn wait_until_held(&self) {
-        assert!(self.faults.wait_until_held(PATIENCE), "no commit comes");
+    fn wait_until_stopped(&self) {
+        assert!(self.faults.wait_until_stopped(PATIENCE), "no commit comes");
     }
 
     /// Full, and the broker knows: one more message of this publisher's is taken.
@@ -260,9 +260,9 @@ fn nobody_is_disconnected_while_a_commit_takes_longer_than_their_keep_alive() {
         stored.connect(&brief(Connect::persistent(V311, "staying"))),
     ];
     away(&stored, "away");
-    stored.hold_next_commit();
+    stored.stop_next_commit();
     let ids = publishers.each_mut().map(|p| [1, 2, 1].map(|qos| p.publish(&message("x", qos))));
-    stored.wait_until_held();
+    stored.wait_until_stopped();
     // They are silent, since they wait for the answer.
     let connects = [Connect::persistent(V5, "newer"), Connect::persistent(V311, "older")];
     let mut connecting = connects.map(|connect| {
@@ -312,10 +312,10 @@ fn a_message_that_waits_for_its_commit_is_not_sent_again_nor_its_receiver_discon
     let mut receivers = [stored.connect(&narrow), stored.persistent(V311, "older")];
     receivers.iter_mut().for_each(|r| drop(r.subscribe(&[("t", 2)])));
     let mut publisher = stored.client(V5, "publisher");
-    stored.hold_next_commit();
+    stored.stop_next_commit();
     // The first is under way alone; all others are the next commit.
     publisher.publish(&message("0", 2));
-    stored.wait_until_held();
+    stored.wait_until_stopped();
     for n in 1..5 {
         publisher.publish(&message(&n.to_string(), 2));
     }

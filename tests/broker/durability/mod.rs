@@ -53,7 +53,7 @@ impl Stored {
         Stored { broker, memory, gate, threads }
     }
 
-    /// Asserts that nothing has come to these clients, while a commit is held back.
+    /// Asserts that nothing has come to these clients, while a commit is stopped.
     ///
     /// Before the sockets are looked at, each thread has passed two later messages on to each other
     /// thread. So the assertion means the same on a busy machine: what was to leave with an earlier

@@ -1,4 +1,4 @@
-//! Each gate: what leaves when, while the commit is held back.
+//! Each gate: what leaves when, while the commit is stopped.
 
 use super::{Stored, on_stored_brokers};
 use crate::support::client::subscribe_packet;

@@ -30,7 +30,7 @@ pub struct Unacked {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Unreleased {
     stamp: Stamp,
     /// PUBREC went out.
     receipt: bool,
@@ -70,7 +70,7 @@ pub struct DeliveryLog {
     intervals: BTreeMap<Class, Vec<Interval>>,
     pub incarnation: u64,
     /// QoS 2 identifiers between PUBLISH and PUBREL.
-    held: BTreeMap<u16, Held>,
+    unreleased: BTreeMap<u16, Unreleased>,
     /// Unacknowledged messages, in the order in which they came.
     unacked: Vec<Unacked>,
     /// The messages of earlier connections that have not come again.
@@ -142,7 +142,7 @@ impl DeliveryLog {
             interval.left = Some(moment);
         }
         self.incarnation += 1;
-        self.held.clear();
+        self.unreleased.clear();
         self.unacked.clear();
         self.expected.clear();
     }
@@ -151,13 +151,13 @@ impl DeliveryLog {
 /// Receiving.
 impl DeliveryLog {
     /// Identifiers between PUBLISH and PUBREL.
-    pub fn held(&self) -> usize {
-        self.held.len()
+    pub fn unreleased(&self) -> usize {
+        self.unreleased.len()
     }
 
     /// Returns the number of messages whose PUBREC was sent.
     pub fn receipts(&self) -> usize {
-        self.held.values().filter(|h| h.receipt).count()
+        self.unreleased.values().filter(|h| h.receipt).count()
     }
 
     pub fn is_marked(&self) -> bool {
@@ -180,7 +180,7 @@ impl DeliveryLog {
         let mut faults = Vec::new();
         let Unacked { id, stamp, qos, .. } = came;
         self.seen.push(Seen::Publish { id, stamp, dup });
-        let before = self.held.get(&id).copied();
+        let before = self.unreleased.get(&id).copied();
         let again = before.is_some() && qos == 2;
         if dup {
             let at = self.expected.iter().position(|e| (e.id, e.stamp) == (id, stamp));
@@ -205,15 +205,15 @@ impl DeliveryLog {
         if qos == 2 {
             let delivered = self.has_arrived(stamp);
             match before {
-                Some(held) if held.stamp != stamp => {
-                    faults.push(format!("{stamp} (id {id}) while {} holds that identifier", held.stamp));
+                Some(open) if open.stamp != stamp => {
+                    faults.push(format!("{stamp} (id {id}) while {} holds that identifier", open.stamp));
                 }
                 Some(_) if !dup => faults.push(format!("{stamp} (id {id}) again without DUP")),
                 Some(_) => {}
                 None if delivered => faults.push(format!("{stamp} (id {id}, dup {dup}) a second time")),
                 None => {}
             }
-            self.held.insert(id, Held { stamp, receipt: false });
+            self.unreleased.insert(id, Unreleased { stamp, receipt: false });
         }
         if !again {
             self.arrived(stamp);
@@ -244,16 +244,16 @@ impl DeliveryLog {
     pub fn acknowledged(&mut self, id: u16, qos: u8) {
         self.unacked.retain(|u| (u.id, u.qos) != (id, qos));
         if qos == 2
-            && let Some(held) = self.held.get_mut(&id)
+            && let Some(open) = self.unreleased.get_mut(&id)
         {
-            held.receipt = true;
+            open.receipt = true;
         }
     }
 
     /// PUBREL came.
     pub fn released(&mut self, id: u16) -> Option<String> {
         self.seen.push(Seen::Pubrel { id });
-        let held = self.held.remove(&id)?;
-        (!held.receipt).then(|| format!("PUBREL {id} for {} without PUBREC", held.stamp))
+        let open = self.unreleased.remove(&id)?;
+        (!open.receipt).then(|| format!("PUBREL {id} for {} without PUBREC", open.stamp))
     }
 }

@@ -102,7 +102,7 @@ impl BanList {
     /// Returns true if a client identifier itself is banned at `unix_ms`. [`Self::search_globs`]
     /// tells if a glob bans it.
     pub fn has_client(&self, unix_ms: u64, client_id: &str) -> bool {
-        holds(unix_ms, self.clients.get(client_id))
+        is_in_force(unix_ms, self.clients.get(client_id))
     }
 
     /// Looks for a glob that bans a client identifier at `unix_ms`, among `most` globs from the
@@ -110,7 +110,7 @@ impl BanList {
     pub fn search_globs(&self, unix_ms: u64, client_id: &str, from: usize, most: usize) -> GlobSearch {
         let until = from.saturating_add(most).min(self.globs.len());
         let mut globs = self.globs.get(from..until).unwrap_or_default().iter();
-        if globs.any(|(glob, end)| holds(unix_ms, Some(end)) && glob.matches(client_id)) {
+        if globs.any(|(glob, end)| is_in_force(unix_ms, Some(end)) && glob.matches(client_id)) {
             return GlobSearch::Banned;
         }
         if until < self.globs.len() { GlobSearch::Left(until) } else { GlobSearch::Free }
@@ -118,7 +118,7 @@ impl BanList {
 
     /// Returns true if a user is banned at `unix_ms`.
     pub fn has_user(&self, unix_ms: u64, name: &str) -> bool {
-        holds(unix_ms, self.users.get(name))
+        is_in_force(unix_ms, self.users.get(name))
     }
 
     /// Returns true if an address is banned at `unix_ms`. Costs a look-up for each length of a
@@ -127,7 +127,7 @@ impl BanList {
         let address = address.to_canonical();
         self.prefixes.iter().any(|length| {
             IpNet::new(address, *length)
-                .is_ok_and(|network| holds(unix_ms, self.networks.get(&network.trunc())))
+                .is_ok_and(|network| is_in_force(unix_ms, self.networks.get(&network.trunc())))
         })
     }
 
@@ -139,7 +139,7 @@ impl BanList {
     /// Returns true if a certificate is banned at `unix_ms`. The serial number is in upper-case
     /// hexadecimal.
     pub fn has_serial(&self, unix_ms: u64, serial: &str) -> bool {
-        holds(unix_ms, self.serials.get(serial))
+        is_in_force(unix_ms, self.serials.get(serial))
     }
 
     /// Returns the number of globs.
@@ -165,7 +165,7 @@ fn longest(known: &mut BanEnd, end: BanEnd) {
 }
 
 /// Returns true if there is a ban that holds at `unix_ms`.
-fn holds(unix_ms: u64, ban: Option<&BanEnd>) -> bool {
+fn is_in_force(unix_ms: u64, ban: Option<&BanEnd>) -> bool {
     ban.is_some_and(|end| end.is_none_or(|end| unix_ms < end))
 }
 

@@ -1,11 +1,11 @@
 //! Token buckets for messages and bytes, each in one timestamp.
 //!
 //! The algorithm is GCRA (ITU-T I.371), the generic cell rate algorithm. The timestamp is the time
-//! at which all charged units are paid for, if the peer sends at its rate. A peer that sends less
+//! at which all metered units are paid for, if the peer sends at its rate. A peer that sends less
 //! has the timestamp in the past, where it stays at `now`. A peer may be ahead of its rate by the
 //! *burst*, a span of time. Further ahead it is in debt, and [`RateMeter::due`] says until when.
 //!
-//! A meter refuses nothing: the units are charged when they have come, and the caller stops to read
+//! A meter refuses nothing: the units are metered when they have come, and the caller stops to read
 //! until the debt is paid. So one large packet may make a long debt, and the rate holds on average.
 
 use crate::time::Instant;
@@ -25,7 +25,7 @@ impl MeteredRate {
     /// Returns the rate of `per_second` units; `None` for 0, which means no limit.
     ///
     /// `burst` is the span of time by which a peer may be ahead. The rate is reached only if a peer
-    /// that was stopped is read again within `burst` after its debt is paid. Besides the charged
+    /// that was stopped is read again within `burst` after its debt is paid. Besides the metered
     /// unit, at least one more may come at once.
     pub fn new(per_second: u64, burst: Duration) -> Option<MeteredRate> {
         let burst_ns = u64::try_from(burst.as_nanos()).unwrap_or(u64::MAX);
@@ -45,7 +45,7 @@ impl MeteredRate {
 /// The meter of one rate. 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateMeter {
-    /// The time at which everything charged is paid for, in nanoseconds.
+    /// The time at which everything metered is paid for, in nanoseconds.
     paid_ns: u64,
 }
 
@@ -57,7 +57,7 @@ impl RateMeter {
 
     /// Charges received messages or bytes.
     #[inline]
-    pub fn charge(&mut self, now: Instant, rate: MeteredRate, units: u64) {
+    pub fn meter(&mut self, now: Instant, rate: MeteredRate, units: u64) {
         self.paid_ns = self.paid_ns.max(nanos(now)).saturating_add(rate.cost_ns(units));
     }
 
@@ -103,12 +103,12 @@ impl TrafficMeter {
     }
 
     /// Charges packets, and returns the earliest time at which the client has no debt.
-    pub fn charge(&mut self, now: Instant, rates: TrafficRates, messages: u64, bytes: u64) -> Instant {
+    pub fn meter(&mut self, now: Instant, rates: TrafficRates, messages: u64, bytes: u64) -> Instant {
         if let Some(rate) = rates.messages {
-            self.messages.charge(now, rate, messages);
+            self.messages.meter(now, rate, messages);
         }
         if let Some(rate) = rates.bytes {
-            self.bytes.charge(now, rate, bytes);
+            self.bytes.meter(now, rate, bytes);
         }
         self.due(rates)
     }
@@ -121,13 +121,13 @@ impl TrafficMeter {
         due(self.messages, rates.messages).max(due(self.bytes, rates.bytes))
     }
 
-    /// Returns the time at which everything charged is paid for, in whole milliseconds, rounded up.
+    /// Returns the time at which everything metered is paid for, in whole milliseconds, rounded up.
     /// From then on, the meter equals a new one.
     pub fn paid(self) -> Instant {
         Instant::from_millis(self.messages.paid_ns.max(self.bytes.paid_ns).div_ceil(NANOS_PER_MILLI))
     }
 
-    /// Returns the meter with the greater charge of both, for each rate.
+    /// Returns the meter with the greater debt of both, for each rate.
     pub fn or_more(self, other: TrafficMeter) -> TrafficMeter {
         let more = |one: RateMeter, other: RateMeter| RateMeter { paid_ns: one.paid_ns.max(other.paid_ns) };
         TrafficMeter { messages: more(self.messages, other.messages), bytes: more(self.bytes, other.bytes) }
@@ -165,7 +165,7 @@ mod tests {
         let mut meter = TrafficMeter::new(at(0));
         for second in 0..100 {
             let now = at(second * 1_000);
-            assert!(meter.charge(now, rates, 1, 1_000) <= now + Duration::from_millis(900), "{second}");
+            assert!(meter.meter(now, rates, 1, 1_000) <= now + Duration::from_millis(900), "{second}");
         }
     }
 
@@ -173,17 +173,17 @@ mod tests {
     fn the_longer_debt_counts() {
         let rates = TrafficRates { messages: Some(rate(10, 0)), bytes: Some(rate(100, 0)) };
         // One unit may come at once: 100 ms of messages, and 10 ms of bytes.
-        assert_eq!(TrafficMeter::new(at(0)).charge(at(0), rates, 10, 1), at(900));
-        assert_eq!(TrafficMeter::new(at(0)).charge(at(0), rates, 1, 1_000), at(9_990));
+        assert_eq!(TrafficMeter::new(at(0)).meter(at(0), rates, 10, 1), at(900));
+        assert_eq!(TrafficMeter::new(at(0)).meter(at(0), rates, 1, 1_000), at(9_990));
     }
 
     #[test]
     fn a_long_silence_saves_no_more_than_the_burst() {
         let rate = rate(100, 500);
         let mut meter = RateMeter::new(at(0));
-        meter.charge(at(60_000), rate, 50);
+        meter.meter(at(60_000), rate, 50);
         assert!(meter.due(rate) <= at(60_000));
-        meter.charge(at(60_000), rate, 1);
+        meter.meter(at(60_000), rate, 1);
         assert_eq!(meter.due(rate), at(60_010));
     }
 
@@ -201,7 +201,7 @@ mod tests {
             for (wait, units) in steps {
                 now += wait;
                 tokens = (tokens + wait as f64 / 1e3 * per_second as f64).min(room);
-                meter.charge(at(now), rate, units);
+                meter.meter(at(now), rate, units);
                 tokens -= units as f64;
                 let expected = if tokens >= 0.0 { 0.0 } else { -tokens / per_second as f64 * 1e3 };
                 let debt = meter.due(rate).since(at(now)).as_millis() as f64;
@@ -220,7 +220,7 @@ mod tests {
             let rate = rate(per_second, tick * 5 / 4);
             let (mut now, mut meter, mut units) = (offset, RateMeter::new(at(offset)), 0_u64);
             while now < offset + 10_000 {
-                meter.charge(at(now), rate, 1);
+                meter.meter(at(now), rate, 1);
                 units += 1;
                 let due = meter.due(rate);
                 if due > at(now) {

@@ -50,7 +50,7 @@ pub(crate) fn add(bytes: i64) {
 #[derive(Debug)]
 pub struct Budget {
     /// The sum of all [`Budget::settle`] calls. A thread may see it below zero for a moment.
-    held: AtomicI64,
+    in_use: AtomicI64,
     most: AtomicI64,
 }
 
@@ -58,7 +58,7 @@ impl Budget {
     /// Creates an account with nothing charged and a limit of `most` bytes.
     pub fn new(most: u64) -> Budget {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        Budget { held: AtomicI64::new(0), most: AtomicI64::new(most) }
+        Budget { in_use: AtomicI64::new(0), most: AtomicI64::new(most) }
     }
 
     /// Adds the counter of this thread to the total and resets the counter. Returns the total in
@@ -66,18 +66,18 @@ impl Budget {
     ///
     /// Each thread calls this once in each turn. No other place writes to the total, which all
     /// threads read.
-    pub fn settle(&self) -> u64 {
+    pub fn report(&self) -> u64 {
         let delta = take_delta();
         let before = match delta {
-            0 => self.held.load(Ordering::Relaxed),
-            _ => self.held.fetch_add(delta, Ordering::Relaxed),
+            0 => self.in_use.load(Ordering::Relaxed),
+            _ => self.in_use.fetch_add(delta, Ordering::Relaxed),
         };
         u64::try_from(before + delta).unwrap_or(0)
     }
 
     /// Returns the total in bytes, with the unreported counter of this thread.
-    pub fn held(&self) -> u64 {
-        u64::try_from(self.held.load(Ordering::Relaxed) + unreported()).unwrap_or(0)
+    pub fn in_use(&self) -> u64 {
+        u64::try_from(self.in_use.load(Ordering::Relaxed) + unreported()).unwrap_or(0)
     }
 
     /// True if the total is over the limit.
@@ -91,7 +91,7 @@ impl Budget {
     /// True if the total would be over the limit with `bytes` more. Costs as much as
     /// [`Budget::is_exceeded`].
     pub fn is_exceeded_with(&self, bytes: usize) -> bool {
-        self.held.load(Ordering::Relaxed) + unreported() + bytes as i64 > self.most.load(Ordering::Relaxed)
+        self.in_use.load(Ordering::Relaxed) + unreported() + bytes as i64 > self.most.load(Ordering::Relaxed)
     }
 
     /// True if less than a quarter of the limit is left.
@@ -172,7 +172,7 @@ impl Clone for Charge {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recounted {
     /// Bytes that the owner has, counted again from its data.
-    pub held: usize,
+    pub in_use: usize,
     /// Bytes that the owner has on the account.
     pub charged: usize,
 }
@@ -235,13 +235,13 @@ mod tests {
         take_delta();
         let budget = Budget::new(100);
         let first = Charge::new(60);
-        assert_eq!((budget.settle(), budget.is_exceeded()), (60, false));
+        assert_eq!((budget.report(), budget.is_exceeded()), (60, false));
         let second = Charge::new(60);
-        assert_eq!((budget.held(), budget.is_exceeded()), (120, true));
+        assert_eq!((budget.in_use(), budget.is_exceeded()), (120, true));
         drop(first);
         assert!(!budget.is_exceeded());
         drop(second);
-        assert_eq!(budget.settle(), 0);
+        assert_eq!(budget.report(), 0);
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         let second = Charge::new(1);
         assert!(budget.is_nearly_exceeded() && !budget.is_exceeded());
         drop((first, second));
-        assert_eq!(budget.settle(), 0);
+        assert_eq!(budget.report(), 0);
     }
 
     #[test]

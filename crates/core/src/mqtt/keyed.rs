@@ -31,7 +31,7 @@ static KEY: OnceLock<HashKey> = OnceLock::new();
 
 /// Sets the key of the process. Call this before the first table is made: only the first key
 /// counts.
-pub fn settle(key: u64) {
+pub fn set_key(key: u64) {
     let _ = KEY.set(HashKey::new(key));
 }
 

@@ -57,6 +57,6 @@ impl Will {
 
 impl Recount for Will {
     fn recount(&self) -> Recounted {
-        Recounted { held: size_of::<Will>() + self.size(), charged: self.charge.bytes() }
+        Recounted { in_use: size_of::<Will>() + self.size(), charged: self.charge.bytes() }
     }
 }

@@ -167,7 +167,7 @@ fn can_park(id: SessionId, name: MessageName, shard: &mut ShardControl<'_>) -> R
     let entry = view.session(id).ok_or(CommandOutcome::NoSuchClient)?;
     let delivery = match entry.session.sender.place_of(name).map_err(no_message)? {
         MessagePlace::InFlight(_, delivery) | MessagePlace::Queued(_, delivery) => delivery,
-        MessagePlace::Parked(_) => {
+        MessagePlace::PagedOut(_) => {
             let why = "its content is only in the store; it comes into memory when the client has taken what is before it";
             return Err(CommandOutcome::CannotPark(why));
         }

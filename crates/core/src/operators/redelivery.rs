@@ -35,7 +35,7 @@ impl<T> SourcedSetting<T> {
 
 /// The redelivery settings of a session as a whole.
 #[derive(Clone, Debug)]
-pub struct SessionRule {
+pub struct SourcedRedelivery {
     /// The protocol version of the last connection.
     pub version: ProtocolVersion,
     /// The first interval of a 3.x connection, or the ack timeout of a 5.0 connection. Zero is off.
@@ -50,9 +50,9 @@ pub struct SessionRule {
     pub by_topic: Vec<usize>,
 }
 
-impl SessionRule {
+impl SourcedRedelivery {
     /// Returns the settings of a session. Costs one comparison for each rule: 64 at most.
-    pub(super) fn of(entry: &SessionEntry, shard: ShardView<'_>) -> SessionRule {
+    pub(super) fn of(entry: &SessionEntry, shard: ShardView<'_>) -> SourcedRedelivery {
         let session = &entry.session;
         let user = entry.user().map(|user| user.user());
         let sources = shard.redelivery_rules().sources(&session.client_id, user);
@@ -66,7 +66,7 @@ impl SessionRule {
             Some(value) => SourcedSetting { value, source: SettingSource::Client },
             None => SourcedSetting::by_operator(session.granted(time), rule_of_wait),
         };
-        SessionRule {
+        SourcedRedelivery {
             version: session.version,
             wait,
             attempts: SourcedSetting::by_operator(own.retry.attempts, sources.attempts),

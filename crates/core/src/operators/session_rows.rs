@@ -4,7 +4,7 @@ use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::operators::budget::{BYTES, Part, Question, ROWS, Rows};
 use crate::operators::message_summary::MessageSummary;
-use crate::operators::redelivery::SessionRule;
+use crate::operators::redelivery::SourcedRedelivery;
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
@@ -133,7 +133,7 @@ pub struct SessionDetail {
     /// The Topic Filters, the first, as many.
     pub filters: Vec<Box<str>>,
     /// The redelivery settings, with their sources.
-    pub redelivery: SessionRule,
+    pub redelivery: SourcedRedelivery,
 }
 
 /// A message in flight.
@@ -243,7 +243,7 @@ pub(super) fn detail(question: &Question<'_>, (id, entry): (SessionId, &SessionE
             .into_iter()
             .map(Box::from)
             .collect(),
-        redelivery: SessionRule::of(entry, shard),
+        redelivery: SourcedRedelivery::of(entry, shard),
     }
 }
 

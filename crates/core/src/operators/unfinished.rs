@@ -73,7 +73,7 @@ pub struct UnfinishedMessage {
 const SECTION: u32 = 62;
 
 /// Returns the place of a number in a section: 0 for PUBLISHes or the queue in memory, 1 for
-/// PUBRELs or parked entries, 2 for held messages.
+/// PUBRELs or paged-out entries, 2 for held messages.
 fn place(section: u64, number: u64) -> u64 {
     section << SECTION | number & ((1 << SECTION) - 1)
 }
@@ -93,7 +93,7 @@ const RELEASES: usize = 8;
 const PUBLISHES: u64 = 0;
 const RELEASED: u64 = 1;
 const QUEUED: u64 = 0;
-const PARKED: u64 = 1;
+const PAGED_OUT: u64 = 1;
 const HELD: u64 = 2;
 
 /// Collects the rows of one session from a place on, until the page is full or the question has
@@ -121,7 +121,7 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
         PageBuilder { question, entry, waiting, from, payloads, rows: Rows::new(most), next: None }
     }
 
-    /// Adds the messages of a part that are wanted. The topics of parked ones are not known, so
+    /// Adds the messages of a part that are wanted. The topics of paged-out ones are not known, so
     /// these are left out.
     pub(super) fn look_for(&mut self, wanted: &Wanted, part: UnfinishedPart) {
         match part {
@@ -151,7 +151,7 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
             }
             UnfinishedPart::Queue => {
                 self.queued(None);
-                self.parked();
+                self.paged_out();
                 self.held(None);
             }
         }
@@ -245,20 +245,20 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
         }
     }
 
-    fn parked(&mut self) {
-        let Some(begin) = self.begin(PARKED) else { return };
-        for parked in self.entry.session.sender.queue.view_parked_from(EntryNumber(begin)) {
-            if !self.goes_on(place(PARKED, parked.number().0)) {
+    fn paged_out(&mut self) {
+        let Some(begin) = self.begin(PAGED_OUT) else { return };
+        for paged_out in self.entry.session.sender.queue.view_paged_out_from(EntryNumber(begin)) {
+            if !self.goes_on(place(PAGED_OUT, paged_out.number().0)) {
                 return;
             }
             let row = UnfinishedMessage {
-                name: Some(MessageName::Stored(parked.number())),
+                name: Some(MessageName::Stored(paged_out.number())),
                 packet_id: None,
                 message: None,
                 body: None,
                 transmissions: 0,
                 age: None,
-                wait: self.waiting.parked(),
+                wait: self.waiting.paged_out(),
             };
             self.push(row, None);
         }

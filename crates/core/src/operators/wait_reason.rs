@@ -208,8 +208,8 @@ impl<'a> Waiting<'a> {
         let (sender, policy) = (&self.entry.session.sender, self.shard.send_policy());
         let outbox = &connection.wire.outbox;
         if outbox.len() >= policy.outbox {
-            let is_held = outbox.writable() < outbox.len();
-            return if is_held { WaitReason::Committing } else { WaitReason::SocketBlocked(closes) };
+            let is_gated = outbox.writable() < outbox.len();
+            return if is_gated { WaitReason::Committing } else { WaitReason::SocketBlocked(closes) };
         }
         if qos != QoS::AtMostOnce && !sender.has_quota(&connection.wire, policy) {
             let oldest = sender.oldest_unacknowledged(self.now);
@@ -219,7 +219,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Returns why a message waits whose content is in the store alone.
-    pub(super) fn parked(&self) -> WaitReason {
+    pub(super) fn paged_out(&self) -> WaitReason {
         match self.connection {
             Some(_) => WaitReason::ReadingBack,
             None => WaitReason::ReceiverAway(self.entry.ends),

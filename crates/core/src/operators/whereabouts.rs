@@ -104,10 +104,10 @@ fn messages_of<'q>(
             return Some(SearchPlace { slot: at.slot, within: Some((id, part, place)) });
         }
     }
-    let parked = entry.session.sender.queue.parked();
-    if parked > 0 {
-        let reason = Waiting::new(question.now, entry, question.shard).parked();
-        found.in_store.push((entry.session.client_id.clone(), parked, reason));
+    let paged_out = entry.session.sender.queue.paged_out();
+    if paged_out > 0 {
+        let reason = Waiting::new(question.now, entry, question.shard).paged_out();
+        found.in_store.push((entry.session.client_id.clone(), paged_out, reason));
     }
     None
 }

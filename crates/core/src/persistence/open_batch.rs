@@ -47,8 +47,8 @@ pub(super) struct RecordPlace {
 }
 
 impl RecordPlace {
-    /// Stands in `at` for an entry that goes on as a parked entry.
-    pub(super) const PARKED: u32 = u32::MAX;
+    /// Stands in `at` for an entry that goes on as a paged-out entry.
+    pub(super) const PAGED_OUT: u32 = u32::MAX;
     /// Stands in `at` for an entry whose own record cannot be changed any more. `lsn` is then the
     /// batch of its latest state.
     const LEFT: u32 = u32::MAX - 1;
@@ -78,7 +78,7 @@ impl OpenBatch {
 
     /// Returns the number of records outside all parts, with those taken back.
     #[cfg(test)]
-    pub(super) fn records_held(&self) -> usize {
+    pub(super) fn record_count(&self) -> usize {
         self.records.len()
     }
 

@@ -237,18 +237,18 @@ impl Entry {
     }
 
     /// Reduces the entry to its number and body. Returns `None` if its PUBREC came.
-    pub fn park(mut self) -> Option<Parked> {
+    pub fn page_out(mut self) -> Option<PagedOut> {
         let body = self.body.take()?;
-        let parked = Parked { number: self.number, body: Some(body) };
-        self.place.at = RecordPlace::PARKED;
-        Some(parked)
+        let paged_out = PagedOut { number: self.number, body: Some(body) };
+        self.place.at = RecordPlace::PAGED_OUT;
+        Some(paged_out)
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         charge::add(-ENTRY);
-        if self.place.at == RecordPlace::PARKED {
+        if self.place.at == RecordPlace::PAGED_OUT {
             return;
         }
         let end = if self.end == End::Done { Record::EntryAcknowledged } else { Record::EntryDone };
@@ -262,13 +262,13 @@ impl Drop for Entry {
 /// An [`Entry`] whose message is in the store alone: 16 bytes, and those of its body. Its end is
 /// recorded like an entry's.
 #[derive(Debug)]
-pub struct Parked {
+pub struct PagedOut {
     number: EntryNumber,
     /// The message; `None` once the value is an entry again.
     body: Option<Rc<Body>>,
 }
 
-impl Parked {
+impl PagedOut {
     /// Returns the delivery's number.
     pub fn number(&self) -> EntryNumber {
         self.number
@@ -297,7 +297,7 @@ impl Parked {
     }
 }
 
-impl Drop for Parked {
+impl Drop for PagedOut {
     fn drop(&mut self) {
         if let Some(body) = &self.body {
             body.write_buffer.record(Record::EntryDone(self.number));
@@ -318,19 +318,19 @@ pub struct SessionRow {
     /// A hash of the recorded session, without its connection state; 0 if nothing is recorded.
     pub recorded: Cell<u64>,
     /// The batch that has the last full record.
-    pub settled: Cell<Lsn>,
+    pub full_record: Cell<Lsn>,
 }
 
 impl SessionRow {
     /// Creates the row of a session without any record.
     pub fn new(key: SessionKey, write_buffer: Rc<WriteBuffer>) -> SessionRow {
-        let (place, recorded, settled) = (Cell::default(), Cell::new(0), Cell::new(Lsn(0)));
-        SessionRow { key, write_buffer, place, recorded, settled }
+        let (place, recorded, full_record) = (Cell::default(), Cell::new(0), Cell::new(Lsn(0)));
+        SessionRow { key, write_buffer, place, recorded, full_record }
     }
 
     /// Records the session with all its fields.
     pub fn record(&self, session: Box<StoredSession>) {
-        self.settled.set(self.write_buffer.lsn());
+        self.full_record.set(self.write_buffer.lsn());
         self.write_buffer.record_session(&self.place, Record::Session(session));
     }
 

@@ -45,8 +45,8 @@ fn a_session_that_changes_often_has_one_record_in_each_batch() {
     let before = charge::unreported();
     for round in 1..=2u32 {
         (0..1_000).for_each(|n| account.record(session(n * round)));
-        let held = charge::unreported() - before;
-        assert!((60_000..70_000).contains(&held), "{held}");
+        let in_use = charge::unreported() - before;
+        assert!((60_000..70_000).contains(&in_use), "{in_use}");
         let batch = write_buffer.seal().expect("a record");
         let [Record::Session(last)] = &batch.records[..] else { panic!("{batch:?}") };
         assert_eq!((last.expiry, batch.cancelled), (999 * round, 999));
@@ -67,8 +67,8 @@ fn a_filter_that_changes_often_has_one_record_while_a_sync_hangs() {
             row.unsubscribed("other");
         }
     }
-    let held = charge::unreported() - before;
-    assert!((120_000..121_000).contains(&held), "two filters: {held}");
+    let in_use = charge::unreported() - before;
+    assert!((120_000..121_000).contains(&in_use), "two filters: {in_use}");
     let batch = write_buffer.seal().expect("records");
     let changes = batch.records.iter().map(|record| match record {
         Record::Subscribed(s) => (s.session.0, s.filter.len(), Some(s.options)),
@@ -96,8 +96,8 @@ fn a_window_that_is_sent_at_each_return_has_one_record_a_message_while_a_sync_ha
         entry.sent(Flight { running: 1, transmissions });
         other.sent(Flight { running: 2, transmissions });
     }
-    let held = charge::unreported() - before;
-    assert!(held < 1_000, "{held}");
+    let in_use = charge::unreported() - before;
+    assert!(in_use < 1_000, "{in_use}");
     write_buffer.committed(Lsn(1));
     let batch = write_buffer.seal().expect("the transmissions");
     let flights: Vec<_> = batch
@@ -132,7 +132,7 @@ fn a_body_is_done_with_its_last_entry_and_releases_its_gate() {
 #[test]
 fn a_body_that_is_passed_on_leaves_its_gate_to_the_commit() {
     let write_buffer = WriteBuffer::new(0, 0);
-    for passes_on in [|entry: Box<Entry>| drop(entry), |entry: Box<Entry>| drop(entry.park())] {
+    for passes_on in [|entry: Box<Entry>| drop(entry), |entry: Box<Entry>| drop(entry.page_out())] {
         let body = write_buffer.body(&message());
         body.releases(7);
         let passed = write_buffer.entry(SessionKey(1), &body, new_delivery());
@@ -170,7 +170,7 @@ fn a_vacant_place_is_taken_by_the_next() {
             .entry(SessionKey(1), &body, new_delivery())
             .sent(Flight { running: 1, transmissions: 1 });
     }
-    assert!(write_buffer.open.borrow().records_held() <= 2);
+    assert!(write_buffer.open.borrow().record_count() <= 2);
     let body = write_buffer.body(&message());
     let entry = write_buffer.entry(SessionKey(1), &body, new_delivery());
     entry.sent(Flight { running: 7, transmissions: 1 });

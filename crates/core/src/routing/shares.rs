@@ -62,8 +62,8 @@ impl Amount {
 
     /// Returns true if this and `more` are within a part of `most`.
     fn admits(self, more: Amount, most: Amount, percent: u16) -> bool {
-        let within = |held: usize, more: usize, most: usize| {
-            (held as u128 + more as u128) * u128::from(ALL) <= most as u128 * u128::from(percent)
+        let within = |in_use: usize, more: usize, most: usize| {
+            (in_use as u128 + more as u128) * u128::from(ALL) <= most as u128 * u128::from(percent)
         };
         percent >= ALL
             || self.messages == 0

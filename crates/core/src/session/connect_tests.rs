@@ -23,7 +23,7 @@ pub(crate) fn connect(version: ProtocolVersion) -> Connect<'static> {
 fn keep_alive(version: ProtocolVersion, requested: u16, maximum: u16, allow_never: bool) -> u16 {
     let mut policy = policy();
     (policy.connect.keep_alive_maximum, policy.connect.allow_never) = (maximum, allow_never);
-    settle(&Connect { keep_alive: requested, ..connect(version) }, &policy).keep_alive_secs
+    negotiated(&Connect { keep_alive: requested, ..connect(version) }, &policy).keep_alive_secs
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_3_x_client_whose_keep_alive_is_too_long_is_refused() {
 
 #[test]
 fn session_expiry_is_requested_in_5_0_and_the_maximum_with_clean_session_0() {
-    let granted = |connect: &Connect<'_>| settle(connect, &policy()).session_expiry;
+    let granted = |connect: &Connect<'_>| negotiated(connect, &policy()).session_expiry;
     let mut v5 = connect(V5);
     assert_eq!(granted(&v5), 0);
     for (requested, expected) in [(10, 10), (u32::MAX, 3_600)] {
@@ -96,7 +96,7 @@ fn the_window_is_the_lower_of_receive_maximum_and_the_operators_bound() {
     let mut v5 = connect(V5);
     for (announced, window) in [(None, 20), (Some(3), 3), (Some(500), 20)] {
         v5.properties.receive_maximum = announced;
-        assert_eq!(settle(&v5, &policy()).limits.window, window);
+        assert_eq!(negotiated(&v5, &policy()).limits.window, window);
     }
 }
 
@@ -105,7 +105,7 @@ fn connack_tells_a_5_0_client_what_differs_from_its_request() {
     let policy = policy();
     let mut v5 = connect(V5);
     (v5.keep_alive, v5.properties.session_expiry) = (90, Some(7_200));
-    let connack = settle(&v5, &policy).connack(&v5, policy.receive_maximum, Some("homing-1"), false);
+    let connack = negotiated(&v5, &policy).connack(&v5, policy.receive_maximum, Some("homing-1"), false);
     let expected = ConnackProperties {
         assigned_client_id: Some("homing-1"),
         receive_maximum: Some(100),
@@ -116,7 +116,7 @@ fn connack_tells_a_5_0_client_what_differs_from_its_request() {
     };
     assert_eq!(connack.properties, expected);
     let v3 = connect(V3_1_1);
-    let connack = settle(&v3, &policy).connack(&v3, policy.receive_maximum, Some("homing-1"), true);
+    let connack = negotiated(&v3, &policy).connack(&v3, policy.receive_maximum, Some("homing-1"), true);
     assert_eq!((connack.session_present, connack.properties), (true, ConnackProperties::default()));
 }
 
@@ -134,7 +134,7 @@ fn wire(version: ProtocolVersion, maximum_packet_size: u32) -> Wire {
     let mut wire = Wire::new(version, 0);
     let mut connect = connect(version);
     connect.properties.maximum_packet_size = Some(maximum_packet_size);
-    wire.set_limits(&settle(&connect, &policy()).limits);
+    wire.set_limits(&negotiated(&connect, &policy()).limits);
     wire
 }
 
@@ -162,6 +162,6 @@ fn a_refusal_leaves_out_the_reason_string_that_the_client_cannot_take() {
 }
 
 /// Settles the values of a CONNECT within this policy.
-fn settle(connect: &Connect<'_>, policy: &SessionPolicy) -> Negotiated {
+fn negotiated(connect: &Connect<'_>, policy: &SessionPolicy) -> Negotiated {
     negotiate(connect, policy.connect, policy.send.in_flight)
 }

@@ -92,7 +92,7 @@ pub struct Counters {
     pub audited: TraceSteps,
     /// Deliveries that took more than a second. A copy of the counters has none.
     pub slow: SlowDeliveries,
-    /// Steps of the turn that were used and are not charged yet: packets that left a queue or were
+    /// Steps of the turn that were used and are not spent yet: packets that left a queue or were
     /// sent again.
     pub steps: u32,
 }

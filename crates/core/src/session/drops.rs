@@ -307,11 +307,11 @@ impl Drops {
     }
 
     /// Counts bytes that were read or moved to find the drops that are not yet reported.
-    pub fn charge_bytes(&mut self, bytes: usize) {
+    pub fn spend_bytes(&mut self, bytes: usize) {
         self.unreported.1 += bytes;
     }
 
-    /// Takes the bytes that [`Self::charge_bytes`] has counted.
+    /// Takes the bytes that [`Self::spend_bytes`] has counted.
     pub fn take_bytes(&mut self) -> usize {
         std::mem::take(&mut self.unreported.1)
     }

@@ -26,7 +26,7 @@ const FEW: usize = 128;
 impl Default for IdSet {
     fn default() -> IdSet {
         let mut set = IdSet { ids: Ids::Few(VecDeque::new()), charge: Charge::NONE };
-        set.charge.set(set.held());
+        set.charge.set(set.in_use());
         set
     }
 }
@@ -41,7 +41,7 @@ impl IdSet {
     }
 
     /// Returns the bytes that the set is charged with.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn in_use(&self) -> usize {
         let ids = match &self.ids {
             Ids::Few(_) => FEW * size_of::<u16>(),
             Ids::Many { .. } => size_of::<[u64; 1024]>(),
@@ -121,6 +121,6 @@ impl IdSet {
     #[cold]
     fn reshape(&mut self, ids: Ids) {
         self.ids = ids;
-        self.charge.set(self.held());
+        self.charge.set(self.in_use());
     }
 }

@@ -134,7 +134,7 @@ impl Row {
     }
 
     /// Gives the pending PUBREC of an identifier to the present connection. Returns false without
-    /// such a PUBREC. Costs a pass over the row, which the caller charges.
+    /// such a PUBREC. Costs a pass over the row, for which the caller spends steps.
     fn repeat(&mut self, id: PacketId) -> bool {
         let same =
             |p: &Pending| p.qos == QoS::ExactlyOnce && p.packet_id == id && p.ack_state != AckState::Written;
@@ -169,17 +169,17 @@ impl Row {
     #[cold]
     fn grow(&mut self) {
         self.pending.reserve(4);
-        self.charge.set(self.held());
+        self.charge.set(self.in_use());
     }
 
     fn give_back_room(&mut self) {
         if self.pending.is_empty() && self.pending.capacity() > KEPT {
             self.pending = VecDeque::new();
-            self.charge.set(self.held());
+            self.charge.set(self.in_use());
         }
     }
 
-    fn held(&self) -> usize {
+    fn in_use(&self) -> usize {
         size_of::<Row>() + self.pending.capacity() * size_of::<Pending>()
     }
 }
@@ -461,13 +461,13 @@ impl Receiver {
 impl Recount for Receiver {
     fn recount(&self) -> Recounted {
         let mut all = Recounted::default();
-        let mut add = |held: usize, charge: &Charge| {
-            all.held += held;
+        let mut add = |in_use: usize, charge: &Charge| {
+            all.in_use += in_use;
             all.charged += charge.bytes();
         };
-        self.pending.iter().for_each(|row| add(row.held(), &row.charge));
+        self.pending.iter().for_each(|row| add(row.in_use(), &row.charge));
         let sets = self.exactly_once.iter().chain(&self.carried_over);
-        sets.for_each(|set| add(set.held(), &set.charge));
+        sets.for_each(|set| add(set.in_use(), &set.charge));
         all
     }
 }

@@ -9,9 +9,9 @@ fn id(n: u16) -> PacketId {
 #[test]
 fn what_waits_and_what_is_known_is_on_the_account() {
     let balanced = |r: &Receiver| {
-        let Recounted { held, charged } = r.recount();
-        assert_eq!(held, charged);
-        held
+        let Recounted { in_use, charged } = r.recount();
+        assert_eq!(in_use, charged);
+        in_use
     };
     let mut r = Receiver::default();
     assert_eq!(balanced(&r), 0);

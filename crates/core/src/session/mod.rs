@@ -392,7 +392,7 @@ impl Session {
         let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
         if let Some(lsn) = self.row.as_ref().and_then(|a| a.pending()) {
             // PUBCOMP frees the identifier, so it waits until that is committed.
-            wire.outbox.hold_until_commit(lsn);
+            wire.outbox.gate_until_commit(lsn);
         }
         wire.put_acknowledgement(AckKind::Pubcomp, ack.packet_id, reason);
         sent.count(PacketType::Pubcomp);
@@ -405,7 +405,7 @@ impl Session {
         let kind = if due.qos == QoS::AtLeastOnce { AckKind::Puback } else { AckKind::Pubrec };
         sent.count(kind.packet_type());
         if let Some(lsn) = due.waits {
-            wire.outbox.hold_until_commit(lsn);
+            wire.outbox.gate_until_commit(lsn);
         }
         wire.put_acknowledgement(kind, due.packet_id, due.reason);
         if due.again > 0 {
@@ -462,8 +462,8 @@ fn contradiction<'a>(
 
 impl Recount for Session {
     fn recount(&self) -> Recounted {
-        let held = size_of::<Session>() + SESSION + self.client_id.len();
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = size_of::<Session>() + SESSION + self.client_id.len();
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }
 

@@ -19,7 +19,7 @@ const POOLED_CAPACITY: usize = 64 * 1024;
 const POOLED_BYTES: usize = 1024 * 1024;
 
 /// Stands for a commit whose LSN is not known yet.
-const HELD: Lsn = Lsn(u64::MAX);
+const UNNAMED: Lsn = Lsn(u64::MAX);
 
 /// Buffers that drained outboxes leave behind, for the next outbox that has something to write.
 ///
@@ -66,8 +66,8 @@ pub struct Outbox {
         clippy::box_collection,
         reason = "8 bytes in every connection where 32 would nearly always be empty"
     )]
-    commit_holds: Option<Box<VecDeque<(u64, Lsn)>>>,
-    /// The charge of `buffer`, of the list of pieces and of the commit holds, as of the last flush.
+    commit_gates: Option<Box<VecDeque<(u64, Lsn)>>>,
+    /// The charge of `buffer`, of the list of pieces and of the commit gates, as of the last flush.
     charge: Charge,
 }
 
@@ -115,47 +115,47 @@ impl Outbox {
         self.written + self.len() as u64
     }
 
-    /// Holds back the bytes that are appended from now on until `lsn` is committed. A stream has
+    /// Gates the bytes that are appended from now on until `lsn` is committed. A stream has
     /// one order, so everything behind those bytes waits too.
-    pub fn hold_until_commit(&mut self, lsn: Lsn) {
+    pub fn gate_until_commit(&mut self, lsn: Lsn) {
         let at = self.end_offset();
-        let commit_holds = self.commit_holds.get_or_insert_default();
-        if commit_holds.back().is_none_or(|(_, last)| *last < lsn) {
-            let is_full = commit_holds.len() == commit_holds.capacity();
-            commit_holds.push_back((at, lsn));
+        let commit_gates = self.commit_gates.get_or_insert_default();
+        if commit_gates.back().is_none_or(|(_, last)| *last < lsn) {
+            let is_full = commit_gates.len() == commit_gates.capacity();
+            commit_gates.push_back((at, lsn));
             if is_full {
-                self.charge.set(self.held());
+                self.charge.set(self.in_use());
             }
         }
     }
 
-    /// Holds back the bytes that are appended from now on until [`Self::release`] names their
-    /// commit. Everything behind those bytes waits too. An outbox has at most one such hold at a
+    /// Gates the bytes that are appended from now on until [`Self::release`] names their
+    /// commit. Everything behind those bytes waits too. An outbox has at most one such gate at a
     /// time.
-    pub fn hold(&mut self) {
-        self.hold_until_commit(HELD);
+    pub fn gate(&mut self) {
+        self.gate_until_commit(UNNAMED);
     }
 
-    /// Names the commit that the held bytes wait for. No byte behind them waits for a later one.
+    /// Names the commit that the gated bytes wait for. No byte behind them waits for a later one.
     pub fn release(&mut self, lsn: Lsn) {
-        let Some(commit_holds) = &mut self.commit_holds else { return };
-        let Some((at, _)) = commit_holds.pop_back_if(|(_, waits)| *waits == HELD) else { return };
-        if commit_holds.back().is_none_or(|(_, last)| *last < lsn) {
-            commit_holds.push_back((at, lsn));
+        let Some(commit_gates) = &mut self.commit_gates else { return };
+        let Some((at, _)) = commit_gates.pop_back_if(|(_, waits)| *waits == UNNAMED) else { return };
+        if commit_gates.back().is_none_or(|(_, last)| *last < lsn) {
+            commit_gates.push_back((at, lsn));
         }
     }
 
     /// Records that everything up to `lsn` is committed.
     pub fn committed(&mut self, lsn: Lsn) {
-        if let Some(commit_holds) = &mut self.commit_holds {
-            while commit_holds.pop_front_if(|(_, waits)| *waits <= lsn).is_some() {}
+        if let Some(commit_gates) = &mut self.commit_gates {
+            while commit_gates.pop_front_if(|(_, waits)| *waits <= lsn).is_some() {}
         }
     }
 
     /// Returns the number of bytes that wait and may leave.
     pub fn writable(&self) -> usize {
         let len = self.len();
-        match self.commit_holds.as_ref().and_then(|f| f.front()) {
+        match self.commit_gates.as_ref().and_then(|f| f.front()) {
             Some((at, _)) => len.min(at.saturating_sub(self.written) as usize),
             None => len,
         }
@@ -250,13 +250,13 @@ impl Outbox {
     pub fn reset_if_drained(&mut self) -> bool {
         if !self.is_empty() {
             self.compact();
-            self.charge.set(self.held());
+            self.charge.set(self.in_use());
             return false;
         }
         self.buffer.clear();
         self.taken = 0;
         self.shared = None;
-        self.charge.set(self.held());
+        self.charge.set(self.in_use());
         true
     }
 
@@ -265,7 +265,7 @@ impl Outbox {
         if self.buffer.capacity() == 0 {
             self.buffer = pool.take();
             // The buffer may stay with this outbox, because not every packet is answered.
-            self.charge.set(self.held());
+            self.charge.set(self.in_use());
         }
     }
 
@@ -273,15 +273,15 @@ impl Outbox {
     pub fn reclaim(&mut self) -> Vec<u8> {
         debug_assert!(self.is_empty());
         let buffer = std::mem::take(&mut self.buffer);
-        self.charge.set(self.held());
+        self.charge.set(self.in_use());
         buffer
     }
 
     /// Returns the bytes that the outbox takes. Shared pieces have their own charge.
-    fn held(&self) -> usize {
+    fn in_use(&self) -> usize {
         let pieces = self.shared.as_ref().map_or(0, |s| s.pieces.capacity());
-        let commit_holds = self.commit_holds.as_ref().map_or(0, |f| f.capacity());
-        self.buffer.capacity() + pieces * size_of::<(usize, Bytes)>() + commit_holds * size_of::<(u64, Lsn)>()
+        let commit_gates = self.commit_gates.as_ref().map_or(0, |f| f.capacity());
+        self.buffer.capacity() + pieces * size_of::<(usize, Bytes)>() + commit_gates * size_of::<(u64, Lsn)>()
     }
 
     /// Moves the waiting bytes to the front once more than half of a long buffer is written.
@@ -304,7 +304,7 @@ impl Outbox {
 /// Valid right after a flush.
 impl Recount for Outbox {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.held(), charged: self.charge.bytes() }
+        Recounted { in_use: self.in_use(), charged: self.charge.bytes() }
     }
 }
 
@@ -328,15 +328,15 @@ mod tests {
     }
 
     #[test]
-    fn commit_holds_are_on_the_account() {
+    fn commit_gates_are_on_the_account() {
         let mut outbox = Outbox::default();
         for n in 1..100 {
             outbox.buffer().push(0);
-            outbox.hold_until_commit(Lsn(n));
+            outbox.gate_until_commit(Lsn(n));
         }
         outbox.reset_if_drained();
-        let Recounted { held, charged } = outbox.recount();
-        assert!(held == charged && held > 99 * size_of::<(u64, Lsn)>(), "{held} {charged}");
+        let Recounted { in_use, charged } = outbox.recount();
+        assert!(in_use == charged && in_use > 99 * size_of::<(u64, Lsn)>(), "{in_use} {charged}");
     }
 
     fn all(outbox: &Outbox) -> Vec<u8> {

@@ -59,7 +59,7 @@ impl RedeliveryRule {
     }
 
     /// Returns `defaults` with, for each setting, the value of the first rule that has one.
-    pub(super) fn settle<'a>(
+    pub(super) fn combine<'a>(
         defaults: &RedeliveryPolicy,
         rules: impl DoubleEndedIterator<Item = &'a RedeliveryRule>,
     ) -> RedeliveryPolicy {

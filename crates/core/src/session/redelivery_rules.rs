@@ -119,8 +119,8 @@ impl Rules {
     }
 }
 
-fn bits(rules: &[Arc<RedeliveryRule>], holds: impl Fn(&RedeliveryRule) -> bool) -> u64 {
-    rules.iter().enumerate().fold(0, |bits, (at, rule)| bits | u64::from(holds(rule)) << at)
+fn bits(rules: &[Arc<RedeliveryRule>], applies: impl Fn(&RedeliveryRule) -> bool) -> u64 {
+    rules.iter().enumerate().fold(0, |bits, (at, rule)| bits | u64::from(applies(rule)) << at)
 }
 
 fn chosen(rules: &[Arc<RedeliveryRule>], bits: u64) -> Vec<Arc<RedeliveryRule>> {

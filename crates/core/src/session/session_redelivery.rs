@@ -33,7 +33,7 @@ impl SessionRedelivery {
     /// Resolves the settings of a session that these rules concern, in file order.
     pub fn new(defaults: &RedeliveryPolicy, rules: Vec<Arc<RedeliveryRule>>) -> SessionRedelivery {
         let own =
-            RedeliveryRule::settle(defaults, rules.iter().filter(|r| r.topic.is_none()).map(AsRef::as_ref));
+            RedeliveryRule::combine(defaults, rules.iter().filter(|r| r.topic.is_none()).map(AsRef::as_ref));
         let rules = if rules.iter().any(|r| r.topic.is_some()) { rules } else { Vec::new() };
         SessionRedelivery { own, defaults: defaults.clone(), rules: rules.into() }
     }
@@ -84,8 +84,9 @@ impl SessionRedelivery {
         if bits == 0 {
             return Cow::Borrowed(&self.own);
         }
-        let holds = |(at, rule): &(usize, &Arc<RedeliveryRule>)| rule.topic.is_none() || bits >> at & 1 == 1;
-        let rules = self.rules.iter().enumerate().filter(holds).map(|(_, rule)| rule.as_ref());
-        Cow::Owned(RedeliveryRule::settle(&self.defaults, rules))
+        let applies =
+            |(at, rule): &(usize, &Arc<RedeliveryRule>)| rule.topic.is_none() || bits >> at & 1 == 1;
+        let rules = self.rules.iter().enumerate().filter(applies).map(|(_, rule)| rule.as_ref());
+        Cow::Owned(RedeliveryRule::combine(&self.defaults, rules))
     }
 }

@@ -272,8 +272,8 @@ fn wild_levels(filter: &str) -> u32 {
 
 impl Recount for Subscriptions {
     fn recount(&self) -> Recounted {
-        let held = self.iter().map(|filter| filter.len() + FILTER).sum();
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = self.iter().map(|filter| filter.len() + FILTER).sum();
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }
 

@@ -119,15 +119,15 @@ const MOST_OUTGOING_BYTES: usize = 16 * 1024;
 impl Recount for IncomingAliases {
     fn recount(&self) -> Recounted {
         let topics = self.topics.iter().flatten().map(|topic| topic.len()).sum::<usize>();
-        let held = topics + self.topics.capacity() * size_of::<Option<Box<str>>>();
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = topics + self.topics.capacity() * size_of::<Option<Box<str>>>();
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }
 
 impl Recount for OutgoingAliases {
     fn recount(&self) -> Recounted {
-        let held = self.topics.keys().map(|topic| topic.len() + ALIAS).sum();
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = self.topics.keys().map(|topic| topic.len() + ALIAS).sum();
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }
 
@@ -222,7 +222,7 @@ mod tests {
                 a.is_set(&topic, alias);
             }
         }
-        assert!(a.recount().held <= MOST_OUTGOING_BYTES);
+        assert!(a.recount().in_use <= MOST_OUTGOING_BYTES);
         assert!(matches!(a.name("short"), Naming::TopicSettingAlias(_)));
     }
 

@@ -44,7 +44,7 @@ pub struct Wire {
     pub disconnects: u16,
     /// True while the messages of the session are checked against the rules of the client. No
     /// queued message is sent before the end of the check.
-    pub withholds_queue: bool,
+    pub queue_waits: bool,
 }
 
 /// The limits that a client's CONNECT sets for the packets that it is sent.
@@ -145,7 +145,7 @@ impl Wire {
             first_wait_ms: 0,
             requested: false,
             disconnects: 0,
-            withholds_queue: false,
+            queue_waits: false,
         }
     }
 
@@ -283,11 +283,11 @@ impl Wire {
         self.note(TraceStep { packet_id, qos, dup, ..step });
     }
 
-    /// Holds back the bytes that are appended from now on until everything recorded so far is
+    /// Gates the bytes that are appended from now on until everything recorded so far is
     /// committed. Does nothing if `entry` is `None`, because the delivery is not stored.
     pub fn wait_for(&mut self, entry: Option<&Entry>) {
         if let Some(lsn) = entry.and_then(Entry::pending) {
-            self.outbox.hold_until_commit(lsn);
+            self.outbox.gate_until_commit(lsn);
         }
     }
 

@@ -37,7 +37,7 @@ use crate::persistence::records::stored_bytes;
 use crate::session::Violation;
 use crate::session::drops::DropReason;
 use crate::shard::durability::gates::Durability;
-use crate::shard::exchange::Exchange;
+use crate::shard::peers::Peers;
 use crate::shard::shared_state::SharedState;
 use std::sync::atomic::Ordering;
 
@@ -110,12 +110,12 @@ pub(crate) struct Entrant {
     /// True if the session will be stored.
     pub stored: bool,
     /// The session that the client returns to, if there is one.
-    pub held: Option<HeldMemory>,
+    pub existing: Option<ExistingSession>,
 }
 
 /// The existing session of a client that sent CONNECT.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeldMemory {
+pub(crate) struct ExistingSession {
     /// True if the session outlives its connection.
     pub kept: bool,
     /// True if the session is stored.
@@ -202,10 +202,10 @@ impl Change {
 
 impl Entrant {
     fn needs_memory(&self) -> bool {
-        match self.held {
+        match self.existing {
             // The old session ends with its connection, and the new one outlives it. The new
             // session stays in memory, so it needs room like a first one.
-            Some(held) => self.grows(held) || self.kept && !held.kept,
+            Some(existing) => self.grows(existing) || self.kept && !existing.kept,
             None => self.kept || self.will > 0 || self.client_id > SMALL,
         }
     }
@@ -215,16 +215,16 @@ impl Entrant {
             return Disk::None;
         }
         let bytes = self.client_id + self.will;
-        match self.held.filter(|held| held.stored) {
-            Some(held) if self.will <= held.will => Disk::None,
-            Some(held) if !self.grows(held) => Disk::Reserved(bytes),
+        match self.existing.filter(|existing| existing.stored) {
+            Some(existing) if self.will <= existing.will => Disk::None,
+            Some(existing) if !self.grows(existing) => Disk::Reserved(bytes),
             _ => Disk::Wanted(bytes),
         }
     }
 
     /// Returns true if the new will is not small, and larger than the old one.
-    fn grows(&self, held: HeldMemory) -> bool {
-        self.will > held.will.max(SMALL)
+    fn grows(&self, existing: ExistingSession) -> bool {
+        self.will > existing.will.max(SMALL)
     }
 }
 
@@ -237,7 +237,7 @@ impl Change {
         &self,
         shared: &SharedState,
         durability: &Durability,
-        exchange: &Exchange,
+        peers: &Peers,
     ) -> Result<(), Want> {
         if shared.budget.is_exceeded() && self.needs_memory() {
             return Err(Want::Memory);
@@ -248,9 +248,9 @@ impl Change {
         }
         let fits = match self.disk() {
             Disk::None => true,
-            Disk::Reserved(bytes) => store_takes(bytes, GOES_ON, shared, durability, exchange),
+            Disk::Reserved(bytes) => store_takes(bytes, GOES_ON, shared, durability, peers),
             Disk::Wanted(bytes) => {
-                !shared.is_store_full() && store_takes(bytes, 0, shared, durability, exchange)
+                !shared.is_store_full() && store_takes(bytes, 0, shared, durability, peers)
             }
         };
         if fits { Ok(()) } else { Err(Want::Disk) }
@@ -270,15 +270,15 @@ fn store_takes(
     beyond: i64,
     shared: &SharedState,
     durability: &Durability,
-    exchange: &Exchange,
+    peers: &Peers,
 ) -> bool {
     let room = shared.store_room.load(Ordering::Relaxed);
     if room == i64::MAX {
         return true;
     }
     let recorded = durability.write_buffer().map_or(0, |write_buffer| write_buffer.uncommitted());
-    let pending = recorded + exchange.unsettled_bytes() as u64 + stored_bytes(bytes);
-    let part = room.saturating_add(beyond) / i64::from(exchange.shards().max(1));
+    let pending = recorded + peers.unsettled_bytes() as u64 + stored_bytes(bytes);
+    let part = room.saturating_add(beyond) / i64::from(peers.shards().max(1));
     i64::try_from(pending).is_ok_and(|pending| pending <= part)
 }
 
@@ -286,8 +286,8 @@ fn store_takes(
 mod tests {
     use super::*;
 
-    fn entrant(will: usize, stored: bool, held: Option<HeldMemory>) -> Entrant {
-        Entrant { client_id: 10, will, kept: stored, stored, held }
+    fn entrant(will: usize, stored: bool, existing: Option<ExistingSession>) -> Entrant {
+        Entrant { client_id: 10, will, kept: stored, stored, existing }
     }
 
     #[test]
@@ -311,14 +311,14 @@ mod tests {
 
     #[test]
     fn a_known_session_returns_with_a_will_that_is_small_or_no_larger_than_its_last() {
-        let held = Some(HeldMemory { kept: true, stored: true, will: 10_000 });
+        let existing = Some(ExistingSession { kept: true, stored: true, will: 10_000 });
         for will in [0, SMALL, 10_000] {
-            let back = entrant(will, true, held);
+            let back = entrant(will, true, existing);
             assert!(!back.needs_memory() && !matches!(back.disk(), Disk::Wanted(_)), "{will}");
         }
-        let larger = entrant(10_001, true, held);
+        let larger = entrant(10_001, true, existing);
         assert!(larger.needs_memory() && matches!(larger.disk(), Disk::Wanted(_)));
-        let first = entrant(SMALL + 1, true, Some(HeldMemory { kept: true, stored: true, will: 0 }));
+        let first = entrant(SMALL + 1, true, Some(ExistingSession { kept: true, stored: true, will: 0 }));
         assert!(first.needs_memory() && matches!(first.disk(), Disk::Wanted(_)));
     }
 
@@ -330,7 +330,7 @@ mod tests {
         assert!(Entrant { client_id: SMALL + 1, ..entrant(0, false, None) }.needs_memory());
         assert!(entrant(1 << 20, false, None).disk() == Disk::None, "its will is in memory alone");
         assert!(matches!(entrant(0, true, None).disk(), Disk::Wanted(_)));
-        let clean = Some(HeldMemory { kept: false, stored: false, will: 0 });
+        let clean = Some(ExistingSession { kept: false, stored: false, will: 0 });
         assert!(matches!(entrant(0, true, clean).disk(), Disk::Wanted(_)));
         assert!(entrant(0, true, clean).needs_memory() && !entrant(10, false, clean).needs_memory());
         assert!(Entrant { stored: false, ..entrant(0, true, None) }.needs_memory(), "in memory alone");

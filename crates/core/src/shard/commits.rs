@@ -9,7 +9,7 @@ use crate::shard::clients::connection::Pause;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::durability::gates::{Opened, Waits};
-use crate::shard::exchange::outbound::Gate;
+use crate::shard::peers::outbound::Gate;
 use crate::shard::turn::effects::PageRequest;
 use crate::shard::turn::work::Job;
 use crate::time::Instant;
@@ -54,7 +54,7 @@ impl Shard {
             Gate::Here { session, token } => self.gate_answered(now, session, token, outcome),
             Gate::OrphanedQueue => self.routes.orphaned_queue_answered(now, outcome, &mut self.core),
             Gate::Peer { shard, number, index } => {
-                if let Some(peer) = self.core.exchange.peer(shard) {
+                if let Some(peer) = self.core.peers.peer(shard) {
                     peer.send_late(number, index, outcome);
                 }
             }
@@ -76,7 +76,7 @@ impl Shard {
             core.recorder().add_commits(now, lsn);
         }
         core.durability.committed(lsn, &mut core.effects);
-        core.exchange.committed(lsn);
+        core.peers.committed(lsn);
         // A job that is left from an earlier commit goes on with this one.
         if !core.durability.set_opening(true) {
             let left = self.go_on_with_commit(now);
@@ -88,11 +88,11 @@ impl Shard {
     /// After a sync of 3 s there may be 150,000 of them. Returns the job that is left.
     pub(crate) fn go_on_with_commit(&mut self, now: Instant) -> Option<Job> {
         while let Some(opened) = self.core.durability.next_opened() {
-            self.core.turn.charge(1);
+            self.core.turn.spend(1);
             match opened {
                 Opened::Connection(id) => self.core.release_committed(now, id),
                 Opened::Gate(Waits::Publisher { gate, outcome }) => self.answer_gate(now, gate, outcome),
-                // `exchange.committed` releases tickets, because the exchange with a peer knows
+                // `peers.committed` releases tickets, because the part of a peer knows
                 // their order.
                 Opened::Gate(Waits::Ticket { .. }) => {}
             }
@@ -112,7 +112,7 @@ impl Shard {
             match waits {
                 Waits::Publisher { gate, outcome } => self.answer_gate(now, gate, outcome),
                 Waits::Ticket { peer, number } => {
-                    if let Some(peer) = self.core.exchange.peer(peer) {
+                    if let Some(peer) = self.core.peers.peer(peer) {
                         peer.finished_one(number);
                     }
                 }

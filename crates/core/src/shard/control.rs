@@ -63,7 +63,7 @@ impl ShardControl<'_> {
 
     /// Spends steps of the turn.
     pub(crate) fn spend(&mut self, steps: u32) {
-        self.shard.core.turn.charge(steps);
+        self.shard.core.turn.spend(steps);
     }
 
     pub(crate) fn is_turn_over(&self) -> bool {

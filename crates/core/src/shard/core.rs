@@ -24,10 +24,10 @@ use crate::shard::clients::sessions::Sessions;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::drops::DropReceiver;
 use crate::shard::durability::gates::Durability;
-use crate::shard::exchange::Exchange;
 use crate::shard::features::dead_letters::DeadLetters;
 use crate::shard::observe::gauges::ClientFigures;
 use crate::shard::observe::tracer::{Recorder, Tracer};
+use crate::shard::peers::Peers;
 use crate::shard::rules::access::AccessRules;
 use crate::shard::settings::ShardSettings;
 use crate::shard::shared_state::SharedState;
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(super) connections: Connections,
     pub(super) sessions: Sessions,
     pub(super) access: AccessRules,
-    pub(super) exchange: Exchange,
+    pub(super) peers: Peers,
     pub(super) durability: Durability,
     pub(super) dead_letters: DeadLetters,
     pub(super) counters: Counters,
@@ -67,7 +67,7 @@ impl Core {
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),
             sessions,
-            exchange: Exchange::new(here, shards),
+            peers: Peers::new(here, shards),
             durability: Durability::default(),
             counters: Counters::new(&settings.objectives),
             figures: ClientFigures::default(),
@@ -94,7 +94,7 @@ impl Core {
     /// # Errors
     /// The resource that is short.
     pub(crate) fn admits(&self, change: Change) -> Result<(), Want> {
-        change.check(&self.shared, &self.durability, &self.exchange)
+        change.check(&self.shared, &self.durability, &self.peers)
     }
 
     /// Returns true if a message of a topic may be delivered to the session that uses a slot now,
@@ -116,7 +116,7 @@ impl Core {
 
     /// Returns true if neither a batch nor a peer batch may be sealed, because a dead letter of a
     /// stored message is not published yet.
-    pub(crate) fn dead_letters_hold_seals(&self) -> bool {
+    pub(crate) fn dead_letters_block_seals(&self) -> bool {
         self.durability.is_on() && !self.dead_letters.is_empty()
     }
 
@@ -124,7 +124,7 @@ impl Core {
     /// letters are committed with the open batch, which is then sealed even if nothing else is
     /// recorded. An acknowledgement that depends on a dead letter waits for that batch.
     pub(crate) fn has_dead_letters(&self) -> bool {
-        if !self.dead_letters_hold_seals() {
+        if !self.dead_letters_block_seals() {
             return false;
         }
         self.durability.begin();
@@ -201,8 +201,8 @@ impl Core {
     #[cold]
     fn report_drops_of(&mut self, id: SessionId) {
         let mut drops = self.counters.drops.take_unreported();
-        self.turn.charge(u32::try_from(drops.len()).unwrap_or(u32::MAX));
-        self.turn.charge_bytes(self.counters.drops.take_bytes());
+        self.turn.spend(u32::try_from(drops.len()).unwrap_or(u32::MAX));
+        self.turn.spend_bytes(self.counters.drops.take_bytes());
         let is_portion = drops.len() >= PUMPED_AT_ONCE;
         let mut recorder = self.recorder();
         if let Some(session_entry) = recorder.sessions.get(id) {
@@ -250,8 +250,8 @@ impl Core {
 impl Core {
     /// Charges the steps that senders used since the last call.
     #[inline]
-    pub(crate) fn charge_senders(&mut self) {
-        self.turn.charge(std::mem::take(&mut self.counters.steps));
+    pub(crate) fn spend_senders(&mut self) {
+        self.turn.spend(std::mem::take(&mut self.counters.steps));
     }
 
     /// Ends one cause of a pause. Reading continues after the last one.
@@ -263,7 +263,7 @@ impl Core {
     /// already.
     pub(crate) fn wait_for_peers(&mut self, now: Instant, id: ConnectionId, full: ShardSet) {
         if self.connections.pause(id, Pause::Peer, now) {
-            self.exchange.wait_for(id, full);
+            self.peers.wait_for(id, full);
         }
     }
 
@@ -285,7 +285,7 @@ impl Core {
         // Without a store nothing waits for a commit.
         let Some(write_buffer) = durability.write_buffer() else { return };
         if !connections.release_committed(now, id, write_buffer.last_committed(), effects) {
-            durability.hold(id);
+            durability.gate_outbox(id);
         }
     }
 
@@ -294,31 +294,31 @@ impl Core {
         self.sessions.record(id, self.durability.write_buffer());
     }
 
-    /// Holds back the bytes that are appended to a connection's outbox from now on, until
+    /// Gates the bytes that are appended to a connection's outbox from now on, until
     /// everything recorded so far is committed.
-    pub(crate) fn hold_until_commit(&mut self, id: ConnectionId) {
+    pub(crate) fn gate_until_commit(&mut self, id: ConnectionId) {
         if let (Some(lsn), Some(connection)) = (self.durability.pending(), self.connections.get_mut(id)) {
-            connection.wire.outbox.hold_until_commit(lsn);
+            connection.wire.outbox.gate_until_commit(lsn);
         }
     }
 
-    /// Holds back CONNACK and the packets behind it until the session's records are committed.
+    /// Gates CONNACK and the packets behind it until the session's records are committed.
     ///
     /// While the store has no room, CONNACK waits only for the last complete record of the session.
     /// For a known session, that record is committed as a rule. A returning client must not wait
     /// for room, because its acknowledgements make room. If the broker dies before there is room,
     /// Session Expiry may count from a time before this connection.
-    pub(crate) fn hold_connack(&mut self, id: ConnectionId, session: SessionId) {
+    pub(crate) fn gate_connack(&mut self, id: ConnectionId, session: SessionId) {
         if !self.shared.is_store_full() {
-            return self.hold_until_commit(id);
+            return self.gate_until_commit(id);
         }
         // A session that is not stored waits for nothing.
         let Some(row) = self.sessions.get(session).and_then(|r| r.session.row()) else { return };
-        let (settled, committed) = (row.settled.get(), row.write_buffer.last_committed());
-        if settled > committed
+        let (full_record, committed) = (row.full_record.get(), row.write_buffer.last_committed());
+        if full_record > committed
             && let Some(connection) = self.connections.get_mut(id)
         {
-            connection.wire.outbox.hold_until_commit(settled);
+            connection.wire.outbox.gate_until_commit(full_record);
         }
     }
 

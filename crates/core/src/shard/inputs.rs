@@ -17,8 +17,6 @@ use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::durability::recovery::recover;
-use crate::shard::exchange::outbound::PeerBatch;
-use crate::shard::exchange::underway::Underway;
 use crate::shard::features::delayed::Delayed;
 use crate::shard::features::letter_keeping;
 use crate::shard::login::arrival::Arrival;
@@ -29,6 +27,8 @@ use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::snapshot::ShardSnapshot;
 use crate::shard::observe::trace::TraceWatch;
 use crate::shard::observe::usage::{self, ResourceUsage};
+use crate::shard::peers::outbound::PeerBatch;
+use crate::shard::peers::underway::Underway;
 use crate::shard::randomness::Randomness;
 use crate::shard::reconfigure;
 use crate::shard::rules::access_control::AccessControl;
@@ -182,7 +182,7 @@ impl Shard {
     ) -> Option<DeadlineAction> {
         if kind == DeadlineKind::Session {
             let id = Id::new(slot, generation);
-            if self.core.turn.is_over() || self.fans.holds_own() || self.work.has_due() {
+            if self.core.turn.is_over() || self.fans.blocks_own() || self.work.has_due() {
                 self.work.session_due(id);
             } else {
                 self.session_deadline_expired(now, id);
@@ -303,7 +303,7 @@ impl Shard {
             || self.has_jobs()
             || !self.core.dead_letters.is_empty()
             || self.routes.orphaned_queues.is_nudged()
-            || self.core.exchange.has_outgoing()
+            || self.core.peers.has_outgoing()
             || self.core.durability.write_buffer().is_some_and(|l| l.is_due())
     }
 

@@ -19,7 +19,7 @@
 //! | a packet | `clients/connect`, `login/auth_exchange`, `delivery/publish`, `rules/mounted`, |
 //! | | `subscriptions/subscribe`, `subscriptions/suback` |
 //! | a portion | `delivery/fan_out`, [`clients::deadlines`] |
-//! | one batch of a peer | `exchange/inbound` |
+//! | one batch of a peer | `peers/inbound` |
 //! | the doors for operators | `view`, `control` |
 //! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `commits`, |
 //! | | `rules/access_change`, `delivery/own_messages`, `features/hold` |
@@ -45,7 +45,7 @@
 //! | | | `work`: jobs that continue in a later turn |
 //! | | | `scratch`: buffers that are used again and again |
 //! | [`durability`] | records and commits | `gates`: what waits for a commit |
-//! | [`exchange`] | messages between shards | items, unanswered batches, peer barriers |
+//! | [`peers`] | messages between shards | items, unanswered batches, peer barriers |
 //! | [`features`] | what could be left out | delayed messages, dead letters, orphaned queues |
 //! | [`observe`] | reports about clients | figures, traces |
 //!
@@ -59,11 +59,11 @@ pub(crate) mod control;
 mod core;
 mod delivery;
 pub mod durability;
-pub mod exchange;
 pub mod features;
 mod inputs;
 pub mod login;
 pub mod observe;
+pub mod peers;
 pub mod randomness;
 mod reconfigure;
 pub mod rules;

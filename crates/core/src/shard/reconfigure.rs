@@ -40,7 +40,7 @@ pub(crate) fn walk_after_reload(from: u32, core: &mut Core) -> Option<Job> {
     let end = core.sessions.end_of_slots();
     let until = end.min(from.saturating_add(SLOTS));
     for slot in from..until {
-        core.turn.charge(1);
+        core.turn.spend(1);
         renew_redelivery(slot, core);
     }
     (until < end).then_some(Job::SettingsChanged { from: until })

@@ -52,7 +52,7 @@ pub struct PartialShare {
 #[derive(Debug, Default)]
 struct PotShare {
     /// The sum of the bytes that each shard reported last.
-    held: AtomicI64,
+    in_use: AtomicI64,
     most: AtomicI64,
 }
 
@@ -84,7 +84,7 @@ impl PartialShare {
 
     /// Adds the growth of one shard's partial packets, in bytes. The growth may be negative.
     pub(crate) fn report(&self, pot: Pot, grown: i64) {
-        self.of(pot).held.fetch_add(grown, Ordering::Relaxed);
+        self.of(pot).in_use.fetch_add(grown, Ordering::Relaxed);
     }
 
     /// Returns true if a shard has to disconnect a connection of this pot: the limit is exceeded,
@@ -94,10 +94,10 @@ impl PartialShare {
     /// A shard knows only its own connections. Without its part, it would disconnect an honest
     /// client while other shards hold all the bytes. At worst, the shards hold twice the limit.
     pub(crate) fn is_exceeded_by(&self, pot: Pot, own: usize, unreported: i64, shards: u8) -> bool {
-        let PotShare { held, most } = self.of(pot);
+        let PotShare { in_use, most } = self.of(pot);
         let most = most.load(Ordering::Relaxed);
         let own = i64::try_from(own).unwrap_or(i64::MAX);
-        held.load(Ordering::Relaxed) + unreported > most && own > most / i64::from(shards.max(1))
+        in_use.load(Ordering::Relaxed) + unreported > most && own > most / i64::from(shards.max(1))
     }
 }
 

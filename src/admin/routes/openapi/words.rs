@@ -9,7 +9,7 @@ use crate::admin::queries::top::TopFigure;
 use crate::admin::readiness::{Phase, StoreCheck, ThreadCheck};
 use crate::admin::routes::health::ReadinessStatus;
 use crate::admin::routes::mosquitto::ListenerProtocol;
-use crate::admin::session_rule::SourceKind;
+use crate::admin::sourced_redelivery::SourceKind;
 use crate::broker::events::moments::MomentKind;
 use crate::broker::file_news::FileKind;
 use crate::config::ReloadEffect;

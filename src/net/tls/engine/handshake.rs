@@ -108,7 +108,7 @@ impl TlsHandshake {
         if !done && kept > HANDSHAKE_KEPT_MAX {
             return Err(LayerError::HandshakeTooLong);
         }
-        if done && step.holds_record {
+        if done && step.has_record {
             return Err(LayerError::SplitHandshakeMessage);
         }
         self.peer_closed |= step.closed;

@@ -83,7 +83,7 @@ pub struct RetainedFull;
 #[derive(Debug)]
 pub struct Retained {
     limits: RetainedLimits,
-    messages: SplitTable<Held>,
+    messages: SplitTable<MarkedMessage>,
     hasher: RandomState,
     /// The topics, as [`ordered`] writes them.
     topics: BTreeSet<Box<[u8]>>,
@@ -197,7 +197,7 @@ impl Retained {
         self.set_source(&message, source);
         self.bytes += message.size();
         let owner = owner.map(|owner| self.shares.add(owner, message.size()));
-        let replaced = self.put(Held { owned: OwnedMessage { message, owner }, mark });
+        let replaced = self.put(MarkedMessage { owned: OwnedMessage { message, owner }, mark });
         if let Some(old) = &replaced {
             self.forget(&old.owned);
         }
@@ -209,8 +209,8 @@ impl Retained {
     /// Removes the message of exactly this topic and returns it.
     pub fn remove(&mut self, topic: &str) -> Option<Message> {
         let hasher = &self.hasher;
-        let hash = |m: &Held| hasher.hash_one(m.topic());
-        let is_it = |m: &Held| m.topic() == topic;
+        let hash = |m: &MarkedMessage| hasher.hash_one(m.topic());
+        let is_it = |m: &MarkedMessage| m.topic() == topic;
         let Some(removed) = self.messages.remove(hasher.hash_one(topic), is_it, hash) else {
             if self.left_out {
                 self.record_removed(topic);
@@ -228,7 +228,7 @@ impl Retained {
     /// Returns the [`Message::size`] of the message of exactly this topic, expired or not. Returns
     /// 0 for a topic without a message.
     pub fn size_of(&self, topic: &str) -> usize {
-        self.entry(topic).map_or(0, |held| held.owned.message.size())
+        self.marked(topic).map_or(0, |marked| marked.owned.message.size())
     }
 
     fn record_removed(&mut self, topic: &str) {
@@ -239,11 +239,11 @@ impl Retained {
 
     /// Returns the message of exactly this topic, unless it has expired.
     pub fn find(&self, topic: &str, now: Instant) -> Option<&Message> {
-        self.find_held(topic, now).map(|held| &held.owned.message)
+        self.find_marked(topic, now).map(|marked| &marked.owned.message)
     }
 
-    fn find_held(&self, topic: &str, now: Instant) -> Option<&Held> {
-        self.entry(topic).filter(|held| !is_expired(&held.owned.message, now))
+    fn find_marked(&self, topic: &str, now: Instant) -> Option<&MarkedMessage> {
+        self.marked(topic).filter(|marked| !is_expired(&marked.owned.message, now))
     }
 
     /// Appends every message whose topic matches a filter, in the order of the topic tree. The
@@ -279,13 +279,13 @@ impl Retained {
         budget: &mut usize,
         mut found: impl FnMut(&Message, SetMark),
     ) -> SearchProgress {
-        let mut pass = |held: Option<&Held>| {
-            if let Some(held) = held {
-                found(&held.owned.message, held.mark);
+        let mut pass = |marked: Option<&MarkedMessage>| {
+            if let Some(marked) = marked {
+                found(&marked.owned.message, marked.mark);
             }
         };
         if !topic::has_wildcard(filter) {
-            pass(self.find_held(filter, now));
+            pass(self.find_marked(filter, now));
             return SearchProgress::Done;
         }
         let walk = FilterWalk::new(filter);
@@ -381,7 +381,7 @@ impl Retained {
         }
         // Near a limit a replacement may fit where a new message does not. Elsewhere the look-up is
         // saved.
-        let Some(Held { owned: old, .. }) = self.entry(message.topic()) else { return false };
+        let Some(MarkedMessage { owned: old, .. }) = self.marked(message.topic()) else { return false };
         let size = old.message.size();
         let more = match old.owner.as_deref() == owner {
             true => Amount { messages: 0, bytes: message.size().saturating_sub(size) },
@@ -391,16 +391,16 @@ impl Retained {
     }
 
     /// Puts a message into the table and its topic into the set. Returns the replaced message.
-    fn put(&mut self, held: Held) -> Option<Held> {
+    fn put(&mut self, marked: MarkedMessage) -> Option<MarkedMessage> {
         let hasher = &self.hasher;
-        let hash = |m: &Held| hasher.hash_one(m.topic());
-        let (at, topic) = (hash(&held), held.topic());
+        let hash = |m: &MarkedMessage| hasher.hash_one(m.topic());
+        let (at, topic) = (hash(&marked), marked.topic());
         if let Some(old) = self.messages.find_mut(at, |m| m.topic() == topic) {
-            return Some(mem::replace(old, held));
+            return Some(mem::replace(old, marked));
         }
         self.topics.insert(ordered(topic));
         self.charge.add(topic.len() + TOPIC);
-        self.messages.insert_unique(at, held, hash);
+        self.messages.insert_unique(at, marked, hash);
         None
     }
 
@@ -448,15 +448,15 @@ impl Retained {
     }
 
     /// Returns the entry of exactly this topic, expired or not.
-    fn entry(&self, topic: &str) -> Option<&Held> {
+    fn marked(&self, topic: &str) -> Option<&MarkedMessage> {
         self.messages.find(self.hasher.hash_one(topic), |m| m.topic() == topic)
     }
 
     /// Returns the entry of a key of the ordered set, unless its message has expired.
-    fn find_ordered(&self, key: &[u8], now: Instant, scratch: &mut Vec<u8>) -> Option<&Held> {
+    fn find_ordered(&self, key: &[u8], now: Instant, scratch: &mut Vec<u8>) -> Option<&MarkedMessage> {
         scratch.clear();
         scratch.extend(key.iter().map(|b| if *b == 0 { b'/' } else { *b }));
-        self.find_held(std::str::from_utf8(scratch).ok()?, now)
+        self.find_marked(std::str::from_utf8(scratch).ok()?, now)
     }
 }
 
@@ -464,7 +464,7 @@ impl Recount for Retained {
     fn recount(&self) -> Recounted {
         let topics: usize = self.topics.iter().map(|topic| topic.len() + TOPIC).sum();
         let sources = self.sources.len() * SOURCE;
-        Recounted { held: topics + sources, charged: self.charge.bytes() }
+        Recounted { in_use: topics + sources, charged: self.charge.bytes() }
     }
 }
 
@@ -515,12 +515,12 @@ fn is_expired(message: &Message, now: Instant) -> bool {
 
 /// A retained message with its mark.
 #[derive(Debug)]
-struct Held {
+struct MarkedMessage {
     owned: OwnedMessage,
     mark: SetMark,
 }
 
-impl Held {
+impl MarkedMessage {
     fn topic(&self) -> &str {
         self.owned.message.topic()
     }

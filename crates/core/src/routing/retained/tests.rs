@@ -257,7 +257,7 @@ fn a_source_stays_with_its_message_and_ends_with_it() {
     set(&mut retained, "b", Some("two"));
     assert_eq!(clients(&retained), [Some("another".to_owned()), Some("two".to_owned())]);
     let recounted = retained.recount();
-    assert_eq!(recounted.held, recounted.charged);
+    assert_eq!(recounted.in_use, recounted.charged);
     set(&mut retained, "a", None);
     assert_eq!(clients(&retained), [None, Some("two".to_owned())]);
     retained.remove("a");

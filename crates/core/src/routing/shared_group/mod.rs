@@ -118,8 +118,8 @@ impl SharedGroup {
         }
         moving.sort_unstable_by_key(Member::address);
         let (go, come): (Vec<Member>, Vec<Member>) = moving.into_iter().partition(|m| m.online);
-        self.online.exchange(&go, &come);
-        self.offline.exchange(&come, &go);
+        self.online.swap(&go, &come);
+        self.offline.swap(&come, &go);
         steps
     }
 

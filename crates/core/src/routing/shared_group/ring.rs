@@ -133,7 +133,7 @@ impl Ring {
 
     /// Removes the members `go` and adds the members `come` in one pass, and flips the presence of
     /// the latter. Both are in ascending order of addresses. The turn stays with its member.
-    pub(super) fn exchange(&mut self, go: &[Member], come: &[Member]) {
+    pub(super) fn swap(&mut self, go: &[Member], come: &[Member]) {
         let turn = self.at(self.turn).map(Member::address);
         let (mut go, mut come) = (go.iter().peekable(), come.iter().peekable());
         let mut left = self.len + come.len() - go.len();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn many_members_exchanged_in_one_pass_fill_runs() {
+    fn many_members_swapped_in_one_pass_fill_runs() {
         let mut ring = Ring::default();
         (0..10_000).for_each(|n| _ = ring.put(member(n)));
         let in_order = |of: &mut dyn Iterator<Item = u32>| {
@@ -339,7 +339,7 @@ mod tests {
         };
         let (go, come) = (in_order(&mut (0..9_000)), in_order(&mut (10_000..16_000)));
         ring.set_turn(ring.count_before(|m| m.address() < member(9_500).address()));
-        ring.exchange(&go, &come);
+        ring.swap(&go, &come);
         let left: Vec<_> = ring.members().map(Member::address).collect();
         let expected = in_order(&mut (9_000..16_000));
         assert!(left.iter().eq(expected.iter().map(Member::address).collect::<Vec<_>>().iter()));

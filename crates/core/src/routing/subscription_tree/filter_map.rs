@@ -120,8 +120,8 @@ impl FilterMap {
     }
 
     /// Returns the bytes on the heap without those of the receivers. Costs nothing.
-    pub(super) fn held(&self) -> usize {
-        self.exact.memory() + self.text + self.wildcards.held()
+    pub(super) fn in_use(&self) -> usize {
+        self.exact.memory() + self.text + self.wildcards.in_use()
     }
 
     /// Counts the same bytes anew, and the subscriptions of this shard. Looks at every filter.

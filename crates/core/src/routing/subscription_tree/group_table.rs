@@ -89,7 +89,7 @@ impl GroupTable {
     }
 
     /// Returns the bytes on the heap without those of the members. Costs nothing.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn in_use(&self) -> usize {
         self.len() * (size_of::<Named>() + GROUP) + self.text
     }
 

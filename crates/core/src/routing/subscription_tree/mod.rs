@@ -351,7 +351,7 @@ impl SubscriptionTree {
 
     /// Charges the present size of the tree after a change. Costs no walk over entries.
     fn account(&mut self) {
-        let tables = self.filters.held() + self.groups.held() + self.presences.memory();
+        let tables = self.filters.in_use() + self.groups.in_use() + self.presences.memory();
         self.charge.set(tables + self.local * SUBSCRIPTION + self.members * MEMBER);
     }
 
@@ -382,8 +382,11 @@ impl Recount for SubscriptionTree {
         let (filters, plain) = self.filters.recount();
         let members = self.groups.members().count();
         let local = plain + self.groups.members().filter(|member| member.shard == self.here).count();
-        let held =
-            filters + self.groups.held() + self.presences.memory() + local * SUBSCRIPTION + members * MEMBER;
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = filters
+            + self.groups.in_use()
+            + self.presences.memory()
+            + local * SUBSCRIPTION
+            + members * MEMBER;
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }

@@ -424,15 +424,15 @@ fn the_account_of_a_large_tree_is_exact_while_it_grows_and_shrinks() {
             false => _ = tree.leave("g", &filters[0], member(HERE, i).address()),
         }
         if i.is_multiple_of(997) {
-            let Recounted { held, charged } = tree.recount();
-            assert_eq!(held, charged);
+            let Recounted { in_use, charged } = tree.recount();
+            assert_eq!(in_use, charged);
         }
     };
     (0..20_000).for_each(|i| change(&mut tree, i, true));
     assert_eq!(matched(&tree, "a/19999/b"), [19_999, 19_999]);
     (0..20_000).for_each(|i| change(&mut tree, i, false));
-    let Recounted { held, charged } = tree.recount();
-    assert!(held == charged && held < 8_192, "{held} B, {charged} B");
+    let Recounted { in_use, charged } = tree.recount();
+    assert!(in_use == charged && in_use < 8_192, "{in_use} B, {charged} B");
 }
 
 #[test]

@@ -242,7 +242,7 @@ impl Trie {
     }
 
     /// Returns the bytes on the heap without those of the receivers. Costs nothing.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn in_use(&self) -> usize {
         self.nodes.memory() + self.edges.memory() + self.text
     }
 

@@ -9,7 +9,7 @@
 //! | `withheld` | Packet Identifiers of dropped messages that their receiver may still hold |
 //! | `expiry_times` | when the messages of a queue expire |
 //! | `portion` | removes some items of a long row, a portion at a time |
-//! | `parked` | queued entries whose messages are in the store alone; pages of them |
+//! | `paged_out` | queued entries whose messages are in the store alone; pages of them |
 //! | `in_flight_packet` | one packet of the window: PUBLISH or PUBREL |
 //! | `transmission` | how often and when one packet was sent, and when it is due |
 //! | `sender` | from the queue through the window to the connection |
@@ -24,7 +24,7 @@ pub mod in_flight_packet;
 pub mod on_demand;
 pub mod one_message;
 pub mod overdue;
-pub mod parked;
+pub mod paged_out;
 pub mod portion;
 pub mod queue;
 pub mod retransmission;

@@ -39,7 +39,7 @@ pub enum MessagePlace<'a> {
     /// In the queue, in memory.
     Queued(Queued, &'a Delivery),
     /// In the queue, and the message is in the store alone.
-    Parked(EntryNumber),
+    PagedOut(EntryNumber),
 }
 
 impl Sender {
@@ -80,12 +80,12 @@ impl Sender {
         enum Found {
             InFlight(u64),
             Queued(Queued),
-            Parked(EntryNumber),
+            PagedOut(EntryNumber),
         }
         let found = match self.place_of(name)? {
             MessagePlace::InFlight(number, _) => Found::InFlight(number),
             MessagePlace::Queued(queued, _) => Found::Queued(queued),
-            MessagePlace::Parked(entry) => Found::Parked(entry),
+            MessagePlace::PagedOut(entry) => Found::PagedOut(entry),
         };
         let dropped = match found {
             Found::InFlight(number) => {
@@ -96,8 +96,8 @@ impl Sender {
                 let removed = self.queue.get_mut().and_then(|queue| queue.remove(&queued));
                 removed.map(|delivery| delivery.to_drop(cause))
             }
-            Found::Parked(entry) => {
-                let is_removed = self.queue.get_mut().is_some_and(|queue| queue.remove_parked(entry));
+            Found::PagedOut(entry) => {
+                let is_removed = self.queue.get_mut().is_some_and(|queue| queue.remove_paged_out(entry));
                 is_removed.then(|| Dropped::new(cause, None))
             }
         };
@@ -125,10 +125,11 @@ fn queue_place(queue: &Queue, queued: Queued) -> Option<MessagePlace<'_>> {
         Queued::Stored(entry) => {
             let in_memory =
                 queue.view_from(0).map(|(.., delivery)| delivery).find(|delivery| delivery.is_entry(entry));
-            let parked = || queue.view_parked_from(entry).next().filter(|parked| parked.number() == entry);
+            let paged_out =
+                || queue.view_paged_out_from(entry).next().filter(|paged_out| paged_out.number() == entry);
             match in_memory {
                 Some(delivery) => Some(MessagePlace::Queued(queued, delivery)),
-                None => parked().map(|_| MessagePlace::Parked(entry)),
+                None => paged_out().map(|_| MessagePlace::PagedOut(entry)),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::{Stall, StallCause};
-use crate::session::outbound::transmission::{Holder, Look};
+use crate::session::outbound::transmission::{Look, PacketHolder};
 use crate::session::outbound::window::InFlight;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::session_redelivery::SessionRedelivery;
@@ -47,9 +47,9 @@ impl OverdueAck {
         for mut packet in window.packets().filter(|packet| packet.transmission().due <= look.now) {
             let policy = packet.policy(redelivery);
             match packet.transmission_mut().holder(look, &policy, wire) {
-                Holder::JustArrived => {}
-                Holder::Network(stall) => found.note(stall, &policy, outlives),
-                Holder::Application(stall) => {
+                PacketHolder::JustArrived => {}
+                PacketHolder::Network(stall) => found.note(stall, &policy, outlives),
+                PacketHolder::Application(stall) => {
                     packet.transmission_mut().wait_again(look.now, &policy, wire);
                     found.note(stall, &policy, outlives);
                     if packet.is_exhausted(&policy) {

@@ -9,7 +9,7 @@
 //! messages stay until their room is needed or they would be sent, so that one delivery never drops
 //! a whole queue.
 //!
-//! Only the head of a long stored queue is in memory. Behind it are parked entries without their
+//! Only the head of a long stored queue is in memory. Behind it are paged-out entries without their
 //! messages, about 110 B each with their bodies. Pages of them are read back as the head drains.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
@@ -18,12 +18,12 @@ use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::named_enum::named_enum;
 use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry, RecoveredEntry};
-use crate::persistence::rows::{Entry, Parked};
+use crate::persistence::rows::{Entry, PagedOut};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::expiry_times::ExpiryTimes;
 use crate::session::outbound::on_demand::Empty;
-use crate::session::outbound::parked::{PAGE_BYTES, ParkedEntries};
+use crate::session::outbound::paged_out::{PAGE_BYTES, PagedOutEntries};
 use crate::session::outbound::portion::{Portion, Selection, take_portion};
 use crate::session::wire::Sending;
 use crate::time::Instant;
@@ -149,9 +149,9 @@ pub enum Head {
 }
 
 impl Head {
-    /// Returns the bytes of messages after which the next message is parked, even if fewer than the
-    /// number are in memory. The bound is larger for a connected client, because messages in memory
-    /// need not be read back.
+    /// Returns the bytes of messages after which the next message is paged out, even if fewer than
+    /// the number are in memory. The bound is larger for a connected client, because messages in
+    /// memory need not be read back.
     const fn bytes(self) -> usize {
         match self {
             Head::Offline => PAGE_BYTES,
@@ -165,18 +165,18 @@ impl Head {
 #[derive(Debug)]
 pub struct Queue {
     entries: VecDeque<Delivery>,
-    /// The parked entries, behind `entries`.
-    parked: ParkedEntries,
+    /// The paged-out entries, behind `entries`.
+    paged_out: PagedOutEntries,
     /// Bytes of all deliveries, each with its message in full.
     bytes: usize,
-    /// The charge of `entries` and `parked` beside the messages.
+    /// The charge of `entries` and `paged_out` beside the messages.
     charge: Charge,
     /// Number of entries at QoS 0. While there are any, later QoS 0 messages go behind them.
     at_most_once: u32,
     /// The number of the oldest entry in memory, for operators. The numbers of the others follow
     /// without a gap. Every number is new after an entry between two others was removed.
     front: u64,
-    /// The expiry times of `entries`, and of the parked entries behind them.
+    /// The expiry times of `entries`, and of the paged-out entries behind them.
     expiry: ExpiryTimes,
 }
 
@@ -203,7 +203,7 @@ fn most_dropped(size: usize) -> usize {
 impl Empty for Queue {
     const NEW: Queue = Queue {
         entries: VecDeque::new(),
-        parked: ParkedEntries::NEW,
+        paged_out: PagedOutEntries::NEW,
         bytes: 0,
         charge: Charge::NONE,
         at_most_once: 0,
@@ -214,14 +214,14 @@ impl Empty for Queue {
 }
 
 impl Queue {
-    /// Returns the number of deliveries, parked ones included.
+    /// Returns the number of deliveries, paged-out ones included.
     pub fn len(&self) -> usize {
-        self.entries.len() + self.parked.len()
+        self.entries.len() + self.paged_out.len()
     }
 
     /// True if nothing is queued.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.parked.is_empty()
+        self.entries.is_empty() && self.paged_out.is_empty()
     }
 
     /// Iterates over the deliveries in memory from a place on, each with the number of deliveries
@@ -233,14 +233,14 @@ impl Queue {
         view.map(|(ahead, delivery)| (ahead, self.front + ahead as u64, delivery))
     }
 
-    /// Iterates over the parked entries from this one on, in their order.
-    pub fn view_parked_from(&self, number: EntryNumber) -> impl Iterator<Item = &Parked> {
-        self.parked.view_from(number)
+    /// Iterates over the paged-out entries from this one on, in their order.
+    pub fn view_paged_out_from(&self, number: EntryNumber) -> impl Iterator<Item = &PagedOut> {
+        self.paged_out.view_from(number)
     }
 
-    /// Returns the number of parked entries.
-    pub fn parked(&self) -> usize {
-        self.parked.len()
+    /// Returns the number of paged-out entries.
+    pub fn paged_out(&self) -> usize {
+        self.paged_out.len()
     }
 
     /// Removes a delivery in memory. Returns `None` if it is not in memory any more. Costs a pass
@@ -261,9 +261,10 @@ impl Queue {
         Some(delivery)
     }
 
-    /// Removes a parked entry. Returns false if it is not parked. Costs a pass over the entries.
-    pub fn remove_parked(&mut self, entry: EntryNumber) -> bool {
-        let Some((at, bytes)) = self.parked.remove(entry) else { return false };
+    /// Removes a paged-out entry. Returns false if it is not paged out. Costs a pass over the
+    /// entries.
+    pub fn remove_paged_out(&mut self, entry: EntryNumber) -> bool {
+        let Some((at, bytes)) = self.paged_out.remove(entry) else { return false };
         self.expiry.remove(self.entries.len() + at);
         self.bytes -= bytes;
         self.account();
@@ -324,14 +325,14 @@ impl Queue {
         dropped
     }
 
-    /// Drops the oldest delivery and returns it, or `None` if the queue is empty. A parked entry is
-    /// counted like any other, but has no message for a dead letter.
+    /// Drops the oldest delivery and returns it, or `None` if the queue is empty. A paged-out entry
+    /// is counted like any other, but has no message for a dead letter.
     fn take_oldest(&mut self, cause: DropReason) -> Option<Dropped> {
         if let Some(oldest) = self.pop() {
             return Some(oldest.to_drop(cause));
         }
         let number = self.pop_unread()?.number();
-        let (mark, _) = self.parked.take_mark(number);
+        let (mark, _) = self.paged_out.take_mark(number);
         Some(Dropped::new(cause, None).counted_by(mark))
     }
 
@@ -342,22 +343,22 @@ impl Queue {
     }
 
     fn rows(&self) -> usize {
-        self.entries.capacity() * size_of::<Delivery>() + self.parked.row_bytes() + self.expiry.row()
+        self.entries.capacity() * size_of::<Delivery>() + self.paged_out.row_bytes() + self.expiry.row()
     }
 
     /// Appends a delivery whatever the limits say: for retained messages at a SUBSCRIBE, which the
-    /// retained store bounds. A delivery beyond `head` is parked, if it is stored.
+    /// retained store bounds. A delivery beyond `head` is paged out, if it is stored.
     pub fn append(&mut self, mut delivery: Delivery, head: Head) {
-        // While nothing is parked, all bytes are in memory.
+        // While nothing is paged out, all bytes are in memory.
         let is_long = self.entries.len() >= head as usize || self.bytes >= head.bytes();
-        let behind = !self.parked.is_empty() || is_long;
+        let behind = !self.paged_out.is_empty() || is_long;
         self.bytes += delivery.size();
         self.at_most_once += u32::from(delivery.qos == QoS::AtMostOnce);
         let (others, expires) = (self.len(), delivery.message.header().expires);
         match delivery.stored.take_if(|_| behind) {
             Some(entry) => {
                 self.expiry.insert(others, others, expires);
-                self.parked.park(*entry, &delivery);
+                self.paged_out.page_out(*entry, &delivery);
             }
             None => {
                 self.expiry.insert(self.entries.len(), others, expires);
@@ -367,18 +368,18 @@ impl Queue {
         self.account();
     }
 
-    /// Restores a delivery from the store at the start of the broker, as a parked entry. All
+    /// Restores a delivery from the store at the start of the broker, as a paged-out entry. All
     /// restores come in the order of the entry numbers.
-    pub fn restore(&mut self, entry: Parked, recovered: &RecoveredEntry) {
+    pub fn restore(&mut self, entry: PagedOut, recovered: &RecoveredEntry) {
         self.expiry.insert(self.len(), self.len(), entry.expires());
-        self.bytes += self.parked.restore(entry, recovered);
+        self.bytes += self.paged_out.restore(entry, recovered);
         self.account();
     }
 
     /// True if it is time to read a page and none is being read.
     pub fn wants_page(&self) -> bool {
         let is_short = self.entries.len() < Head::Offline as usize / 2;
-        self.parked.has_next_page() && is_short && self.has_less_than_a_page()
+        self.paged_out.has_next_page() && is_short && self.has_less_than_a_page()
     }
 
     /// Returns true if the messages in memory take less than a page. Looks at 32 deliveries at
@@ -390,17 +391,17 @@ impl Queue {
     /// Records that the queue waits for its turn to read a page. Returns true if it did not wait
     /// before.
     pub fn wait_for_page(&mut self) -> bool {
-        self.parked.wait_for_turn()
+        self.paged_out.wait_for_turn()
     }
 
     /// Records that the queue's turn has come.
     pub fn page_waited_for(&mut self) {
-        self.parked.turn_came();
+        self.paged_out.turn_came();
     }
 
     /// Returns the next entries to read, or `None` if it is not time or a page is being read.
     pub fn next_page(&mut self) -> Option<Vec<(EntryNumber, BodyNumber)>> {
-        self.wants_page().then(|| self.parked.begin_page())
+        self.wants_page().then(|| self.paged_out.begin_page())
     }
 
     /// Takes a page that was read. `wanted` is the request, and `read` has the entries that the
@@ -411,13 +412,13 @@ impl Queue {
         read: Vec<ReadEntry>,
         drops: &mut Drops,
     ) {
-        self.parked.end_page();
+        self.paged_out.end_page();
         let mut read = read.into_iter().peekable();
         for (number, _) in wanted {
             let found = read.next_if(|r| r.number == *number);
             // The entry expired or was dropped since the request.
-            let Some((stored, bytes)) = self.parked.pop_if(*number) else { continue };
-            let (mark, audit) = self.parked.take_mark(*number);
+            let Some((stored, bytes)) = self.paged_out.pop_if(*number) else { continue };
+            let (mark, audit) = self.paged_out.take_mark(*number);
             self.bytes -= bytes;
             let Some(ReadEntry { message, qos, retain, ids, share, .. }) = found else {
                 self.expiry.remove(self.entries.len());
@@ -437,7 +438,7 @@ impl Queue {
         if self.entries.is_empty() && self.entries.capacity() > 256 {
             self.entries = VecDeque::new();
         }
-        self.parked.give_back_row();
+        self.paged_out.give_back_row();
         self.account();
     }
 
@@ -461,7 +462,7 @@ impl Queue {
 
     /// Looks at `most` deliveries in memory, from the one with this number on, and removes those
     /// for which `is_taken` returns true. Ends behind the first shared delivery that is removed. A
-    /// number that is gone means the oldest delivery. Parked entries stay, because their messages
+    /// number that is gone means the oldest delivery. Paged-out entries stay, because their messages
     /// are not known.
     pub fn take_where(
         &mut self,
@@ -491,19 +492,19 @@ impl Queue {
         portion
     }
 
-    /// Returns true if some entry is parked, so that its message is only in the store.
+    /// Returns true if some entry is paged out, so that its message is only in the store.
     pub fn has_unread(&self) -> bool {
-        !self.parked.is_empty()
+        !self.paged_out.is_empty()
     }
 
-    /// True if some parked entry came by a shared subscription.
+    /// True if some paged-out entry came by a shared subscription.
     pub fn has_shared_unread(&self) -> bool {
-        self.parked.has_shared()
+        self.paged_out.has_shared()
     }
 
-    /// Removes the oldest parked entry.
-    pub fn pop_unread(&mut self) -> Option<Parked> {
-        let (oldest, bytes) = self.parked.pop()?;
+    /// Removes the oldest paged-out entry.
+    pub fn pop_unread(&mut self) -> Option<PagedOut> {
+        let (oldest, bytes) = self.paged_out.pop()?;
         self.expiry.remove(self.entries.len());
         self.bytes -= bytes;
         self.account();
@@ -521,11 +522,11 @@ impl Queue {
         self.has_room(size, limits) || self.expiry.may_have_expired(now)
     }
 
-    /// Removes all parked entries, when nothing else is left.
-    pub fn take_unread(&mut self) -> VecDeque<Parked> {
+    /// Removes all paged-out entries, when nothing else is left.
+    pub fn take_unread(&mut self) -> VecDeque<PagedOut> {
         self.bytes = 0;
         self.expiry.clear();
-        let unread = self.parked.take();
+        let unread = self.paged_out.take();
         self.account();
         unread
     }
@@ -544,7 +545,7 @@ impl Queue {
         let (mut searched, mut left) = (SEARCHED.max(self.surplus(size, limits)), most_dropped(size));
         while !self.has_room(size, limits) && size <= limits.bytes && left > 0 {
             let Some(first) = self.expiry.first_expired(now) else { break };
-            drops.charge_bytes(first * size_of::<Instant>());
+            drops.spend_bytes(first * size_of::<Instant>());
             let dropped = self.drop_expired(now, first, searched.min(left), drops);
             // The first one has expired, so some were dropped.
             left = left.saturating_sub(dropped.max(1));
@@ -566,14 +567,14 @@ impl Queue {
     fn drop_expired(&mut self, now: Instant, first: usize, most: usize, drops: &mut Drops) -> usize {
         let in_memory = self.entries.len();
         let (from, of) =
-            if first < in_memory { (first, in_memory) } else { (first - in_memory, self.parked.len()) };
+            if first < in_memory { (first, in_memory) } else { (first - in_memory, self.paged_out.len()) };
         let most = most.max(from.min(of - from) / MOVED).min(of - from);
         let selections = self.expiry.select_expired(first, most, now);
         self.expiry.take(first, &selections);
         let dropped = if first < in_memory {
             self.drop_selected(from, &selections, drops)
         } else {
-            let (dropped, bytes) = self.parked.drop_selected(from, &selections, drops);
+            let (dropped, bytes) = self.paged_out.drop_selected(from, &selections, drops);
             self.bytes -= bytes;
             dropped
         };
@@ -587,7 +588,7 @@ impl Queue {
         let (len, mut next) = (self.entries.len(), selections.iter());
         let select = |_: &Delivery| next.next().copied().unwrap_or(Selection::Keep);
         let expired = take_portion(&mut self.entries, from, selections.len(), select);
-        drops.charge_bytes(expired.moved * size_of::<Delivery>());
+        drops.spend_bytes(expired.moved * size_of::<Delivery>());
         let dropped = expired.taken.len();
         for delivery in expired.taken {
             drops.lose(delivery.to_drop(DropReason::Expired));
@@ -603,7 +604,7 @@ impl Queue {
 
 impl Recount for Queue {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.rows(), charged: self.charge.bytes() }
+        Recounted { in_use: self.rows(), charged: self.charge.bytes() }
     }
 }
 

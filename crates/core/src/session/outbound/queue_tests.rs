@@ -30,7 +30,7 @@ fn delivery(expires: Instant) -> Delivery {
 fn restore(queue: &mut Queue, ids: u32, entry: Entry) {
     let (number, qos) = (entry.number(), QoS::AtLeastOnce);
     let recovered = RecoveredEntry { number, body: None, qos, flight: None, shared: false, ids };
-    queue.restore(entry.park().expect("it has a body"), &recovered);
+    queue.restore(entry.page_out().expect("it has a body"), &recovered);
 }
 
 fn limits(policy: QueuePolicy) -> QueueLimits {
@@ -171,7 +171,7 @@ fn of_large_messages_few_stay_in_memory() {
             Head::Offline,
         );
     }
-    assert_eq!((q.entries.len(), q.parked.len()), (2, 8));
+    assert_eq!((q.entries.len(), q.paged_out.len()), (2, 8));
     assert!(!q.wants_page(), "what is there is a page");
     q.pop();
     assert!(q.wants_page());
@@ -209,9 +209,9 @@ fn bytes_are_charged_in_full_and_given_back() {
 }
 
 /// The expiry and the size of each delivery in a queue.
-fn held(q: &Queue) -> impl Iterator<Item = (Instant, usize)> {
-    let parked = q.view_parked_from(EntryNumber(0)).map(|entry| (entry.expires(), entry.size()));
-    q.view_from(0).map(|(.., held)| (held.message.header().expires, held.size())).chain(parked)
+fn contents(q: &Queue) -> impl Iterator<Item = (Instant, usize)> {
+    let paged_out = q.view_paged_out_from(EntryNumber(0)).map(|entry| (entry.expires(), entry.size()));
+    q.view_from(0).map(|(.., delivery)| (delivery.message.header().expires, delivery.size())).chain(paged_out)
 }
 
 /// A delivery with this entry in the store, if there is one.
@@ -241,17 +241,17 @@ fn a_message_is_refused_only_if_nothing_in_the_full_queue_has_expired() {
                 0 => _ = q.pop().is_some() || q.pop_unread().is_some(),
                 1 => _ = q.take_where(0, 20, |_| random(8) == 0),
                 2 => _ = q.remove(&Queued::Stored(EntryNumber(step.saturating_sub(random(300))))),
-                3 => _ = q.remove_parked(EntryNumber(step.saturating_sub(random(300)))),
+                3 => _ = q.remove_paged_out(EntryNumber(step.saturating_sub(random(300)))),
                 _ => {}
             }
             let is_expiring = random(3) > 0;
             let expires =
                 if is_expiring { Instant::from_millis(step + random(2_000)) } else { Instant::NEVER };
-            let has_room = q.len() < l.messages || held(&q).any(|(expires, _)| expires <= now);
+            let has_room = q.len() < l.messages || contents(&q).any(|(expires, _)| expires <= now);
             let taken = q.push(now, numbered(step, expires, stored), Head::Offline, &l, &mut drops);
             assert_eq!(taken.is_ok(), has_room, "message {step}");
-            assert_eq!(held(&q).map(|(_, size)| size).sum::<usize>(), q.bytes());
-            assert_eq!(q.recount().held, q.recount().charged);
+            assert_eq!(contents(&q).map(|(_, size)| size).sum::<usize>(), q.bytes());
+            assert_eq!(q.recount().in_use, q.recount().charged);
             refused += u32::from(taken.is_err());
             drops.take_unreported();
         }

@@ -10,7 +10,7 @@ use crate::session::outbound::in_flight_packet::InFlightPacket;
 use crate::session::outbound::retry::{Outlives, RetryPolicy};
 use crate::session::outbound::sender::Sender;
 use crate::session::outbound::stall::{SocketView, Stall};
-use crate::session::outbound::transmission::{Holder, Look, Place, Transmission};
+use crate::session::outbound::transmission::{Look, PacketHolder, Place, Transmission};
 use crate::session::outbound::window::{InFlight, Quota};
 use crate::session::policy::SendPolicy;
 use crate::session::redelivery_policy::RedeliveryPolicy;
@@ -87,12 +87,12 @@ impl ResendRound {
         wire: &Wire,
     ) -> Decision {
         let stall = match packet.transmission_mut().holder(&self.look, policy, wire) {
-            Holder::Network(stall) => {
+            PacketHolder::Network(stall) => {
                 self.done.network.get_or_insert(stall);
                 return Decision::Wait;
             }
-            Holder::JustArrived => return Decision::Wait,
-            Holder::Application(stall) => stall,
+            PacketHolder::JustArrived => return Decision::Wait,
+            PacketHolder::Application(stall) => stall,
         };
         let attempts = packet.transmission().own_attempts();
         let attempts = (!packet.transmission().is_asked()).then_some(attempts);

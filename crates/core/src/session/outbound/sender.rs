@@ -126,7 +126,7 @@ impl Sender {
     }
 
     fn send_waiting(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, counters: &mut Counters) {
-        if wire.withholds_queue {
+        if wire.queue_waits {
             return;
         }
         let mut handled = 0..PUMPED_AT_ONCE;
@@ -349,7 +349,7 @@ impl Sender {
 impl Recount for Sender {
     fn recount(&self) -> Recounted {
         let (queue, window) = (self.queue.recount(), self.window.recount());
-        Recounted { held: queue.held + window.held, charged: queue.charged + window.charged }
+        Recounted { in_use: queue.in_use + window.in_use, charged: queue.charged + window.charged }
     }
 }
 

@@ -144,7 +144,7 @@ impl Transmission {
     /// again: the network's time is not the client's, and a packet that has just arrived has its
     /// whole wait. At the first look, a packet counts as just arrived if bytes behind it are on
     /// their way: the link is slow then, and its acknowledgement may be on its way, too.
-    pub fn holder(&mut self, look: &Look, policy: &RedeliveryPolicy, wire: &Wire) -> Holder {
+    pub fn holder(&mut self, look: &Look, policy: &RedeliveryPolicy, wire: &Wire) -> PacketHolder {
         let cause = StallCause::of(self.end_offset, look.peer_has, look.view);
         let stall = Stall { view: look.view, ..self.stall(look.now, cause) };
         let place = if cause == StallCause::Application { Place::Peer } else { Place::Network };
@@ -154,10 +154,10 @@ impl Transmission {
             Place::Peer => false,
         };
         if place == Place::Peer && !has_arrived {
-            return Holder::Application(stall);
+            return PacketHolder::Application(stall);
         }
         self.wait_again(look.now, policy, wire);
-        if place == Place::Network { Holder::Network(stall) } else { Holder::JustArrived }
+        if place == Place::Network { PacketHolder::Network(stall) } else { PacketHolder::JustArrived }
     }
 }
 
@@ -181,7 +181,7 @@ impl Look {
 
 /// The holder of a packet that is due.
 #[derive(Clone, Copy, Debug)]
-pub enum Holder {
+pub enum PacketHolder {
     /// The peer's kernel does not have the packet.
     Network(Stall),
     /// The peer's kernel got the packet since the last look.

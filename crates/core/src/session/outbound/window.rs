@@ -97,7 +97,7 @@ impl Empty for InFlight {
 
 impl Recount for InFlight {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.rows(), charged: self.charge.bytes() }
+        Recounted { in_use: self.rows(), charged: self.charge.bytes() }
     }
 }
 
@@ -365,9 +365,9 @@ impl InFlight {
         let Some((number, stored)) = self.withheld.receive(id) else { return Received::Unknown };
         // The unit of the quota goes from the dropped message to its PUBREL, if there was one.
         // 5.0 section 4.9
-        let held = self.forfeited.len();
+        let before = self.forfeited.len();
         self.forfeited.retain(|forfeited| *forfeited != id);
-        let in_quota = self.forfeited.len() < held;
+        let in_quota = self.forfeited.len() < before;
         self.outside_quota += usize::from(!in_quota);
         self.restored(number);
         self.releases.push_back(Release {

@@ -16,7 +16,7 @@ use crate::session::packet_counts::RedeliveryCounts;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
 use crate::shard::Shard;
-use crate::shard::admission::{Change, Entrant, HeldMemory};
+use crate::shard::admission::{Change, Entrant, ExistingSession};
 use crate::shard::clients::client_table::hash;
 use crate::shard::clients::connection::{Connection, Leaves, Phase};
 use crate::shard::clients::rates;
@@ -28,7 +28,7 @@ use crate::shard::login::auth_exchange;
 use crate::shard::login::authentication::{AuthDecision, Authentication};
 use crate::shard::login::listener_terms::ListenerTerms;
 use crate::shard::login::pending_exchange::{EnhancedProof, ExchangeEnd};
-use crate::shard::login::verdict::{Entered, EntryVerdict};
+use crate::shard::login::verdict::{AcceptedLogin, LoginVerdict};
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::rules::access::RuleSource;
@@ -96,7 +96,7 @@ impl<'a> ConnectRequest<'a> {
             None
         };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        let home = shard_of(client_id, shard.core.exchange.shards());
+        let home = shard_of(client_id, shard.core.peers.shards());
         if home != shard.core.here {
             return Flow::Home(home);
         }
@@ -122,17 +122,17 @@ impl<'a> ConnectRequest<'a> {
         if wire.is_traced() || shard.core.tracer.is_on() {
             shard.core.recorder().add_connect(now, id, client_id);
         }
-        let Entered { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)
+        let AcceptedLogin { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)
             .and_then(|()| listener.check_version(connect.version))
             .and_then(|()| shard.bans.check_client(now, id, client_id, &mut shard.core))
             .and_then(|is_done| match is_done {
                 true => self.authenticate(&mut shard.core),
-                false => Ok(EntryVerdict::Later),
+                false => Ok(LoginVerdict::Later),
             }) {
-            Ok(EntryVerdict::Enters(entered)) => entered,
-            Ok(EntryVerdict::Challenged) => return Flow::Challenged,
-            Ok(EntryVerdict::Pending) => return Flow::Wait,
-            Ok(EntryVerdict::Later) => {
+            Ok(LoginVerdict::Accepted(accepted)) => accepted,
+            Ok(LoginVerdict::Challenged) => return Flow::Challenged,
+            Ok(LoginVerdict::Pending) => return Flow::Wait,
+            Ok(LoginVerdict::Later) => {
                 shard.read_later(now, id);
                 return Flow::Wait;
             }
@@ -165,7 +165,7 @@ impl<'a> ConnectRequest<'a> {
         let resumed = existing.and_then(|session| self.take_over(session, shard));
         let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id, &mut shard.core));
         if was_stored && resumed.is_none() {
-            shard.core.hold_until_commit(id);
+            shard.core.gate_until_commit(id);
         }
         self.grant(session_id, resumed, (user, rules, ends), shard);
         let terms = ConnackTerms { assigned: assigned.as_deref(), present: resumed.is_some(), proof };
@@ -209,12 +209,12 @@ impl<'a> ConnectRequest<'a> {
     ///
     /// # Errors
     /// The refusal, if the client may not connect.
-    fn authenticate(&self, core: &mut Core) -> Result<EntryVerdict, ConnectRefusal> {
+    fn authenticate(&self, core: &mut Core) -> Result<LoginVerdict, ConnectRefusal> {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
         let Core { connections, settings, effects, figures, .. } = &mut *core;
         let now_revoked = connections.revocations();
         // A connection that has ended needs no verdict.
-        let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
+        let Some(connection) = connections.get_mut(id) else { return Ok(LoginVerdict::Pending) };
         if let Some(ExchangeEnd { decision, proof, revocations }) = connection.take_exchange_end() {
             figures.counts.login(&decision);
             let grant = decision.into_grant()?;
@@ -226,32 +226,32 @@ impl<'a> ConnectRequest<'a> {
                 let what = "the user name of CONNECT is not the one that the exchange has proven";
                 return Err(ConnectRefusal::unexplained(ReasonCode::NOT_AUTHORIZED, what));
             }
-            return Ok(EntryVerdict::Enters(Entered { proof: Some(proof), ..grant.into() }));
+            return Ok(LoginVerdict::Accepted(AcceptedLogin { proof: Some(proof), ..grant.into() }));
         }
         match (connection.take_decision(now_revoked), connect.properties.authentication_method) {
             (Some(AuthDecision::Challenge(challenge)), Some(name))
                 if let Some(method) = EnhancedMethod::of_name(name) =>
             {
                 auth_exchange::challenge(id, method, challenge, core)?;
-                return Ok(EntryVerdict::Challenged);
+                return Ok(LoginVerdict::Challenged);
             }
             (Some(decision), _) => {
                 figures.counts.login(&decision);
-                return decision.into_grant().map(|grant| EntryVerdict::Enters(grant.into()));
+                return decision.into_grant().map(|grant| LoginVerdict::Accepted(grant.into()));
             }
             (None, _) => {}
         }
         let certificate_user = connection.rare().and_then(|rare| rare.certificate_user.as_deref());
         match settings.auth_of(&connection.listener).entry(connect, connection.reach, certificate_user)? {
-            FirstDecision::Anonymous => Ok(EntryVerdict::Enters(Entered::ANONYMOUS)),
+            FirstDecision::Anonymous => Ok(LoginVerdict::Accepted(AcceptedLogin::ANONYMOUS)),
             FirstDecision::Named(name, source) => {
                 let grant = Grant::from(Arc::new(Identity::new(name, source)));
-                Ok(EntryVerdict::Enters(grant.into()))
+                Ok(LoginVerdict::Accepted(grant.into()))
             }
-            entry @ (FirstDecision::Asks | FirstDecision::Exchanges(_)) => {
+            first @ (FirstDecision::Asks | FirstDecision::Exchanges(_)) => {
                 let authentication = Authentication::begin(now, settings.auth_timeout);
                 let from = (Arc::clone(&connection.listener), connection.reach);
-                effects.auth_requests.push(match entry {
+                effects.auth_requests.push(match first {
                     FirstDecision::Exchanges(method) => {
                         let data = connect.properties.authentication_data.unwrap_or_default();
                         authentication.exchange_request(id, from, connect.client_id, method, data)
@@ -265,7 +265,7 @@ impl<'a> ConnectRequest<'a> {
                 });
                 connection.begin_authentication(now, authentication);
                 connections.register_read_idle(id, effects);
-                Ok(EntryVerdict::Pending)
+                Ok(LoginVerdict::Pending)
             }
         }
     }
@@ -356,7 +356,7 @@ impl<'a> ConnectRequest<'a> {
         loop {
             let id = format!("homing-{:032x}", shard.randomness.secret()?);
             let core = &shard.core;
-            if shard_of(&id, core.exchange.shards()) == core.here && core.sessions.find(&id).is_none() {
+            if shard_of(&id, core.peers.shards()) == core.here && core.sessions.find(&id).is_none() {
                 return Some(id);
             }
         }
@@ -389,18 +389,19 @@ impl<'a> ConnectRequest<'a> {
     ) -> Result<(), ConnectRefusal> {
         let ConnectRequest { connect, .. } = *self;
         let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
-        let held = existing.and_then(|session| core.sessions.get(session)).map(|session_entry| HeldMemory {
-            kept: session_entry.session.expiry > 0,
-            stored: session_entry.session.row().is_some(),
-            will: session_entry.session.will.as_ref().map_or(0, |will| will.size()),
-        });
+        let known =
+            existing.and_then(|session| core.sessions.get(session)).map(|session_entry| ExistingSession {
+                kept: session_entry.session.expiry > 0,
+                stored: session_entry.session.row().is_some(),
+                will: session_entry.session.will.as_ref().map_or(0, |will| will.size()),
+            });
         let kept = negotiated.session_expiry > 0;
         let entrant = Entrant {
             client_id: client_id.len(),
             will: connect.will.as_ref().map_or(0, WillMessage::size),
             kept,
             stored: core.durability.is_on() && kept,
-            held,
+            existing: known,
         };
         if let Err(want) = core.admits(Change::Connect(entrant)) {
             return refuse(ReasonCode::QUOTA_EXCEEDED, want.text());
@@ -459,7 +460,7 @@ impl<'a> ConnectRequest<'a> {
         core.figures.counts.sessions_created += 1;
         let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
         let mut entry = SessionEntry::new(session, Instant::NEVER, Instant::NEVER);
-        core.turn.charge_globs(entry.find_objectives(&core.counters.objectives));
+        core.turn.spend_globs(entry.find_objectives(&core.counters.objectives));
         core.sessions.insert(entry)
     }
 
@@ -505,7 +506,7 @@ impl<'a> ConnectRequest<'a> {
         }
         shard.core.record_session(session_id);
         if shard.core.sessions.is_stored(session_id) {
-            shard.core.hold_connack(id, session_id);
+            shard.core.gate_connack(id, session_id);
         }
         // 3.1.1 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other
         // packet.
@@ -586,7 +587,7 @@ impl<'a> ConnectRequest<'a> {
             redelivered.returned_publishes - returned_publishes,
             redelivered.returned_releases - returned_releases,
         );
-        core.charge_senders();
+        core.spend_senders();
         sent_again
     }
 

@@ -71,7 +71,7 @@ pub struct Connection {
     /// True if the connection is in the shard's dirty list.
     pub dirty: bool,
     /// True if the connection is in the list of connections whose outbox waits for a commit.
-    pub held_until_commit: bool,
+    pub gated_until_commit: bool,
     /// The time at which the socket first refused the bytes that are still pending.
     /// [`Instant::NEVER`] if no bytes wait for the socket.
     pub blocked: Instant,
@@ -154,10 +154,10 @@ impl MeteredTraffic {
         (self.until, self.look) = (due, now + LOOK);
     }
 
-    /// Charges an acknowledgement that is handled during the pause, and extends the pause. Returns
-    /// false, and charges nothing, if the acknowledgements alone are above the rate. The next look
+    /// Meters an acknowledgement that is handled during the pause, and extends the pause. Returns
+    /// false, and meters nothing, if the acknowledgements alone are above the rate. The next look
     /// is then at the time from which one may be handled.
-    pub(crate) fn charge_ahead(&mut self, now: Instant, rates: TrafficRates, bytes: usize) -> bool {
+    pub(crate) fn meter_ahead(&mut self, now: Instant, rates: TrafficRates, bytes: usize) -> bool {
         // Only a rate in bytes bounds acknowledgements.
         let Some(rate) = rates.bytes else { return true };
         let due = self.ahead.due(rate);
@@ -165,8 +165,8 @@ impl MeteredTraffic {
             self.look = self.look.min(due);
             return false;
         }
-        self.ahead.charge(now, rate, bytes as u64);
-        self.until = self.until.max(self.meter.charge(now, rates, 0, bytes as u64));
+        self.ahead.meter(now, rate, bytes as u64);
+        self.until = self.until.max(self.meter.meter(now, rates, 0, bytes as u64));
         true
     }
 }
@@ -223,7 +223,7 @@ fn next_byte(awaited: Option<(Instant, Duration)>, awake_since: Instant) -> Inst
 
 impl Recount for Partial {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.bytes.capacity(), charged: self.charge.bytes() }
+        Recounted { in_use: self.bytes.capacity(), charged: self.charge.bytes() }
     }
 }
 
@@ -278,7 +278,7 @@ impl Connection {
             keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
             pauses: Pauses::default(),
             dirty: false,
-            held_until_commit: false,
+            gated_until_commit: false,
             blocked: Instant::NEVER,
             read_idle: Registered::default(),
             write_idle: Registered::default(),
@@ -353,7 +353,7 @@ impl Connection {
     /// Returns true if requests wait behind a pause, and acknowledgements are handled meanwhile.
     #[inline]
     pub(crate) fn reads_ahead(&self) -> bool {
-        self.pauses.hold_requests() && self.is_established()
+        self.pauses.requests_wait() && self.is_established()
     }
 
     /// Returns the number of bytes that were read and not handled, with those of a CONNECT whose
@@ -657,7 +657,7 @@ impl Connection {
     /// Ends one cause of a pause. Returns true if no cause is left, so that reading continues.
     pub fn unpause(&mut self, cause: Pause, now: Instant) -> bool {
         let last = self.pauses.clear(cause);
-        if last && !self.held_until_commit {
+        if last && !self.gated_until_commit {
             self.keep_alive.resume(now);
         }
         // The time for the rest of a record or frame begins again, because it was not read.
@@ -672,14 +672,14 @@ impl Connection {
 
     /// Notes that the outbox waits for a commit. The Keep Alive does not run meanwhile. A client
     /// that waits for an answer, such as CONNACK, need not send anything.
-    pub fn hold_until_commit(&mut self, now: Instant) {
-        self.held_until_commit = true;
+    pub fn gate_until_commit(&mut self, now: Instant) {
+        self.gated_until_commit = true;
         self.keep_alive.pause(now);
     }
 
     /// Notes that the commit is done. The Keep Alive continues unless the connection is paused.
     pub fn release_committed(&mut self, now: Instant) {
-        self.held_until_commit = false;
+        self.gated_until_commit = false;
         if !self.pauses.any() {
             self.keep_alive.resume(now);
         }

@@ -160,7 +160,7 @@ mod tests {
 
     fn after(messages: u64) -> TrafficMeter {
         let mut meter = TrafficMeter::new(NOW);
-        meter.charge(NOW, rates(), messages, 0);
+        meter.meter(NOW, rates(), messages, 0);
         meter
     }
 
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(debts.of(NOW + Duration::from_secs(1), debtor("a", None, 1)), None);
         let later = NOW + Duration::from_secs(1);
         let mut meter = TrafficMeter::new(later);
-        meter.charge(later, rates(), 100, 0);
+        meter.meter(later, rates(), 100, 0);
         debts.keep(later, debtor("b", None, 2), meter);
         assert_eq!(debts.lock().meters.len(), 2, "those of the first client are gone");
         for n in 0..40_000 {

@@ -16,7 +16,7 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::QoS;
-use crate::persistence::rows::Parked;
+use crate::persistence::rows::PagedOut;
 use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::in_flight_packet::Unacked;
@@ -49,7 +49,7 @@ pub(crate) struct EndedSession {
     pub held: VecDeque<HeldMessage>,
     pub sender: Sender,
     /// Shared messages of the queue's head for which no member has room now.
-    pub parked: VecDeque<Parked>,
+    pub paged_out: VecDeque<PagedOut>,
     /// The bytes of this struct and of the client identifier. The other fields have their own
     /// charges.
     _charge: Charge,
@@ -69,7 +69,7 @@ impl EndedSession {
             is_out: false,
             held,
             sender,
-            parked: VecDeque::new(),
+            paged_out: VecDeque::new(),
             _charge: Charge::new(size_of::<EndedSession>() + client_id.len()),
             client_id,
         }
@@ -106,7 +106,7 @@ impl EndedSession {
     /// queue got all that was left.
     fn hand_on_one(&mut self, now: Instant, shard: &mut Shard) -> bool {
         if let Some(filter) = self.filters.next() {
-            shard.core.turn.charge_filter(&filter);
+            shard.core.turn.spend_filter(&filter);
             shard.routes.leave_filter(self.id, &filter, &mut shard.core);
             return true;
         }
@@ -118,15 +118,15 @@ impl EndedSession {
         // A stored delivery ends with two records: of the entry and of the message.
         let steps = if self.stored { 2 } else { 1 };
         if let Some(held) = self.held.pop_front() {
-            shard.core.turn.charge(steps);
+            shard.core.turn.spend(steps);
             hold::refuse(now, held, self, shard);
         } else if let Some(unfinished) = self.sender.window.get_mut().and_then(InFlight::pop_publish) {
-            shard.core.turn.charge(steps);
+            shard.core.turn.spend(steps);
             self.hand_on_unfinished(now, unfinished, shard);
         } else if self.sender.window.get_mut().is_some_and(InFlight::pop_release) {
-            shard.core.turn.charge(1);
+            shard.core.turn.spend(1);
         } else if let Some(queued) = self.sender.queue.get_mut().and_then(Queue::pop) {
-            shard.core.turn.charge(steps);
+            shard.core.turn.spend(steps);
             self.hand_on_queued(now, queued, shard);
         } else {
             return self.hand_on_unread(now, shard);
@@ -167,7 +167,7 @@ impl EndedSession {
             // The stored entry becomes part of an orphaned queue, because no member of the group
             // has room now.
             Some(entry) if routes.must_wait(now, &queued.message, share, core).is_some() => {
-                self.parked.extend(entry.park());
+                self.paged_out.extend(entry.page_out());
             }
             Some(_ends) => {
                 routes.share_again(now, queued.message, share, true, None, core);
@@ -182,14 +182,14 @@ impl EndedSession {
     fn hand_on_unread(&mut self, now: Instant, shard: &mut Shard) -> bool {
         let reads = self.sender.queue.has_shared_unread() || self.redelivery.keep_what_waits();
         if !reads && let Some(_ends) = self.sender.queue.get_mut().and_then(Queue::pop_unread) {
-            shard.core.turn.charge(2);
+            shard.core.turn.spend(2);
             self.report_drop(Dropped::new(DropReason::SessionEnded, None), &mut shard.core);
             return true;
         }
-        let parked = std::mem::take(&mut self.parked);
+        let paged_out = std::mem::take(&mut self.paged_out);
         let unread = self.sender.queue.get_mut().map(Queue::take_unread).unwrap_or_default();
-        shard.core.turn.charge_bytes((parked.len() + unread.len()) * size_of::<Parked>());
-        shard.routes.leave_unread(now, self, parked, unread, &mut shard.core);
+        shard.core.turn.spend_bytes((paged_out.len() + unread.len()) * size_of::<PagedOut>());
+        shard.routes.leave_unread(now, self, paged_out, unread, &mut shard.core);
         false
     }
 

@@ -25,7 +25,7 @@ impl Shard {
             client.flush_later();
         }
         self.core.fetch(session);
-        self.core.charge_senders();
+        self.core.spend_senders();
     }
 
     /// Does the steps of [`Self::after_session_change`] after a packet that the session handled
@@ -106,10 +106,10 @@ impl Shard {
     /// its end.
     pub(crate) fn go_on_with_due(&mut self, now: Instant) -> Option<Job> {
         while self.work.has_due() {
-            if self.core.turn.is_over() || self.fans.holds_own() {
+            if self.core.turn.is_over() || self.fans.blocks_own() {
                 return Some(Job::Due);
             }
-            self.core.turn.charge(1);
+            self.core.turn.spend(1);
             if let Some(id) = self.work.pop_due() {
                 self.session_deadline_expired(now, id);
             }
@@ -144,7 +144,7 @@ impl Shard {
     /// Sends the next messages of a queue. Returns the job that is left. More jobs follow while all
     /// messages are dropped.
     pub(crate) fn go_on_sending(&mut self, now: Instant, id: SessionId) -> Option<Job> {
-        self.core.turn.charge(1);
+        self.core.turn.spend(1);
         // The dead letters of the last portion are published before the next portion adds more.
         if !self.core.dead_letters.is_empty() {
             return Some(Job::Send(id));

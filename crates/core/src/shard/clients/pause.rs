@@ -61,7 +61,7 @@ impl Pauses {
 
     /// Returns true if requests wait, and acknowledgements are handled. In the rest of a turn that
     /// is used up nothing is handled.
-    pub fn hold_requests(self) -> bool {
+    pub fn requests_wait(self) -> bool {
         self.any() && self.0 & (Pause::Turn.bit() | Pause::Authentication.bit()) == 0
     }
 

@@ -1,11 +1,11 @@
-//! The rates of a client: its traffic is charged, and its requests wait while it is in debt.
+//! The rates of a client: its traffic is metered, and its requests wait while it is in debt.
 //!
 //! Nothing is dropped: the bytes wait in the client's buffers and in the kernel's. The pause ends
 //! with the connection's read-idle deadline, which is registered for the end of the debt. Until
 //! then the deadline passes once a second, to look whether the client is gone.
 //!
 //! Acknowledgements are handled during the pause, so that a client in debt gets no message twice.
-//! Acknowledgements are charged, too. Alone they have the same rate in bytes, so a flood of them is
+//! Acknowledgements are metered, too. Alone they have the same rate in bytes, so a flood of them is
 //! slowed.
 //!
 //! The debt at the end of a connection is kept in [`crate::shard::clients::debts`], and the next
@@ -33,7 +33,7 @@ pub(crate) fn meter(now: Instant, id: ConnectionId, packet: &[u8], core: &mut Co
     }
     let begin = || Box::new(MeteredTraffic::new(now));
     let metered = connection.rare_mut().metered.get_or_insert_with(begin);
-    let due = metered.meter.charge(now, rates, messages, packet.len() as u64);
+    let due = metered.meter.meter(now, rates, messages, packet.len() as u64);
     pause_until(now, id, due, core);
 }
 
@@ -47,9 +47,9 @@ fn pause_until(now: Instant, id: ConnectionId, due: Instant, core: &mut Core) {
     }
 }
 
-/// Charges an acknowledgement that is handled during a pause. Returns false if it has to wait,
+/// Meters an acknowledgement that is handled during a pause. Returns false if it has to wait,
 /// because the acknowledgements alone are above the rate of the client.
-pub(crate) fn charge_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &mut Core) -> bool {
+pub(crate) fn meter_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &mut Core) -> bool {
     // The packets before this one may have ended the connection.
     let Some(connection) = core.connections.get_mut(id) else { return false };
     let rates = core.settings.rates_of(&connection.listener);
@@ -57,7 +57,7 @@ pub(crate) fn charge_ahead(now: Instant, id: ConnectionId, bytes: usize, core: &
         return true;
     }
     let Some(metered) = &mut connection.rare_mut().metered else { return true };
-    let may_pass = metered.charge_ahead(now, rates, bytes);
+    let may_pass = metered.meter_ahead(now, rates, bytes);
     if !may_pass {
         core.connections.register_read_idle(id, &mut core.effects);
     }

@@ -1,6 +1,6 @@
 //! Acknowledgements behind a pause.
 //!
-//! A pause holds back the packets that need room: PUBLISH, SUBSCRIBE, UNSUBSCRIBE and AUTH.
+//! A pause stops the packets that need room: PUBLISH, SUBSCRIBE, UNSUBSCRIBE and AUTH.
 //! Acknowledgements and PINGREQ need none. If they were not read, the broker would send messages
 //! again, or disconnect a client that acknowledges in time. So a paused connection is still read,
 //! until [`MOST_WAITING`] bytes wait. Its acknowledgements are handled at once, in their order, and
@@ -188,7 +188,7 @@ impl Shard {
             connection.pause(Pause::Outbox, now);
             return Decision::Stop(ReadProgress::Paused);
         }
-        if core.settings.rates.is_some() && !rates::charge_ahead(now, id, len, core) {
+        if core.settings.rates.is_some() && !rates::meter_ahead(now, id, len, core) {
             return Decision::Stop(ReadProgress::Paused);
         }
         Decision::Pass
@@ -204,7 +204,7 @@ impl Shard {
         }
         match codec::decode(rest, version, limit) {
             Ok(Decoded::Packet { packet, length }) => {
-                self.core.turn.charge_decoded(length);
+                self.core.turn.spend_decoded(length);
                 Some(self.dispatch(now, id, packet))
             }
             _ => None,

@@ -129,7 +129,7 @@ impl Shard {
             ReadProgress::Closed => return ReadProgress::Closed,
             _ => {}
         }
-        let Core { connections, effects, shared, exchange, .. } = &mut self.core;
+        let Core { connections, effects, shared, peers, .. } = &mut self.core;
         // At the end of the read bytes, the rest is the front of a packet.
         let kind = match progress {
             ReadProgress::All => Unhandled::PartialPacket,
@@ -141,7 +141,7 @@ impl Shard {
                 pot,
                 connections.partial_bytes(pot),
                 connections.unreported_partial(pot),
-                exchange.shards(),
+                peers.shards(),
             )
             && let Some(largest) = connections.largest_partial(pot)
         {
@@ -181,7 +181,7 @@ impl Shard {
                 return (ReadProgress::Flush, taken);
             }
             let rest = &input[taken..];
-            if self.fans.holds_publishes() && rest.first().is_some_and(|b| b >> 4 == PUBLISH) {
+            if self.fans.blocks_publishes() && rest.first().is_some_and(|b| b >> 4 == PUBLISH) {
                 self.read_behind_fan(now, id);
                 return (ReadProgress::Paused, taken);
             }
@@ -203,11 +203,11 @@ impl Shard {
                     topic = publish.topic;
                     let payload = publish.payload.len();
                     self.core.counters.publishes_received.count(publish.qos, payload);
-                    self.core.turn.charge_decoded(length - payload);
+                    self.core.turn.spend_decoded(length - payload);
                     (ClientPublish::handle(now, id, publish, self), length)
                 }
                 Ok(Decoded::Packet { packet, length }) => {
-                    self.core.turn.charge_decoded(length);
+                    self.core.turn.spend_decoded(length);
                     (self.dispatch(now, id, packet), length)
                 }
                 Ok(Decoded::Incomplete { .. }) => return (ReadProgress::All, taken),
@@ -271,7 +271,7 @@ impl Shard {
                 return Err(ReadProgress::Closed);
             }
         };
-        self.core.turn.charge_decoded(length);
+        self.core.turn.spend_decoded(length);
         // `decode_connect` returns no other packet.
         let Packet::Connect(connect) = packet else { return Err(ReadProgress::Closed) };
         let flow = ConnectRequest::handle(now, id, &connect, self);
@@ -306,8 +306,8 @@ impl Shard {
             // A new packet may be due before all others. An acknowledgement without a new packet
             // only ends deadlines, and a deadline that ends needs no registration.
             client.register_retransmit(now);
-            self.core.turn.charge_bytes(written);
-            self.core.charge_senders();
+            self.core.turn.spend_bytes(written);
+            self.core.spend_senders();
         }
         if self.core.counters.are_unreported() {
             self.core.report(now, session_id);

@@ -20,8 +20,8 @@ use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
 use crate::session::policy::SendPolicy;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::slots::ConnectionId;
-use crate::shard::exchange::outbound::Gate;
 use crate::shard::login::listener_terms::ListenerTerms;
+use crate::shard::peers::outbound::Gate;
 use crate::shard::rules::access::{AccessRules, CheckPlace, MOST_STEPS, RuleSource, SessionAccess};
 use crate::shard::turn::{STEPS_PER_TURN, Turn};
 use crate::time::Instant;
@@ -266,7 +266,7 @@ impl SessionEntry {
             access.guard();
             return Coverage::Partial;
         }
-        turn.charge(steps);
+        turn.spend(steps);
         access.subscribe(rules, names, filter)
     }
 
@@ -464,7 +464,7 @@ impl SessionEntry {
         drops_oldest || self.has_room_for_orphaned(now, size, policy)
     }
 
-    /// Returns how many messages of a long queue stay in memory. The others are parked.
+    /// Returns how many messages of a long queue stay in memory. The others are paged out.
     pub(crate) fn head(&self) -> Head {
         match self.connection {
             _ if self.session.sender.redelivery().keep_what_waits() => Head::All,

@@ -194,7 +194,7 @@ impl Handover<'_, '_> {
         let Some((id, connection)) = &mut self.connection else { return Outcome::Unmatched };
         let before = connection.begin_write(out.pool);
         if let Some(lsn) = *atomic {
-            connection.wire.outbox.hold_until_commit(lsn);
+            connection.wire.outbox.gate_until_commit(lsn);
         }
         let packet_id = (*qos != QoS::AtMostOnce).then(|| {
             let message = publication.message(scratch).clone();
@@ -325,7 +325,7 @@ impl Handover<'_, '_> {
         // until the origin of the message is committed.
         let waits = *qos == QoS::ExactlyOnce && session_entry.session.row().is_some();
         if let (Some(lsn), Some((_, connection)), false) = (self.atomic, &mut self.connection, waits) {
-            connection.wire.outbox.hold_until_commit(lsn);
+            connection.wire.outbox.gate_until_commit(lsn);
         }
         (Outcome::Taken, FollowUp::None)
     }

@@ -129,7 +129,7 @@ impl Fan {
         let (visited, found) = (self.matches.visited, self.matches.subscribers.len());
         let all = routes.router.tree().go_on(self.message.topic(), walk, most, &mut self.matches);
         let found = (self.matches.subscribers.len() - found) / COPIES;
-        core.turn.charge((self.matches.visited - visited) / 2 + found as u32 + 1);
+        core.turn.spend((self.matches.visited - visited) / 2 + found as u32 + 1);
         if all {
             self.walk = None;
         }
@@ -151,7 +151,7 @@ impl Fan {
             }
             let same = same_session(&self.matches.subscribers[self.at..self.ordered]);
             self.at += same.len();
-            core.turn.charge(1 + (same.len() / COPIES) as u32);
+            core.turn.spend(1 + (same.len() / COPIES) as u32);
             if let Some(first) = same.first()
                 && !fans.is_gone(first.session)
                 // After a change of the rules the session may have left this filter. A session that
@@ -186,7 +186,7 @@ impl Fan {
         }
         while let Some(group) = self.matches.groups.get(self.groups_served) {
             self.groups_served += 1;
-            core.turn.charge(1);
+            core.turn.spend(1);
             routes.share(now, *group, publication, gate, routed, core);
             if core.turn.is_over() {
                 break;
@@ -209,9 +209,9 @@ impl OwnPublication {
         if self.atomic {
             shard.core.durability.begin();
         }
-        shard.core.turn.charge(1);
+        shard.core.turn.spend(1);
         shard.fans.route_own_now(now, &mut publication, &mut shard.routes, &mut shard.core);
-        if !shard.fans.holds_publishes() {
+        if !shard.fans.blocks_publishes() {
             shard.read_waiting();
         }
     }

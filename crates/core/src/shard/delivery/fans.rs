@@ -14,8 +14,8 @@ use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet,
 use crate::session::inbound::AckToken;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::own_publications::publisher;
-use crate::shard::exchange::outbound::{Gate, PeerBatch, Publisher};
-use crate::shard::exchange::underway::Underway;
+use crate::shard::peers::outbound::{Gate, PeerBatch, Publisher};
+use crate::shard::peers::underway::Underway;
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 
@@ -119,19 +119,19 @@ impl Fans {
 
     /// Returns true if no client's PUBLISH may begin, because a large publication or a will must be
     /// complete first.
-    pub(crate) fn holds_publishes(&self) -> bool {
+    pub(crate) fn blocks_publishes(&self) -> bool {
         self.present.is_some() || self.wills > 0
     }
 
     /// Returns true if the broker's publications must wait. Work that leads to such publications,
     /// such as the end of a session, must wait too.
-    pub(crate) fn holds_own(&self) -> bool {
+    pub(crate) fn blocks_own(&self) -> bool {
         self.present.is_some() || !self.own.is_empty()
     }
 
     /// Returns true if neither a batch nor a peer batch may be sealed, because an atomic
     /// publication is not complete.
-    pub(crate) fn holds_seals(&self) -> bool {
+    pub(crate) fn blocks_seals(&self) -> bool {
         self.own_atomic > 0 || self.present.as_ref().is_some_and(|fan| fan.atomic)
     }
 
@@ -300,16 +300,16 @@ mod tests {
     }
 
     #[test]
-    fn a_will_that_waits_holds_publishes_and_an_atomic_one_holds_seals() {
+    fn a_will_that_waits_blocks_publishes_and_an_atomic_one_blocks_seals() {
         let mut fans = Fans::default();
         fans.push_own(own(None, false));
-        assert!(fans.holds_own() && !fans.holds_publishes() && !fans.holds_seals());
+        assert!(fans.blocks_own() && !fans.blocks_publishes() && !fans.blocks_seals());
         fans.push_own(own(Some(SessionId::new(1, 0)), true));
-        assert!(fans.holds_publishes() && fans.holds_seals());
+        assert!(fans.blocks_publishes() && fans.blocks_seals());
         assert!(fans.pop_own().is_some_and(|own| own.of.is_none()));
-        assert!(fans.holds_publishes());
+        assert!(fans.blocks_publishes());
         assert!(fans.pop_own().is_some_and(|own| own.of.is_some()));
-        assert!(!fans.any() && !fans.holds_publishes() && !fans.holds_seals());
+        assert!(!fans.any() && !fans.blocks_publishes() && !fans.blocks_seals());
     }
 
     #[test]

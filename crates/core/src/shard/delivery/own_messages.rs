@@ -45,7 +45,7 @@ impl Shard {
     /// several turns while another publication takes several turns.
     fn publish_dead_letter(&mut self, now: Instant, dead_letter: &DeadLetter) -> bool {
         let qos = dead_letter.message.header().qos.max(QoS::AtLeastOnce);
-        self.core.turn.charge(1);
+        self.core.turn.spend(1);
         if u16::try_from(dead_letter.topic.len()).is_err() {
             self.core.counters.drops.count(DropReason::TooLarge);
             return true;

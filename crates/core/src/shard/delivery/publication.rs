@@ -12,7 +12,7 @@ use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet, Subscriber};
 use crate::session::objectives::{ObjectiveSet, Objectives};
 use crate::session::wire::FrameKind;
-use crate::shard::exchange::outbound::{Chosen, Gate, Publisher, Readers};
+use crate::shard::peers::outbound::{Chosen, Gate, Publisher, Readers};
 use crate::time::Instant;
 use std::rc::Rc;
 use std::sync::Arc;

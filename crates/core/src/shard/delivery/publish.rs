@@ -21,9 +21,9 @@ use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
 use crate::shard::delivery::publication::{Publication, Routed, expires};
 use crate::shard::durability::gates::{Early, early};
-use crate::shard::exchange::outbound::Gate;
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
+use crate::shard::peers::outbound::Gate;
 use crate::shard::rules::access::DeniedPublish;
 use crate::shard::turn::flow::Flow;
 use crate::time::Instant;
@@ -235,7 +235,7 @@ impl<'a> ClientPublish<'a> {
     fn publish_on(&self, shard: &mut Shard, reason: Option<ReasonCode>, held: u32) {
         let ClientPublish { now, connection: id, publish, .. } = *self;
         if let Some(packet_id) = publish.packet_id {
-            self.settle(shard, |receiver| {
+            self.change_receiver(shard, |receiver| {
                 receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1 + held, reason);
                 None
             });
@@ -259,7 +259,7 @@ impl<'a> ClientPublish<'a> {
     #[inline(never)]
     fn answer_as(&self, shard: &mut Shard, packet_id: PacketId, routed: Routed, reason: Option<ReasonCode>) {
         let ClientPublish { publish, .. } = *self;
-        let due = self.settle(shard, |receiver| match (routed, reason) {
+        let due = self.change_receiver(shard, |receiver| match (routed, reason) {
             (Routed { gates: 0, .. }, Some(reason)) => receiver.refuse(packet_id, publish.qos, reason),
             (Routed { gates: 0, outcome, .. }, None) => receiver.routed(packet_id, publish.qos, outcome),
             (Routed { gates, outcome, .. }, reason) => {
@@ -284,7 +284,11 @@ impl<'a> ClientPublish<'a> {
     /// Applies `change` to the [`Receiver`] of the publisher's session, and returns the
     /// acknowledgement that is due. Pauses a 3.x client that has too many unanswered PUBLISH
     /// packets.
-    fn settle(&self, shard: &mut Shard, change: impl FnOnce(&mut Receiver) -> Option<Due>) -> Option<Due> {
+    fn change_receiver(
+        &self,
+        shard: &mut Shard,
+        change: impl FnOnce(&mut Receiver) -> Option<Due>,
+    ) -> Option<Due> {
         let ClientPublish { now, connection: id, session, .. } = *self;
         let receiver = &mut shard.core.sessions.get_mut(session)?.session.receiver;
         let due = change(receiver);
@@ -440,7 +444,8 @@ impl<'a> ClientPublish<'a> {
             shard.fail(now, id, violation);
             return Flow::Closed;
         }
-        let due = self.settle(shard, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
+        let due =
+            self.change_receiver(shard, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
         self.acknowledge(shard, due);
         Flow::Continue
     }
@@ -456,12 +461,12 @@ fn end_unrouted(
     (written, looked_at): (usize, usize),
     shard: &mut Shard,
 ) -> Flow {
-    shard.core.turn.charge_bytes(written);
+    shard.core.turn.spend_bytes(written);
     if let Admitted::Fail(violation) = admitted {
         shard.fail(now, id, violation);
         return Flow::Closed;
     }
-    shard.core.turn.charge((looked_at / LOOKED_AT) as u32);
+    shard.core.turn.spend((looked_at / LOOKED_AT) as u32);
     Flow::Continue
 }
 

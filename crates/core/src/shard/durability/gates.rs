@@ -7,8 +7,8 @@
 //! | packet | kept in |
 //! |---|---|
 //! | PUBACK, PUBREC for a routed message | its session ([`crate::session::inbound`]) |
-//! | a ticket to a peer | the exchange with the peer, which knows the order of tickets |
-//! | all others | the outbox, behind a mark that also holds back all later bytes |
+//! | a ticket to a peer | its peer, which knows the order of tickets |
+//! | all others | the outbox, behind a mark that also gates all later bytes |
 //!
 //! A gate opens with the commit of its batch. The gate of a QoS 1 message can open before: when
 //! every receiver has finished the message, its storage is not needed any more.
@@ -24,7 +24,7 @@ use crate::session::inbound::AckToken;
 use crate::session::outbound::sender::Sender;
 use crate::session::policy::SendPolicy;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::exchange::outbound::{Gate, Readiness};
+use crate::shard::peers::outbound::{Gate, Readiness};
 pub use crate::shard::turn::effects::PageRequest;
 use crate::shard::turn::effects::{DelayedRequest, Effects};
 use foldhash::fast::FixedState;
@@ -57,7 +57,7 @@ struct Stored {
     /// key is the hash of the client identifier.
     ended: HashMap<u64, Lsn, FixedState>,
     /// The connections whose outbox waits for a commit. Each is here once, or in `to_release`.
-    held_until_commit: Vec<ConnectionId>,
+    gated_until_commit: Vec<ConnectionId>,
     /// The connections among them whose outbox the last commit may release.
     to_release: VecDeque<ConnectionId>,
     /// True while a job opens gates and releases outboxes in later turns.
@@ -124,7 +124,7 @@ impl Durability {
             gates: VecDeque::new(),
             charge: Charge::NONE,
             ended: HashMap::default(),
-            held_until_commit: Vec::new(),
+            gated_until_commit: Vec::new(),
             to_release: VecDeque::new(),
             is_opening: false,
             pages: VecDeque::new(),
@@ -203,9 +203,9 @@ impl Durability {
     }
 
     /// Notes a connection whose outbox waits for a commit.
-    pub(crate) fn hold(&mut self, id: ConnectionId) {
+    pub(crate) fn gate_outbox(&mut self, id: ConnectionId) {
         if let Some(stored) = &mut self.stored {
-            stored.held_until_commit.push(id);
+            stored.gated_until_commit.push(id);
         }
     }
 
@@ -265,7 +265,7 @@ impl Durability {
     pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) {
         let Some(stored) = &mut self.stored else { return };
         stored.write_buffer.committed(lsn);
-        stored.to_release.extend(stored.held_until_commit.drain(..));
+        stored.to_release.extend(stored.gated_until_commit.drain(..));
         if !stored.ended.is_empty() {
             stored.ended.retain(|_, waits| *waits > lsn);
         }
@@ -425,7 +425,7 @@ impl Stored {
 
 impl Recount for Durability {
     fn recount(&self) -> Recounted {
-        let count = |stored: &Stored| Recounted { held: stored.rows(), charged: stored.charge.bytes() };
+        let count = |stored: &Stored| Recounted { in_use: stored.rows(), charged: stored.charge.bytes() };
         self.stored.as_deref().map_or_else(Recounted::default, count)
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn recover(
     let mut recovery = SessionRecovery { now, down, write_buffer: &write_buffer, bodies, in_flight };
     let left = orphaned.into_iter().filter_map(|entry| {
         let body = body(&write_buffer, &mut recovery.bodies, entry.body?);
-        write_buffer.known_entry(entry.number, Some(body)).park()
+        write_buffer.known_entry(entry.number, Some(body)).page_out()
     });
     let left = left.collect();
     routes.leave_orphans(now, left, core);
@@ -173,7 +173,7 @@ fn restore_subscription(
     // A member of a shared group joins offline. When its client returns, one message to the peers
     // changes its presence in all its groups. A message for each filter would cost the square of
     // the number of filters.
-    routes.enter_filter(id, &filter, options, identifier, Presence::Offline, core);
+    routes.insert_filter(id, &filter, options, identifier, Presence::Offline, core);
 }
 
 fn body(write_buffer: &Rc<WriteBuffer>, bodies: &mut Bodies, known: RecoveredBody) -> Rc<Body> {
@@ -196,7 +196,7 @@ fn restore(
     let stored = write_buffer.known_entry(entry.number, body);
     let Sender { window, queue, .. } = &mut session.sender;
     match (entry.flight, has_body) {
-        (None, _) => queue.or_create().restore(stored.park()?, entry),
+        (None, _) => queue.or_create().restore(stored.page_out()?, entry),
         (Some(flight), false) if flight.is_withheld() => {
             window.or_create().restore_withheld(stored, flight);
         }

@@ -22,7 +22,7 @@ use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
 use crate::shard::delivery::publication::{Publication, expires};
-use crate::shard::exchange::Exchange;
+use crate::shard::peers::Peers;
 use crate::shard::settings::OWN_DELAYED;
 use crate::shard::subscriptions::routes::Routes;
 use crate::shard::totals::Totals;
@@ -131,7 +131,7 @@ impl Delayed {
 
 impl Recount for Delayed {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.near.len() * NEAR, charged: self.charge.bytes() }
+        Recounted { in_use: self.near.len() * NEAR, charged: self.charge.bytes() }
     }
 }
 
@@ -232,11 +232,11 @@ impl Delayed {
         core: &mut Core,
     ) -> Option<Job> {
         while self.near.first_key_value().is_some_and(|((due, _), _)| *due <= now) {
-            if core.exchange.is_any_full() {
+            if core.peers.is_any_full() {
                 self.progress = DelayedProgress::WaitsForPeer;
                 return None;
             }
-            if fans.holds_own() {
+            if fans.blocks_own() {
                 return Some(Job::Delayed);
             }
             let Some(((due, number), owned)) = self.near.pop_first() else { break };
@@ -244,7 +244,7 @@ impl Delayed {
             self.account();
             self.messages = self.messages.saturating_sub(1);
             give_back(&owned, &core.shared.totals);
-            core.turn.charge(1);
+            core.turn.spend(1);
             publish_one(now, number, owned, fans, routes, core);
             if core.turn.is_over() || core.effects.is_much_unflushed() {
                 return Some(Job::Delayed);
@@ -278,8 +278,8 @@ impl Delayed {
 
     /// Returns the job if due messages waited for room in a peer batch, and no peer batch is full
     /// any more.
-    pub(crate) fn peers_have_room(&mut self, exchange: &Exchange) -> Option<Job> {
-        if self.progress != DelayedProgress::WaitsForPeer || exchange.is_any_full() {
+    pub(crate) fn peers_have_room(&mut self, peers: &Peers) -> Option<Job> {
+        if self.progress != DelayedProgress::WaitsForPeer || peers.is_any_full() {
             return None;
         }
         self.progress = DelayedProgress::GoesOn;
@@ -358,7 +358,7 @@ impl Delayed {
         core: &mut Core,
     ) {
         let more = (read.len() >= request.most).then(|| read.last().map(|d| (d.due, d.number))).flatten();
-        let (here, shards) = (core.here.0, core.exchange.shards());
+        let (here, shards) = (core.here.0, core.peers.shards());
         let own = |d: &StoredDelayed| owner(d.number, shards) == here && !self.ended.contains(&d.number);
         let own = read.into_iter().filter(own);
         let shares = core.shared.totals.delayed_shares();
@@ -458,7 +458,7 @@ mod tests {
     use super::*;
     use crate::mqtt::packet::QoS;
     use crate::routing::subscription_tree::ShardId;
-    use crate::shard::exchange::outbound::Item;
+    use crate::shard::peers::outbound::Item;
 
     #[test]
     fn a_delay_is_digits_within_32_bits_and_a_topic_follows() {
@@ -508,25 +508,25 @@ mod tests {
         for near in [3, 1, 0] {
             delayed.near = (0..near).map(|n| entry(stored(n, n), &Shares::default())).collect();
             delayed.account();
-            let Recounted { held, charged } = delayed.recount();
-            assert_eq!((held, charged), (near as usize * NEAR, near as usize * NEAR));
+            let Recounted { in_use, charged } = delayed.recount();
+            assert_eq!((in_use, charged), (near as usize * NEAR, near as usize * NEAR));
         }
     }
 
     #[test]
     fn due_messages_that_wait_for_a_peer_go_on_once_when_no_peer_is_full() {
-        let mut exchange = Exchange::new(ShardId(0), 2);
-        while !exchange.is_any_full() {
-            let peer = exchange.peer(ShardId(1)).expect("two shards");
+        let mut peers = Peers::new(ShardId(0), 2);
+        while !peers.is_any_full() {
+            let peer = peers.peer(ShardId(1)).expect("two shards");
             peer.publish(Item::PeerBarrier { token: 1 }, 1, None);
         }
         let mut delayed = Delayed::default();
-        assert!(delayed.peers_have_room(&Exchange::new(ShardId(0), 2)).is_none(), "nothing waits");
+        assert!(delayed.peers_have_room(&Peers::new(ShardId(0), 2)).is_none(), "nothing waits");
         delayed.progress = DelayedProgress::WaitsForPeer;
-        assert!(delayed.peers_have_room(&exchange).is_none());
-        exchange.seal(&mut Vec::new());
-        exchange.peer(ShardId(1)).expect("two shards").settle(1);
-        assert!(matches!(delayed.peers_have_room(&exchange), Some(Job::Delayed)));
-        assert!(delayed.peers_have_room(&exchange).is_none(), "the job goes on already");
+        assert!(delayed.peers_have_room(&peers).is_none());
+        peers.seal(&mut Vec::new());
+        peers.peer(ShardId(1)).expect("two shards").settle(1);
+        assert!(matches!(delayed.peers_have_room(&peers), Some(Job::Delayed)));
+        assert!(delayed.peers_have_room(&peers).is_none(), "the job goes on already");
     }
 }

@@ -18,7 +18,7 @@ use crate::shard::clients::session_entry::HeldMessage;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::exchange::outbound::{Gate, Offered};
+use crate::shard::peers::outbound::{Gate, Offered};
 use crate::shard::share::SharedDelivery;
 use crate::time::Instant;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
 
 /// Charges one held message that has left. Returns true if the turn is over.
 fn is_over_with_one(shard: &mut Shard) -> bool {
-    shard.core.charge_senders();
-    shard.core.turn.charge(1);
+    shard.core.spend_senders();
+    shard.core.turn.spend(1);
     shard.core.turn.is_over()
 }
 

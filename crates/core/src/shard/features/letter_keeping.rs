@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Returns true if the dead letter of a parked message would be stored.
 pub(crate) fn is_kept(receiver: &str, message: &Message, core: &Core) -> bool {
     let bytes = letter_size(message, receiver, DropReason::Parked.name());
-    core.settings.letters.admit(bytes, core.exchange.shards())
+    core.settings.letters.admit(bytes, core.peers.shards())
 }
 
 /// Stores a dead letter that is being published, in the open batch. A letter that is too large is
@@ -22,7 +22,7 @@ pub(crate) fn keep(now: Instant, dead_letter: &DeadLetter, core: &mut Core) {
     if limits.letters == 0 {
         return;
     }
-    let (here, shards) = (core.here.0, core.exchange.shards());
+    let (here, shards) = (core.here.0, core.peers.shards());
     let Core { durability, dead_letters, shared, .. } = core;
     let wall = dead_letters.wall();
     let letters = &mut dead_letters.stored;
@@ -46,7 +46,7 @@ pub(crate) fn keep(now: Instant, dead_letter: &DeadLetter, core: &mut Core) {
 /// Drops the oldest letters that are above the bounds: after another shard added some, or after the
 /// bounds were lowered. Part of the housekeeping.
 pub(crate) fn drop_oldest(core: &mut Core) {
-    let (limits, shards) = (core.settings.letters, core.exchange.shards());
+    let (limits, shards) = (core.settings.letters, core.peers.shards());
     if limits.letters == 0 {
         // New letters are not stored, and the old ones stay until somebody deletes them.
         return;

@@ -108,9 +108,9 @@ pub(crate) fn granted_message(id: ConnectionId, filter: &str, core: &mut Core) -
     let wire = &core.connections.get(id)?.wire;
     // The granted time is the general ack wait. A topic with a rule of its own may have another
     // one.
-    let holds = wire.ack_wait();
+    let in_force = wire.ack_wait();
     let time = RequestedTime::of(wire.version);
-    let text = format!("{}={}", time.name(), ack_wait::format(holds));
+    let text = format!("{}={}", time.name(), ack_wait::format(in_force));
     let parts = Parts {
         qos: QoS::AtLeastOnce,
         retain: true,

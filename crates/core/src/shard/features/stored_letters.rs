@@ -142,8 +142,8 @@ impl StoredLetters {
 /// Counts the letters without their messages, which have charges of their own.
 impl Recount for StoredLetters {
     fn recount(&self) -> Recounted {
-        let held = self.letters.values().map(|letter| letter.overhead() + ENTRY).sum();
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = self.letters.values().map(|letter| letter.overhead() + ENTRY).sum();
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }
 
@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(letters.newest_before(Some(before)).count(), 1, "the letter itself is not before it");
         assert!(letters.remove(before, &totals, None).is_some());
         assert!(letters.find(before).is_none() && letters.remove(before, &totals, None).is_none());
-        let Recounted { held, charged } = letters.recount();
-        assert_eq!(held, charged);
+        let Recounted { in_use, charged } = letters.recount();
+        assert_eq!(in_use, charged);
         assert_eq!(totals.letters.get(), 2);
     }
 

@@ -88,7 +88,7 @@ fn take_answer(
     let revocations = connections.revocations();
     // The exchange lasts as long as the phase in which this is called.
     let Some(pending) = connections.exchange_mut(id) else { return Ok(Flow::Closed) };
-    shard.core.turn.charge_micros(pending.answer_us());
+    shard.core.turn.spend_micros(pending.answer_us());
     // With a result, CONNECT has waited, and this AUTH has been answered already.
     if !pending.has_end()
         && let Some(data) = pending.answer(auth, revocations)?
@@ -150,7 +150,7 @@ fn reauthenticate(
     let Some(pending) = client.connection.exchange_mut() else {
         return Err(protocol_error("AUTH without a challenge or a re-authentication"));
     };
-    client.turn.charge_micros(pending.answer_us());
+    client.turn.spend_micros(pending.answer_us());
     if let Some(data) = pending.answer(auth, revocations)? {
         put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, &mut shard.core)?;
     } else if let Some(ExchangeEnd { decision, proof, .. }) = pending.take_end() {

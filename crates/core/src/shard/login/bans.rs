@@ -171,7 +171,7 @@ fn ban_of_client(
         search.filter(|search| search.bans.as_ptr() == Arc::as_ptr(bans)).map_or(0, |search| search.next);
     let most = turn.globs_at_once(client_id.len());
     let looked = most.min(bans.globs().saturating_sub(from));
-    turn.charge_globs(looked * client_id.len());
+    turn.spend_globs(looked * client_id.len());
     let (found, next) = match bans.search_globs(unix_ms, client_id, from, most) {
         GlobSearch::Banned => (FoundBan::Banned(Ban::Client), None),
         GlobSearch::Free => (FoundBan::Free, None),

@@ -117,7 +117,7 @@ impl PendingExchange {
 
 impl Recount for PendingExchange {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.connect.capacity(), charged: self.charge.bytes() }
+        Recounted { in_use: self.connect.capacity(), charged: self.charge.bytes() }
     }
 }
 

@@ -7,9 +7,9 @@ use crate::time::Instant;
 use std::sync::Arc;
 
 /// The state of a client's authentication.
-pub(crate) enum EntryVerdict {
-    /// The client may enter.
-    Enters(Entered),
+pub(crate) enum LoginVerdict {
+    /// The client is let in.
+    Accepted(AcceptedLogin),
     /// The client has to answer a challenge.
     Challenged,
     /// The authenticator has been asked.
@@ -18,8 +18,8 @@ pub(crate) enum EntryVerdict {
     Later,
 }
 
-/// The terms on which a client enters.
-pub(crate) struct Entered {
+/// The terms on which a client is let in.
+pub(crate) struct AcceptedLogin {
     /// `None` for an anonymous client.
     pub user: Option<Arc<Identity>>,
     /// The rules of this session alone; `None` if the ACL file counts.
@@ -30,15 +30,15 @@ pub(crate) struct Entered {
     pub proof: Option<EnhancedProof>,
 }
 
-impl Entered {
+impl AcceptedLogin {
     /// The terms of a client without a name.
-    pub(crate) const ANONYMOUS: Entered =
-        Entered { user: None, rules: None, ends: Instant::NEVER, proof: None };
+    pub(crate) const ANONYMOUS: AcceptedLogin =
+        AcceptedLogin { user: None, rules: None, ends: Instant::NEVER, proof: None };
 }
 
-impl From<Grant> for Entered {
-    fn from(grant: Grant) -> Entered {
+impl From<Grant> for AcceptedLogin {
+    fn from(grant: Grant) -> AcceptedLogin {
         let Grant { identity, rules, ends } = grant;
-        Entered { user: Some(identity), rules, ends, proof: None }
+        AcceptedLogin { user: Some(identity), rules, ends, proof: None }
     }
 }

@@ -45,8 +45,8 @@ impl LastDisconnects {
 
 impl Recount for LastDisconnects {
     fn recount(&self) -> Recounted {
-        let held = self.order.iter().map(|topic| topic.len() + TOPIC).sum();
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = self.order.iter().map(|topic| topic.len() + TOPIC).sum();
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }
 

@@ -37,7 +37,7 @@ pub struct ShardSnapshot {
 impl ShardSnapshot {
     /// Returns the figures of a shard.
     pub(crate) fn of(core: &Core, routes: &Routes) -> ShardSnapshot {
-        let Core { connections, sessions, exchange, figures, counters, .. } = core;
+        let Core { connections, sessions, peers, figures, counters, .. } = core;
         let tree = routes.router.tree();
         ShardSnapshot {
             connected: connections.established() as u64,
@@ -47,7 +47,7 @@ impl ShardSnapshot {
             stalled: figures.stalled() as u64,
             cpu: Duration::ZERO,
             partial_bytes: connections.all_partial_bytes() as u64,
-            pending_peer_batches: exchange.pending_batches() as u64,
+            pending_peer_batches: peers.pending_batches() as u64,
             session_totals: figures.session_totals().clone(),
             counters: counters.clone(),
             clients: figures.counts.clone(),

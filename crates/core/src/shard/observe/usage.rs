@@ -68,10 +68,10 @@ impl ResourceUsage {
             clients: core.sessions.clients(),
             index_entries: routes.router.tree().entries(),
             shares: routes.router.groups(),
-            barriers: core.exchange.barriers(),
+            barriers: core.peers.barriers(),
             jobs: work.len(),
-            outstanding: core.exchange.unsettled(),
-            waiting_for_peer: core.exchange.waiting_for_peer(),
+            outstanding: core.peers.unsettled(),
+            waiting_for_peer: core.peers.waiting_for_peer(),
             unanswered: session_entries().map(|r| r.session.receiver.unanswered()).sum(),
             held: session_entries().map(|r| r.held_messages()).sum(),
             orphaned_queues: routes.orphaned_queues.unsettled(),
@@ -95,7 +95,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
     let mut charged = owners.map(|owner| owner.charged()).sum();
     let mut add = |who: &str, of: Recounted| {
         charged += of.charged;
-        if of.held == of.charged { Ok(()) } else { Err(format!("{who}: {of:?}")) }
+        if of.in_use == of.charged { Ok(()) } else { Err(format!("{who}: {of:?}")) }
     };
     add("routing", routes.router.recount())?;
     add("delayed messages", delayed.recount())?;
@@ -104,8 +104,8 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
         // All shards share these topics, so only the first shard counts them.
         add("last disconnects", core.shared.totals.last_disconnects().recount())?;
     }
-    for peer in core.exchange.recount() {
-        add("exchange with a peer", peer)?;
+    for peer in core.peers.recount() {
+        add("peer", peer)?;
     }
     add("orphaned_queues", routes.orphaned_queues.recount())?;
     add("order of retained messages", routes.retained_order.recount())?;

@@ -61,7 +61,7 @@ impl Shard {
             access.are_on() && sessions.get_mut(id).is_some_and(|entry| entry.is_unchecked(access));
         if is_unchecked && self.check_portion(now, id) == Check::Left {
             if let Some(connection) = connection.and_then(|id| self.core.connections.get_mut(id)) {
-                connection.wire.withholds_queue = true;
+                connection.wire.queue_waits = true;
             }
             self.work.later([Job::QueueCheck(id)]);
         }
@@ -69,7 +69,7 @@ impl Shard {
 
     /// Continues [`Self::check_queue`] in a later turn. Returns the job that is left.
     pub(crate) fn go_on_with_check(&mut self, now: Instant, id: SessionId) -> Option<Job> {
-        self.core.turn.charge(1);
+        self.core.turn.spend(1);
         // The dead letters of the last portion are published before the next portion adds more.
         if !self.core.dead_letters.is_empty() || self.check_portion(now, id) == Check::Left {
             return Some(Job::QueueCheck(id));
@@ -106,8 +106,8 @@ impl Shard {
         };
         let progress = if queued.next.is_some() { Check::Left } else { Check::Complete };
         let taken = in_flight.taken.len() + queued.taken.len();
-        turn.charge((in_flight.looked_at + queued.looked_at + taken) as u32);
-        turn.charge_bytes(in_flight.moved * size_of::<Unacked>() + queued.moved * size_of::<Delivery>());
+        turn.spend((in_flight.looked_at + queued.looked_at + taken) as u32);
+        turn.spend_bytes(in_flight.moved * size_of::<Unacked>() + queued.moved * size_of::<Delivery>());
         if taken == 0 {
             return progress;
         }
@@ -148,7 +148,7 @@ impl Shard {
         let end = self.core.sessions.end_of_slots();
         let until = end.min(from.saturating_add(SLOTS));
         for slot in from..until {
-            self.core.turn.charge(1);
+            self.core.turn.spend(1);
             if self.check_slot(now, slot) == Check::Left {
                 return Some(Job::RulesChanged { from: slot });
             }
@@ -175,7 +175,7 @@ impl Shard {
         }
         let Core { sessions, access, turn, .. } = &mut self.core;
         if let Some(session_entry) = sessions.get_mut(id) {
-            turn.charge(session_entry.renew_guard(access));
+            turn.spend(session_entry.renew_guard(access));
         }
         self.record_rules(id);
         self.after_check(now, id);
@@ -188,7 +188,7 @@ impl Shard {
     fn record_rules(&mut self, id: SessionId) {
         let Core { sessions, shared, turn, .. } = &mut self.core;
         if !shared.is_store_full() && sessions.get_mut(id).is_some_and(SessionEntry::has_unrecorded_rules) {
-            turn.charge(RECORD_STEPS);
+            turn.spend(RECORD_STEPS);
             self.core.record_session(id);
         }
     }
@@ -197,7 +197,7 @@ impl Shard {
     /// take the places of the messages that were dropped.
     fn after_check(&mut self, now: Instant, id: SessionId) {
         if let Some(mut client) = self.core.client_of(id)
-            && std::mem::take(&mut client.connection.wire.withholds_queue)
+            && std::mem::take(&mut client.connection.wire.queue_waits)
         {
             client.pump(now);
         }

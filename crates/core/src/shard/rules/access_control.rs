@@ -109,7 +109,7 @@ impl<'a> AccessControl<'a> {
     /// certificate, if one holds.
     // 5.0 section 3.14.2.1: 0x8A is for CONNACK alone.
     pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) -> BanCheck {
-        self.shard.core.turn.charge(1);
+        self.shard.core.turn.spend(1);
         let found = match origin {
             Some(ban) => FoundBan::Banned(ban),
             None => self.shard.bans.of_session(now, id, &mut self.shard.core),

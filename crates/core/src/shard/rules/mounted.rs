@@ -139,7 +139,7 @@ pub(in crate::shard) fn is_of_another(id: ConnectionId, session: SessionId, core
     // Without a mount point every subscription is inside.
     let Some(mount_point) = mount_point else { return false };
     let subscriptions = &session_entry.session.subscriptions;
-    turn.charge(u32::try_from(subscriptions.len() / FILTERS_PER_STEP).unwrap_or(u32::MAX));
+    turn.spend(u32::try_from(subscriptions.len() / FILTERS_PER_STEP).unwrap_or(u32::MAX));
     !subscriptions.iter().all(|filter| mount_point.has_filter(filter))
 }
 

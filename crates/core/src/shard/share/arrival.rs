@@ -5,7 +5,7 @@ use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
+use crate::shard::peers::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::share::SharedDelivery;
 use crate::shard::share::offer::offer_chosen;
 use crate::shard::subscriptions::routes::Routes;

@@ -8,7 +8,7 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Target};
-use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
+use crate::shard::peers::outbound::{Gate, Offered, Readers, SharedMessage};
 use crate::shard::share::offer::{DENIED, SharedDelivery, chosen, send_share};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
@@ -30,17 +30,17 @@ pub(crate) enum HolderIn {
 impl Routes {
     /// Lets a member of a group hold a message that every member refused. The queue policy must be
     /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. Looks at
-    /// [`HOLDERS_LOOKED_AT`] members of this shard at most. Members that hold the fewest messages
-    /// are tried first. A member that has room by now takes the message instead. If no member of
-    /// this shard takes or holds the message, it is sent to another shard, if `holder_in` allows
-    /// that. Returns `None` if no member can hold the message.
+    /// [`HOLDERS_LOOKED_AT`] members of this shard at most. Those that hold the fewest messages are
+    /// tried first. A member that has room by now takes the message instead. If no member of this
+    /// shard takes or holds the message, it is sent to another shard, if `owner_in` allows that.
+    /// Returns `None` if no member can hold the message.
     pub(crate) fn hold_in_group(
         &mut self,
         now: Instant,
         (group, share): (GroupId, &Arc<Box<str>>),
         publication: &mut Publication<'_>,
         gate: Gate,
-        holder_in: HolderIn,
+        owner_in: HolderIn,
         core: &mut Core,
     ) -> Option<SharedDelivery> {
         let (policy, bytes) = (
@@ -56,7 +56,7 @@ impl Routes {
         let mut own = ShardSet::EMPTY;
         own.insert(core.here);
         let members = self.router.group(group)?;
-        let elsewhere = match holder_in {
+        let elsewhere = match owner_in {
             HolderIn::AnyShard => [Presence::Online, Presence::Offline]
                 .into_iter()
                 .find_map(|presence| members.shard_beside(presence, own)),
@@ -98,7 +98,7 @@ impl Routes {
                 if core.may_read(member.session, topic) {
                     holders.push(member);
                 } else {
-                    core.turn.charge(1);
+                    core.turn.spend(1);
                 }
             }
         }

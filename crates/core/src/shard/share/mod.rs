@@ -54,14 +54,14 @@ use crate::routing::subscription_tree::{GroupId, ShardSet};
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Routed};
-use crate::shard::exchange::outbound::{Gate, Offered, Readers, Round};
+use crate::shard::peers::outbound::{Gate, Offered, Readers, Round};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use hold::HolderIn;
 use offer::{chosen, offer, presence_in, send_share};
 use std::sync::Arc;
 
-pub(crate) use offer::{Peers, SharedDelivery, WantedRoom};
+pub(crate) use offer::{PeerOffers, SharedDelivery, WantedRoom};
 
 /// Maximum number of members, in any shard, to which a message is offered singly. The shards go
 /// through all members after that.

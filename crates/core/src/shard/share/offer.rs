@@ -10,14 +10,14 @@ use crate::shard::clients::connections::Connections;
 use crate::shard::clients::sessions::Sessions;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Target};
-use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
+use crate::shard::peers::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Maximum number of members looked at by one call in one round. If a call checks the right to
-/// read, only members with this right count, and [`DENIED`] bounds the others. Later calls for the
-/// same message may look at as many again.
+/// Maximum number of members that one call looks at in one round. Where a call checks who may read
+/// the message, only members that may read it count, and [`DENIED`] bounds the others. Later calls
+/// for the same message may look at as many again.
 pub(super) const LOOKED_AT: usize = 2_048;
 
 /// Maximum number of members that one round passes over in this shard because they may not read the
@@ -54,8 +54,8 @@ pub(crate) struct WantedRoom<'a> {
 
 /// The offers that an orphaned queue makes to members in other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peers {
-    /// Any number of messages, because no other shard refused the last messages.
+pub(crate) enum PeerOffers {
+    /// Any number of messages, because no other shard refused the last ones.
     Freely,
     /// One message, to find out if another shard has room.
     Once,
@@ -83,12 +83,13 @@ pub(crate) struct GroupRoom {
 
 impl GroupRoom {
     /// Returns the result of [`Routes::may_offer`] for a group with this room.
-    fn admits_offer(self, peers: Peers) -> bool {
+    fn admits_offer(self, peers: PeerOffers) -> bool {
         let GroupRoom { here, is_unsure, members_here, denied_here, elsewhere } = self;
         // If the group has no member in this shard that may read the message, this shard never
         // learns of room. A shard with such a member does, so the message is sent there even after
         // a refusal.
-        let may = if elsewhere { peers != Peers::No || !members_here } else { !members_here && denied_here };
+        let may =
+            if elsewhere { peers != PeerOffers::No || !members_here } else { !members_here && denied_here };
         here || is_unsure || may
     }
 }
@@ -112,12 +113,12 @@ impl Routes {
         let router = &mut self.router;
         let policy = &settings.session.send;
         let (members, caught_up) = router.group_caught_up(group)?;
-        turn.charge(caught_up as u32);
+        turn.spend(caught_up as u32);
         let unasked = |m: &Member| !refused.contains(&m.address());
         // The session of a member in this shard may have ended before the member leaves the group.
         let untried = |m: &Member| unasked(m) && (m.shard != *here || sessions.at(m.session.0).is_some());
         let takes_more = |m: &Member| {
-            turn.charge(1);
+            turn.spend(1);
             if !unasked(m) {
                 return false;
             }
@@ -142,9 +143,9 @@ impl Routes {
     }
 
     /// Offers a message to the members of this shard in one round, in turn, within [`LOOKED_AT`],
-    /// [`DENIED`] and [`OFFERED_REGARDLESS`]. Stops at the first member that takes the message.
-    /// Returns `Taken`, `Refused` if no member takes the message, or `Unmatched` if the group is
-    /// gone. Notes in `publication` who may read the message.
+    /// [`DENIED`] and [`OFFERED_REGARDLESS`]. Stops at the first member that takes it. Returns
+    /// `Taken`, `Refused` if no member takes the message, or `Unmatched` if the group is gone.
+    /// Notes in `publication` who may read the message.
     pub(super) fn offer_here(
         &mut self,
         now: Instant,
@@ -166,7 +167,7 @@ impl Routes {
                 break;
             }
             next = if place + 1 == own.end { own.start } else { place + 1 };
-            core.turn.charge(1);
+            core.turn.spend(1);
             let Some(member) = self.router.group(group).and_then(|g| g.at(presence, place)) else {
                 break;
             };
@@ -229,7 +230,7 @@ impl Routes {
                     room.is_unsure = true;
                     return Some(room);
                 }
-                turn.charge(1);
+                turn.spend(1);
                 // The session of a member may have ended before the member leaves the group.
                 let Some((_, session_entry)) = sessions.at_mut(member.session.0) else { continue };
                 if access.are_on() && !session_entry.may_read(access, topic, turn) {
@@ -247,8 +248,9 @@ impl Routes {
     }
 
     /// Returns the room in the group if the message must wait: the group has no member in another
-    /// shard, and no member of this shard has room ([`Self::may_offer`] with [`Peers::Freely`]).
-    /// Expired messages, and messages too large for every queue, do not wait.
+    /// shard, and no member of this shard has room ([`Self::may_offer`] with
+    /// [`PeerOffers::Freely`]). An expired message does not wait, nor does one that is too large
+    /// for every queue.
     pub(crate) fn must_wait(
         &mut self,
         now: Instant,
@@ -262,19 +264,19 @@ impl Routes {
             return None;
         }
         let room = self.room_in_group(now, WantedRoom { share, topic: message.topic(), size }, core)?;
-        (!room.admits_offer(Peers::Freely)).then_some(room)
+        (!room.admits_offer(PeerOffers::Freely)).then_some(room)
     }
 
     /// Returns true if a shared message may be offered: a member of this shard has room, or a
     /// member in another shard may have room and `peers` allows the offer. Also true if this shard
     /// has too many members to look at, or if the group is gone or no member may read the message,
-    /// because there is nothing to wait for. With [`Peers::No`], too, the message may go to another
-    /// shard if no member of this shard may read it: this shard would never learn of room.
+    /// because there is nothing to wait for. With [`PeerOffers::No`], too, the message may go to
+    /// another shard if no member of this shard may read it: this shard would never learn of room.
     pub(crate) fn may_offer(
         &mut self,
         now: Instant,
         wanted: WantedRoom<'_>,
-        peers: Peers,
+        peers: PeerOffers,
         core: &mut Core,
     ) -> bool {
         self.room_in_group(now, wanted, core).is_none_or(|room| room.admits_offer(peers))
@@ -330,7 +332,7 @@ pub(super) fn send_share(
     let transaction = core.durability.next_participant(publication);
     let message = publication.message(&mut core.scratch.bytes).clone();
     let size = message.size();
-    let Some(peer) = core.exchange.peer(shard) else {
+    let Some(peer) = core.peers.peer(shard) else {
         return SharedDelivery::Settled(Outcome::Refused);
     };
     let (is_orphaned, readers) = (publication.is_orphaned, publication.readers);

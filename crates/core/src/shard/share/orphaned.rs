@@ -6,7 +6,7 @@ use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::exchange::outbound::{Gate, Offered, Readers, SharedMessage};
+use crate::shard::peers::outbound::{Gate, Offered, Readers, SharedMessage};
 use crate::shard::share::offer::{GroupRoom, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;

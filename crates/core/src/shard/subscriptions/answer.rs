@@ -46,8 +46,8 @@ pub(crate) struct RetainedRequest {
     pub filter: Box<str>,
     pub qos: QoS,
     pub subscription_id: u32,
-    /// The place at which the subscription was entered.
-    pub entered: Place,
+    /// The place at which the subscription was inserted.
+    pub inserted: Place,
 }
 
 /// The requests of one SUBSCRIBE for retained messages. A filter has one request, even if the
@@ -70,8 +70,8 @@ impl RetainedRequests {
             return;
         }
         self.reading.get_or_insert_with(|| order.begin_reading());
-        let entered = order.last();
-        self.requests.push(RetainedRequest { filter: filter.into(), qos, subscription_id, entered });
+        let inserted = order.last();
+        self.requests.push(RetainedRequest { filter: filter.into(), qos, subscription_id, inserted });
         let RetainedRequests { requests, index, hasher, .. } = self;
         let hash = |at: &u32| requests.get(*at as usize).map_or(0, |w| hasher.hash_one(&*w.filter));
         if requests.len() > FEW_REQUESTS {
@@ -119,8 +119,8 @@ pub(crate) struct RetainedDelivery {
     /// The progress of the search for that request.
     pub cursor: Cursor,
     pub reading: Reading,
-    /// True if SUBACK is held until the last portion is recorded.
-    pub held: bool,
+    /// True if SUBACK waits until the last portion is recorded.
+    pub is_gated: bool,
     pub _charge: Charge,
 }
 

@@ -7,9 +7,9 @@
 //!
 //! | the message was set by | it comes live if |
 //! |---|---|
-//! | this shard | it was set after the subscription was entered |
+//! | this shard | it was set after the subscription was inserted |
 //! | a peer that had passed the barrier | always, perhaps later |
-//! | a peer that had not passed it | it came from the peer after the subscription was entered |
+//! | a peer that had not passed it | it came from the peer after the subscription was inserted |
 //!
 //! In the last case, the peer may not have known the filter, and then the message is only read. So
 //! the marks of such messages are noted as they come. For the other cases two numbers suffice: this
@@ -141,24 +141,24 @@ impl RetainedOrder {
         self.charge.set(self.noted.len() * NOTED);
     }
 
-    /// Returns true if a subscription that was entered at the place `entered` gets the message with
-    /// this mark live.
-    pub(crate) fn comes_live(&self, mark: SetMark, entered: Place, reading: &Reading) -> bool {
+    /// Returns true if a subscription that was inserted at the place `inserted` gets the message
+    /// with this mark live.
+    pub(crate) fn comes_live(&self, mark: SetMark, inserted: Place, reading: &Reading) -> bool {
         if !mark.is_some() {
             return false;
         }
         let bound = match mark.shard() {
-            shard if shard == self.here => Some(entered),
+            shard if shard == self.here => Some(inserted),
             shard => reading.peers.get(usize::from(shard.0)).copied(),
         };
         bound.is_some_and(|bound| mark.number() > bound)
-            || self.places.get(&mark).is_some_and(|place| *place > entered)
+            || self.places.get(&mark).is_some_and(|place| *place > inserted)
     }
 }
 
 impl Recount for RetainedOrder {
     fn recount(&self) -> Recounted {
-        Recounted { held: self.noted.len() * NOTED, charged: self.charge.bytes() }
+        Recounted { in_use: self.noted.len() * NOTED, charged: self.charge.bytes() }
     }
 }
 
@@ -193,11 +193,11 @@ mod tests {
     fn a_message_of_this_shard_comes_live_if_it_was_set_after_the_subscription() {
         let mut order = RetainedOrder::new(HERE);
         let before = order.set();
-        let (entered, reading) = (order.last(), order.begin_reading());
+        let (inserted, reading) = (order.last(), order.begin_reading());
         let after = order.set();
-        assert!(!order.comes_live(before, entered, &reading));
-        assert!(order.comes_live(after, entered, &reading));
-        assert!(!order.comes_live(SetMark::NONE, entered, &reading));
+        assert!(!order.comes_live(before, inserted, &reading));
+        assert!(order.comes_live(after, inserted, &reading));
+        assert!(!order.comes_live(SetMark::NONE, inserted, &reading));
     }
 
     #[test]
@@ -219,9 +219,9 @@ mod tests {
         reading.passed_by(PEER, 7);
         let marks: Vec<_> = (1..=3).map(|number| SetMark::new(PEER, number)).collect();
         order.note_routed(marks[0]);
-        let entered = order.last();
+        let inserted = order.last();
         order.note_routed(marks[1]);
-        let live: Vec<_> = marks.iter().map(|mark| order.comes_live(*mark, entered, &reading)).collect();
+        let live: Vec<_> = marks.iter().map(|mark| order.comes_live(*mark, inserted, &reading)).collect();
         assert_eq!(live, [false, true, false]);
     }
 
@@ -230,20 +230,20 @@ mod tests {
         let mut order = RetainedOrder::new(HERE);
         let mark = |number| SetMark::new(PEER, number);
         order.note_routed(mark(1));
-        assert_eq!(order.recount(), Recounted { held: 0, charged: 0 });
+        assert_eq!(order.recount(), Recounted { in_use: 0, charged: 0 });
         let first = order.begin_reading();
         order.note_routed(mark(2));
         let second = order.begin_reading();
-        let entered = order.last();
+        let inserted = order.last();
         order.note_routed(mark(3));
         drop(first);
         order.trim();
-        assert_eq!(order.recount(), Recounted { held: NOTED, charged: NOTED });
-        assert!(order.comes_live(mark(3), entered, &second) && !order.comes_live(mark(2), 0, &second));
+        assert_eq!(order.recount(), Recounted { in_use: NOTED, charged: NOTED });
+        assert!(order.comes_live(mark(3), inserted, &second) && !order.comes_live(mark(2), 0, &second));
         drop(second);
         order.trim();
-        assert_eq!(order.recount(), Recounted { held: 0, charged: 0 });
-        assert!(order.set().number() > entered, "numbers grow");
+        assert_eq!(order.recount(), Recounted { in_use: 0, charged: 0 });
+        assert!(order.set().number() > inserted, "numbers grow");
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
         let reading = order.begin_reading();
         let mark = |number| SetMark::new(PEER, number);
         (1..=MOST_NOTED as u64 + 1).for_each(|number| order.note_routed(mark(number)));
-        assert_eq!(order.recount().held, MOST_NOTED * NOTED);
+        assert_eq!(order.recount().in_use, MOST_NOTED * NOTED);
         assert!(!order.comes_live(mark(1), 0, &reading) && order.comes_live(mark(2), 0, &reading));
     }
 }

@@ -150,7 +150,7 @@ impl Recount for Router {
     fn recount(&self) -> Recounted {
         let full_filters: usize = self.full_filters.values().map(|full| full.len() + FULL_FILTER).sum();
         let tree = self.tree.recount();
-        Recounted { held: tree.held + full_filters, charged: tree.charged + self.charge.bytes() }
+        Recounted { in_use: tree.in_use + full_filters, charged: tree.charged + self.charge.bytes() }
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
         assert!(router.leave("group", "a/b", here.address()));
         assert!(!router.leave("group", "a/b", here.address()));
         assert!(router.leave("group", "a/b", there.address()));
-        let Recounted { held, charged } = router.recount();
-        assert_eq!((router.groups(), held), (0, charged));
+        let Recounted { in_use, charged } = router.recount();
+        assert_eq!((router.groups(), in_use), (0, charged));
     }
 }

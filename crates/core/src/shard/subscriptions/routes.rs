@@ -1,5 +1,5 @@
 //! The routes of a shard: from a publication to its receivers in this shard, at the peers and in
-//! shared groups. The shard's subscriptions are entered and removed here too.
+//! shared groups. The shard's subscriptions are inserted and removed here too.
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::owner::Owner;
@@ -18,8 +18,8 @@ use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::delivery::publication::merge;
 use crate::shard::delivery::publication::{Publication, Routed, Target};
-use crate::shard::exchange::outbound::{Gate, Item};
 use crate::shard::features::orphaned_queues::OrphanedQueues;
+use crate::shard::peers::outbound::{Gate, Item};
 use crate::shard::subscriptions::retained_order::RetainedOrder;
 use crate::shard::subscriptions::router::Router;
 use crate::time::Instant;
@@ -164,7 +164,7 @@ impl Routes {
 impl Routes {
     /// Adds a subscription: to the subscription tree, or as a member with this presence to a shared
     /// group. Tells the peers of the member, or of a filter that had no subscriber in this shard.
-    pub(crate) fn enter_filter(
+    pub(crate) fn insert_filter(
         &mut self,
         session: SessionId,
         filter: &TopicFilter<'_>,
@@ -177,7 +177,7 @@ impl Routes {
         let Some(group) = group else {
             let subscriber = Subscriber { session: slot, options, subscription_id };
             if let Subscribed::New { first_here: true } = self.router.subscribe(filter, subscriber) {
-                for peer in core.exchange.others() {
+                for peer in core.peers.others() {
                     peer.send(Item::Interest { filter: filter.into(), interest: Interest::Present });
                 }
             }
@@ -192,7 +192,7 @@ impl Routes {
             online: presence == Presence::Online,
         };
         self.router.join(group, filter, member);
-        for peer in core.exchange.others() {
+        for peer in core.peers.others() {
             peer.send(Item::Join { group: group.into(), filter: filter.into(), member });
         }
     }
@@ -204,7 +204,7 @@ impl Routes {
         match self.router.unsubscribe(filter, SessionSlot(session.slot)) {
             Unsubscribed::Removed { last_here } => {
                 if last_here {
-                    for peer in core.exchange.others() {
+                    for peer in core.peers.others() {
                         peer.send(Item::Interest { filter: filter.into(), interest: Interest::Absent });
                     }
                 }
@@ -233,7 +233,7 @@ impl Routes {
     fn leave_group(&mut self, group: &str, filter: &str, address: MemberAddress, core: &mut Core) -> bool {
         let left = self.drop_member(group, filter, address);
         if left {
-            for peer in core.exchange.others() {
+            for peer in core.peers.others() {
                 peer.send(Item::Leave { group: group.into(), filter: filter.into(), address });
             }
         }
@@ -253,7 +253,7 @@ impl Routes {
     pub(crate) fn set_presence(&mut self, id: SessionId, presence: Presence, core: &mut Core) {
         let address = MemberAddress { shard: core.here, session: SessionSlot(id.slot) };
         if self.router.set_presence(address, presence) {
-            for peer in core.exchange.others() {
+            for peer in core.peers.others() {
                 peer.send(Item::Presence { address, presence });
             }
         }
@@ -273,7 +273,7 @@ impl Routes {
         let most = core.turn.at_once();
         // A visit of two nodes costs one step.
         let all = self.router.tree().matches_within(topic, most.saturating_mul(2), matches);
-        core.turn.charge(matches.visited / 2);
+        core.turn.spend(matches.visited / 2);
         // The rules may decide about each receiver. Without rules nothing is divided: that costs as
         // much as the rest of this function.
         let most = match core.access.are_on() {
@@ -289,7 +289,7 @@ impl Routes {
 }
 
 /// Delivers the publication to the sessions of this shard in `matches`, to each session once.
-/// Charges one step for each subscriber. Drops from a full queue are charged, too: if they take
+/// Spends one step for each subscriber. Drops from a full queue spend steps, too: if they take
 /// more than a portion of the turn, the other deliveries wait.
 ///
 /// # Errors
@@ -304,11 +304,11 @@ pub(crate) fn deliver_matches(
     let subscribers = &matches.subscribers;
     if let [only] = &subscribers[..] {
         // Nothing has to be sorted or counted for one receiver, and most messages have one.
-        core.turn.charge(1);
+        core.turn.spend(1);
         let target = Target::of(only, publication.publisher, core.here);
         return Ok(target.map_or(Outcome::Unmatched, |target| core.deliver(now, &target, publication)));
     }
-    core.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
+    core.turn.spend(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
     let most = match turns {
         DeliveryTurns::ThisOne => u32::MAX,
         DeliveryTurns::Several => core.turn.portion_from_now(),
@@ -366,7 +366,7 @@ pub(crate) fn forward(
     let message = publication.message(&mut core.scratch.bytes).clone();
     for shard in matches.peers.iter() {
         let transaction = core.durability.next_participant(publication);
-        let Some(peer) = core.exchange.peer(shard) else { continue };
+        let Some(peer) = core.peers.peer(shard) else { continue };
         routed.gates += u32::from(gate.is_some());
         let item = Item::Publish {
             message: message.clone(),

@@ -2,7 +2,7 @@
 //!
 //! The retained messages for a SUBSCRIBE are searched and queued in portions. If one turn is not
 //! enough, later turns continue, and the connection is paused meanwhile. A message that is retained
-//! after the subscription was entered arrives live, so the search leaves it out
+//! after the subscription was inserted arrives live, so the search leaves it out
 //! ([`crate::shard::subscriptions::retained_order`]). The session's limits count for it as for any
 //! other message: if it finds no room, its drop is counted, and it is not read either. To a stored
 //! session SUBACK promises the retained messages, so SUBACK waits in the outbox until the last
@@ -48,13 +48,13 @@ impl Answer {
         shard: &mut Shard,
     ) -> Option<Job> {
         let Answer { packet_id, kind, reasons, retained, .. } = self;
-        let held = !retained.requests.is_empty() && shard.core.sessions.is_stored(session);
-        if shard.core.sessions.is_stored(session) && !held {
-            shard.core.hold_until_commit(id);
+        let is_gated = !retained.requests.is_empty() && shard.core.sessions.is_stored(session);
+        if shard.core.sessions.is_stored(session) && !is_gated {
+            shard.core.gate_until_commit(id);
         }
         let connection = shard.core.connections.get_mut(id).filter(|c| c.session == Some(session))?;
-        if held {
-            connection.wire.outbox.hold();
+        if is_gated {
+            connection.wire.outbox.gate();
         }
         shard.core.write(id, |wire, counters| {
             let is_written = wire.put(&kind.packet(packet_id, reasons)).is_ok();
@@ -70,7 +70,7 @@ impl Answer {
             next: 0,
             cursor: Cursor::default(),
             reading,
-            held,
+            is_gated,
             _charge,
         };
         let job = Box::new(retaining);
@@ -96,7 +96,7 @@ impl RetainedDelivery {
         if is_left(&self, shard) {
             return Some(Job::Retained(self));
         }
-        if self.held
+        if self.is_gated
             && let Some(write_buffer) = shard.core.durability.write_buffer()
         {
             // All deliveries are recorded, the last ones in the open batch. SUBACK may leave when
@@ -125,11 +125,11 @@ impl RetainedDelivery {
         let steps = 4 + core.access.most_steps("").saturating_mul(2);
         let most = AT_ONCE.min((core.turn.left() / steps).max(1) as usize);
         let mut left = most;
-        core.turn.charge((fans.own() / OWN_LOOKED_AT) as u32);
+        core.turn.spend((fans.own() / OWN_LOOKED_AT) as u32);
         let waiting = fans.own_set_marks();
         let order = &routes.retained_order;
         let comes_live = |mark| {
-            order.comes_live(mark, request.entered, &self.reading) || waiting.binary_search(&mark).is_ok()
+            order.comes_live(mark, request.inserted, &self.reading) || waiting.binary_search(&mark).is_ok()
         };
         // All shards share the lock. Portions keep the time short for which other shards wait for
         // it.
@@ -143,7 +143,7 @@ impl RetainedDelivery {
         let sources = core.access.checks_retain_source().then(|| retained.sources(&found));
         drop(retained);
         drop_without_source(&mut found, sources.unwrap_or_default(), core);
-        core.turn.charge(1 + (most - left) as u32);
+        core.turn.spend(1 + (most - left) as u32);
         if progress == SearchProgress::Done {
             let connection = core.sessions.get(self.session).and_then(|r| r.connection);
             found.extend(connection.and_then(|id| granted_message(id, &request.filter, core)));
@@ -167,7 +167,7 @@ impl RetainedDelivery {
         }
         // A delivery to a stored session is also a row in the store.
         let steps = if session_entry.session.row().is_some() { 3 } else { 1 };
-        turn.charge(found.len() as u32 * steps);
+        turn.spend(found.len() as u32 * steps);
         // A client may subscribe again and again without acknowledging anything. This bound lets it
         // queue each retained message only once.
         let most = session_entry.session.queue_limits(&settings.session.send).messages + all;
@@ -195,7 +195,7 @@ impl RetainedDelivery {
         // If the client is away, it gets the messages when it returns.
         let Some(mut client) = shard.core.client_of(self.session) else { return };
         let written = client.pump(now);
-        shard.core.turn.charge((written / SENT_BYTES) as u32);
+        shard.core.turn.spend((written / SENT_BYTES) as u32);
         shard.after_session_change(now, self.session);
     }
 }

@@ -20,8 +20,8 @@ use crate::shard::admission::Change;
 use crate::shard::clients::connection::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
-use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::observe::client_events::Occurrence;
+use crate::shard::peers::barrier::AfterBarrier;
 use crate::shard::rules::access::DeniedSubscribe;
 use crate::shard::rules::mounted::mount_point_of;
 use crate::shard::subscriptions::answer::Answer;
@@ -62,7 +62,7 @@ impl FilterChange {
                 shard.pause_for(now, id, Some(Job::Request(rest)));
                 return Flow::Continue;
             }
-            self.enter(filter, subscription_id, mount_point.as_deref(), &mut answer, shard);
+            self.insert(filter, subscription_id, mount_point.as_deref(), &mut answer, shard);
         }
         let left = self.answer_when_in_force(answer, shard);
         shard.pause_for(now, id, left);
@@ -71,7 +71,7 @@ impl FilterChange {
 
     /// Subscribes to one filter. Adds its reason code, and the request for its retained messages,
     /// to the answer.
-    fn enter(
+    fn insert(
         &self,
         requested: &SubscribeFilter<'_>,
         subscription_id: u32,
@@ -81,15 +81,15 @@ impl FilterChange {
     ) {
         let filter = inside(mount_point, requested.filter);
         let requested = &SubscribeFilter { filter: &filter, ..*requested };
-        shard.core.turn.charge_filter(requested.filter);
+        shard.core.turn.spend_filter(requested.filter);
         let most = shard.core.settings.session.subscriptions.filters.max(NAMED);
-        let entered = if answer.reasons.len() < most {
-            self.enter_one(requested, subscription_id, answer, shard)
+        let inserted = if answer.reasons.len() < most {
+            self.insert_one(requested, subscription_id, answer, shard)
         } else {
             let what = "more filters in a SUBSCRIBE than limits.subscriptions_per_client";
             Err(FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what })
         };
-        answer.reasons.push(match entered {
+        answer.reasons.push(match inserted {
             Ok(()) => requested.options.qos.into(),
             Err(FilterRefusal { reason, what }) => {
                 if reason == ReasonCode::QUOTA_EXCEEDED {
@@ -104,7 +104,7 @@ impl FilterChange {
     ///
     /// # Errors
     /// Why the filter is refused.
-    fn enter_one(
+    fn insert_one(
         &self,
         requested: &SubscribeFilter<'_>,
         subscription_id: u32,
@@ -127,7 +127,7 @@ impl FilterChange {
             return Err(FilterRefusal { reason: ReasonCode::NOT_AUTHORIZED, what });
         }
         // Each level of the filter may be a new node of the tree. Two nodes cost one step.
-        shard.core.turn.charge(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
+        shard.core.turn.spend(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
         let change = Change::Subscribe {
             bytes: requested.filter.len(),
             known,
@@ -148,7 +148,7 @@ impl FilterChange {
         );
         let options = PackedOptions::new(&requested.options);
         let presence = Presence::Online;
-        shard.routes.enter_filter(session, &filter, options, subscription_id, presence, &mut shard.core);
+        shard.routes.insert_filter(session, &filter, options, subscription_id, presence, &mut shard.core);
         if filter.share_name.is_some() {
             return Ok(());
         }
@@ -186,7 +186,7 @@ impl FilterChange {
     fn leave(&self, filter: &str, mount_point: Option<&MountPoint>, answer: &mut Answer, shard: &mut Shard) {
         let FilterChange { session, .. } = *self;
         let filter = &*inside(mount_point, filter);
-        shard.core.turn.charge_filter(filter);
+        shard.core.turn.spend_filter(filter);
         // The session has ended, and gets no answer.
         let Some(session_entry) = shard.core.sessions.get_mut(session) else { return };
         let reason = session_entry.session.subscriptions.unsubscribe(filter);
@@ -206,10 +206,10 @@ impl FilterChange {
             let (filters, what) = (answer.refused, answer.what);
             shard.core.note_of(session, Occurrence::SubscriptionsRefused { filters, what }, None);
         }
-        if shard.core.exchange.shards() == 1 {
+        if shard.core.peers.shards() == 1 {
             return answer.send(now, id, session, shard);
         }
-        shard.core.exchange.raise_barrier(AfterBarrier::Answer { connection: id, session, answer });
+        shard.core.peers.raise_barrier(AfterBarrier::Answer { connection: id, session, answer });
         shard.core.connections.pause(id, Pause::PeerBarrier, now);
         None
     }
@@ -230,7 +230,7 @@ impl SubscribeRequest {
             match options.get(at) {
                 Some(options) => {
                     let requested = SubscribeFilter { filter, options: *options };
-                    change.enter(&requested, self.subscription_id, mount_point, answer, shard);
+                    change.insert(&requested, self.subscription_id, mount_point, answer, shard);
                 }
                 None => change.leave(filter, mount_point, answer, shard),
             }

@@ -9,9 +9,9 @@ use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::trace_steps::TraceSteps;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::login::authentication::AuthRequest;
 use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::peers::outbound::PeerBatch;
 use crate::time::Instant;
 
 /// Bytes that a turn appends to outboxes before they are flushed and more is read.
@@ -31,7 +31,7 @@ pub struct Effects {
     pub registrations: Vec<Registration>,
     /// Sealed batches, at most one for each peer.
     pub peer_batches: Vec<(ShardId, PeerBatch)>,
-    /// Parked entries to read back from the store.
+    /// Paged-out entries to read back from the store.
     pub pages: Vec<PageRequest>,
     /// Delayed messages to read back from the store.
     pub delayed: Vec<DelayedRequest>,

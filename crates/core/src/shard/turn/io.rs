@@ -33,9 +33,9 @@ use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{Fans, PublicationOrigin};
 use crate::shard::durability::gates::SealTime;
-use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::login::authentication::AuthRequest;
 use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::peers::outbound::PeerBatch;
 use crate::shard::reconfigure;
 use crate::shard::turn::effects::{DelayedRequest, PageRequest};
 use crate::shard::turn::work::Job;
@@ -98,7 +98,7 @@ pub struct Written {
     pub taken: usize,
     /// Bytes that wait for the socket behind the outbox, because TLS or WebSocket sealed them. 0
     /// for plain MQTT.
-    pub held: usize,
+    pub pending: usize,
     /// True if the socket took bytes.
     pub progressed: bool,
 }
@@ -106,7 +106,7 @@ pub struct Written {
 impl Written {
     /// Returns the result for a plain connection whose socket took this many bytes.
     pub fn plain(taken: usize) -> Written {
-        Written { taken, held: 0, progressed: taken > 0 }
+        Written { taken, pending: 0, progressed: taken > 0 }
     }
 }
 
@@ -204,7 +204,7 @@ impl Shard {
         // The connection has ended, or its socket is gone.
         let Some(written) = self.outbox(id).and_then(|outbox| io.write(id, outbox)) else { return };
         match self.flushed(now, id, written) {
-            Flushed::Drained | Flushed::HeldUntilCommit | Flushed::Gone => {}
+            Flushed::Drained | Flushed::GatedUntilCommit | Flushed::Gone => {}
             Flushed::Blocked => io.await_writable(id),
             Flushed::Finished(leaves) => io.finish(id, leaves),
         }
@@ -256,11 +256,11 @@ impl Shard {
 
     /// Ends the turn between shards: seals one batch for each peer that waits for one.
     fn seal_peer_batches(&mut self) {
-        if holds_seals(&self.fans, &self.core) {
+        if blocks_seals(&self.fans, &self.core) {
             // The batches grow from turn to turn.
-            return self.core.exchange.account();
+            return self.core.peers.account();
         }
-        self.core.exchange.seal(&mut self.core.effects.peer_batches);
+        self.core.peers.seal(&mut self.core.effects.peer_batches);
     }
 
     /// Reports client events, and sends the publications of their listeners. A driver calls this by
@@ -296,8 +296,8 @@ impl Shard {
 
     /// Notes that a connection was flushed as far as its socket takes bytes. Returns what is left.
     fn flushed(&mut self, now: Instant, id: ConnectionId, written: Written) -> Flushed {
-        let Written { taken, held, progressed } = written;
-        self.core.turn.charge_write(taken);
+        let Written { taken, pending, progressed } = written;
+        self.core.turn.spend_write(taken);
         let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
         connection.dirty = false;
         let has_steps = connection.wire.has_steps();
@@ -305,7 +305,7 @@ impl Shard {
         if drained {
             self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
         }
-        if held > 0 {
+        if pending > 0 {
             // The socket has not taken the sealed bytes, so nothing more is sealed.
             if progressed || connection.blocked.is_never() {
                 connection.blocked = now;
@@ -315,16 +315,16 @@ impl Shard {
         } else if connection.wire.outbox.writable() == 0 {
             // The rest waits for a commit, not for the socket.
             connection.blocked = Instant::NEVER;
-            if self.core.durability.is_on() && !connection.held_until_commit {
-                connection.hold_until_commit(now);
-                self.core.durability.hold(id);
+            if self.core.durability.is_on() && !connection.gated_until_commit {
+                connection.gate_until_commit(now);
+                self.core.durability.gate_outbox(id);
             }
         } else if progressed || connection.blocked.is_never() {
             connection.blocked = now;
         }
-        let held_until_commit = connection.held_until_commit;
+        let gated_until_commit = connection.gated_until_commit;
         let closing = connection.is_closing();
-        let finished = drained && held == 0;
+        let finished = drained && pending == 0;
         let phase = connection.phase();
         if has_steps {
             self.core.recorder().collect_written(now, id);
@@ -338,9 +338,9 @@ impl Shard {
         if !closing && taken > 0 {
             self.outbox_has_room(now, id);
         }
-        match (finished, held_until_commit) {
+        match (finished, gated_until_commit) {
             (true, _) => Flushed::Drained,
-            (_, true) if held == 0 => Flushed::HeldUntilCommit,
+            (_, true) if pending == 0 => Flushed::GatedUntilCommit,
             _ => Flushed::Blocked,
         }
     }
@@ -349,7 +349,7 @@ impl Shard {
     fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
         // Drops since the flush began: a dead letter is in the batch in which its message ends.
         self.publish_dead_letters(now);
-        if holds_seals(&self.fans, &self.core) {
+        if blocks_seals(&self.fans, &self.core) {
             return None;
         }
         let is_full = self.core.shared.is_store_full();
@@ -401,8 +401,8 @@ fn release_for_flush(now: Instant, shard: &mut Shard) {
 
 /// Returns true if neither a batch nor a peer batch may be sealed, because a publication that
 /// is committed as a whole continues in a later turn.
-fn holds_seals(fans: &Fans, core: &Core) -> bool {
-    fans.holds_seals() || core.dead_letters_hold_seals()
+fn blocks_seals(fans: &Fans, core: &Core) -> bool {
+    fans.blocks_seals() || core.dead_letters_block_seals()
 }
 
 /// Runs one portion of the large publication, or of the work behind it.
@@ -417,7 +417,7 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
             let is_left = left.is_some();
             left.into_iter().for_each(|fan| shard.fans.put_back(fan));
             if is_left || atomic || is_own {
-                // The records that a publication held back are sealed before the next publication
+                // The records that a publication delayed are sealed before the next publication
                 // begins.
                 return;
             }
@@ -435,7 +435,7 @@ fn go_on_with_fans(now: Instant, shard: &mut Shard) {
 fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
     match job {
         Job::Read(id, cause) => {
-            shard.core.turn.charge(1);
+            shard.core.turn.spend(1);
             shard.core.unpause(now, id, cause);
             None
         }
@@ -468,7 +468,7 @@ enum Flushed {
     /// The socket takes no more for now.
     Blocked,
     /// The rest may not leave before it is committed.
-    HeldUntilCommit,
+    GatedUntilCommit,
     /// Nothing waits, and the connection is to be closed.
     Finished(Leaves),
     /// There is no such connection any more.

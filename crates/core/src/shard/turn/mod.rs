@@ -2,7 +2,7 @@
 //!
 //! A turn is the work of a thread between two polls of its sockets. A turn handles one connection's
 //! task, one message to the shard, or one run of the flusher. The driver begins each turn
-//! ([`crate::shard::Shard::begin_turn`]). All work that a client can make grow charges steps to the
+//! ([`crate::shard::Shard::begin_turn`]). All work that a client can make grow spends steps of the
 //! turn. When the steps are used up, no further packet is begun, and loops over many things stop.
 //! The rest becomes a `Job` (`work.rs`), which continues in the next run of the flusher. `io.rs`
 //! has the order in which a turn carries out its effects.
@@ -107,52 +107,52 @@ impl Turn {
     }
 
     /// Counts steps. The caller may do so before or after the work.
-    pub(crate) fn charge(&mut self, steps: u32) {
+    pub(crate) fn spend(&mut self, steps: u32) {
         self.steps = self.steps.saturating_add(steps);
     }
 
     /// Counts a packet. No packet may begin in a turn that is over; the tests check this.
     pub(crate) fn begin_packet(&mut self) {
         self.late += u32::from(self.is_over());
-        self.charge(1);
+        self.spend(1);
     }
 
     /// Counts copied bytes.
-    pub(crate) fn charge_bytes(&mut self, bytes: usize) {
+    pub(crate) fn spend_bytes(&mut self, bytes: usize) {
         if bytes >= BYTES {
-            self.charge_whole(bytes / BYTES);
+            self.spend_whole(bytes / BYTES);
         }
     }
 
     /// Counts decoded bytes: those of a packet without the payload of a PUBLISH.
     #[inline]
-    pub(crate) fn charge_decoded(&mut self, bytes: usize) {
+    pub(crate) fn spend_decoded(&mut self, bytes: usize) {
         if bytes >= DECODED {
-            self.charge_whole(bytes / DECODED);
+            self.spend_whole(bytes / DECODED);
         }
     }
 
     /// Counts the whole steps of long copies and packets. A short one has none and does not come
     /// here: a call for each packet and each copy would be 1 % of a small message.
     #[cold]
-    fn charge_whole(&mut self, steps: usize) {
-        self.charge(u32::try_from(steps).unwrap_or(u32::MAX));
+    fn spend_whole(&mut self, steps: usize) {
+        self.spend(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
     /// Counts the steps of a decision of the rules. Returns true if it granted.
     pub(crate) fn decide(&mut self, decision: Decision) -> bool {
-        self.charge(decision.steps);
+        self.spend(decision.steps);
         decision.is_granted
     }
 
     /// Counts one filter that is added to the subscription tree, or removed from it.
-    pub(crate) fn charge_filter(&mut self, filter: &str) {
-        self.charge(1 + (filter.len() / FILTER_BYTES) as u32);
+    pub(crate) fn spend_filter(&mut self, filter: &str) {
+        self.spend(1 + (filter.len() / FILTER_BYTES) as u32);
     }
 
     /// Counts the bytes of names that globs look at.
-    pub(crate) fn charge_globs(&mut self, bytes: usize) {
-        self.charge(glob_steps(bytes));
+    pub(crate) fn spend_globs(&mut self, bytes: usize) {
+        self.spend(glob_steps(bytes));
     }
 
     /// Returns the number of globs that may look at a name of this length at once: at least one, so
@@ -162,14 +162,14 @@ impl Turn {
     }
 
     /// Counts work of which the time is known.
-    pub(crate) fn charge_micros(&mut self, micros: u64) {
-        self.charge(u32::try_from(micros.saturating_mul(MICROSECOND)).unwrap_or(u32::MAX));
+    pub(crate) fn spend_micros(&mut self, micros: u64) {
+        self.spend(u32::try_from(micros.saturating_mul(MICROSECOND)).unwrap_or(u32::MAX));
     }
 
     /// Counts one write to a socket.
-    pub(crate) fn charge_write(&mut self, bytes: usize) {
-        self.charge(WRITE);
-        self.charge_bytes(bytes);
+    pub(crate) fn spend_write(&mut self, bytes: usize) {
+        self.spend(WRITE);
+        self.spend_bytes(bytes);
     }
 
     /// Returns true if nothing further may begin in this turn.
@@ -237,15 +237,15 @@ mod tests {
     #[test]
     fn a_turn_is_over_when_its_steps_are_used_up_and_begins_with_none_used() {
         let mut turn = Turn::new(20);
-        turn.charge(3);
-        turn.charge_bytes(10 * 1024);
+        turn.spend(3);
+        turn.spend_bytes(10 * 1024);
         assert_eq!((turn.is_over(), turn.left()), (false, 7));
-        turn.charge_write(0);
+        turn.spend_write(0);
         assert!(turn.is_over());
         turn.begin();
         assert_eq!(turn.left(), 20);
-        turn.charge(u32::MAX);
-        turn.charge(1);
+        turn.spend(u32::MAX);
+        turn.spend(1);
         assert!(turn.is_over());
     }
 }

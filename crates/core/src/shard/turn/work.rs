@@ -2,8 +2,8 @@
 //!
 //! # Writing a job
 //!
-//! 1. A loop over many things charges one step for each
-//!    ([`Turn::charge`](crate::shard::turn::Turn)).
+//! 1. A loop over many things spends one step for each
+//!    ([`Turn::spend`](crate::shard::turn::Turn)).
 //! 2. After each thing the loop checks [`Turn::is_over`](crate::shard::turn::Turn::is_over), so
 //!    that each portion makes progress.
 //! 3. If the loop stops early, it returns its position as a job. The caller passes the job to

@@ -32,13 +32,13 @@ use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::SessionKey;
-use crate::persistence::rows::{NewDelivery, Parked};
+use crate::persistence::rows::{NewDelivery, PagedOut};
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::clients::slots::{Id, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::rules::access::AccessRules;
-use crate::shard::share::{Peers, WantedRoom};
+use crate::shard::share::{PeerOffers, WantedRoom};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,11 +62,11 @@ pub(crate) struct OrphanedQueue {
     /// The messages in memory. Only a queue of [`REFUSED_BY_ALL`] has such messages.
     kept: VecDeque<OrphanedMessage>,
     /// The messages in the store.
-    left: VecDeque<Parked>,
+    left: VecDeque<PagedOut>,
     /// The room that the first message waits for.
     blocked: Option<Blocked>,
     /// The offers to members in other shards.
-    peers: Peers,
+    peers: PeerOffers,
     /// The charge of the client id, and of the rows at their largest.
     charge: Charge,
 }
@@ -76,8 +76,8 @@ impl OrphanedQueue {
     /// is settled, so no update is due when they shrink.
     fn account(&mut self) {
         let id = self.client_id.as_ref().map_or(0, |id| id.len());
-        let rows =
-            self.left.capacity() * size_of::<Parked>() + self.kept.capacity() * size_of::<OrphanedMessage>();
+        let rows = self.left.capacity() * size_of::<PagedOut>()
+            + self.kept.capacity() * size_of::<OrphanedMessage>();
         self.charge.set(size_of::<OrphanedQueue>() + id + rows);
     }
 }
@@ -85,17 +85,17 @@ impl OrphanedQueue {
 /// Counts the capacity of the rows, because the rows keep it until the queue is settled.
 impl Recount for OrphanedQueues {
     fn recount(&self) -> Recounted {
-        let mut all = Recounted { held: self.reserved.bytes(), charged: self.reserved.bytes() };
+        let mut all = Recounted { in_use: self.reserved.bytes(), charged: self.reserved.bytes() };
         for orphaned_queue in &self.waiting {
             let id = orphaned_queue.client_id.as_ref().map_or(0, |id| id.len());
-            let left = orphaned_queue.left.capacity() * size_of::<Parked>();
-            all.held += size_of::<OrphanedQueue>()
+            let left = orphaned_queue.left.capacity() * size_of::<PagedOut>();
+            all.in_use += size_of::<OrphanedQueue>()
                 + id
                 + left
                 + orphaned_queue.kept.capacity() * size_of::<OrphanedMessage>();
             all.charged += orphaned_queue.charge.bytes();
             if let Some(blocked) = &orphaned_queue.blocked {
-                all.held += blocked.topic.len();
+                all.in_use += blocked.topic.len();
                 all.charged += blocked.charge.bytes();
             }
         }
@@ -229,7 +229,7 @@ impl OrphanedQueues {
         let write_buffer = core.durability.write_buffer().filter(|_| publication.atomic);
         let key = write_buffer.map(|l| *self.key.get_or_insert_with(|| l.session_key()));
         let nobody = core.sessions.rules().nobody();
-        let orphaned_queue = self.last_of(REFUSED_BY_ALL, nobody, Peers::No);
+        let orphaned_queue = self.last_of(REFUSED_BY_ALL, nobody, PeerOffers::No);
         if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
             orphaned_queue.blocked = Some(Blocked::new(message, share, &core.access));
         }
@@ -242,7 +242,7 @@ impl OrphanedQueues {
                 body,
                 NewDelivery { qos, retain, ids, share: Some(share), flight: None },
             );
-            orphaned_queue.left.extend(entry.park());
+            orphaned_queue.left.extend(entry.page_out());
         } else {
             orphaned_queue
                 .kept
@@ -253,8 +253,8 @@ impl OrphanedQueues {
 
     /// Lets the first [`LOOKED_AT`] queues offer one message to peers that refused before.
     fn ask_peers(&mut self) {
-        for orphaned_queue in self.waiting.iter_mut().take(LOOKED_AT).filter(|e| e.peers == Peers::No) {
-            orphaned_queue.peers = Peers::Once;
+        for orphaned_queue in self.waiting.iter_mut().take(LOOKED_AT).filter(|e| e.peers == PeerOffers::No) {
+            orphaned_queue.peers = PeerOffers::Once;
         }
     }
 
@@ -263,7 +263,7 @@ impl OrphanedQueues {
         &mut self,
         session: SessionId,
         redelivery: &Arc<SessionRedelivery>,
-        peers: Peers,
+        peers: PeerOffers,
     ) -> &mut OrphanedQueue {
         if self.waiting.back().is_none_or(|last| last.session != session) {
             let (redelivery, kept, left) = (Arc::clone(redelivery), VecDeque::new(), VecDeque::new());

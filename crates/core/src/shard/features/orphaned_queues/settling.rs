@@ -5,17 +5,17 @@ use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::persistence::records::ReadEntry;
-use crate::persistence::rows::Parked;
+use crate::persistence::rows::PagedOut;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
-use crate::session::outbound::parked::page_of;
+use crate::session::outbound::paged_out::page_of;
 use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::slots::{Id, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::drops::DropReceiver;
 use crate::shard::durability::gates::PageRequest;
-use crate::shard::exchange::barrier::AfterBarrier;
-use crate::shard::exchange::outbound::Gate;
-use crate::shard::share::{Peers, SharedDelivery, WantedRoom};
+use crate::shard::peers::barrier::AfterBarrier;
+use crate::shard::peers::outbound::Gate;
+use crate::shard::share::{PeerOffers, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -34,27 +34,27 @@ const COMPARED: usize = 8;
 
 /// The orphaned queues, settled.
 impl Routes {
-    /// Takes in the messages that an ended session left in the store. `parked` are shared messages
-    /// from the head of its queue for which no member has room now. `unread` is the tail of the
-    /// queue, with newer messages. A message in `unread` that did not come by a shared subscription
-    /// is dropped and counted when it is read.
+    /// Takes in the messages that an ended session left in the store. `paged_out` are shared
+    /// messages from the head of its queue for which no member has room now. `unread` is the tail
+    /// of the queue, with newer messages. A message in `unread` that did not come by a shared
+    /// subscription is dropped and counted when it is read.
     pub(crate) fn leave_unread(
         &mut self,
         now: Instant,
         ended: &EndedSession,
-        parked: VecDeque<Parked>,
-        mut unread: VecDeque<Parked>,
+        paged_out: VecDeque<PagedOut>,
+        mut unread: VecDeque<PagedOut>,
         core: &mut Core,
     ) {
-        if parked.is_empty() && unread.is_empty() {
+        if paged_out.is_empty() && unread.is_empty() {
             return;
         }
-        let orphaned_queue = self.orphaned_queues.last_of(ended.id, &ended.redelivery, Peers::Freely);
+        let orphaned_queue = self.orphaned_queues.last_of(ended.id, &ended.redelivery, PeerOffers::Freely);
         orphaned_queue.client_id.get_or_insert_with(|| ended.client_id.clone());
-        if orphaned_queue.left.is_empty() && parked.is_empty() {
+        if orphaned_queue.left.is_empty() && paged_out.is_empty() {
             orphaned_queue.left = unread;
         } else {
-            orphaned_queue.left.extend(parked);
+            orphaned_queue.left.extend(paged_out);
             orphaned_queue.left.append(&mut unread);
         }
         orphaned_queue.account();
@@ -63,17 +63,17 @@ impl Routes {
 
     /// Takes in, at the start of the broker, the messages that sessions left in an earlier run. The
     /// messages are read when the members of every group are known.
-    pub(crate) fn leave_orphans(&mut self, now: Instant, left: VecDeque<Parked>, core: &mut Core) {
+    pub(crate) fn leave_orphans(&mut self, now: Instant, left: VecDeque<PagedOut>, core: &mut Core) {
         if left.is_empty() {
             return;
         }
         let nobody = Arc::clone(core.sessions.rules().nobody());
-        let orphaned_queue = self.orphaned_queues.last_of(BEFORE_THE_START, &nobody, Peers::Freely);
+        let orphaned_queue = self.orphaned_queues.last_of(BEFORE_THE_START, &nobody, PeerOffers::Freely);
         orphaned_queue.left.extend(left);
         orphaned_queue.account();
-        self.orphaned_queues.members_are_unknown = core.exchange.shards() > 1;
+        self.orphaned_queues.members_are_unknown = core.peers.shards() > 1;
         if self.orphaned_queues.members_are_unknown {
-            core.exchange.raise_barrier(AfterBarrier::ReadOrphanedQueues);
+            core.peers.raise_barrier(AfterBarrier::ReadOrphanedQueues);
         }
         self.settle_orphaned_queues(now, core);
     }
@@ -185,7 +185,7 @@ impl Routes {
                 return;
             }
             let OrphanedMessage { message, share } = front;
-            core.turn.charge(1);
+            core.turn.spend(1);
             self.offer_orphaned(now, message, &share, false, &mut orphaned_queue.peers, core);
         }
     }
@@ -197,7 +197,7 @@ impl Routes {
         now: Instant,
         message: &Message,
         share: &Arc<Box<str>>,
-        peers: Peers,
+        peers: PeerOffers,
         core: &mut Core,
     ) -> Option<Blocked> {
         let wanted = WantedRoom { share, topic: message.topic(), size: message.size() };
@@ -212,7 +212,7 @@ impl Routes {
         message: Message,
         share: &Arc<Box<str>>,
         stored: bool,
-        peers: &mut Peers,
+        peers: &mut PeerOffers,
         core: &mut Core,
     ) {
         // No shard answers for a QoS 0 message.
@@ -221,8 +221,8 @@ impl Routes {
             && gate.is_some()
         {
             self.orphaned_queues.underway += 1;
-            if *peers == Peers::Once {
-                *peers = Peers::No;
+            if *peers == PeerOffers::Once {
+                *peers = PeerOffers::No;
             }
         }
     }
@@ -236,7 +236,7 @@ impl Routes {
         if *underway > 0 {
             return;
         }
-        let peers = if std::mem::take(refused) { Peers::No } else { Peers::Freely };
+        let peers = if std::mem::take(refused) { PeerOffers::No } else { PeerOffers::Freely };
         if let Some(first) = waiting.front_mut() {
             first.peers = peers;
         }
@@ -264,7 +264,7 @@ impl Routes {
         let is_its = |e: &mut OrphanedQueue| {
             e.session == request.session
                 && (is_reading || e.kept.is_empty())
-                && e.left.front().map(Parked::number) == wanted
+                && e.left.front().map(PagedOut::number) == wanted
         };
         let Some(mut orphaned_queue) = self.orphaned_queues.waiting.pop_front_if(is_its) else {
             return;

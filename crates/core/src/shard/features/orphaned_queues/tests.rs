@@ -19,7 +19,7 @@ fn session(slot: u32) -> SessionId {
 
 /// Adds a message in memory to the queue of a session, at the end.
 fn keep(queues: &mut OrphanedQueues, slot: u32) {
-    let queue = queues.last_of(session(slot), &redelivery(), Peers::No);
+    let queue = queues.last_of(session(slot), &redelivery(), PeerOffers::No);
     let message = Message::sample("t", QoS::AtLeastOnce, b"p");
     queue.kept.push_back(OrphanedMessage { message, share: share() });
     queue.account();
@@ -108,12 +108,12 @@ fn queues_are_looked_at_only_if_some_wait_and_nothing_is_pending() {
 fn one_message_of_each_of_the_first_queues_may_go_to_peers_that_refused_before() {
     let slot_numbers: Vec<u32> = (0..LOOKED_AT as u32 + 2).collect();
     let mut queues = queues(&slot_numbers);
-    queues.waiting[0].peers = Peers::Freely;
+    queues.waiting[0].peers = PeerOffers::Freely;
     queues.ask_peers();
-    let asks: Vec<Peers> = queues.waiting.iter().map(|queue| queue.peers).collect();
-    assert_eq!(asks[0], Peers::Freely);
-    assert_eq!(asks.iter().filter(|peers| **peers == Peers::Once).count(), LOOKED_AT - 1);
-    assert_eq!(asks[LOOKED_AT + 1], Peers::No, "a bounded number in one call");
+    let asks: Vec<PeerOffers> = queues.waiting.iter().map(|queue| queue.peers).collect();
+    assert_eq!(asks[0], PeerOffers::Freely);
+    assert_eq!(asks.iter().filter(|peers| **peers == PeerOffers::Once).count(), LOOKED_AT - 1);
+    assert_eq!(asks[LOOKED_AT + 1], PeerOffers::No, "a bounded number in one call");
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn the_charge_covers_the_client_identifier_and_the_rows_at_their_largest() {
     queues.waiting[0].client_id = Some("x".repeat(10_000).into());
     queues.waiting[0].account();
     queues.waiting[0].kept.clear();
-    let Recounted { held, charged } = queues.recount();
-    assert_eq!(held, charged);
-    assert!(held >= 10_000 + 1_000 * size_of::<OrphanedMessage>());
+    let Recounted { in_use, charged } = queues.recount();
+    assert_eq!(in_use, charged);
+    assert!(in_use >= 10_000 + 1_000 * size_of::<OrphanedMessage>());
     queues.waiting.clear();
     assert_eq!(queues.recount().charged, 0);
 }

@@ -1,4 +1,4 @@
-//! The exchange with one peer: the next peer batch, the batches that the peer has not answered yet,
+//! One peer: the next peer batch, the batches that the peer has not answered yet,
 //! and the bound on them.
 //!
 //! A peer batch carries publications, changes to subscriptions, and answers, in the order in which
@@ -12,13 +12,13 @@ use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
 use std::collections::{BTreeMap, VecDeque};
 
-pub use crate::shard::exchange::peer_batch::{
+pub use crate::shard::peers::peer_batch::{
     Chosen, Gate, Item, Offered, PeerBatch, Publisher, Readers, Round, SharedMessage,
 };
 
 /// Publishers wait while this many publications to one peer, or more, have no ticket. The ticket of
 /// a peer does not wait for a third shard. A publication that the peer forwards to a third shard
-/// counts in the exchange between these two shards. Above QoS 0, the Receive Maximum of each
+/// counts between these two shards. Above QoS 0, the Receive Maximum of each
 /// publisher bounds the publications that are forwarded and not answered.
 const MOST_OUTSTANDING: usize = 8 * 1024;
 /// Publishers wait while the publications to one peer without a ticket have this many bytes, or
@@ -42,7 +42,7 @@ pub struct Waiter {
     pub gate: Gate,
 }
 
-/// The exchange of this shard with one peer.
+/// Everything between this shard and one peer.
 #[derive(Debug, Default)]
 pub struct Peer {
     /// The items of the next peer batch.
@@ -63,14 +63,14 @@ pub struct Peer {
     load_bytes: usize,
     /// Tickets to the peer that wait for the commit of their deliveries, in the order of their
     /// numbers. So the ticket of a peer batch is found without a walk.
-    held_back: VecDeque<HeldBack>,
+    waiting_tickets: VecDeque<WaitingTicket>,
     /// Publications that the peer holds or has forwarded, with the number of deferred answers that
     /// are to come. The key is the number of the peer batch, and the index of the publication.
     late: BTreeMap<(u64, u32), Late>,
     /// Heap bytes of the items in `outgoing`.
     outgoing_heap: usize,
-    /// Heap bytes of the items in `held_back`.
-    held_back_heap: usize,
+    /// Heap bytes of the items in `waiting_tickets`.
+    waiting_heap: usize,
     /// Capacity of the waiters in `outstanding`.
     outstanding_waiters: usize,
     /// The charge of the rows that stay from turn to turn (see `rows`). `waiters` is not charged
@@ -125,7 +125,7 @@ impl Needs {
 
 /// A ticket that waits for its conditions.
 #[derive(Debug)]
-struct HeldBack {
+struct WaitingTicket {
     /// The number of the peer batch.
     number: u64,
     needs: Needs,
@@ -134,7 +134,7 @@ struct HeldBack {
     late: Vec<(u32, Outcome)>,
 }
 
-impl HeldBack {
+impl WaitingTicket {
     /// Returns the bytes on the heap that nothing else charges.
     fn heap(&self) -> usize {
         self.ticket.heap() + self.late.capacity() * size_of::<(u32, Outcome)>()
@@ -165,31 +165,31 @@ impl Peer {
         self.outgoing.push(item);
     }
 
-    /// Adds the ticket of the peer batch `number`, or holds the ticket back until its conditions
-    /// are met.
+    /// Adds the ticket of the peer batch `number`, or lets the ticket wait until its conditions are
+    /// met.
     pub fn answer(&mut self, number: u64, ticket: Item, needs: Needs) {
         // A ticket without a condition overtakes tickets that wait for a commit, so that a full
         // store does not stop QoS 0.
         if needs.lsn.is_none() {
             return self.send(ticket);
         }
-        self.hold_back(HeldBack { number, needs, ticket, late: Vec::new() });
+        self.add_waiting(WaitingTicket { number, needs, ticket, late: Vec::new() });
     }
 
-    /// Holds a ticket back. Peer batches are answered in the order of their numbers, so its place
-    /// is the last one.
-    fn hold_back(&mut self, held: HeldBack) {
-        debug_assert!(self.held_back.back().is_none_or(|last| last.number < held.number));
-        self.held_back_heap += held.heap();
-        self.held_back.push_back(held);
+    /// Lets a ticket wait. Peer batches are answered in the order of their numbers, so its place is
+    /// the last one.
+    fn add_waiting(&mut self, waiting: WaitingTicket) {
+        debug_assert!(self.waiting_tickets.back().is_none_or(|last| last.number < waiting.number));
+        self.waiting_heap += waiting.heap();
+        self.waiting_tickets.push_back(waiting);
         self.account();
     }
 
     /// Reserves the place of a ticket that is added later, so that no deferred answer to its peer
     /// batch overtakes it.
     pub fn promise(&mut self, number: u64) {
-        let ticket = Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() };
-        self.hold_back(HeldBack { number, needs: Needs::never(), ticket, late: Vec::new() });
+        let ticket = Item::Ticket { number, not_taken: Vec::new(), deferred: Vec::new() };
+        self.add_waiting(WaitingTicket { number, needs: Needs::never(), ticket, late: Vec::new() });
     }
 
     /// Adds a ticket that was promised. `committed` is the last commit, because the commit that the
@@ -199,41 +199,41 @@ impl Peer {
             needs = Needs::default();
         }
         if let Some(at) = self.place_of(peer_batch)
-            && let Some(held) = self.held_back.get_mut(at)
+            && let Some(waiting) = self.waiting_tickets.get_mut(at)
         {
             // The promised ticket, which is replaced, has nothing on the heap.
-            self.held_back_heap += ticket.heap();
-            (held.needs, held.ticket) = (needs, ticket);
+            self.waiting_heap += ticket.heap();
+            (waiting.needs, waiting.ticket) = (needs, ticket);
             self.let_go(at);
             self.account();
         }
     }
 
-    /// Adds a deferred answer. If the ticket of its peer batch is held back, the answer waits
+    /// Adds a deferred answer. If the ticket of its peer batch waits, the answer waits
     /// behind the ticket.
     pub fn send_late(&mut self, number: u64, index: u32, outcome: Outcome) {
         let at = self.place_of(number);
-        let Some(held) = at.and_then(|at| self.held_back.get_mut(at)) else {
+        let Some(waiting) = at.and_then(|at| self.waiting_tickets.get_mut(at)) else {
             return self.send(Item::Late { number, index, outcome });
         };
-        let heap = held.heap();
-        held.late.push((index, outcome));
-        self.held_back_heap += held.heap() - heap;
+        let heap = waiting.heap();
+        waiting.late.push((index, outcome));
+        self.waiting_heap += waiting.heap() - heap;
         self.account();
     }
 
     /// Notes that the batch `lsn` and all before it are committed. Moves the answers that waited
-    /// for this to the next peer batch. Costs one pass over the tickets that are held back.
+    /// for this to the next peer batch. Costs one pass over the tickets that wait.
     pub fn committed(&mut self, lsn: Lsn) {
-        let is_met = |held: &HeldBack| held.needs.lsn.is_none_or(|waits| waits <= lsn);
-        if !self.held_back.iter().any(is_met) {
+        let is_met = |waiting: &WaitingTicket| waiting.needs.lsn.is_none_or(|waits| waits <= lsn);
+        if !self.waiting_tickets.iter().any(is_met) {
             return;
         }
-        for held in std::mem::take(&mut self.held_back) {
-            if is_met(&held) {
-                self.send_held(held);
+        for waiting in std::mem::take(&mut self.waiting_tickets) {
+            if is_met(&waiting) {
+                self.send_ticket(waiting);
             } else {
-                self.held_back.push_back(held);
+                self.waiting_tickets.push_back(waiting);
             }
         }
         self.account();
@@ -243,35 +243,35 @@ impl Peer {
     /// the next peer batch if it needs nothing else.
     pub fn finished_one(&mut self, peer_batch: u64) {
         if let Some(at) = self.place_of(peer_batch)
-            && let Some(held) = self.held_back.get_mut(at)
+            && let Some(waiting) = self.waiting_tickets.get_mut(at)
         {
-            held.needs.unfinished = held.needs.unfinished.saturating_sub(1);
-            if held.needs.unfinished == 0 && !held.needs.commit {
-                held.needs.lsn = None;
+            waiting.needs.unfinished = waiting.needs.unfinished.saturating_sub(1);
+            if waiting.needs.unfinished == 0 && !waiting.needs.commit {
+                waiting.needs.lsn = None;
             }
             self.let_go(at);
         }
     }
 
-    /// Returns the place of the ticket of a peer batch, if it is held back.
+    /// Returns the place of the ticket of a peer batch, if it waits.
     fn place_of(&self, peer_batch: u64) -> Option<usize> {
-        self.held_back.binary_search_by_key(&peer_batch, |held| held.number).ok()
+        self.waiting_tickets.binary_search_by_key(&peer_batch, |waiting| waiting.number).ok()
     }
 
     /// Moves the ticket in this place to the next peer batch if its conditions are met, and its
     /// deferred answers behind it.
     fn let_go(&mut self, at: usize) {
-        if self.held_back.get(at).is_some_and(|held| held.needs.lsn.is_none())
-            && let Some(held) = self.held_back.remove(at)
+        if self.waiting_tickets.get(at).is_some_and(|waiting| waiting.needs.lsn.is_none())
+            && let Some(waiting) = self.waiting_tickets.remove(at)
         {
-            self.send_held(held);
+            self.send_ticket(waiting);
             self.account();
         }
     }
 
-    fn send_held(&mut self, held: HeldBack) {
-        self.held_back_heap -= held.heap();
-        let HeldBack { number, ticket, late, .. } = held;
+    fn send_ticket(&mut self, waiting: WaitingTicket) {
+        self.waiting_heap -= waiting.heap();
+        let WaitingTicket { number, ticket, late, .. } = waiting;
         self.send(ticket);
         for (index, outcome) in late {
             self.send(Item::Late { number, index, outcome });
@@ -279,7 +279,7 @@ impl Peer {
     }
 
     /// Updates the charge of the rows that stay here from turn to turn. Called whenever an answer
-    /// is held back or moved, when a batch is sealed or its ticket comes, and when deferred answers
+    /// waits or moved, when a batch is sealed or its ticket comes, and when deferred answers
     /// are awaited. Also called at the end of a turn in which no batch may be sent.
     pub fn account(&mut self) {
         self.charge.set(self.rows(self.outstanding_waiters));
@@ -287,9 +287,9 @@ impl Peer {
 
     /// Returns the bytes of all rows and their texts, with `waiters` waiters in `outstanding`.
     fn rows(&self, waiters: usize) -> usize {
-        let items = self.outgoing.capacity() * size_of::<Item>() + self.outgoing_heap + self.held_back_heap;
+        let items = self.outgoing.capacity() * size_of::<Item>() + self.outgoing_heap + self.waiting_heap;
         items
-            + self.held_back.capacity() * size_of::<HeldBack>()
+            + self.waiting_tickets.capacity() * size_of::<WaitingTicket>()
             + self.late.len() * LATE
             + self.outstanding.capacity() * size_of::<Outstanding>()
             + waiters * size_of::<Waiter>()
@@ -363,8 +363,8 @@ impl Peer {
         Some(PeerBatch { from, number: self.number, items, charge })
     }
 
-    /// Takes in a ticket. Returns the gates that waited for the ticket. Most tickets come in the
-    /// order of their peer batches, but the search does not need that order.
+    /// Takes in a ticket. Returns the gates that waited for it. Most tickets come in the order of
+    /// their peer batches, but the search does not need that order.
     pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
         let at = self.outstanding.binary_search_by_key(&number, |o| o.number);
         // A ticket comes once, for a batch that is outstanding.
@@ -381,7 +381,7 @@ impl Peer {
 
     /// Notes that the peer holds or has forwarded the publication of a waiter. `answers` deferred
     /// answers follow.
-    pub fn hold(&mut self, number: u64, waiter: &Waiter, answers: u32, outcome: Outcome) {
+    pub fn defer(&mut self, number: u64, waiter: &Waiter, answers: u32, outcome: Outcome) {
         let Waiter { index, gate } = *waiter;
         self.late.insert((number, index), Late { answers, outcome, gate });
         self.account();
@@ -407,14 +407,14 @@ impl Peer {
 impl Recount for Peer {
     fn recount(&self) -> Recounted {
         if self.has_outgoing() {
-            return Recounted { held: self.charge.bytes(), charged: self.charge.bytes() };
+            return Recounted { in_use: self.charge.bytes(), charged: self.charge.bytes() };
         }
         let heap = |items: &mut dyn Iterator<Item = &'_ Item>| items.map(Item::heap).sum::<usize>();
         debug_assert_eq!(heap(&mut self.outgoing.iter()), self.outgoing_heap);
-        let held_back = self.held_back.iter().map(HeldBack::heap).sum::<usize>();
+        let heap = self.waiting_tickets.iter().map(WaitingTicket::heap).sum::<usize>();
         let waiters = self.outstanding.iter().map(|sent| sent.waiters.capacity()).sum();
-        let held = self.rows(waiters) - self.held_back_heap + held_back;
-        Recounted { held, charged: self.charge.bytes() }
+        let in_use = self.rows(waiters) - self.waiting_heap + heap;
+        Recounted { in_use, charged: self.charge.bytes() }
     }
 }
 

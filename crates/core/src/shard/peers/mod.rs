@@ -1,8 +1,8 @@
 //! Messages between the shards of one broker: one peer batch per peer and turn, answered by one
 //! ticket.
 //!
-//! `Exchange` owns the items that this shard sends to its peers, and the gates that wait for the
-//! answers of the peers. `Exchange` knows sessions and connections only by their identifiers.
+//! `Peers` owns the items that this shard sends to its peers, and the gates that wait for the
+//! answers of the peers. `Peers` knows sessions and connections only by their identifiers.
 //!
 //! | file | concern |
 //! |---|---|
@@ -28,23 +28,23 @@ use crate::shard::subscriptions::retained_order::Place;
 use barrier::{AfterBarrier, Barriers};
 use outbound::{Item, Peer, PeerBatch};
 
-/// The items that one shard exchanges with all its peers.
+/// The items that one shard sends to its peers and gets from them.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct Peers {
     here: ShardId,
     /// The peers by shard number. The entry of this shard stays empty.
-    peers: Vec<Peer>,
+    all: Vec<Peer>,
     barriers: Barriers,
     /// The publishers that wait until peers have room, each once, with these peers.
     waiting_for_peer: Vec<(ConnectionId, ShardSet)>,
 }
 
-impl Exchange {
-    /// Returns the exchange of the shard `here`, in a broker of `shards` shards.
-    pub(crate) fn new(here: ShardId, shards: u8) -> Exchange {
-        Exchange {
+impl Peers {
+    /// Returns the peers of the shard `here`, in a broker of `shards` shards.
+    pub(crate) fn new(here: ShardId, shards: u8) -> Peers {
+        Peers {
             here,
-            peers: (0..shards).map(|_| Peer::default()).collect(),
+            all: (0..shards).map(|_| Peer::default()).collect(),
             barriers: Barriers::default(),
             waiting_for_peer: Vec::new(),
         }
@@ -52,34 +52,34 @@ impl Exchange {
 
     /// Returns the number of shards of the broker, with this one.
     pub(crate) fn shards(&self) -> u8 {
-        self.peers.len() as u8
+        self.all.len() as u8
     }
 
-    /// Returns the exchange with one shard, or `None` if the broker has no such shard.
+    /// Returns one peer, or `None` if the broker has no such shard.
     #[inline]
     pub(crate) fn peer(&mut self, shard: ShardId) -> Option<&mut Peer> {
-        self.peers.get_mut(usize::from(shard.0))
+        self.all.get_mut(usize::from(shard.0))
     }
 
-    /// Returns the exchanges with all shards other than this one.
+    /// Returns all shards other than this one.
     pub(crate) fn others(&mut self) -> impl Iterator<Item = &mut Peer> {
         let here = usize::from(self.here.0);
-        self.peers.iter_mut().enumerate().filter(move |(at, _)| *at != here).map(|(_, peer)| peer)
+        self.all.iter_mut().enumerate().filter(move |(at, _)| *at != here).map(|(_, peer)| peer)
     }
 
     /// Returns true if some peer has an item for its next batch.
     pub(crate) fn has_outgoing(&self) -> bool {
-        self.peers.iter().any(Peer::has_outgoing)
+        self.all.iter().any(Peer::has_outgoing)
     }
 
     /// Returns true if some peer has as many unanswered publications as it may have.
     pub(crate) fn is_any_full(&self) -> bool {
-        self.peers.iter().any(Peer::is_full)
+        self.all.iter().any(Peer::is_full)
     }
 
     /// Ends the turn. Appends one batch to `batches` for each peer that has items.
     pub(crate) fn seal(&mut self, batches: &mut Vec<(ShardId, PeerBatch)>) {
-        for (at, peer) in self.peers.iter_mut().enumerate() {
+        for (at, peer) in self.all.iter_mut().enumerate() {
             batches.extend(peer.seal(self.here).map(|batch| (ShardId(at as u8), batch)));
         }
     }
@@ -87,28 +87,28 @@ impl Exchange {
     /// Ends a turn in which no batch may be sealed. The items stay here and grow from turn to turn,
     /// so their charge is updated.
     pub(crate) fn account(&mut self) {
-        self.peers.iter_mut().for_each(Peer::account);
+        self.all.iter_mut().for_each(Peer::account);
     }
 
     /// Notes that the batch `lsn` and all before it are committed. Answers that waited for this
     /// commit are sent.
     pub(crate) fn committed(&mut self, lsn: Lsn) {
-        self.peers.iter_mut().for_each(|peer| peer.committed(lsn));
+        self.all.iter_mut().for_each(|peer| peer.committed(lsn));
     }
 
     /// Returns the bytes that peers may have to store for publications that they have not answered.
     pub(crate) fn unsettled_bytes(&self) -> usize {
-        self.peers.iter().map(Peer::unsettled_bytes).sum()
+        self.all.iter().map(Peer::unsettled_bytes).sum()
     }
 
     /// Returns the number of publications that peers have not answered, or hold.
     pub(crate) fn unsettled(&self) -> usize {
-        self.peers.iter().map(Peer::unsettled).sum()
+        self.all.iter().map(Peer::unsettled).sum()
     }
 
     /// Returns the number of peer batches with publications that the peers have not answered.
     pub(crate) fn pending_batches(&self) -> usize {
-        self.peers.iter().map(Peer::pending_batches).sum()
+        self.all.iter().map(Peer::pending_batches).sum()
     }
 
     /// Adds a publisher that waits until each of the peers in `full` has room.
@@ -119,7 +119,7 @@ impl Exchange {
     /// Removes and returns the publishers that wait for no other peer, if the peer `shard` has room
     /// now. Otherwise returns none. A publisher that also waits for other peers stays.
     pub(crate) fn freed_by(&mut self, shard: ShardId) -> Vec<ConnectionId> {
-        if !self.peers.get(usize::from(shard.0)).is_some_and(Peer::has_room) {
+        if !self.all.get(usize::from(shard.0)).is_some_and(Peer::has_room) {
             return Vec::new();
         }
         let freed = |(_, full): &mut (ConnectionId, ShardSet)| full.remove(shard) && full.is_empty();
@@ -134,7 +134,7 @@ impl Exchange {
     /// Sends a barrier to all peers. `then` is done when all peers have passed the barrier. The
     /// broker must have at least one peer.
     pub(crate) fn raise_barrier(&mut self, then: AfterBarrier) {
-        let token = self.barriers.raise(self.peers.len() - 1, then);
+        let token = self.barriers.raise(self.all.len() - 1, then);
         for peer in self.others() {
             peer.send(Item::PeerBarrier { token });
         }
@@ -153,7 +153,7 @@ impl Exchange {
 
     /// Recounts the charge of each peer.
     pub(crate) fn recount(&self) -> impl Iterator<Item = Recounted> {
-        self.peers.iter().map(crate::mqtt::charge::Recount::recount)
+        self.all.iter().map(crate::mqtt::charge::Recount::recount)
     }
 }
 
@@ -164,73 +164,74 @@ mod tests {
 
     #[test]
     fn a_publisher_is_freed_when_the_last_peer_that_it_waits_for_has_room() {
-        let mut exchange = Exchange::new(ShardId(0), 3);
+        let mut peers = Peers::new(ShardId(0), 3);
         let publisher = Id::new(7, 0);
         let mut full = ShardSet::EMPTY;
         full.insert(ShardId(1));
         full.insert(ShardId(2));
-        exchange.wait_for(publisher, full);
-        assert_eq!(exchange.freed_by(ShardId(1)), []);
-        assert_eq!(exchange.freed_by(ShardId(2)), [publisher]);
-        assert_eq!(exchange.waiting_for_peer(), 0);
+        peers.wait_for(publisher, full);
+        assert_eq!(peers.freed_by(ShardId(1)), []);
+        assert_eq!(peers.freed_by(ShardId(2)), [publisher]);
+        assert_eq!(peers.waiting_for_peer(), 0);
     }
 
-    /// An exchange of three shards in which the peer 1 has as many publications as it may have.
-    fn full() -> Exchange {
-        let mut exchange = Exchange::new(ShardId(0), 3);
-        while !exchange.is_any_full() {
-            let peer = exchange.peer(ShardId(1)).expect("three shards");
+    /// The peers of a broker of three shards in which the peer 1 has as many publications as it may
+    /// have.
+    fn full() -> Peers {
+        let mut peers = Peers::new(ShardId(0), 3);
+        while !peers.is_any_full() {
+            let peer = peers.peer(ShardId(1)).expect("three shards");
             peer.publish(Item::PeerBarrier { token: 1 }, 1, None);
         }
-        exchange
+        peers
     }
 
     #[test]
     fn a_publisher_stays_until_the_peer_has_room_and_a_turn_makes_none() {
-        let mut exchange = full();
+        let mut peers = full();
         let publisher = Id::new(7, 0);
-        let mut peers = ShardSet::EMPTY;
-        peers.insert(ShardId(1));
-        exchange.wait_for(publisher, peers);
-        assert_eq!(exchange.freed_by(ShardId(1)), []);
-        exchange.seal(&mut Vec::new());
-        assert!(exchange.is_any_full(), "a batch without a ticket counts");
-        assert_eq!(exchange.freed_by(ShardId(1)), []);
-        assert!(exchange.unsettled() > 0 && exchange.unsettled_bytes() >= exchange.unsettled());
-        exchange.peer(ShardId(1)).expect("three shards").settle(1);
-        assert_eq!((exchange.unsettled(), exchange.unsettled_bytes()), (0, 0));
-        assert_eq!(exchange.freed_by(ShardId(1)), [publisher]);
-        assert_eq!(exchange.freed_by(ShardId(1)), [], "once");
+        let mut full = ShardSet::EMPTY;
+        full.insert(ShardId(1));
+        peers.wait_for(publisher, full);
+        assert_eq!(peers.freed_by(ShardId(1)), []);
+        peers.seal(&mut Vec::new());
+        assert!(peers.is_any_full(), "a batch without a ticket counts");
+        assert_eq!(peers.freed_by(ShardId(1)), []);
+        assert!(peers.unsettled() > 0 && peers.unsettled_bytes() >= peers.unsettled());
+        peers.peer(ShardId(1)).expect("three shards").settle(1);
+        assert_eq!((peers.unsettled(), peers.unsettled_bytes()), (0, 0));
+        assert_eq!(peers.freed_by(ShardId(1)), [publisher]);
+        assert_eq!(peers.freed_by(ShardId(1)), [], "once");
     }
 
     #[test]
     fn a_peer_without_items_gets_no_batch() {
-        let mut exchange = full();
+        let mut peers = full();
         let mut batches = Vec::new();
-        assert!(exchange.has_outgoing());
-        exchange.seal(&mut batches);
+        assert!(peers.has_outgoing());
+        peers.seal(&mut batches);
         assert_eq!(batches.iter().map(|(to, batch)| (to.0, batch.from.0)).collect::<Vec<_>>(), [(1, 0)]);
-        assert!(!exchange.has_outgoing());
-        exchange.seal(&mut batches);
+        assert!(!peers.has_outgoing());
+        peers.seal(&mut batches);
         assert_eq!(batches.len(), 1);
     }
 
     #[test]
     fn there_is_no_peer_beyond_the_shards_of_the_broker() {
-        let mut exchange = Exchange::new(ShardId(0), 2);
-        assert_eq!((exchange.shards(), exchange.others().count()), (2, 1));
-        assert!(exchange.peer(ShardId(2)).is_none());
-        assert_eq!(exchange.freed_by(ShardId(2)), []);
+        let mut peers = Peers::new(ShardId(0), 2);
+        assert_eq!((peers.shards(), peers.others().count()), (2, 1));
+        assert!(peers.peer(ShardId(2)).is_none());
+        assert_eq!(peers.freed_by(ShardId(2)), []);
     }
 
     #[test]
     fn a_barrier_goes_to_every_other_shard_and_not_to_this_one() {
-        let mut exchange = Exchange::new(ShardId(1), 3);
-        exchange.raise_barrier(AfterBarrier::ReadOrphanedQueues);
+        let mut peers = Peers::new(ShardId(1), 3);
+        peers.raise_barrier(AfterBarrier::ReadOrphanedQueues);
         let mut batches = Vec::new();
-        exchange.seal(&mut batches);
+        peers.seal(&mut batches);
         assert_eq!(batches.iter().map(|(to, _)| to.0).collect::<Vec<_>>(), [0, 2]);
-        let mut pass = |peer| exchange.pass_barrier(1, (ShardId(peer), 0));
+        let mut pass = |peer| peers.pass_barrier(1, (ShardId(peer), 0));
         assert!(pass(0).is_none() && pass(2).is_some());
     }
 }

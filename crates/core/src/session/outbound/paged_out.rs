@@ -1,4 +1,4 @@
-//! The parked entries of a queue: stored deliveries whose messages are not in memory.
+//! The paged-out entries of a queue: stored deliveries whose messages are not in memory.
 //!
 //! A page is the first few of them. The shard requests one page at a time, and the store reads it.
 
@@ -6,7 +6,7 @@ use crate::mqtt::audit::AuditTag;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{BodyNumber, EntryNumber, RecoveredEntry};
-use crate::persistence::rows::{Entry, Parked};
+use crate::persistence::rows::{Entry, PagedOut};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::portion::{Selection, take_portion};
@@ -19,8 +19,8 @@ const PAGE: usize = 64;
 /// Bytes after which no more entries are added to a page.
 pub(super) const PAGE_BYTES: usize = 256 * 1024;
 
-/// Returns the first page of parked entries and the bytes of its messages.
-pub fn page_of(entries: &VecDeque<Parked>) -> (Vec<(EntryNumber, BodyNumber)>, usize) {
+/// Returns the first page of paged-out entries and the bytes of its messages.
+pub fn page_of(entries: &VecDeque<PagedOut>) -> (Vec<(EntryNumber, BodyNumber)>, usize) {
     let mut bytes = 0;
     let page = entries.iter().take(PAGE).take_while(|e| {
         let has_room = bytes < PAGE_BYTES;
@@ -34,10 +34,10 @@ pub fn page_of(entries: &VecDeque<Parked>) -> (Vec<(EntryNumber, BodyNumber)>, u
 /// Marks in the order of their entries.
 type Marks = VecDeque<(EntryNumber, DeliveryMark, AuditTag)>;
 
-/// The parked entries of one queue, in order.
+/// The paged-out entries of one queue, in order.
 #[derive(Debug)]
-pub(super) struct ParkedEntries {
-    entries: VecDeque<Parked>,
+pub(super) struct PagedOutEntries {
+    entries: VecDeque<PagedOut>,
     /// The marks of entries that a delivery objective counts or a trace follows, in their order.
     /// `None` if there was none.
     marks: Option<Box<Marks>>,
@@ -55,9 +55,9 @@ pub(super) struct ParkedEntries {
     reserved: Charge,
 }
 
-impl ParkedEntries {
+impl PagedOutEntries {
     /// No entries.
-    pub(super) const NEW: ParkedEntries = ParkedEntries {
+    pub(super) const NEW: PagedOutEntries = PagedOutEntries {
         entries: VecDeque::new(),
         marks: None,
         is_reading: false,
@@ -80,7 +80,7 @@ impl ParkedEntries {
     /// Returns the bytes that the row of entries takes.
     pub(super) fn row_bytes(&self) -> usize {
         let marks = self.marks.as_ref().map_or(0, |marks| marks.capacity());
-        self.entries.capacity() * size_of::<Parked>()
+        self.entries.capacity() * size_of::<PagedOut>()
             + marks * size_of::<(EntryNumber, DeliveryMark, AuditTag)>()
     }
 
@@ -98,7 +98,7 @@ impl ParkedEntries {
     }
 
     /// Parks the entry of a delivery. The caller accounts for the row.
-    pub(super) fn park(&mut self, entry: Entry, delivery: &Delivery) {
+    pub(super) fn page_out(&mut self, entry: Entry, delivery: &Delivery) {
         let (mark, audit) = (delivery.mark, delivery.message.audit());
         // A mark that nothing counts is not worth 24 bytes for each entry of a long queue.
         if mark.is_counted() || audit.is_some() {
@@ -106,12 +106,12 @@ impl ParkedEntries {
         }
         self.shared = delivery.share.is_some() || self.shared && !self.is_empty();
         self.ids += delivery.ids.size();
-        self.entries.extend(entry.park());
+        self.entries.extend(entry.page_out());
     }
 
-    /// Appends a parked entry at the start of the broker. Returns the bytes that it has in the
+    /// Appends a paged-out entry at the start of the broker. Returns the bytes that it has in the
     /// queue.
-    pub(super) fn restore(&mut self, entry: Parked, recovered: &RecoveredEntry) -> usize {
+    pub(super) fn restore(&mut self, entry: PagedOut, recovered: &RecoveredEntry) -> usize {
         let (ids, message) = (SubscriptionIds::size_of(recovered.ids), entry.size());
         self.shared |= recovered.shared;
         self.ids += ids;
@@ -120,21 +120,21 @@ impl ParkedEntries {
     }
 
     /// Removes the oldest entry. Returns the entry, and the bytes that it had in the queue.
-    pub(super) fn pop(&mut self) -> Option<(Parked, usize)> {
+    pub(super) fn pop(&mut self) -> Option<(PagedOut, usize)> {
         let oldest = self.entries.pop_front()?;
         let bytes = self.forget(&oldest);
         Some((oldest, bytes))
     }
 
     /// Removes the oldest entry if it has this number, as [`Self::pop`].
-    pub(super) fn pop_if(&mut self, number: EntryNumber) -> Option<(Parked, usize)> {
+    pub(super) fn pop_if(&mut self, number: EntryNumber) -> Option<(PagedOut, usize)> {
         let oldest = self.entries.pop_front_if(|e| e.number() == number)?;
         let bytes = self.forget(&oldest);
         Some((oldest, bytes))
     }
 
     /// Iterates over the entries from this one on, in their order, which is that of their numbers.
-    pub(super) fn view_from(&self, number: EntryNumber) -> impl Iterator<Item = &Parked> {
+    pub(super) fn view_from(&self, number: EntryNumber) -> impl Iterator<Item = &PagedOut> {
         self.entries.range(self.entries.partition_point(|entry| entry.number() < number)..)
     }
 
@@ -148,14 +148,14 @@ impl ParkedEntries {
 
     /// Adjusts the figures for an entry that was removed. Returns the bytes that it had in the
     /// queue.
-    fn forget(&mut self, entry: &Parked) -> usize {
+    fn forget(&mut self, entry: &PagedOut) -> usize {
         let ids = self.ids / (self.entries.len() + 1);
         self.ids -= ids;
         entry.size() + ids
     }
 
     /// Removes all entries, when nothing else is left of the queue.
-    pub(super) fn take(&mut self) -> VecDeque<Parked> {
+    pub(super) fn take(&mut self) -> VecDeque<PagedOut> {
         self.ids = 0;
         std::mem::take(&mut self.entries)
     }
@@ -169,9 +169,9 @@ impl ParkedEntries {
         drops: &mut Drops,
     ) -> (usize, usize) {
         let (mut left, mut next) = (self.entries.len(), selections.iter());
-        let select = |_: &Parked| next.next().copied().unwrap_or(Selection::Keep);
+        let select = |_: &PagedOut| next.next().copied().unwrap_or(Selection::Keep);
         let expired = take_portion(&mut self.entries, from, selections.len(), select);
-        drops.charge_bytes(expired.moved * size_of::<Parked>());
+        drops.spend_bytes(expired.moved * size_of::<PagedOut>());
         let (dropped, mut bytes) = (expired.taken.len(), 0);
         for entry in expired.taken {
             // The same share as in `forget`.

@@ -3,7 +3,7 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::outcome::Outcome;
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::exchange::outbound::{Item, Needs, PeerBatch, Readiness};
+use crate::shard::peers::outbound::{Item, Needs, PeerBatch, Readiness};
 
 /// A peer batch that is being taken apart, and the position in it.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Underway {
     /// As in [`Item::Ticket`].
     pub not_taken: Vec<(u32, Outcome)>,
     /// As in [`Item::Ticket`].
-    pub held: Vec<(u32, u32)>,
+    pub deferred: Vec<(u32, u32)>,
     /// The commits that the ticket must wait for.
     pub needs: Needs,
     /// True if the batch takes more than one turn. Its ticket is then promised.
@@ -40,19 +40,19 @@ impl Underway {
             others: Vec::new(),
             publications: 0,
             not_taken: Vec::new(),
-            held: Vec::new(),
+            deferred: Vec::new(),
             needs: Needs::default(),
             put_off: false,
             _charge: peer_batch.charge,
         }
     }
 
-    /// Notes the outcome of the next publication. `held` is the number of answers that follow the
-    /// ticket.
-    pub(crate) fn delivered(&mut self, outcome: Outcome, held: u32, readiness: Readiness) {
+    /// Notes the outcome of the next publication. `deferred` is the number of answers that follow
+    /// the ticket.
+    pub(crate) fn delivered(&mut self, outcome: Outcome, deferred: u32, readiness: Readiness) {
         self.needs.add(readiness);
-        if held > 0 {
-            self.held.push((self.publications, held));
+        if deferred > 0 {
+            self.deferred.push((self.publications, deferred));
         }
         if outcome != Outcome::Taken {
             self.not_taken.push((self.publications, outcome));
@@ -75,6 +75,6 @@ mod tests {
         underway.delivered(Outcome::Unmatched, 1, Readiness::Now);
         assert_eq!(underway.publications, 4);
         assert_eq!(underway.not_taken, [(1, Outcome::Refused), (3, Outcome::Unmatched)]);
-        assert_eq!(underway.held, [(2, 2), (3, 1)]);
+        assert_eq!(underway.deferred, [(2, 2), (3, 1)]);
     }
 }

@@ -8,9 +8,9 @@ use crate::shard::clients::connection::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
 use crate::shard::delivery::publication::Publication;
-use crate::shard::exchange::barrier::AfterBarrier;
-use crate::shard::exchange::outbound::{Gate, Item, SharedMessage};
-use crate::shard::exchange::underway::Underway;
+use crate::shard::peers::barrier::AfterBarrier;
+use crate::shard::peers::outbound::{Gate, Item, SharedMessage};
+use crate::shard::peers::underway::Underway;
 use crate::shard::share::SharedDelivery;
 use crate::shard::subscriptions::retained_order::Place;
 use crate::shard::subscriptions::routes::deliver_matches;
@@ -42,8 +42,8 @@ impl Underway {
                         Err(extent) => return self.fan_out(&mut publication, extent, matches, shard),
                     };
                     shard.routes.router.give_back_matches(matches);
-                    let held = publication.held;
-                    self.end_publication(&mut publication, outcome, held, &mut shard.core);
+                    let deferred = publication.held;
+                    self.end_publication(&mut publication, outcome, deferred, &mut shard.core);
                 }
                 Item::Share(share) => self.take_share(now, &share, shard),
                 other => {
@@ -51,7 +51,7 @@ impl Underway {
                     continue;
                 }
             }
-            shard.core.turn.charge(1);
+            shard.core.turn.spend(1);
             if shard.core.turn.is_over() && self.items.len() > 0 {
                 return self.put_off(shard);
             }
@@ -80,14 +80,14 @@ impl Underway {
         let mut publication = Publication::of(&share.message, None);
         shard.core.durability.begin_participation(&mut publication, share.transaction);
         let gate = self.gate();
-        let (outcome, held) =
+        let (outcome, deferred) =
             match shard.routes.take_share(now, share, &mut publication, gate, &mut shard.core) {
                 SharedDelivery::Settled(outcome) => (outcome, 0),
                 // The shard of the next member answers later, or the member that holds the message
                 // does.
                 SharedDelivery::Underway { .. } | SharedDelivery::Held => (Outcome::Unmatched, 1),
             };
-        self.end_publication(&mut publication, outcome, held, &mut shard.core);
+        self.end_publication(&mut publication, outcome, deferred, &mut shard.core);
     }
 
     /// Returns the gate of the next publication.
@@ -95,25 +95,25 @@ impl Underway {
         Gate::Peer { shard: self.from, number: self.number, index: self.publications }
     }
 
-    /// Ends a publication of the batch. `held` is the number of answers that follow the ticket.
+    /// Ends a publication of the batch. `deferred` is the number of answers that follow the ticket.
     pub(crate) fn end_publication(
         &mut self,
         publication: &mut Publication<'_>,
         outcome: Outcome,
-        held: u32,
+        deferred: u32,
         core: &mut Core,
     ) {
-        let dead_letters = core.dead_letters_hold_seals();
+        let dead_letters = core.dead_letters_block_seals();
         let (from, number) = (self.from, self.number);
         let readiness = core.durability.end_participation(publication, outcome, from, number, dead_letters);
-        self.delivered(outcome, held, readiness);
+        self.delivered(outcome, deferred, readiness);
     }
 
     /// Lets the rest of the batch wait for a later turn. Promises the ticket, so that no deferred
     /// answer precedes it.
     fn put_off(mut self: Box<Self>, shard: &mut Shard) {
         if !std::mem::replace(&mut self.put_off, true)
-            && let Some(peer) = shard.core.exchange.peer(self.from)
+            && let Some(peer) = shard.core.peers.peer(self.from)
         {
             peer.promise(self.number);
         }
@@ -122,19 +122,19 @@ impl Underway {
 
     /// Sends the ticket for the publications of the batch, then handles the other items.
     fn end(self, now: Instant, shard: &mut Shard) {
-        let Underway { from, number, publications, not_taken, held, others, needs, put_off, .. } = self;
+        let Underway { from, number, publications, not_taken, deferred, others, needs, put_off, .. } = self;
         let committed = shard.core.durability.write_buffer().map_or(Lsn(0), |l| l.last_committed());
         if publications > 0
-            && let Some(peer) = shard.core.exchange.peer(from)
+            && let Some(peer) = shard.core.peers.peer(from)
         {
-            let ticket = Item::Ticket { number, not_taken, held };
+            let ticket = Item::Ticket { number, not_taken, deferred };
             if put_off {
                 peer.answer_promised(number, ticket, needs, committed);
             } else {
                 peer.answer(number, ticket, needs);
             }
         }
-        shard.core.turn.charge(others.len() as u32);
+        shard.core.turn.spend(others.len() as u32);
         for item in others {
             take_item(now, from, item, shard);
         }
@@ -144,11 +144,11 @@ impl Underway {
 /// Handles an item that is not a publication.
 fn take_item(now: Instant, from: ShardId, item: Item, shard: &mut Shard) {
     match item {
-        Item::Ticket { number, not_taken, held } => {
-            take_ticket(now, from, number, &not_taken, &held, shard);
+        Item::Ticket { number, not_taken, deferred } => {
+            take_ticket(now, from, number, &not_taken, &deferred, shard);
         }
         Item::Late { number, index, outcome } => {
-            let peer = shard.core.exchange.peer(from);
+            let peer = shard.core.peers.peer(from);
             if let Some((gate, outcome)) = peer.and_then(|p| p.late(number, index, outcome)) {
                 shard.answer_gate(now, gate, outcome);
             }
@@ -165,7 +165,7 @@ fn take_item(now: Instant, from: ShardId, item: Item, shard: &mut Shard) {
         }
         Item::PeerBarrier { token } => {
             let at = shard.routes.retained_order.last();
-            if let Some(peer) = shard.core.exchange.peer(from) {
+            if let Some(peer) = shard.core.peers.peer(from) {
                 peer.send(Item::Passed { token, at });
             }
         }
@@ -182,34 +182,35 @@ fn take_ticket(
     from: ShardId,
     number: u64,
     not_taken: &[(u32, Outcome)],
-    held: &[(u32, u32)],
+    deferred: &[(u32, u32)],
     shard: &mut Shard,
 ) {
     // Each shard knows all its peers.
-    let Some(peer) = shard.core.exchange.peer(from) else { return };
+    let Some(peer) = shard.core.peers.peer(from) else { return };
     let waiters = peer.settle(number);
-    shard.core.turn.charge(waiters.len() as u32);
+    shard.core.turn.spend(waiters.len() as u32);
     for waiter in waiters {
         let index = waiter.index;
         let found = not_taken.binary_search_by_key(&index, |(index, _)| *index);
         let outcome = found.map_or(Outcome::Taken, |at| not_taken[at].1);
-        let answers = held.binary_search_by_key(&index, |(index, _)| *index).map_or(0, |at| held[at].1);
+        let answers =
+            deferred.binary_search_by_key(&index, |(index, _)| *index).map_or(0, |at| deferred[at].1);
         if answers == 0 {
             shard.answer_gate(now, waiter.gate, outcome);
-        } else if let Some(peer) = shard.core.exchange.peer(from) {
-            peer.hold(number, &waiter, answers, outcome);
+        } else if let Some(peer) = shard.core.peers.peer(from) {
+            peer.defer(number, &waiter, answers, outcome);
         }
     }
-    for id in shard.core.exchange.freed_by(from) {
+    for id in shard.core.peers.freed_by(from) {
         shard.core.unpause(now, id, Pause::Peer);
     }
-    shard.work.later(shard.delayed.peers_have_room(&shard.core.exchange));
+    shard.work.later(shard.delayed.peers_have_room(&shard.core.peers));
 }
 
 /// Notes that a peer passed a barrier, at a place of its own order. Does the work that waits for
 /// the barrier if that was the last peer.
 fn pass_barrier(now: Instant, by: (ShardId, Place), token: u64, shard: &mut Shard) {
-    match shard.core.exchange.pass_barrier(token, by) {
+    match shard.core.peers.pass_barrier(token, by) {
         Some(AfterBarrier::Answer { connection, session, answer }) => {
             let left = answer.send(now, connection, session, shard);
             shard.pause_for(now, connection, left);

@@ -81,9 +81,9 @@ pub enum Item {
         number: u64,
         /// The publications that no receiver took: their index in the peer batch, and the outcome.
         not_taken: Vec<(u32, Outcome)>,
-        /// The publications that are held or were passed on: their index, and the number of
+        /// The publications that have deferred answers: their index, and the number of
         /// deferred answers ([`Item::Late`]) that follow.
-        held: Vec<(u32, u32)>,
+        deferred: Vec<(u32, u32)>,
     },
     /// A deferred answer to one publication.
     Late {
@@ -147,8 +147,9 @@ impl Item {
     /// Returns the bytes on the heap that nothing else charges.
     pub(super) fn heap(&self) -> usize {
         match self {
-            Item::Ticket { not_taken, held, .. } => {
-                not_taken.capacity() * size_of::<(u32, Outcome)>() + held.capacity() * size_of::<(u32, u32)>()
+            Item::Ticket { not_taken, deferred, .. } => {
+                not_taken.capacity() * size_of::<(u32, Outcome)>()
+                    + deferred.capacity() * size_of::<(u32, u32)>()
             }
             Item::Interest { filter, .. } => filter.len(),
             Item::Join { group, filter, .. } | Item::Leave { group, filter, .. } => {

@@ -1,7 +1,7 @@
 //! The redelivery settings of a session in the words of the configuration.
 
 use crate::named_enum::named_enum;
-use crate::operators::redelivery::{SessionRule, SettingSource, SourcedSetting};
+use crate::operators::redelivery::{SettingSource, SourcedRedelivery, SourcedSetting};
 use crate::session::ack_wait::format;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -44,7 +44,7 @@ impl RuleFact {
 }
 
 /// Returns the settings that act on the connections of the session's protocol version.
-pub(super) fn rule_facts(rule: &SessionRule) -> Vec<RuleFact> {
+pub(super) fn rule_facts(rule: &SourcedRedelivery) -> Vec<RuleFact> {
     let is_v5 = rule.version.is_v5();
     let mut facts = vec![RuleFact::of(if is_v5 { "ack_timeout" } else { "interval" }, rule.wait, format)];
     if is_v5 {
@@ -59,7 +59,7 @@ pub(super) fn rule_facts(rule: &SessionRule) -> Vec<RuleFact> {
 }
 
 /// Returns the rules for topics for people; `None` for an empty list.
-pub(super) fn topic_rules(rule: &SessionRule) -> Option<String> {
+pub(super) fn topic_rules(rule: &SourcedRedelivery) -> Option<String> {
     let numbers: Vec<String> = rule.by_topic.iter().map(usize::to_string).collect();
     match &*numbers {
         [] => None,
@@ -102,7 +102,7 @@ pub(crate) struct RedeliverySetting {
 }
 
 impl ClientRedelivery {
-    pub(crate) fn of(rule: &SessionRule) -> ClientRedelivery {
+    pub(crate) fn of(rule: &SourcedRedelivery) -> ClientRedelivery {
         let row = |RuleFact { setting, value, source }| {
             let (source, rule) = match source {
                 SettingSource::Client => (SourceKind::Client, None),
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_client_has_the_settings_of_its_version_each_with_its_source() {
         let sourced = |source| SourcedSetting { value: Duration::from_secs(5), source };
-        let mut rule = SessionRule {
+        let mut rule = SourcedRedelivery {
             version: ProtocolVersion::V3_1_1,
             wait: sourced(SettingSource::Rule(2)),
             attempts: SourcedSetting { value: 0, source: SettingSource::Section },
@@ -144,7 +144,8 @@ mod tests {
         ];
         let [attempts, exhausted] = last.clone();
         let settings = [row("interval", "5s", "rule", Some(2)), attempts, exhausted];
-        let rule_json = |rule: &SessionRule| serde_json::to_value(ClientRedelivery::of(rule)).expect("JSON");
+        let rule_json =
+            |rule: &SourcedRedelivery| serde_json::to_value(ClientRedelivery::of(rule)).expect("JSON");
         assert_eq!(rule_json(&rule), json!({ "settings": settings, "topic_rules": [3] }));
         rule.version = ProtocolVersion::V5;
         rule.wait = sourced(SettingSource::Client);

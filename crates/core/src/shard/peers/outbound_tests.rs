@@ -1,13 +1,13 @@
-//! Unit tests of the exchange with one peer.
+//! Unit tests of one peer.
 
 use super::*;
 use crate::mqtt::charge::unreported;
 use crate::routing::subscription_tree::Interest;
 
 fn balanced(peer: &Peer) -> usize {
-    let Recounted { held, charged } = peer.recount();
-    assert_eq!(held, charged);
-    held
+    let Recounted { in_use, charged } = peer.recount();
+    assert_eq!(in_use, charged);
+    in_use
 }
 
 #[test]
@@ -25,13 +25,13 @@ fn a_batch_its_waiters_and_its_ticket_are_on_the_account_until_each_is_gone() {
     drop(sent);
     let needs = Needs { lsn: Some(Lsn(1)), unfinished: 0, commit: true };
     let not_taken = vec![(0, Outcome::Refused); 1_000];
-    there.answer(1, Item::Ticket { number: 1, not_taken, held: Vec::new() }, needs);
+    there.answer(1, Item::Ticket { number: 1, not_taken, deferred: Vec::new() }, needs);
     assert!(balanced(&there) > 8_000);
     there.committed(Lsn(1));
     assert!(balanced(&there) > 8_000, "it is on its way");
     drop(there.seal(ShardId(1)));
     for waiter in here.settle(1) {
-        here.hold(1, &waiter, 1, Outcome::Taken);
+        here.defer(1, &waiter, 1, Outcome::Taken);
     }
     assert!(balanced(&here) >= 1_000 * LATE);
     (0..1_000).for_each(|index| assert!(here.late(1, index, Outcome::Taken).is_some()));
@@ -61,7 +61,7 @@ fn a_turn_makes_one_parcel_and_only_publications_wait_for_a_ticket() {
 }
 
 fn ticket(number: u64) -> Item {
-    Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() }
+    Item::Ticket { number, not_taken: Vec::new(), deferred: Vec::new() }
 }
 
 /// Returns the numbers of the tickets that leave, and the numbers of the deferred answers plus
@@ -160,7 +160,7 @@ fn a_ticket_leaves_when_every_message_is_finished_unless_one_needs_its_commit() 
 fn the_last_late_answer_brings_the_gate_with_the_outcome_of_all() {
     let mut peer = Peer::default();
     let waiter = Waiter { index: 3, gate: Gate::OrphanedQueue };
-    peer.hold(1, &waiter, 2, Outcome::Refused);
+    peer.defer(1, &waiter, 2, Outcome::Refused);
     assert_eq!(peer.unsettled(), 1);
     assert!(peer.late(1, 2, Outcome::Taken).is_none(), "another publication");
     assert!(peer.late(1, 3, Outcome::Taken).is_none(), "one of two");

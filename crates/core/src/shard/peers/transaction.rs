@@ -12,7 +12,7 @@ use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::routing::subscription_tree::ShardId;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::durability::gates::{Durability, early};
-use crate::shard::exchange::outbound::Readiness;
+use crate::shard::peers::outbound::Readiness;
 
 impl Durability {
     /// Adds a participant to the transaction of an atomic publication, and returns the transaction.
