@@ -26,8 +26,8 @@
 //! - In the same boot, the time since the boot is exactly the time that passed. The wall clock
 //!   is ignored.
 //! - If the wall clock is credible, the difference of its two readings has passed. A reading before
-//!   [`SET_SINCE`] is not credible, because nobody set that clock. A step backwards is not credible
-//!   either, nor a step forward by more than [`CREDIBLE`] (a clock of 2099).
+//!   `SET_SINCE` is not credible, because nobody set that clock. A step backwards is not credible
+//!   either, nor a step forward by more than `CREDIBLE` (a clock of 2099).
 //! - Otherwise nobody knows, and no time counts as passed. Sessions and messages then live longer
 //!   instead of ending early. The broker logs this.
 //!
@@ -73,7 +73,7 @@ pub struct FileTime {
 }
 
 impl FileTime {
-    /// Returns the file time of an instant, in milliseconds: [`NEVER`] for [`Instant::NEVER`], and
+    /// Returns the file time of an instant, in milliseconds: `NEVER` for [`Instant::NEVER`], and
     /// 0 for [`Instant::ZERO`], which means any time before this process.
     pub fn to_file(self, at: Instant) -> u64 {
         if at.is_never() {
@@ -82,7 +82,7 @@ impl FileTime {
         if at == Instant::ZERO { 0 } else { self.reads(at) }
     }
 
-    /// Returns the file time at an instant, in milliseconds, below [`NEVER`].
+    /// Returns the file time at an instant, in milliseconds, below `NEVER`.
     pub(super) fn reads(self, at: Instant) -> u64 {
         let (at, mapped) = (at.as_millis(), self.at.as_millis());
         let millis = if at >= mapped {
@@ -94,7 +94,7 @@ impl FileTime {
     }
 
     /// Returns the instant of a file time in milliseconds. Times before the start of this process
-    /// give [`Instant::ZERO`], and [`NEVER`] gives [`Instant::NEVER`].
+    /// give [`Instant::ZERO`], and `NEVER` gives [`Instant::NEVER`].
     pub fn instant(self, millis: u64) -> Instant {
         if millis >= NEVER {
             return Instant::NEVER;
