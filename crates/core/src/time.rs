@@ -1,6 +1,6 @@
 //! The time of the pure modules: milliseconds since the process read its clock for the first time.
 //!
-//! Nothing here reads a clock. [`crate::clock`] does, and hands the value in as an argument.
+//! Nothing here reads a clock. `homing::clock` does, and hands the value in as an argument.
 
 pub mod duration;
 pub mod histogram;

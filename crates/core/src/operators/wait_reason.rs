@@ -49,7 +49,7 @@ pub struct SentPacket {
     pub due: Instant,
     /// The action at `due`.
     pub then: AtDeadline,
-    /// The holder of the packet. [`StallCause::Application`] until [`WaitReason::diagnose`] is
+    /// The holder of the packet. [`StallCause::Application`] until `WaitReason::diagnose` is
     /// called.
     pub cause: StallCause,
     end_offset: u64,

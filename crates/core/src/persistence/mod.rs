@@ -1,6 +1,6 @@
 //! The changes that a shard wants on disk, as plain data. Pure.
 //!
-//! Sessions and shards record changes here, and the store ([`crate::store`]) writes them. Nothing
+//! Sessions and shards record changes here, and the store (`homing::store`) writes them. Nothing
 //! here does I/O. Imports [`crate::mqtt`] and [`crate::time`] alone.
 //!
 //! | file | concern |

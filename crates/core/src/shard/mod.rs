@@ -1,7 +1,7 @@
 //! The core of one thread: sessions, their connections and their part of the routing, as a state
 //! machine.
 //!
-//! Pure: a shard knows no clock, no socket and no other thread. [`crate::broker`] passes in bytes,
+//! Pure: a shard knows no clock, no socket and no other thread. `homing::broker` passes in bytes,
 //! expired deadlines and peer batches with the time, and carries out the
 //! [`Effects`](turn::effects::Effects) at the end of each turn. The simulation and the in-memory
 //! tests do the same with virtual time. The module imports [`crate::mqtt`], [`crate::persistence`],
@@ -15,9 +15,9 @@
 //!
 //! | layer | files |
 //! |---|---|
-//! | inputs: `Shard` | `inputs`, [`io`] (the turn), `receive` (bytes to packets), `read_ahead` |
+//! | inputs: `Shard` | `inputs`, `io` (the turn), `receive` (bytes to packets), `read_ahead` |
 //! | a packet | `connect`, `publish`, `mounted`, `subscribe`, `suback` |
-//! | a portion | `fan_out`, [`deadlines`] |
+//! | a portion | `fan_out`, `deadlines` |
 //! | one batch of a peer | [`exchange`] |
 //! | the doors for operators | `view`, `control` |
 //! | what follows: `Shard` | `follow_up`, `commits`, `leave`, `access_change`, `own_messages` |
@@ -39,30 +39,30 @@
 //! | `retained_order` | which retained messages a new subscription gets live |
 //! | `drops` | messages that a receiver will not get, by client and the last ones |
 //! | [`turn`] | the budget of one turn; receivers that deliveries found full |
-//! | [`effects`] | the lists that the driver carries out after a turn |
+//! | `effects` | the lists that the driver carries out after a turn |
 //! | `scratch` | buffers that are used again and again, so that nothing allocates |
 //! | [`features`] | delayed messages, dead letters, `hold`, orphaned queues, requests |
 //! | [`observe`] | events and figures about clients |
 //!
 //! | data | of |
 //! |---|---|
-//! | [`connection`], [`session_entry`] | one connection, one session |
+//! | `connection`, `session_entry` | one connection, one session |
 //! | `pause` | the causes for which the requests of a client wait |
-//! | [`connection_view`] | one connection as its driver sees it |
-//! | [`access_control`] | changes of who may do what |
-//! | [`arrival`] | what is known of a connection before its first packet |
+//! | `connection_view` | one connection as its driver sees it |
+//! | `access_control` | changes of permissions |
+//! | `arrival` | the facts about a connection before its first packet |
 //! | [`randomness`] | random numbers, which come from outside |
-//! | [`authentication`] | requests to the authenticator, and decisions |
+//! | `authentication` | requests to the authenticator, and decisions |
 //! | `pending_exchange` | an exchange of AUTH packets that waits for the client |
 //! | `bans`, `flapping` | the bans in force; the connects of each client, counted |
 //! | `reconfigure` | new settings while the broker runs |
 //! | `publication` | one message on its way |
 //! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
-//! | [`access`] | the topics that clients may write and read |
+//! | `access` | the topics that clients may write and read |
 //! | `admission` | changes that need memory or disk, and the check that there is some |
-//! | [`settings`], [`listener_terms`] | the operator's settings, and those of one listener |
-//! | [`shared_state`], [`totals`], [`debts`] | what all shards share |
-//! | [`slots`], `client_table`, `flow` | identifiers; client identifiers; the result of a packet |
+//! | [`settings`], `listener_terms` | the operator's settings, and those of one listener |
+//! | [`shared_state`], [`totals`], `debts` | the state that all shards share |
+//! | `slots`, `client_table`, `flow` | identifiers; client identifiers; the result of a packet |
 
 mod admission;
 pub mod clients;

@@ -1,7 +1,7 @@
 //! The part of one Network Connection that needs no I/O: its partial packet, its outbox, its pauses
 //! and its deadlines.
 //!
-//! The connection actor of [`crate::broker`] owns the socket, and this value belongs to the shard.
+//! The connection actor of `homing::broker` owns the socket, and this value belongs to the shard.
 //! A connection has no session before CONNECT is accepted, and none after a take-over. The Keep
 //! Alive does not run while a connection is paused, because the broker may not read then.
 

@@ -2,7 +2,7 @@
 //! carries them out.
 //!
 //! A shard does no I/O. The shard calls [`Io`]: the sockets, the store, the peers, the expiry actor
-//! and the log. There are three implementations: the driver ([`crate::broker`]), the simulation,
+//! and the log. There are three implementations: the driver (`homing::broker`), the simulation,
 //! and the in-memory tests. All of them run the code of this file, so the simulation checks the
 //! order that serves clients. Dispatch is static, and a turn allocates nothing of its own.
 //!
