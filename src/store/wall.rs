@@ -82,7 +82,7 @@ impl FileTime {
         if at == Instant::ZERO { 0 } else { self.reads(at) }
     }
 
-    /// Returns the file time at an instant, in milliseconds, below [`NEVER`].
+    /// Returns the file time at an instant, in milliseconds, below `NEVER`.
     pub(super) fn reads(self, at: Instant) -> u64 {
         let (at, mapped) = (at.as_millis(), self.at.as_millis());
         let millis = if at >= mapped {
