@@ -1,3 +1,5 @@
+//! The drops of a shard by client, for the events about them, and the last drops.
+//!
 //! A client has at most one event in [`QUIET`]. The event has the number of drops by reason. The
 //! drops of clients beyond [`CLIENTS`] are reported together, so the cost is bounded if every
 //! client loses messages.

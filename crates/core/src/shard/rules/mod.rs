@@ -1,4 +1,4 @@
-//! Permissions of clients: the rules of the ACL files, bans, mount points, and the effects of their
+//! Permissions of clients: the rules of the ACL files, mount points, and the effects of their
 //! changes.
 
 pub mod access;
