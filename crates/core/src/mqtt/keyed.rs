@@ -2,7 +2,7 @@
 //! strings that collide.
 //!
 //! The key holds for the whole process. The broker sets it at its start from the system's
-//! randomness, because the pure modules have none. Without a call of [`settle`], as in the
+//! randomness, because the pure modules have none. Without a call of [`set_key`], as in the
 //! simulation, the key is always the same. Then the order in which a table is walked is always the
 //! same too. A hasher with a known key does not help here: anybody could write down any number of
 //! strings with one hash.
