@@ -75,12 +75,15 @@ def profile(homing, folder, walk):
     log = open(os.path.join(folder, "log"), "w+")
     process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        for _ in range(600):
-            if os.path.exists(addresses):
-                break
+        found = None
+        for _ in range(1200):
             assert process.poll() is None, open(log.name).read()
+            found = os.path.exists(addresses) and re.search(r":(\d+)", open(addresses).read())
+            if found:
+                break
             time.sleep(0.1)
-        port = int(re.search(r":(\d+)", open(addresses).read()).group(1))
+        assert found, "the broker did not start"
+        port = int(found.group(1))
         receiver, publisher = Client(port, b"receiver", False), Client(port, b"publisher", True)
         receiver.socket.sendall(packet(0x82, b"\0\1" + text(b"walk") + b"\1"))
         assert receiver.read()[0] == 0x90
