@@ -11,7 +11,8 @@ use homing::session::drops::DropReason;
 use homing::session::inbound::{AnnouncedLimits, Receiver};
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ReadProgress;
-use homing::shard::peers::outbound::{Gate, Item, Needs, Peer, Readiness, Waiter};
+use homing::shard::peers::outbound::{Needs, Peer, Readiness, Waiter};
+use homing::shard::peers::peer_batch::{Item, ReportTo};
 use homing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
@@ -333,7 +334,7 @@ fn late_answers_behind_very_many_tickets_cost_no_walk_each() {
     assert_eq!(leaving(TICKETS) as u64, 5 * (TICKETS - TICKETS / 8));
     // The other side finds the publication of each answer.
     for index in 0..20_000 {
-        peer.defer(1, &Waiter { index, gate: Gate::OrphanedQueue }, 1, Outcome::Unmatched);
+        peer.defer(1, &Waiter { index, gate: ReportTo::OrphanedQueue }, 1, Outcome::Unmatched);
     }
     assert!((0..20_000).rev().all(|index| peer.late(1, index, Outcome::Taken).is_some()));
     let took = Duration::from_nanos(homing::clock::nanos() - begun);

@@ -13,10 +13,10 @@ use homing::persistence::records::{
     Batch, Committed, Lsn, ReadEntry, RetainedRecord, StoredDelayed, TransactionNumber,
 };
 use homing::shard::SharedState;
-use homing::shard::durability::gates::PageRequest;
 use homing::shard::durability::placement::{RecoveredShard, repartition, share_out};
 use homing::shard::durability::recovery::in_flight;
 use homing::shard::features::delayed::{DelayedRequest, HORIZON};
+use homing::shard::turn::effects::PageRequest;
 use homing::store::Store;
 use homing::store::coalesce::CommitGroup;
 use homing::store::commit_queue::{Bounds, CommitQueue};

@@ -26,7 +26,7 @@ use homing::shard::clients::debts::Debts;
 use homing::shard::login::authentication::AuthDecision;
 use homing::shard::observe::trace::TraceWatch;
 use homing::shard::observe::usage::ResourceUsage;
-use homing::shard::peers::outbound::PeerBatch;
+use homing::shard::peers::peer_batch::PeerBatch;
 use homing::shard::randomness::Randomness;
 use homing::shard::totals::Totals;
 use homing::shard::{ConnectionId, PartialShare, Shard, ShardSettings, SharedState};

@@ -12,7 +12,7 @@ use crate::expiry::actor::ExpiryActor;
 use crate::expiry::deadline::Registration;
 use crate::expiry::message::{Register, Survey};
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::peers::outbound::PeerBatch;
+use crate::shard::peers::peer_batch::PeerBatch;
 use crate::store::writer::ToStore;
 use crate::time::Instant;
 use actix::Addr;

@@ -5,7 +5,7 @@
 //! informs the client, and counts the refusal. Other files read the same values, but only for the
 //! pace of work that is admitted already: `deliver` (a slow receiver gets no more QoS 0),
 //! `durability::gates` (one page is read at a time), `io` (batches are sealed at once), `core`
-//! (CONNACK does not wait for room).
+//! (CONNACK does not wait for room), `access_change` (a session is recorded later).
 //!
 //! | change | short of memory | short of disk |
 //! |---|---|---|

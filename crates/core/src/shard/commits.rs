@@ -9,7 +9,7 @@ use crate::shard::clients::connection::Pause;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::durability::gates::{Opened, Waits};
-use crate::shard::peers::outbound::Gate;
+use crate::shard::peers::peer_batch::ReportTo;
 use crate::shard::turn::effects::PageRequest;
 use crate::shard::turn::work::Job;
 use crate::time::Instant;
@@ -49,11 +49,11 @@ impl Shard {
 
     /// Gives `outcome` to the owner of a gate: a publisher's acknowledgement, an orphaned queue, or
     /// a peer.
-    pub(crate) fn answer_gate(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
+    pub(crate) fn answer_gate(&mut self, now: Instant, gate: ReportTo, outcome: Outcome) {
         match gate {
-            Gate::Here { session, token } => self.gate_answered(now, session, token, outcome),
-            Gate::OrphanedQueue => self.routes.orphaned_queue_answered(now, outcome, &mut self.core),
-            Gate::Peer { shard, number, index } => {
+            ReportTo::Here { session, token } => self.gate_answered(now, session, token, outcome),
+            ReportTo::OrphanedQueue => self.routes.orphaned_queue_answered(now, outcome, &mut self.core),
+            ReportTo::Peer { shard, number, index } => {
                 if let Some(peer) = self.core.peers.peer(shard) {
                     peer.send_late(number, index, outcome);
                 }
@@ -62,7 +62,7 @@ impl Shard {
     }
 
     /// Gives `outcome` to the owner of a gate, once everything recorded so far is committed.
-    pub(crate) fn answer_when_committed(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
+    pub(crate) fn answer_when_committed(&mut self, now: Instant, gate: ReportTo, outcome: Outcome) {
         if !self.core.durability.gate_answer(gate, outcome) {
             self.answer_gate(now, gate, outcome);
         }
@@ -91,10 +91,10 @@ impl Shard {
             self.core.turn.spend(1);
             match opened {
                 Opened::Connection(id) => self.core.release_committed(now, id),
-                Opened::Gate(Waits::Publisher { gate, outcome }) => self.answer_gate(now, gate, outcome),
+                Opened::ReportTo(Waits::Publisher { gate, outcome }) => self.answer_gate(now, gate, outcome),
                 // `peers.committed` releases tickets, because the part of a peer knows
                 // their order.
-                Opened::Gate(Waits::Ticket { .. }) => {}
+                Opened::ReportTo(Waits::Ticket { .. }) => {}
             }
             if self.core.turn.is_over() {
                 return Some(Job::Committed);

@@ -27,7 +27,7 @@ use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::snapshot::ShardSnapshot;
 use crate::shard::observe::trace::TraceWatch;
 use crate::shard::observe::usage::{self, ResourceUsage};
-use crate::shard::peers::outbound::PeerBatch;
+use crate::shard::peers::peer_batch::PeerBatch;
 use crate::shard::peers::underway::Underway;
 use crate::shard::randomness::Randomness;
 use crate::shard::reconfigure;

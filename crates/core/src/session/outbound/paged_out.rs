@@ -97,7 +97,7 @@ impl PagedOutEntries {
         found.map_or(nothing, |(_, mark, audit)| (mark, audit))
     }
 
-    /// Parks the entry of a delivery. The caller accounts for the row.
+    /// Pages out the entry of a delivery. The caller accounts for the row.
     pub(super) fn page_out(&mut self, entry: Entry, delivery: &Delivery) {
         let (mark, audit) = (delivery.mark, delivery.message.audit());
         // A mark that nothing counts is not worth 24 bytes for each entry of a long queue.

@@ -21,7 +21,7 @@ use crate::session::policy::SendPolicy;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::slots::ConnectionId;
 use crate::shard::login::listener_terms::ListenerTerms;
-use crate::shard::peers::outbound::Gate;
+use crate::shard::peers::peer_batch::ReportTo;
 use crate::shard::rules::access::{AccessRules, CheckPlace, MOST_STEPS, RuleSource, SessionAccess};
 use crate::shard::turn::{STEPS_PER_TURN, Turn};
 use crate::time::Instant;
@@ -100,7 +100,7 @@ pub(crate) struct Unreadable {
 pub(crate) struct HeldMessage {
     pub delivery: Delivery,
     /// The gate that gets the outcome: it belongs to the publisher, a peer or an orphaned queue.
-    pub gate: Gate,
+    pub gate: ReportTo,
     pub until: Instant,
     /// The charge for its place in the list.
     pub _charge: Charge,

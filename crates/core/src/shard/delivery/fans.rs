@@ -14,7 +14,7 @@ use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet,
 use crate::session::inbound::AckToken;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::own_publications::publisher;
-use crate::shard::peers::outbound::{Gate, PeerBatch, Publisher};
+use crate::shard::peers::peer_batch::{PeerBatch, Publisher, ReportTo};
 use crate::shard::peers::underway::Underway;
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use std::rc::Rc;
 pub(crate) struct Fan {
     pub message: Message,
     pub publisher: Option<Publisher>,
-    pub gate: Option<Gate>,
+    pub gate: Option<ReportTo>,
     pub body: Option<Rc<Body>>,
     /// True if one commit covers all deliveries
     /// ([`Publication::atomic`](crate::shard::delivery::publication::Publication)).

@@ -13,7 +13,7 @@ use crate::shard::delivery::fans::{
     DeliveryTurns, Fan, Fans, MatchExtent, OwnPublication, PublicationOrigin,
 };
 use crate::shard::delivery::publication::Publication;
-use crate::shard::peers::outbound::Publisher;
+use crate::shard::peers::peer_batch::Publisher;
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 

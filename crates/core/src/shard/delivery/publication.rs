@@ -12,7 +12,7 @@ use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet, Subscriber};
 use crate::session::objectives::{ObjectiveSet, Objectives};
 use crate::session::wire::FrameKind;
-use crate::shard::peers::outbound::{Chosen, Gate, Publisher, Readers};
+use crate::shard::peers::peer_batch::{Chosen, Publisher, Readers, ReportTo};
 use crate::time::Instant;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Publication<'a> {
     message: Option<Message>,
     /// The gate that is answered with the outcome of a held message. Without a gate, a message is
     /// refused instead of held.
-    pub gate: Option<Gate>,
+    pub gate: Option<ReportTo>,
     /// Number of receivers for which the message is held.
     pub held: u32,
     /// The message's row in the store. `None` until a stored session of this shard receives the

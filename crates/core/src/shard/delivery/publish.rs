@@ -21,7 +21,7 @@ use crate::shard::delivery::publication::{Publication, Routed, expires};
 use crate::shard::durability::gates::{Early, early};
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
-use crate::shard::peers::outbound::Gate;
+use crate::shard::peers::peer_batch::ReportTo;
 use crate::shard::rules::access::DeniedPublish;
 use crate::shard::turn::flow::Flow;
 use crate::time::Instant;
@@ -174,7 +174,7 @@ impl<'a> ClientPublish<'a> {
                 return self.refuse_publish(shard, reason, None);
             }
         }
-        publication.gate = token.map(|(session, token)| Gate::Here { session, token });
+        publication.gate = token.map(|(session, token)| ReportTo::Here { session, token });
         let mut matches = shard.routes.router.take_matches();
         let matched = shard.routes.match_at_once(publication.parts.topic, &mut matches, &mut shard.core);
         if matched == MatchExtent::All && matches.is_empty() {

@@ -1,10 +1,10 @@
 //! The commit gates of one shard. This module knows which gate, outbox or page request waits for
-//! which commit of the store. The packets and tickets themselves are kept elsewhere.
+//! which commit of the store. It has no packets and no tickets.
 //!
 //! The section Durability of `docs/architecture.md` has the table of packets and the commits that
-//! they wait for. The packets and tickets are kept here:
+//! they wait for. The packets and tickets wait in these places:
 //!
-//! | packet | kept in |
+//! | packet | waits in |
 //! |---|---|
 //! | PUBACK, PUBREC for a routed message | its session ([`crate::session::inbound`]) |
 //! | a ticket to a peer | its peer, which knows the order of tickets |
@@ -24,9 +24,9 @@ use crate::session::inbound::AckToken;
 use crate::session::outbound::sender::Sender;
 use crate::session::policy::SendPolicy;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::peers::outbound::{Gate, Readiness};
-pub use crate::shard::turn::effects::PageRequest;
-use crate::shard::turn::effects::{DelayedRequest, Effects};
+use crate::shard::peers::outbound::Readiness;
+use crate::shard::peers::peer_batch::ReportTo;
+use crate::shard::turn::effects::{DelayedRequest, Effects, PageRequest};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -78,7 +78,7 @@ struct Stored {
 pub(crate) enum Waits {
     /// The answer to a gate: a publisher in this shard, a publication of a peer, or an orphaned
     /// queue. The gate gets this outcome.
-    Publisher { gate: Gate, outcome: Outcome },
+    Publisher { gate: ReportTo, outcome: Outcome },
     /// The ticket for the peer batch with this number.
     Ticket { peer: ShardId, number: u64 },
 }
@@ -111,7 +111,7 @@ pub(crate) enum Opened {
     /// The commit may release the outbox of this connection.
     Connection(ConnectionId),
     /// A gate opens.
-    Gate(Waits),
+    ReportTo(Waits),
 }
 
 impl Durability {
@@ -223,14 +223,14 @@ impl Durability {
         body: Option<&Rc<Body>>,
     ) -> u32 {
         let (Some((session, token)), Some(stored)) = (token, &mut self.stored) else { return 0 };
-        let (gate, outcome) = (Gate::Here { session, token }, Outcome::Unmatched);
+        let (gate, outcome) = (ReportTo::Here { session, token }, Outcome::Unmatched);
         stored.gate(Waits::Publisher { gate, outcome }, body);
         1
     }
 
     /// Lets a gate wait for the commit of everything recorded so far. Returns false if all of it is
     /// committed, so that the caller gives the outcome at once.
-    pub(crate) fn gate_answer(&mut self, gate: Gate, outcome: Outcome) -> bool {
+    pub(crate) fn gate_answer(&mut self, gate: ReportTo, outcome: Outcome) -> bool {
         let Some(stored) = &mut self.stored else { return false };
         if stored.write_buffer.pending().is_none() {
             return false;
@@ -288,7 +288,7 @@ impl Durability {
         while let Some((_, waits)) = stored.gates.pop_front_if(|(waits, _)| *waits <= committed) {
             stored.first += 1;
             if let Some(waits) = waits {
-                return Some(Opened::Gate(waits));
+                return Some(Opened::ReportTo(waits));
             }
         }
         stored.give_back_room();
@@ -440,8 +440,8 @@ mod tests {
         durability
     }
 
-    fn gate(index: u32) -> Gate {
-        Gate::Peer { shard: ShardId(1), number: 1, index }
+    fn gate(index: u32) -> ReportTo {
+        ReportTo::Peer { shard: ShardId(1), number: 1, index }
     }
 
     #[test]
@@ -464,7 +464,7 @@ mod tests {
         }
         for lsn in sealed {
             durability.committed(lsn, &mut effects);
-            assert!(matches!(durability.next_opened(), Some(Opened::Gate(_))));
+            assert!(matches!(durability.next_opened(), Some(Opened::ReportTo(_))));
             assert!(durability.next_opened().is_none());
         }
         assert!(durability.pending().is_none());

@@ -458,7 +458,7 @@ mod tests {
     use super::*;
     use crate::mqtt::packet::QoS;
     use crate::routing::subscription_tree::ShardId;
-    use crate::shard::peers::outbound::Item;
+    use crate::shard::peers::peer_batch::Item;
 
     #[test]
     fn a_delay_is_digits_within_32_bits_and_a_topic_follows() {

@@ -18,7 +18,7 @@ use crate::shard::clients::session_entry::HeldMessage;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::peers::outbound::{Gate, Offered};
+use crate::shard::peers::peer_batch::{Offered, ReportTo};
 use crate::shard::share::SharedDelivery;
 use crate::time::Instant;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn is_over_with_one(shard: &mut Shard) -> bool {
 
 /// Ends a held message that the client may not read, because the rules or the user of the
 /// session have changed. A shared message goes to another member of the group.
-fn end_unreadable(now: Instant, id: SessionId, delivery: Delivery, gate: Gate, shard: &mut Shard) {
+fn end_unreadable(now: Instant, id: SessionId, delivery: Delivery, gate: ReportTo, shard: &mut Shard) {
     shard.core.report_drops(id);
     if let Some(share) = &delivery.share {
         return pass_on(now, &delivery, share, gate, shard);
@@ -107,7 +107,7 @@ pub(crate) fn refuse(now: Instant, held: HeldMessage, ended: &EndedSession, shar
 
 /// Gives a held message to another member of the group, or lets another member hold it. The
 /// batch that records the new owner also ends the old entry.
-fn pass_on(now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate, shard: &mut Shard) {
+fn pass_on(now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: ReportTo, shard: &mut Shard) {
     shard.core.counters.objectives.passed_on(held.mark);
     let mut publication = Publication::of(&held.message, None);
     publication.atomic = held.stored.is_some();

@@ -9,7 +9,7 @@ use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
 use crate::shard::delivery::publication::Publication;
 use crate::shard::peers::barrier::AfterBarrier;
-use crate::shard::peers::outbound::{Gate, Item, SharedMessage};
+use crate::shard::peers::peer_batch::{Item, ReportTo, SharedMessage};
 use crate::shard::peers::underway::Underway;
 use crate::shard::share::SharedDelivery;
 use crate::shard::subscriptions::retained_order::Place;
@@ -91,8 +91,8 @@ impl Underway {
     }
 
     /// Returns the gate of the next publication.
-    fn gate(&self) -> Gate {
-        Gate::Peer { shard: self.from, number: self.number, index: self.publications }
+    fn gate(&self) -> ReportTo {
+        ReportTo::Peer { shard: self.from, number: self.number, index: self.publications }
     }
 
     /// Ends a publication of the batch. `deferred` is the number of answers that follow the ticket.

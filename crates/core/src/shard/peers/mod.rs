@@ -16,7 +16,7 @@
 pub(crate) mod barrier;
 mod inbound;
 pub mod outbound;
-mod peer_batch;
+pub mod peer_batch;
 mod transaction;
 pub(crate) mod underway;
 
@@ -26,7 +26,8 @@ use crate::routing::subscription_tree::{ShardId, ShardSet};
 use crate::shard::clients::slots::ConnectionId;
 use crate::shard::subscriptions::retained_order::Place;
 use barrier::{AfterBarrier, Barriers};
-use outbound::{Item, Peer, PeerBatch};
+use outbound::Peer;
+use peer_batch::{Item, PeerBatch};
 
 /// The items that one shard sends to its peers and gets from them.
 #[derive(Debug)]

@@ -12,9 +12,7 @@ use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
 use std::collections::{BTreeMap, VecDeque};
 
-pub use crate::shard::peers::peer_batch::{
-    Chosen, Gate, Item, Offered, PeerBatch, Publisher, Readers, Round, SharedMessage,
-};
+use crate::shard::peers::peer_batch::{Item, PeerBatch, ReportTo};
 
 /// Publishers wait while this many publications to one peer, or more, have no ticket. The ticket of
 /// a peer does not wait for a third shard. A publication that the peer forwards to a third shard
@@ -33,13 +31,13 @@ const LATE: usize = 2 * size_of::<((u64, u32), Late)>();
 
 /// A gate that waits for the answer to one publication. These publications have no gate: a
 /// publication at QoS 0, a will, and a publication whose publisher was answered already. If a peer
-/// sent the message here and this shard forwards it, the gate is a [`Gate::Peer`].
+/// sent the message here and this shard forwards it, the gate is a [`ReportTo::Peer`].
 #[derive(Debug)]
 pub struct Waiter {
     /// The index of the publication among those of the peer batch.
     pub index: u32,
     /// The gate.
-    pub gate: Gate,
+    pub gate: ReportTo,
 }
 
 /// Everything between this shard and one peer.
@@ -146,7 +144,7 @@ impl WaitingTicket {
 struct Late {
     answers: u32,
     outcome: Outcome,
-    gate: Gate,
+    gate: ReportTo,
 }
 
 /// A peer batch without a ticket.
@@ -296,7 +294,7 @@ impl Peer {
     }
 
     /// Adds a publication of `size` bytes, and the gate that waits for the answer.
-    pub fn publish(&mut self, item: Item, size: usize, gate: Option<Gate>) {
+    pub fn publish(&mut self, item: Item, size: usize, gate: Option<ReportTo>) {
         self.outgoing.push(item);
         self.waiters.extend(gate.map(|gate| Waiter { index: self.publications, gate }));
         self.publications += 1;
@@ -389,7 +387,7 @@ impl Peer {
 
     /// Takes in a deferred answer. Returns the gate and the combined outcome if this was the last
     /// answer for the publication.
-    pub fn late(&mut self, number: u64, index: u32, outcome: Outcome) -> Option<(Gate, Outcome)> {
+    pub fn late(&mut self, number: u64, index: u32, outcome: Outcome) -> Option<(ReportTo, Outcome)> {
         let late = self.late.get_mut(&(number, index))?;
         late.outcome = late.outcome.or(outcome);
         late.answers = late.answers.saturating_sub(1);

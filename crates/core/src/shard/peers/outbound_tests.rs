@@ -15,7 +15,7 @@ fn a_batch_its_waiters_and_its_ticket_are_on_the_account_until_each_is_gone() {
     let before = unreported();
     let (mut here, mut there) = (Peer::default(), Peer::default());
     for index in 0..1_000 {
-        let waits = Some(Gate::Peer { shard: ShardId(1), number: 1, index });
+        let waits = Some(ReportTo::Peer { shard: ShardId(1), number: 1, index });
         here.publish(barrier(), 10, waits);
     }
     here.send(Item::Interest { filter: "x".repeat(60_000).into(), interest: Interest::Present });
@@ -51,7 +51,7 @@ fn a_turn_makes_one_parcel_and_only_publications_wait_for_a_ticket() {
     peer.send(barrier());
     assert_eq!(peer.seal(ShardId(0)).map(|p| (p.number, p.items.len())), Some((1, 1)));
     assert!(peer.settle(1).is_empty());
-    let waits = Some(Gate::Peer { shard: ShardId(1), number: 1, index: 0 });
+    let waits = Some(ReportTo::Peer { shard: ShardId(1), number: 1, index: 0 });
     peer.publish(barrier(), 10, waits);
     peer.publish(barrier(), 10, None);
     peer.publish(barrier(), 10, waits);
@@ -159,12 +159,12 @@ fn a_ticket_leaves_when_every_message_is_finished_unless_one_needs_its_commit() 
 #[test]
 fn the_last_late_answer_brings_the_gate_with_the_outcome_of_all() {
     let mut peer = Peer::default();
-    let waiter = Waiter { index: 3, gate: Gate::OrphanedQueue };
+    let waiter = Waiter { index: 3, gate: ReportTo::OrphanedQueue };
     peer.defer(1, &waiter, 2, Outcome::Refused);
     assert_eq!(peer.unsettled(), 1);
     assert!(peer.late(1, 2, Outcome::Taken).is_none(), "another publication");
     assert!(peer.late(1, 3, Outcome::Taken).is_none(), "one of two");
     let last = peer.late(1, 3, Outcome::HeldTooLong);
-    assert!(matches!(last, Some((Gate::OrphanedQueue, Outcome::Taken))));
+    assert!(matches!(last, Some((ReportTo::OrphanedQueue, Outcome::Taken))));
     assert!(peer.late(1, 3, Outcome::Taken).is_none() && peer.unsettled() == 0);
 }

@@ -23,7 +23,7 @@ pub struct Publisher {
 
 /// The place to which the outcome of a publication is reported.
 #[derive(Clone, Copy, Debug)]
-pub enum Gate {
+pub enum ReportTo {
     /// A publisher of this shard.
     Here {
         /// The publisher's session.

@@ -5,7 +5,7 @@ use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::peers::outbound::{Gate, Offered, SharedMessage};
+use crate::shard::peers::peer_batch::{Offered, ReportTo, SharedMessage};
 use crate::shard::share::SharedDelivery;
 use crate::shard::share::offer::offer_chosen;
 use crate::shard::subscriptions::routes::Routes;
@@ -24,7 +24,7 @@ impl Routes {
         now: Instant,
         share: &SharedMessage,
         publication: &mut Publication<'_>,
-        gate: Gate,
+        gate: ReportTo,
         core: &mut Core,
     ) -> SharedDelivery {
         (publication.is_orphaned, publication.readers) = (share.is_orphaned, share.readers);

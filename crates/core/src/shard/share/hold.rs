@@ -8,7 +8,7 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Target};
-use crate::shard::peers::outbound::{Gate, Offered, Readers, SharedMessage};
+use crate::shard::peers::peer_batch::{Offered, Readers, ReportTo, SharedMessage};
 use crate::shard::share::offer::{DENIED, SharedDelivery, chosen, send_share};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
@@ -32,15 +32,15 @@ impl Routes {
     /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. Looks at
     /// [`HOLDERS_LOOKED_AT`] members of this shard at most. Those that hold the fewest messages are
     /// tried first. A member that has room by now takes the message instead. If no member of this
-    /// shard takes or holds the message, it is sent to another shard, if `owner_in` allows that.
+    /// shard takes or holds the message, it is sent to another shard, if `holder_in` allows that.
     /// Returns `None` if no member can hold the message.
     pub(crate) fn hold_in_group(
         &mut self,
         now: Instant,
         (group, share): (GroupId, &Arc<Box<str>>),
         publication: &mut Publication<'_>,
-        gate: Gate,
-        owner_in: HolderIn,
+        gate: ReportTo,
+        holder_in: HolderIn,
         core: &mut Core,
     ) -> Option<SharedDelivery> {
         let (policy, bytes) = (
@@ -56,7 +56,7 @@ impl Routes {
         let mut own = ShardSet::EMPTY;
         own.insert(core.here);
         let members = self.router.group(group)?;
-        let elsewhere = match owner_in {
+        let elsewhere = match holder_in {
             HolderIn::AnyShard => [Presence::Online, Presence::Offline]
                 .into_iter()
                 .find_map(|presence| members.shard_beside(presence, own)),
@@ -112,7 +112,7 @@ impl Routes {
         now: Instant,
         share: &SharedMessage,
         publication: &mut Publication<'_>,
-        gate: Gate,
+        gate: ReportTo,
         core: &mut Core,
     ) -> SharedDelivery {
         let group = self.router.group_of(&share.filter);

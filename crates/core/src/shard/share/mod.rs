@@ -54,7 +54,7 @@ use crate::routing::subscription_tree::{GroupId, ShardSet};
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Routed};
-use crate::shard::peers::outbound::{Gate, Offered, Readers, Round};
+use crate::shard::peers::peer_batch::{Offered, Readers, ReportTo, Round};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use hold::HolderIn;
@@ -76,7 +76,7 @@ impl Routes {
         now: Instant,
         group: GroupId,
         publication: &mut Publication<'_>,
-        gate: Option<Gate>,
+        gate: Option<ReportTo>,
         routed: &mut Routed,
         core: &mut Core,
     ) {
@@ -102,7 +102,7 @@ impl Routes {
         group: GroupId,
         publication: &mut Publication<'_>,
         (offered, cause): (Offered, DropReason),
-        gate: Option<Gate>,
+        gate: Option<ReportTo>,
         core: &mut Core,
     ) -> SharedDelivery {
         let Some(share) = self.router.full_filter(group).cloned() else {
@@ -171,7 +171,7 @@ impl Routes {
         share: &str,
         publication: &mut Publication<'_>,
         offered: (Offered, DropReason),
-        gate: Option<Gate>,
+        gate: Option<ReportTo>,
         core: &mut Core,
     ) -> SharedDelivery {
         let went = match self.router.group_of(share) {
@@ -198,7 +198,7 @@ impl Routes {
         (group, share): (GroupId, &Arc<Box<str>>),
         publication: &mut Publication<'_>,
         cause: DropReason,
-        gate: Option<Gate>,
+        gate: Option<ReportTo>,
         core: &mut Core,
     ) -> SharedDelivery {
         if core.access.are_on() && publication.readers != Readers::In(core.here) {

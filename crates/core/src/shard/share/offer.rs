@@ -10,7 +10,7 @@ use crate::shard::clients::connections::Connections;
 use crate::shard::clients::sessions::Sessions;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Target};
-use crate::shard::peers::outbound::{Chosen, Gate, Item, Offered, Readers, Round, SharedMessage};
+use crate::shard::peers::peer_batch::{Chosen, Item, Offered, Readers, ReportTo, Round, SharedMessage};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
@@ -326,7 +326,7 @@ pub(super) fn send_share(
     filter: Arc<Box<str>>,
     offered: Offered,
     publication: &mut Publication<'_>,
-    gate: Option<Gate>,
+    gate: Option<ReportTo>,
     core: &mut Core,
 ) -> SharedDelivery {
     let transaction = core.durability.next_participant(publication);

@@ -6,7 +6,7 @@ use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::peers::outbound::{Gate, Offered, Readers, SharedMessage};
+use crate::shard::peers::peer_batch::{Offered, Readers, ReportTo, SharedMessage};
 use crate::shard::share::offer::{GroupRoom, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
@@ -26,7 +26,7 @@ impl Routes {
         message: Message,
         share: &Arc<Box<str>>,
         stored: bool,
-        gate: Option<Gate>,
+        gate: Option<ReportTo>,
         core: &mut Core,
     ) -> SharedDelivery {
         // 5.0 [MQTT-3.3.2-5]: delivery to the next member has not begun, so an expired message is

@@ -19,7 +19,7 @@ use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::delivery::publication::merge;
 use crate::shard::delivery::publication::{Publication, Routed, Target};
 use crate::shard::features::orphaned_queues::OrphanedQueues;
-use crate::shard::peers::outbound::{Gate, Item};
+use crate::shard::peers::peer_batch::{Item, ReportTo};
 use crate::shard::subscriptions::retained_order::RetainedOrder;
 use crate::shard::subscriptions::router::Router;
 use crate::time::Instant;
@@ -359,7 +359,7 @@ fn deliver_merged(
 pub(crate) fn forward(
     publication: &mut Publication<'_>,
     matches: &Matches,
-    gate: Option<Gate>,
+    gate: Option<ReportTo>,
     routed: &mut Routed,
     core: &mut Core,
 ) {

@@ -11,7 +11,7 @@ use crate::session::trace_steps::TraceSteps;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::login::authentication::AuthRequest;
 use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::peers::outbound::PeerBatch;
+use crate::shard::peers::peer_batch::PeerBatch;
 use crate::time::Instant;
 
 /// Bytes that a turn appends to outboxes before they are flushed and more is read.

@@ -35,7 +35,7 @@ use crate::shard::delivery::fans::{Fans, PublicationOrigin};
 use crate::shard::durability::gates::SealTime;
 use crate::shard::login::authentication::AuthRequest;
 use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::peers::outbound::PeerBatch;
+use crate::shard::peers::peer_batch::PeerBatch;
 use crate::shard::reconfigure;
 use crate::shard::turn::effects::{DelayedRequest, PageRequest};
 use crate::shard::turn::work::Job;

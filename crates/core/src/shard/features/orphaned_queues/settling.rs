@@ -12,11 +12,11 @@ use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::slots::{Id, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::drops::DropReceiver;
-use crate::shard::durability::gates::PageRequest;
 use crate::shard::peers::barrier::AfterBarrier;
-use crate::shard::peers::outbound::Gate;
+use crate::shard::peers::peer_batch::ReportTo;
 use crate::shard::share::{PeerOffers, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
+use crate::shard::turn::effects::PageRequest;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -216,7 +216,7 @@ impl Routes {
         core: &mut Core,
     ) {
         // No shard answers for a QoS 0 message.
-        let gate = (message.header().qos != QoS::AtMostOnce).then_some(Gate::OrphanedQueue);
+        let gate = (message.header().qos != QoS::AtMostOnce).then_some(ReportTo::OrphanedQueue);
         if let SharedDelivery::Underway { .. } = self.share_again(now, message, share, stored, gate, core)
             && gate.is_some()
         {
