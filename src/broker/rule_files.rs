@@ -9,7 +9,7 @@ use crate::auth::acl_file;
 use crate::auth::file_digests::FileDigests;
 use crate::config::Config;
 use crate::shard::login::listener_terms::{ListenerRules, LiveRules};
-use crate::shard::rules::access::AclFiles;
+use crate::shard::rules::acl_files::AclFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use crate::persistence::records::{
     Batch, BodyNumber, Committed, EntryNumber, ReadEntry, RetainedRecord, StoredDelayed,
 };
 use crate::pulse::Pulse;
-use crate::shard::features::delayed::DelayedRequest;
+use crate::shard::turn::effects::DelayedRequest;
 use crate::store::commit_queue::Bounds;
 use read::PageRead;
 use std::io;

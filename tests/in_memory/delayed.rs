@@ -9,7 +9,8 @@ use homing::operators::message_commands::MessageCommand;
 use homing::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredDelayed};
 use homing::session::outbound::stall::SocketView;
 use homing::shard::durability::placement::RecoveredShard;
-use homing::shard::features::delayed::{DelayedPlace, DelayedRequest, HORIZON};
+use homing::shard::features::delayed::{DelayedPlace, HORIZON};
+use homing::shard::turn::effects::DelayedRequest;
 use homing::time::Instant;
 use std::time::Duration;
 

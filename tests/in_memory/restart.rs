@@ -16,7 +16,7 @@ use homing::shard::durability::placement::share_out;
 use homing::shard::login::arrival::Arrival;
 use homing::shard::login::authentication::AuthDecision;
 use homing::shard::login::listener_terms::{ListenerRules, ListenerTerms, LiveRules};
-use homing::shard::rules::access::AclFiles;
+use homing::shard::rules::acl_files::AclFiles;
 use homing::store::coalesce::CommitGroup;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};

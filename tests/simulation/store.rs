@@ -15,7 +15,8 @@ use homing::persistence::records::{
 use homing::shard::SharedState;
 use homing::shard::durability::placement::{RecoveredShard, repartition, share_out};
 use homing::shard::durability::recovery::in_flight;
-use homing::shard::features::delayed::{DelayedRequest, HORIZON};
+use homing::shard::features::delayed::HORIZON;
+use homing::shard::turn::effects::DelayedRequest;
 use homing::shard::turn::effects::PageRequest;
 use homing::store::Store;
 use homing::store::coalesce::CommitGroup;

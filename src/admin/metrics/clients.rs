@@ -5,7 +5,7 @@ use super::text::MetricsText;
 use crate::broker::handshake_counts::HandshakeEnd;
 use crate::broker::observer::Observer;
 use crate::shard::ShardSnapshot;
-use crate::shard::clients::connection::Pause;
+use crate::shard::clients::pause::Pause;
 use crate::shard::observe::client_counts::{LoginResult, SessionEnd};
 use crate::shard::observe::client_events::DisconnectKind;
 

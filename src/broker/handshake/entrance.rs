@@ -7,7 +7,7 @@ use crate::net::proxy::{ProxyRules, ProxyVersions, TrustedProxies};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::settings::{CertificateFiles, TlsSettings};
 use crate::net::websocket::upgrade::{Origins, UpgradeRules};
-use crate::shard::login::arrival::Reach;
+use crate::session::authentication::Reach;
 use crate::shard::login::listener_terms::ListenerTerms;
 use arc_swap::ArcSwap;
 use std::net::IpAddr;

@@ -5,7 +5,7 @@ use super::{WriterNotice, WriterStatistics};
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::pulse::Pulse;
-use crate::shard::features::delayed::DelayedRequest;
+use crate::shard::turn::effects::DelayedRequest;
 use crate::store::{StoreError, StoreReader};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -17,7 +17,7 @@
 //! | [`wanted`] | the messages that an operator looks for |
 //! | `message_summary` | a message in an answer |
 //! | [`receivers`] | the receivers of a topic |
-//! | [`by_filter`] | the sessions with a filter, and the shared groups |
+//! | `by_filter` | the sessions with a filter, and the shared groups |
 //! | `dropped` | the last dropped messages |
 //! | [`letters`] | the stored dead letters, page by page |
 //! | [`longest_wait`] | the clients that have waited longest for an acknowledgement |
@@ -28,7 +28,7 @@
 
 pub mod budget;
 pub mod bulk_commands;
-pub mod by_filter;
+mod by_filter;
 pub mod client_commands;
 pub mod command;
 mod dropped;

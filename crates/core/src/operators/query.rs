@@ -1,4 +1,4 @@
-//! Questions of operators about the sessions of one shard, and their answers.
+//! Questions of operators about one shard, and their answers.
 //!
 //! A question changes nothing. Its cost is bounded by a [`QuestionBudget`] and by [`ROWS`],
 //! whatever the number of sessions and messages: a listing of many sessions takes many questions,

@@ -73,7 +73,7 @@ impl MatchedReceivers {
 
     /// Adds a session, or further filters of a known session. Returns false if a new one finds
     /// `most` sessions, or has no room for its bytes.
-    pub fn add(&mut self, session: MatchedSession, most: usize) -> bool {
+    pub(super) fn add(&mut self, session: MatchedSession, most: usize) -> bool {
         if let Some(known) = self.places.get(&session.client_id).and_then(|at| self.sessions.get_mut(*at)) {
             known.qos = known.qos.max(session.qos);
             let room = FILTERS.saturating_sub(known.filters.len());
@@ -94,7 +94,7 @@ impl MatchedReceivers {
 
     /// Adds a group, unless it is there: every shard knows every group. Returns false if there is
     /// no room for it.
-    pub fn add_group(&mut self, group: (Box<str>, usize)) -> bool {
+    fn add_group(&mut self, group: (Box<str>, usize)) -> bool {
         if self.groups.iter().any(|known| known.0 == group.0) {
             return true;
         }

@@ -8,7 +8,7 @@ use crate::operators::redelivery::SourcedRedelivery;
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::stall::Stall;
-use crate::shard::clients::connection::Pause;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::login::listener_terms::ListenerConnections;
@@ -59,7 +59,8 @@ impl SessionFilter {
             && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
             && self.version.is_none_or(|version| version == session.version)
             && self.listener.as_deref().is_none_or(|label| {
-                listener_of(entry, shard).is_some_and(|listener| listener.label() == label)
+                let connection = shard.connection_of(entry);
+                connection.is_some_and(|connection| connection.listener.connections.label() == label)
             })
             && sender.queue.len() >= self.min_queued
             && sender.queue.bytes() >= self.min_queued_bytes
@@ -67,11 +68,6 @@ impl SessionFilter {
             && (self.min_unacked_age.is_zero()
                 || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))
     }
-}
-
-/// Returns the listener of the connection of a session; `None` without a connection.
-fn listener_of<'a>(entry: &SessionEntry, shard: ShardView<'a>) -> Option<&'a Arc<ListenerConnections>> {
-    shard.connection_of(entry).map(|connection| &connection.listener.connections)
 }
 
 /// A session in a list.
@@ -207,7 +203,7 @@ pub(super) fn row(
         user: entry.user().map(|user| shown_name(user.user()).into()),
         version: session.version,
         connection: entry.connection,
-        listener: listener_of(entry, shard).cloned(),
+        listener: connection.map(|connection| Arc::clone(&connection.listener.connections)),
         ends: entry.ends,
         expiry: session.expiry,
         in_flight: sender.window.len(),

@@ -76,7 +76,7 @@ pub(super) fn messages(question: &mut Question<'_>, wanted: &Wanted, from: Searc
 }
 
 /// Adds the wanted messages of one session. Returns the place at which the question ended; `None`
-/// at the end of all sessions.
+/// if all messages of the session were looked at.
 fn messages_of<'q>(
     question: &mut Question<'q>,
     wanted: &Wanted,

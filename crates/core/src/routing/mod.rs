@@ -14,7 +14,6 @@
 //! | `split_table` | a hash table whose changes take a bounded time |
 //! | `paged_slab` | values in numbered places, whose changes take a bounded time |
 
-pub use crate::mqtt::message;
 mod member;
 mod paged_slab;
 pub mod presence;

@@ -5,7 +5,7 @@ use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::{Lsn, ReadEntry};
 use crate::session::inbound::AckToken;
 use crate::shard::Shard;
-use crate::shard::clients::connection::Pause;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::durability::gates::{Opened, Waits};

@@ -17,6 +17,7 @@ use crate::shard::clients::deadlines::OverdueAcknowledgement;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::DeliveryTurns;
+use crate::shard::delivery::own_messages::own_parts;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
@@ -52,7 +53,7 @@ impl ShardControl<'_> {
     /// Returns the batch that must be committed before the command is answered; `None` if nothing
     /// waits. Dead letters are published with the open batch.
     pub(crate) fn commit(&mut self) -> Option<Lsn> {
-        self.shard.core.has_dead_letters();
+        self.shard.core.begin_for_dead_letters();
         self.shard.core.durability.pending()
     }
 
@@ -193,9 +194,8 @@ impl ShardControl<'_> {
         if core.shared.retained().find(topic, self.now).is_none() {
             return false;
         }
-        let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
-        let parts = Parts { qos, retain: true, expires, topic, forwarded: &[], payload: &[] };
-        routes.retain(self.now, &mut Publication::new(parts, None, core.here), None, None, core);
+        let mut erasure = Publication::new(own_parts(topic, &[], true), None, core.here);
+        routes.retain(self.now, &mut erasure, None, None, core);
         true
     }
 

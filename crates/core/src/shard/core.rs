@@ -17,8 +17,9 @@ use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::sender::PUMPED_AT_ONCE;
 use crate::shard::admission::{Change, Want};
-use crate::shard::clients::connection::{Leaves, Pause};
+use crate::shard::clients::connection::Leaves;
 use crate::shard::clients::connections::Connections;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::sessions::Sessions;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
@@ -120,10 +121,10 @@ impl Core {
         self.durability.is_on() && !self.dead_letters.is_empty()
     }
 
-    /// Returns true if there is a store and dead letters wait to be published in this turn. These
-    /// letters are committed with the open batch, which is then sealed even if nothing else is
-    /// recorded. An acknowledgement that depends on a dead letter waits for that batch.
-    pub(crate) fn has_dead_letters(&self) -> bool {
+    /// Begins the batch in which the dead letters of this turn are published, even if nothing else
+    /// is recorded in it. Returns true if there is a store and such a letter. An acknowledgement
+    /// that depends on a dead letter waits for that batch.
+    pub(crate) fn begin_for_dead_letters(&self) -> bool {
         if !self.dead_letters_block_seals() {
             return false;
         }

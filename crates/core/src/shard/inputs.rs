@@ -9,9 +9,10 @@ use crate::persistence::records::StoredDelayed;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::clients::connection::{Connection, Pause};
+use crate::shard::clients::connection::Connection;
 use crate::shard::clients::connection_view::ConnectionView;
 use crate::shard::clients::deadlines::{DeadlineAction, OverdueAcknowledgement, OverdueConnection};
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, Id};
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
@@ -32,10 +33,11 @@ use crate::shard::peers::underway::Underway;
 use crate::shard::randomness::Randomness;
 use crate::shard::reconfigure;
 use crate::shard::rules::access_control::AccessControl;
+use crate::shard::settings::OWN_HOUSEKEEPING;
 use crate::shard::subscriptions::routes::Routes;
 use crate::shard::turn::effects::{DelayedRequest, Effects};
 use crate::shard::turn::work::Work;
-use crate::shard::{OWN_HOUSEKEEPING, Pot, Shard, ShardSettings, SharedState};
+use crate::shard::{Pot, Shard, ShardSettings, SharedState};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -93,8 +95,7 @@ impl Shard {
     /// for a decision any more.
     pub fn authenticated(&mut self, now: Instant, id: ConnectionId, decision: AuthDecision) {
         if self.core.connections.get(id).is_some_and(Connection::is_established) {
-            let shard = self;
-            return auth_exchange::reauthentication_decided(now, id, decision, shard);
+            return auth_exchange::reauthentication_decided(now, id, decision, self);
         }
         if self.core.connections.decide(id, decision) {
             self.core.unpause(now, id, Pause::Authentication);

@@ -85,7 +85,7 @@ use features::delayed::Delayed;
 use login::bans::Bans;
 pub use observe::snapshot::ShardSnapshot;
 use randomness::Randomness;
-pub use settings::{DelayedLimits, LetterLimits, OWN_HOUSEKEEPING, ShardSettings};
+pub use settings::{DelayedLimits, LetterLimits, ShardSettings};
 pub use shared_state::{PartialShare, Pot, SharedState};
 use subscriptions::routes::Routes;
 use turn::work::Work;

@@ -54,7 +54,7 @@ fn renew_redelivery(slot: u32, core: &mut Core) {
     let name = access.name_in_redelivery_rules(user.as_deref());
     let redelivery = sessions.redelivery_of(&client_id, name);
     let Some(entry) = sessions.get_mut(id) else { return };
-    entry.session.sender.set_terms(redelivery);
+    entry.session.sender.set_redelivery(redelivery);
     if let Some(connection) = entry.connection.and_then(|id| connections.get_mut(id)) {
         entry.session.set_ack_wait(&mut connection.wire);
     }

@@ -25,11 +25,11 @@ mod set_mark;
 mod tests;
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::message::Message;
 use crate::mqtt::owner::{OwnedMessage, Owner};
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic;
 use crate::persistence::records::RetainedRecord;
-use crate::routing::message::Message;
 use crate::routing::shares::{Amount, ShareRules, Shares};
 use crate::routing::split_table::SplitTable;
 use crate::time::Instant;

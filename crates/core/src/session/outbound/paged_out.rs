@@ -84,8 +84,9 @@ impl PagedOutEntries {
             + marks * size_of::<(EntryNumber, DeliveryMark, AuditTag)>()
     }
 
-    /// Returns the mark of an entry that has just left the front. Forgets the marks of entries
-    /// before it, which left by another way: their deliveries count as late.
+    /// Returns the mark of an entry that has just left the front, and the number by which traces
+    /// follow its message. Forgets the marks of entries before it, which left by another way: their
+    /// deliveries count as late.
     pub(super) fn take_mark(&mut self, number: EntryNumber) -> (DeliveryMark, AuditTag) {
         let nothing = (DeliveryMark::NONE, AuditTag::NONE);
         let Some(marks) = &mut self.marks else { return nothing };

@@ -492,11 +492,6 @@ impl Queue {
         portion
     }
 
-    /// Returns true if some entry is paged out, so that its message is only in the store.
-    pub fn has_unread(&self) -> bool {
-        !self.paged_out.is_empty()
-    }
-
     /// True if some paged-out entry came by a shared subscription.
     pub fn has_shared_unread(&self) -> bool {
         self.paged_out.has_shared()

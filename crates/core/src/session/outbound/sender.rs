@@ -54,7 +54,7 @@ impl Sender {
 
     /// Sets the redelivery settings once the client is known. The settings also hold for
     /// messages in flight.
-    pub fn set_terms(&mut self, redelivery: Arc<SessionRedelivery>) {
+    pub fn set_redelivery(&mut self, redelivery: Arc<SessionRedelivery>) {
         if !Arc::ptr_eq(&self.redelivery, &redelivery)
             && let Some(window) = self.window.get_mut()
         {

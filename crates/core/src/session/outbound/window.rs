@@ -152,12 +152,7 @@ impl InFlight {
 
     /// Iterates over all unfinished packets: PUBLISHes oldest first, then PUBRELs.
     pub fn view(&self) -> impl Iterator<Item = InFlightView<'_>> {
-        let publishes = self.publishes.iter().enumerate().map(|(index, publish)| InFlightView {
-            transmission: &publish.transmission,
-            delivery: Some(&publish.delivery),
-            sent_here: index < self.sent,
-        });
-        publishes.chain(self.view_releases())
+        self.view_publishes_from(0).map(|(_, view)| view).chain(self.view_releases())
     }
 
     /// Iterates over the unfinished PUBLISHes from the one with this running number on, each with
@@ -213,14 +208,18 @@ impl InFlight {
 
     /// True if the message with this running number is not finished.
     pub fn contains(&self, number: u64) -> bool {
-        self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).is_ok()
-            || self.releases.iter().any(|r| r.transmission.number() == number)
+        self.index_of(number).is_some() || self.releases.iter().any(|r| r.transmission.number() == number)
     }
 
     /// Returns the delivery with this running number while it waits for PUBACK or PUBREC.
     pub fn delivery(&self, number: u64) -> Option<&Delivery> {
-        let at = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()?;
-        Some(&self.publishes.get(at)?.delivery)
+        Some(&self.publishes.get(self.index_of(number)?)?.delivery)
+    }
+
+    /// Returns the index of the PUBLISH with this running number.
+    #[inline]
+    fn index_of(&self, number: u64) -> Option<usize> {
+        self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()
     }
 
     /// Appends a new message under a free identifier. No older message may be unsent.
@@ -417,7 +416,7 @@ impl InFlight {
     /// Removes a PUBLISH that its receiver may still acknowledge. `quota` says if its unit of the
     /// send quota is free. Returns `None` if the number is not in flight.
     pub fn remove_publish(&mut self, number: u64, quota: Quota) -> Option<Unacked> {
-        let at = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()?;
+        let at = self.index_of(number)?;
         if quota == Quota::Forfeited && at < self.sent {
             self.forfeited.push(packet_id(number));
         }
@@ -558,7 +557,7 @@ impl InFlight {
             if number < front {
                 return None;
             }
-            if let Ok(at) = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()) {
+            if let Some(at) = self.index_of(number) {
                 return Some(at);
             }
             number = number.checked_sub(IDS)?;

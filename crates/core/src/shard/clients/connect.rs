@@ -31,7 +31,7 @@ use crate::shard::login::pending_exchange::{EnhancedProof, ExchangeEnd};
 use crate::shard::login::verdict::{AcceptedLogin, LoginVerdict};
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
-use crate::shard::rules::access::RuleSource;
+use crate::shard::rules::acl_files::RuleSource;
 use crate::shard::rules::mounted;
 use crate::shard::turn::flow::Flow;
 use crate::time::Instant;
@@ -487,7 +487,7 @@ impl<'a> ConnectRequest<'a> {
         let mount_point = mounted::mount_point_of(id, &shard.core);
         if let Some(session_entry) = shard.core.sessions.get_mut(session_id) {
             session_entry.set_mount_point(mount_point);
-            session_entry.session.sender.set_terms(redelivery);
+            session_entry.session.sender.set_redelivery(redelivery);
         }
         let granted = take_connect_requests(session_id, connect, &mut shard.core);
         let receive_maximum = shard.core.settings.session.receive_maximum;

@@ -14,6 +14,7 @@ use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::mqtt::publisher_name::PublisherName;
 use crate::session::authentication::EnhancedMethod;
+use crate::session::authentication::Reach;
 use crate::session::keep_alive::KeepAlive;
 use crate::session::outbound::sender::Sender;
 use crate::session::outbox::Pool;
@@ -23,7 +24,7 @@ use crate::session::wire::Wire;
 use crate::shard::clients::debts::Debtor;
 use crate::shard::clients::read_ahead::Search;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::login::arrival::{Arrival, Reach};
+use crate::shard::login::arrival::Arrival;
 use crate::shard::login::authentication::{AuthDecision, Authentication};
 use crate::shard::login::bans::BanSearch;
 use crate::shard::login::listener_terms::ListenerTerms;
@@ -35,7 +36,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::shard::clients::pause::{Pause, Pauses};
+use crate::shard::clients::pause::{Pause, Pauses};
 
 /// Most bytes that are read at once from a client that is not connected yet.
 pub const FIRST_READ_SIZE: usize = 4096;
@@ -516,22 +517,23 @@ impl Connection {
 
     /// Returns the end of the pause for the rate, or [`Instant::NEVER`] without a pause.
     pub(crate) fn rate_pause_ends(&self) -> Instant {
-        let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
-        metered.filter(|_| self.pauses.has(Pause::Rate)).map_or(Instant::NEVER, |metered| metered.until)
+        self.rate_pause().map_or(Instant::NEVER, |metered| metered.until)
+    }
+
+    /// Returns the meters of a client that is paused for its rate.
+    fn rate_pause(&self) -> Option<&MeteredTraffic> {
+        self.rare.as_ref()?.metered.as_deref().filter(|_| self.pauses.has(Pause::Rate))
     }
 
     /// Returns the earlier of the end of the pause for the rate and the next look whether the
     /// client is gone, or [`Instant::NEVER`] if there is no such pause.
     fn rate_pause_look(&self) -> Instant {
-        let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
-        let metered = metered.filter(|_| self.pauses.has(Pause::Rate));
-        metered.map_or(Instant::NEVER, |metered| metered.until.min(metered.look))
+        self.rate_pause().map_or(Instant::NEVER, |metered| metered.until.min(metered.look))
     }
 
     /// Returns true if it is time to look whether a client that is paused for its rate is gone.
     pub(crate) fn is_look_due(&self, now: Instant) -> bool {
-        let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
-        self.pauses.has(Pause::Rate) && metered.is_some_and(|metered| metered.look <= now)
+        self.rate_pause().is_some_and(|metered| metered.look <= now)
     }
 
     /// Arranges the next look whether a client that is paused for its rate is gone.

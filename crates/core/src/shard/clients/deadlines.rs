@@ -11,15 +11,14 @@ use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
 use crate::shard::clients::client::Client;
-use crate::shard::clients::connection::{Pause, Phase};
+use crate::shard::clients::connection::Phase;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::login::auth_exchange;
 use crate::shard::login::authentication::AuthDecision;
 use crate::shard::observe::client_events::{DisconnectCause, ExhaustedAction, Occurrence, RedeliveryTime};
 use crate::time::Instant;
-
-pub use crate::shard::settings::{OWN_DELAYED, OWN_HOUSEKEEPING};
 
 /// The action of a connection's actor when a deadline has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

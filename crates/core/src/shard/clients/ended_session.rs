@@ -42,14 +42,14 @@ pub(crate) struct EndedSession {
     pub id: SessionId,
     pub client_id: Box<str>,
     pub redelivery: Arc<SessionRedelivery>,
-    pub stored: bool,
-    pub filters: Drained,
+    stored: bool,
+    filters: Drained,
     /// True if the slot was freed, because the subscription tree has no filter of the session.
-    pub is_out: bool,
-    pub held: VecDeque<HeldMessage>,
-    pub sender: Sender,
+    is_out: bool,
+    held: VecDeque<HeldMessage>,
+    sender: Sender,
     /// Shared messages of the queue's head for which no member has room now.
-    pub paged_out: VecDeque<PagedOut>,
+    paged_out: VecDeque<PagedOut>,
     /// The bytes of this struct and of the client identifier. The other fields have their own
     /// charges.
     _charge: Charge,

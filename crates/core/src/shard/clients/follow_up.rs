@@ -2,7 +2,7 @@
 
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::Shard;
-use crate::shard::clients::connection::Pause;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::features::hold;
 use crate::shard::observe::client_counts::SessionEnd;

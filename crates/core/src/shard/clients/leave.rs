@@ -184,7 +184,9 @@ impl Shard {
                 self.core.note(ClientEvent { version: Some(session.version), ..event });
             }
             let of = WillOf { session: id, publisher, stored, source, owner };
-            self.publish_will_of(now, of, will);
+            if let Some(will) = will {
+                self.publish_will_of(now, of, &will);
+            }
             EndedSession::new(id, *session_entry).hand_on(now, self);
         }
     }
@@ -217,21 +219,18 @@ impl Shard {
 
     /// Publishes a will, if there is one.
     pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Arc<Will>>) {
-        let will = self.admitted_will(id, will);
-        if will.is_some() {
-            let (publisher, stored) = (self.core.publisher_name(id), self.core.sessions.is_stored(id));
-            let (source, owner) = self.source_of_will(id, will.as_deref());
-            let of = WillOf { session: id, publisher, stored, source, owner };
-            self.publish_will_of(now, of, will);
-        }
+        // The client had no will, or the will was not admitted.
+        let Some(will) = self.admitted_will(id, will) else { return };
+        let (publisher, stored) = (self.core.publisher_name(id), self.core.sessions.is_stored(id));
+        let (source, owner) = self.source_of_will(id, Some(&will));
+        let of = WillOf { session: id, publisher, stored, source, owner };
+        self.publish_will_of(now, of, &will);
     }
 
-    /// Publishes the will of a session that may have ended. A will that is not admitted is dropped
-    /// and counted.
-    fn publish_will_of(&mut self, now: Instant, of: WillOf, will: Option<Arc<Will>>) {
+    /// Publishes the will of a session that may have ended. A will without room, or whose topic is
+    /// refused, is dropped and counted.
+    fn publish_will_of(&mut self, now: Instant, of: WillOf, will: &Will) {
         let WillOf { session: id, publisher, stored, source, owner } = of;
-        // The client had no will, or the will was not admitted.
-        let Some(will) = will else { return };
         let frees =
             if will.retain && will.payload.is_empty() { self.core.shared.frees(&will.topic) } else { 0 };
         let change = Change::Publish { qos: will.qos, bytes: will.size(), frees };
@@ -253,10 +252,10 @@ impl Shard {
         let mut publication = Publication::new(parts, Some(SessionSlot(id.slot)), self.core.here);
         publication.publisher_name = publisher;
         publication.atomic = stored;
-        if let (true, Some(write_buffer)) = (publication.atomic, self.core.durability.write_buffer()) {
+        if publication.atomic {
             // The end of the will is recorded in this batch, with the deliveries of the will. No
             // delivery leaves before the batch is committed.
-            write_buffer.begin();
+            self.core.durability.begin();
         }
         if will.retain {
             self.routes.retain(now, &mut publication, source, owner, &mut self.core);

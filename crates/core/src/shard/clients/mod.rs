@@ -12,7 +12,7 @@ pub mod debts;
 pub(crate) mod ended_session;
 pub(crate) mod follow_up;
 pub(crate) mod leave;
-pub(crate) mod pause;
+pub mod pause;
 pub(crate) mod rates;
 pub(crate) mod read_ahead;
 pub mod receive;

@@ -11,8 +11,9 @@
 //! The debt at the end of a connection is kept in [`crate::shard::clients::debts`], and the next
 //! connection begins with it.
 
-use crate::shard::clients::connection::{MeteredTraffic, Pause};
+use crate::shard::clients::connection::MeteredTraffic;
 use crate::shard::clients::debts::Debtor;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::receive::PUBLISH;
 use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;

@@ -21,7 +21,8 @@
 use crate::mqtt::codec::{self, Decoded, PacketType};
 use crate::session::policy::SendPolicy;
 use crate::shard::Shard;
-use crate::shard::clients::connection::{FIRST_READ_SIZE, Pause};
+use crate::shard::clients::connection::FIRST_READ_SIZE;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::rates;
 use crate::shard::clients::receive::ReadProgress;
 use crate::shard::clients::slots::ConnectionId;

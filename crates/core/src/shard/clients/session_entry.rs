@@ -22,7 +22,8 @@ use crate::shard::clients::connection::Connection;
 use crate::shard::clients::slots::ConnectionId;
 use crate::shard::login::listener_terms::ListenerTerms;
 use crate::shard::peers::peer_batch::ReportTo;
-use crate::shard::rules::access::{AccessRules, CheckPlace, MOST_STEPS, RuleSource, SessionAccess};
+use crate::shard::rules::access::{AccessRules, CheckPlace, MOST_STEPS, SessionAccess};
+use crate::shard::rules::acl_files::RuleSource;
 use crate::shard::turn::{STEPS_PER_TURN, Turn};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -287,7 +288,7 @@ impl SessionEntry {
     /// messages that are only in the store, stays guarded: they may have come by filters that it
     /// has no more.
     pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> u32 {
-        if self.holds() || self.session.sender.queue.has_unread() {
+        if self.holds() || self.session.sender.queue.paged_out() > 0 {
             return 0;
         }
         let RareParts { user, access, .. } = rare_parts(&mut self.rare, &self.listener);
@@ -482,8 +483,8 @@ impl SessionEntry {
             let options = (w.qos as u8, w.retain, w.delay, w.message_expiry);
             (&w.topic, options, &w.payload, &w.forwarded)
         });
-        let redelivery = (session.version as u8, session.expiry, session.requested_times(), will);
-        let terms = (redelivery, self.owner().map(|owner| owner.user()), self.stored_access());
+        let own = (session.version as u8, session.expiry, session.requested_times(), will);
+        let terms = (own, self.owner().map(|owner| owner.user()), self.stored_access());
         session.row().map_or(0, |row| row.write_buffer.hasher.hash_one(terms)).max(1)
     }
 

@@ -162,8 +162,8 @@ impl Sessions {
         }
         // The session ends with its connection.
         let Some(row) = session_entry.session.row() else { return };
-        let redelivery = session_entry.hash_of_terms();
-        if row.recorded.replace(redelivery) == redelivery {
+        let terms = session_entry.hash_of_terms();
+        if row.recorded.replace(terms) == terms {
             let (key, connected) = (row.key, session_entry.connection.is_some());
             let (ends, will_due) = (session_entry.ends, session_entry.will_due());
             let state = SessionState { key, connected, ends, will_due };

@@ -84,7 +84,7 @@ impl Fan {
         self.held += publication.held;
         self.gates += routed.gates;
         if let PublicationOrigin::Client(published) = &mut self.origin {
-            published.dead_letters |= shard.core.has_dead_letters();
+            published.dead_letters |= shard.core.begin_for_dead_letters();
             published.expect(routed.gates, &mut shard.core);
         }
         if is_complete {
@@ -106,7 +106,7 @@ impl Fan {
         let Fan { origin, mut matches, outcome, gates, full, .. } = self;
         match origin {
             PublicationOrigin::Client(published) => {
-                published.end(now, publication, Routed { outcome, gates, full }, gates, shard);
+                published.end(now, publication, Routed { outcome, gates, full }, shard);
             }
             PublicationOrigin::PeerBatch => {
                 if let Some(mut underway) = shard.fans.take_underway() {

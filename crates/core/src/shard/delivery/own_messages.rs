@@ -101,7 +101,8 @@ impl Shard {
     }
 }
 
-fn own_parts<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
+/// Returns a message of the broker's own at QoS 0, without a Message Expiry Interval.
+pub(in crate::shard) fn own_parts<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
     let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
     Parts { qos, retain, expires, topic, forwarded: &[], payload }
 }

@@ -13,7 +13,8 @@ use crate::session::trace_steps::StepKind;
 use crate::session::{Admitted, Session, Violation, publish_refusal};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
-use crate::shard::clients::connection::{Connection, Pause};
+use crate::shard::clients::connection::Connection;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
@@ -44,7 +45,7 @@ const RETAIN_REFUSED: Violation = Violation {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientPublish<'a> {
     now: Instant,
-    connection: ConnectionId,
+    pub(in crate::shard) connection: ConnectionId,
     session: SessionId,
     publish: &'a Publish<'a>,
     /// The token of the pending acknowledgement; `None` at QoS 0.
@@ -103,7 +104,7 @@ impl<'a> ClientPublish<'a> {
     fn publish_renamed(&self, shard: &mut Shard) -> Flow {
         let aliased = std::mem::take(&mut shard.core.scratch.topic);
         let topic = if self.publish.topic.is_empty() { &*aliased } else { self.publish.topic };
-        let flow = self.publish_mounted(shard, self.connection, topic);
+        let flow = self.publish_mounted(shard, topic);
         shard.core.scratch.topic = aliased;
         flow
     }
@@ -199,7 +200,7 @@ impl<'a> ClientPublish<'a> {
         let mut routed = match routed {
             Ok(routed) => routed,
             Err(extent) => {
-                let origin = Published { dead_letters: shard.core.has_dead_letters(), ..of() };
+                let origin = Published { dead_letters: shard.core.begin_for_dead_letters(), ..of() };
                 let origin = PublicationOrigin::Client(origin);
                 shard.fans.fan_out(publication, extent, matches, origin, &mut shard.core);
                 self.publish_on(shard, refused, publication.held);
@@ -211,7 +212,7 @@ impl<'a> ClientPublish<'a> {
         if waits
             || publication.body.is_some()
             || publication.transaction.is_some()
-            || shard.core.has_dead_letters()
+            || shard.core.begin_for_dead_letters()
         {
             if publication.audit.is_some() {
                 shard.core.recorder().add_record(now, publication);
@@ -329,7 +330,7 @@ impl<'a> ClientPublish<'a> {
         let ClientPublish { now, connection: id, session, publish, .. } = *self;
         let (reason, cause) = match request_time(now, (id, session), topic, publish.payload, &mut shard.core)
         {
-            RequestedTimes::NotRequested => match self.admits_identifier(&shard.core, publish.qos) {
+            RequestedTimes::NotRequested => match self.admits_identifier(&shard.core) {
                 Ok(()) => (reason, Some(cause)),
                 Err(want) => (ReasonCode::QUOTA_EXCEEDED, Some(want.cause())),
             },
@@ -385,8 +386,8 @@ impl<'a> ClientPublish<'a> {
     ///
     /// # Errors
     /// The resource that is short.
-    fn admits_identifier(&self, core: &Core, qos: QoS) -> Result<(), Want> {
-        if qos == QoS::ExactlyOnce { core.admits(Change::Identifier) } else { Ok(()) }
+    fn admits_identifier(&self, core: &Core) -> Result<(), Want> {
+        if self.publish.qos == QoS::ExactlyOnce { core.admits(Change::Identifier) } else { Ok(()) }
     }
 
     /// Keeps the message of a PUBLISH to `$delayed/...` and acknowledges the PUBLISH, or refuses
@@ -454,8 +455,8 @@ impl<'a> ClientPublish<'a> {
     }
 }
 
-/// Ends a PUBLISH that is not routed, because it is a repetition or breaks a rule. A repetition was
-/// looked for among `looked_at` pending acknowledgements.
+/// Ends a PUBLISH that is not routed, because it is a repetition or breaks a rule. `before` is the
+/// value of [`Connection::begin_write`].
 #[cold]
 fn end_unrouted(
     now: Instant,
@@ -521,14 +522,13 @@ impl Published {
         }
     }
 
-    /// Ends a PUBLISH that took more than one turn. `known` is the number of gates that the
-    /// acknowledgement waits for already. `routed` is the result of all turns.
+    /// Ends a PUBLISH that took more than one turn. `routed` is the result of all turns, whose gates
+    /// the acknowledgement waits for already.
     pub(crate) fn end(
         &self,
         now: Instant,
         publication: &mut Publication<'_>,
         routed: Routed,
-        known: u32,
         shard: &mut Shard,
     ) {
         if publication.body.is_some() || self.dead_letters || self.waits {
@@ -536,8 +536,8 @@ impl Published {
             // batch is never sealed, so a gate for its commit would never open.
             shard.core.durability.begin();
         }
-        let gates = routed.gates + self.end_transaction(publication, &routed, &mut shard.core);
-        self.expect(gates - known, &mut shard.core);
+        let more = self.end_transaction(publication, &routed, &mut shard.core);
+        self.expect(more, &mut shard.core);
         if !routed.full.is_empty() {
             shard.core.wait_for_peers(now, self.connection, routed.full);
         }
@@ -557,7 +557,7 @@ impl Published {
         // same batch.
         let refused = routed.gates == 0 && routed.outcome.reason().is_error();
         // A refused message may have become a dead letter, which is committed with this batch.
-        let dead_letters = self.incoming.is_none() && (self.dead_letters || core.has_dead_letters());
+        let dead_letters = self.incoming.is_none() && (self.dead_letters || core.begin_for_dead_letters());
         // A retained message does not depend on the receivers: it stays, even if every receiver
         // refused the message, and a QoS 1 acknowledgement waits for its commit.
         let retained = self.waits && self.incoming.is_none();

@@ -26,7 +26,7 @@ use crate::shard::peers::Peers;
 use crate::shard::settings::OWN_DELAYED;
 use crate::shard::subscriptions::routes::Routes;
 use crate::shard::totals::Totals;
-pub use crate::shard::turn::effects::DelayedRequest;
+use crate::shard::turn::effects::DelayedRequest;
 use crate::shard::turn::work::Job;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};

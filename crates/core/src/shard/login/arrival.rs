@@ -1,7 +1,7 @@
 //! The facts about a connection before its first packet.
 
 use crate::access::bans::Ban;
-pub use crate::session::authentication::Reach;
+use crate::session::authentication::Reach;
 use crate::shard::login::listener_terms::ListenerTerms;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! connections in each second, and publishes the sums at the end of each walk. A shard with fewer
 //! slots has new sums every second; a shard with 62,500 sessions has them every 16 s.
 
-use crate::shard::clients::connection::Pause;
 use crate::shard::clients::connections::Connections;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::sessions::Sessions;
 
 /// Slots of each kind that one call looks at. A slot whose session is not in the cache costs about

@@ -4,7 +4,7 @@ use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::{Matches, ShardId};
 use crate::shard::Shard;
-use crate::shard::clients::connection::Pause;
+use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
 use crate::shard::delivery::publication::Publication;

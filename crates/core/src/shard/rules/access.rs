@@ -15,8 +15,7 @@ use crate::access::written_topics::WrittenTopics;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::named_enum::named_enum;
 use crate::shard::login::listener_terms::ListenerTerms;
-pub use crate::shard::rules::acl_files::AclFiles;
-pub(crate) use crate::shard::rules::acl_files::RuleSource;
+use crate::shard::rules::acl_files::{AclFiles, RuleSource};
 use crate::shard::turn::STEPS_PER_TURN;
 use std::sync::{Arc, Weak};
 

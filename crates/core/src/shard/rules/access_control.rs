@@ -10,7 +10,7 @@ use crate::shard::core::Core;
 use crate::shard::login::bans::FoundBan;
 use crate::shard::login::listener_terms::ListenerTerms;
 use crate::shard::observe::client_events::{DisconnectCause, Revocation};
-use crate::shard::rules::access::AclFiles;
+use crate::shard::rules::acl_files::AclFiles;
 use crate::shard::turn::work::Job;
 use crate::time::Instant;
 use std::sync::Arc;

@@ -4,5 +4,5 @@
 pub mod access;
 pub(crate) mod access_change;
 pub mod access_control;
-pub(crate) mod acl_files;
+pub mod acl_files;
 pub(crate) mod mounted;

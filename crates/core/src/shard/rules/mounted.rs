@@ -60,9 +60,10 @@ fn put_topic(
 impl ClientPublish<'_> {
     /// Handles an admitted PUBLISH of a client that may be behind a mount point. `topic` is the
     /// client's name of the topic.
-    pub(in crate::shard) fn publish_mounted(&self, shard: &mut Shard, id: ConnectionId, topic: &str) -> Flow {
+    pub(in crate::shard) fn publish_mounted(&self, shard: &mut Shard, topic: &str) -> Flow {
         let Core { connections, scratch, .. } = &mut shard.core;
-        let Some(mount_point) = connections.get(id).and_then(|connection| connection.wire.mount_point())
+        let Some(mount_point) =
+            connections.get(self.connection).and_then(|connection| connection.wire.mount_point())
         else {
             return self.publish_named(shard, topic);
         };

@@ -17,7 +17,7 @@ use crate::session::mount_point::MountPoint;
 use crate::session::subscriptions::{AnswerKind, CheckedFilter, FilterRefusal};
 use crate::shard::Shard;
 use crate::shard::admission::Change;
-use crate::shard::clients::connection::Pause;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::Occurrence;

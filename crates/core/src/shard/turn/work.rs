@@ -15,8 +15,8 @@
 //! generation, and looks each of them up again. A job is data: the code that continues it is in
 //! the file of its packet or feature.
 
-use crate::shard::clients::connection::Pause;
 use crate::shard::clients::ended_session::EndedSession;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::subscriptions::answer::RetainedDelivery;
 use crate::shard::subscriptions::subscribe_request::SubscribeRequest;

@@ -271,11 +271,9 @@ impl Routes {
         };
         self.orphaned_queues.is_reading = false;
         self.orphaned_queues.reserved.set(0);
-        if let Some(write_buffer) = core.durability.write_buffer() {
-            // The batch is begun, so that no packet leaves before the new owner of its message is
-            // recorded.
-            write_buffer.begin();
-        }
+        // The batch is begun, so that no packet leaves before the new owner of its message is
+        // recorded.
+        core.durability.begin();
         let mut read = read.into_iter().peekable();
         for (number, _) in &request.wanted {
             let found = read.next_if(|r| r.number == *number);
