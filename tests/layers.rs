@@ -1,4 +1,4 @@
-//! The architecture as a test: a module imports only from those before it, and the pure rooms know
+//! The architecture as a test: a module imports only from those before it, and the pure modules know
 //! no clock, no chance, no async, no logging and no actor.
 //!
 //! It reads the sources as text, as a reader would: comments and strings are set aside, and every
@@ -275,7 +275,7 @@ fn the_core_depends_on_nothing_that_does_io() {
 }
 
 #[test]
-fn pure_rooms_are_pure() {
+fn pure_modules_are_pure() {
     let mut breaches = Vec::new();
     for source in sources().iter().filter(|source| source.module != "lib" && source.is_pure()) {
         for (name, why) in IMPURE {
@@ -338,7 +338,7 @@ fn shard_threads_have_no_timers() {
 
 /// A reader sees a room at one glance.
 #[test]
-fn no_room_of_the_core_lists_more_than_25_entries() {
+fn no_room_of_the_shard_has_more_than_25_entries() {
     fn list(folder: &Path, large: &mut Vec<String>) {
         let entries: Vec<PathBuf> =
             fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();

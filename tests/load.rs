@@ -316,7 +316,7 @@ impl Secured {
         };
         let tls = ListenerTls {
             certificates: Some(vec![pair]),
-            client_certificates: ClientCertificates::of_name(client_certificates),
+            client_certificates: Some(ClientCertificates::of_name(client_certificates).expect("a choice")),
             client_ca: (client_certificates != "off").then(|| path("ca.pem")),
             ..ListenerTls::default()
         };

@@ -222,7 +222,8 @@ fn a_long_stored_queue_drops_no_message_without_its_dead_letter() {
 
 fn causes(names: &[&str]) -> impl Fn(&mut Config) {
     move |config| {
-        config.redelivery.dead_letters = names.iter().filter_map(|name| DropReason::of_name(name)).collect()
+        config.redelivery.dead_letters =
+            names.iter().map(|name| DropReason::of_name(name).expect("a drop reason")).collect()
     }
 }
 

@@ -396,7 +396,7 @@ fn rules_of_a_listener_that_gets_an_acl_file_hold_for_its_clients_that_are_away(
         for (id, topic) in [(1, "broker"), (2, "devices")] {
             publish(&mut driver, publisher, &format!("{topic}/{turn}"), QoS::AtLeastOnce, id);
         }
-        // Then nobody is connected by the terms before, and the name counts.
+        // Then the terms before are gone, and the name counts.
         drop(closed.take());
     }
     let link = enter_by(&mut driver, &open[1], kept(None, "c"));

@@ -334,7 +334,7 @@ fn late_answers_behind_very_many_tickets_cost_no_walk_each() {
     assert_eq!(leaving(TICKETS) as u64, 5 * (TICKETS - TICKETS / 8));
     // The other side finds the publication of each answer.
     for index in 0..20_000 {
-        peer.defer(1, &Waiter { index, gate: ReportTo::OrphanedQueue }, 1, Outcome::Unmatched);
+        peer.defer(1, &Waiter { index, report_to: ReportTo::OrphanedQueue }, 1, Outcome::Unmatched);
     }
     assert!((0..20_000).rev().all(|index| peer.late(1, index, Outcome::Taken).is_some()));
     let took = Duration::from_nanos(homing::clock::nanos() - begun);

@@ -1,8 +1,8 @@
 //! Rules about topics that change while clients publish and receive, and a naive reading of them.
 //!
-//! The reading knows nothing of `crates/core/src/access`. A message is forbidden if all rules that were in
-//! force in the time in question forbid it, and it must come if all rules of the plan allow it. In
-//! between nobody knows, because a change and a packet may pass each other.
+//! The reading knows nothing of `crates/core/src/access`. A message is forbidden if all rules that
+//! were in force in the time in question forbid it, and it must come if all rules of the plan allow
+//! it. In between nobody knows, because a change and a packet may pass each other.
 
 use crate::oracle::{Message, Oracle};
 use crate::plan::Plan;

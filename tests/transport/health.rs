@@ -129,7 +129,7 @@ fn a_listener_that_does_not_want_the_client_is_healthy() {
 #[test]
 fn a_listener_behind_a_proxy_is_checked_as_the_proxy_does_it() {
     let trusting = |versions: &str, network: &str| Listener {
-        proxy_protocol: ProxyProtocol::of_name(versions),
+        proxy_protocol: Some(ProxyProtocol::of_name(versions).expect("a choice of proxy_protocol")),
         trusted_proxies: Some(vec![network.into()]),
         ..kit::listener()
     };

@@ -13,7 +13,10 @@ const V1: &[u8] = b"PROXY TCP4 192.0.2.1 192.0.2.2 4567 1883\r\n";
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x01\xc0\x00\x02\x02\x11\xd7\x07\x5b";
 
 fn listener(versions: &str) -> Listener {
-    Listener { proxy_protocol: ProxyProtocol::of_name(versions), ..kit::listener() }
+    Listener {
+        proxy_protocol: Some(ProxyProtocol::of_name(versions).expect("a choice of proxy_protocol")),
+        ..kit::listener()
+    }
 }
 
 /// Starts a broker that anonymous clients from any address may enter.

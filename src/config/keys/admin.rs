@@ -64,7 +64,7 @@ section! {
         trusted_proxies: Vec<String> = Vec::new(),
             ValueType::Networks.only(),
             reload: Live;
-        /// The callers who may see payloads: of dead letters, of retained, unacknowledged and
+        /// The callers who may see the payloads of dead letters, of retained, unacknowledged and
         /// queued messages, and of traces. "operator": callers with the scope operator or admin.
         /// The audit log notes each view, and each trace with payloads when it begins. "never":
         /// nobody.

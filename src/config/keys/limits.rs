@@ -252,9 +252,10 @@ section! {
         /// topic aliases, retained messages, pages from the store. Beyond the limit QoS 1 and 2 are
         /// refused, and QoS 0 is dropped and counted; new subscriptions and sessions are refused,
         /// too. Half-received packets of clients have a quarter of the limit, and half-received
-        /// packets before CONNACK a sixteenth. Beyond its part, the connection with the largest
-        /// such packet is disconnected. The limit is at least packet_size. The process takes up to
-        /// half as much again, 64 MiB, and 2 KiB for each connection.
+        /// packets before CONNACK a sixteenth. If the packets of one kind have more than their
+        /// part, the connection with the largest of them is disconnected. The limit is at least
+        /// packet_size. The process takes up to half as much again, 64 MiB, and 2 KiB for each
+        /// connection.
         memory: ByteSize = ByteSize::gib(1),
             ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
             reload: Live,

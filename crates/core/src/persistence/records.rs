@@ -354,7 +354,7 @@ impl From<&str> for Removed {
     }
 }
 
-/// The records of one shard in one turn, committed together or not at all.
+/// The records of one shard that are sealed together, and committed together or not at all.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The number of the shard.

@@ -196,7 +196,7 @@ fn take_ticket(
         let answers =
             deferred.binary_search_by_key(&index, |(index, _)| *index).map_or(0, |at| deferred[at].1);
         if answers == 0 {
-            shard.answer_gate(now, waiter.gate, outcome);
+            shard.answer_gate(now, waiter.report_to, outcome);
         } else if let Some(peer) = shard.core.peers.peer(from) {
             peer.defer(number, &waiter, answers, outcome);
         }

@@ -1,4 +1,4 @@
-//! Messages between the shards of one broker: one peer batch per peer and turn, answered by one
+//! Messages between the shards of one broker: peer batches. One with publications is answered by a
 //! ticket.
 //!
 //! `Peers` owns the items that this shard sends to its peers, and the gates that wait for the

@@ -29,15 +29,15 @@ const KEPT_ROWS: usize = 256;
 /// Bytes of an entry of `late`, in a node that is half full.
 const LATE: usize = 2 * size_of::<((u64, u32), Late)>();
 
-/// A gate that waits for the answer to one publication. These publications have no gate: a
+/// The place to report to when the answer to one publication comes. These publications have none: a
 /// publication at QoS 0, a will, and a publication whose publisher was answered already. If a peer
-/// sent the message here and this shard forwards it, the gate is a [`ReportTo::Peer`].
+/// sent the message here and this shard forwards it, the place is a [`ReportTo::Peer`].
 #[derive(Debug)]
 pub struct Waiter {
     /// The index of the publication among those of the peer batch.
     pub index: u32,
-    /// The gate.
-    pub gate: ReportTo,
+    /// The place.
+    pub report_to: ReportTo,
 }
 
 /// Everything between this shard and one peer.
@@ -144,7 +144,7 @@ impl WaitingTicket {
 struct Late {
     answers: u32,
     outcome: Outcome,
-    gate: ReportTo,
+    report_to: ReportTo,
 }
 
 /// A peer batch without a ticket.
@@ -293,10 +293,10 @@ impl Peer {
             + waiters * size_of::<Waiter>()
     }
 
-    /// Adds a publication of `size` bytes, and the gate that waits for the answer.
-    pub fn publish(&mut self, item: Item, size: usize, gate: Option<ReportTo>) {
+    /// Adds a publication of `size` bytes, and the place to report the answer to.
+    pub fn publish(&mut self, item: Item, size: usize, report_to: Option<ReportTo>) {
         self.outgoing.push(item);
-        self.waiters.extend(gate.map(|gate| Waiter { index: self.publications, gate }));
+        self.waiters.extend(report_to.map(|report_to| Waiter { index: self.publications, report_to }));
         self.publications += 1;
         self.bytes += size;
     }
@@ -380,13 +380,13 @@ impl Peer {
     /// Notes that the peer holds or has forwarded the publication of a waiter. `answers` deferred
     /// answers follow.
     pub fn defer(&mut self, number: u64, waiter: &Waiter, answers: u32, outcome: Outcome) {
-        let Waiter { index, gate } = *waiter;
-        self.late.insert((number, index), Late { answers, outcome, gate });
+        let Waiter { index, report_to } = *waiter;
+        self.late.insert((number, index), Late { answers, outcome, report_to });
         self.account();
     }
 
-    /// Takes in a deferred answer. Returns the gate and the combined outcome if this was the last
-    /// answer for the publication.
+    /// Takes in a deferred answer. Returns the place to report to and the combined outcome if this
+    /// was the last answer for the publication.
     pub fn late(&mut self, number: u64, index: u32, outcome: Outcome) -> Option<(ReportTo, Outcome)> {
         let late = self.late.get_mut(&(number, index))?;
         late.outcome = late.outcome.or(outcome);
@@ -396,7 +396,7 @@ impl Peer {
         }
         let late = self.late.remove(&(number, index))?;
         self.account();
-        Some((late.gate, late.outcome))
+        Some((late.report_to, late.outcome))
     }
 }
 

@@ -159,7 +159,7 @@ fn a_ticket_leaves_when_every_message_is_finished_unless_one_needs_its_commit() 
 #[test]
 fn the_last_late_answer_brings_the_gate_with_the_outcome_of_all() {
     let mut peer = Peer::default();
-    let waiter = Waiter { index: 3, gate: ReportTo::OrphanedQueue };
+    let waiter = Waiter { index: 3, report_to: ReportTo::OrphanedQueue };
     peer.defer(1, &waiter, 2, Outcome::Refused);
     assert_eq!(peer.unsettled(), 1);
     assert!(peer.late(1, 2, Outcome::Taken).is_none(), "another publication");
