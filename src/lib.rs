@@ -28,21 +28,21 @@
 //!
 //! # Two packages
 //!
-//! The pure modules are the package `homing-core` (`crates/core`), which knows no clock, no async and
-//! no socket. Time is an argument; [`clock`] is the only file that reads one. So a shard runs in the
-//! same way under actix and in the simulation. Above the shard, [`operators`] looks at it and
-//! changes it for people. A module imports only from the modules before it: `docs/architecture.md`
-//! has the order, and `tests/layers.rs` checks it.
+//! The pure modules are the package `homing-core` (`crates/core`), which knows no clock, no async
+//! and no socket. Time is an argument; [`clock`] is the only file that reads one. So a shard runs
+//! in the same way under actix and in the simulation. Above the shard, [`operators`] looks at it
+//! and changes it for people. A module imports only from the modules before it:
+//! `docs/architecture.md` has the order, and `tests/layers.rs` checks it.
 //!
 //! # Actors
 //!
-//! - A `ConnectionActor` ([`broker::connection`]) owns the socket of one client. It gets the
-//!   readiness of the socket, and what its shard tells it.
-//! - A `ShardActor` ([`broker::shard_actor`]) owns the shard of one thread. It gets sockets that a
-//!   listener accepted (`Adopt`), the messages of one turn of another shard (`PeerTurn`), the keys
-//!   of a bucket that ended (`ExpiredDeadlines`), and how far the store is (`StoredUpTo`).
-//! - The `ExpiryActor` ([`expiry::actor`]) owns the buckets of all deadlines. It gets the new
-//!   deadlines of one turn (`Register`), and the tick of its `Ticker`.
+//! - A `ConnectionActor` ([`broker::connection`]) owns the socket of one client. Its inputs are the
+//!   readiness of the socket and the orders of its shard.
+//! - A `ShardActor` ([`broker::shard_actor`]) owns the shard of one thread. Its messages are accepted
+//!   sockets (`Adopt`), the peer batch of another shard (`PeerTurn`), the keys of a bucket that
+//!   ended (`ExpiredDeadlines`), and the position of the store (`StoredUpTo`).
+//! - The `ExpiryActor` ([`expiry::actor`]) owns the buckets of all deadlines. Its messages are the new
+//!   deadlines of one turn (`Register`) and the tick of its `Ticker`.
 //!
 //! # Threads
 //!
@@ -54,8 +54,8 @@
 //!
 //! The hash of a client identifier names the shard in which its session lives. The socket of the
 //! client moves there once, after CONNECT. Shards share little ([`shard::SharedState`]), and send
-//! each other batches. Only retained publishes and SUBSCRIBE take the lock of the retained messages,
-//! because the retained message of a topic needs one order.
+//! each other batches. Only retained publishes and SUBSCRIBE take the lock of the retained
+//! messages, because the retained message of a topic needs one order.
 //!
 //! `docs/architecture.md` says what is deliberately absent, and why.
 

@@ -18,7 +18,8 @@ use std::sync::Arc;
 pub(super) struct ListenerPlan {
     /// The listeners that are open then, in the order of the configuration.
     pub(super) open: Vec<PlannedListener>,
-    /// The entrances that are closed then, and have clients or had some until this reload.
+    /// The entrances that are closed then: those that this reload closes, and older ones with
+    /// clients.
     pub(super) closed: Vec<Arc<Entrance>>,
     /// The entrances in `closed` whose sockets this reload closes.
     pub(super) removed: Vec<Arc<Entrance>>,

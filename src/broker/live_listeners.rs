@@ -160,7 +160,7 @@ impl LiveListeners {
         };
         let new = listeners.ready(config, plan, tls, sockets)?;
         // Every one is new, so nothing has to end.
-        drop(listeners.begin(config, new));
+        drop(listeners.begin(new));
         Ok(listeners)
     }
 
@@ -205,7 +205,9 @@ impl LiveListeners {
     /// Puts listeners in force, after the shards have their settings. Returns the result, after
     /// every socket that has to be closed is closed.
     pub(super) async fn put_in_force(&mut self, config: &Config, new: NewListeners) -> ListenerNews {
-        let (news, ended) = self.begin(config, new);
+        let (news, ended) = self.begin(new);
+        self.set_backlogs(config);
+        self.parts.rate.set(config.limits.connects_per_second);
         for task in ended {
             task.abort();
             // The acceptor has its socket until it ends. The result says that it was aborted.
@@ -259,7 +261,7 @@ impl LiveListeners {
     }
 
     /// Puts listeners in force. Returns the result, and the tasks of the closed listeners.
-    fn begin(&mut self, config: &Config, new: NewListeners) -> (ListenerNews, Vec<JoinHandle<()>>) {
+    fn begin(&mut self, new: NewListeners) -> (ListenerNews, Vec<JoinHandle<()>>) {
         let NewListeners { plan, open, handshakes } = new;
         let (mut news, mut before) = (ListenerNews::default(), std::mem::take(&mut self.running));
         let mut take = |old: &Arc<Entrance>| before.extract_if(.., |running| running.is_of(old)).next();
@@ -268,7 +270,8 @@ impl LiveListeners {
                 NewListener::Same(entrance) => take(&entrance),
                 NewListener::Changed(old, terms, about) => take(&old).map(|mut running| {
                     let entrance = Arc::clone(&terms.entrance);
-                    // A listener with port 0 and no name changes if only its place does.
+                    // A listener with port 0 and no name has a new entrance if its place alone
+                    // changes, because its place is its name.
                     if entrance.settings != old.settings {
                         news.changed.push(about.clone());
                     }
@@ -290,8 +293,6 @@ impl LiveListeners {
         news.open = self.running.iter().map(|running| running.ready.open.clone()).collect();
         news.closed = before.iter().map(|running| running.ready.open.clone()).collect();
         self.directory.replace(news.open.clone());
-        self.set_backlogs(config);
-        self.parts.rate.set(config.limits.connects_per_second);
         (news, before.into_iter().map(|running| running.task).collect())
     }
 

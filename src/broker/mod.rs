@@ -156,14 +156,9 @@ impl Broker {
         keyed::set_key(RandomState::new().build_hasher().finish());
         let plan = ListenerPlan::at_start(&config.all_listeners());
         let tls = TlsReload::load(&plan).map_err(StartError::Tls)?;
-        let (mut sockets, mut addresses, mut open) = (FirstSockets::new(), Vec::new(), Vec::new());
+        let mut sockets = FirstSockets::new();
         for planned in &plan.open {
-            let bound = listener::open(&planned.name, &planned.listener, config.network.backlog)?;
-            open.push(OpenListener::of(&config, &planned.listener, bound.address.clone()));
-            if let ListenerAddress::Ip(address) = bound.address {
-                addresses.push(address);
-            }
-            sockets.push(bound);
+            sockets.push(listener::open(&planned.name, &planned.listener, config.network.backlog)?);
         }
         let (requests, requested) = mpsc::channel::<Request>(1);
         let (ready, started) = std::sync::mpsc::channel();
@@ -185,9 +180,14 @@ impl Broker {
         })?;
         let observer: Observer = started.recv().map_err(|_| StartError::Died)??;
         let observer = observer.with_requests(requests.downgrade());
+        let listeners = observer.listeners().open();
+        let address = |open: &OpenListener| match open.address {
+            ListenerAddress::Ip(address) => Some(address),
+            ListenerAddress::Unix(_) => None,
+        };
         Ok(Broker {
-            addresses,
-            listeners: open,
+            addresses: listeners.iter().filter_map(address).collect(),
+            listeners,
             requests: Some(requests),
             thread: Some(thread),
             failed: Some(failed),
@@ -278,9 +278,9 @@ impl Broker {
     }
 
     /// Reads the configuration and its files again. Users who have left the password file, or have
-    /// another hash, and clients whose certificate is not valid any more, are disconnected soon
-    /// after the return, if they take longer than two seconds. Returns the changes in the files,
-    /// and the number of disconnected clients.
+    /// another hash, and clients whose certificate is not valid any more, are disconnected: before
+    /// the return if that takes less than two seconds, else the rest soon after it. Returns the
+    /// changes in the files, and the number of disconnected clients.
     ///
     /// # Errors
     /// All mistakes. Then nothing changes.

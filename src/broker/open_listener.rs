@@ -1,9 +1,8 @@
 //! The facts about a listener of a running broker.
 
 use super::handshake::entrance::proxy_rules;
-use super::settings::{auth_policy, certificates_have_names};
-use crate::config::{Config, Listener, ListenerAddress, ListenerProtocol};
-use crate::net::tls::settings::ClientCertificates;
+use super::settings::{certificates_have_names, policy_of};
+use crate::config::{ClientCertificates, Config, Listener, ListenerAddress, ListenerProtocol};
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use arc_swap::ArcSwap;
 use std::fmt;
@@ -37,7 +36,7 @@ impl OpenListener {
         OpenListener {
             address,
             name: listener.name.clone(),
-            auth: auth_policy(&config.auth_of(listener)),
+            auth: policy_of(config, listener),
             certificates_have_names: certificates_have_names(listener),
             has_tls: listener.tls.is_some(),
             client_certificates: listener

@@ -137,7 +137,7 @@ impl fmt::Display for Reloaded {
     }
 }
 
-/// Waits for the walks over all clients, for `most` at most. The end of a longer reload is reported
+/// Waits for the walks over all clients, for `most` at most. The end of longer walks is reported
 /// when it comes.
 async fn wait_for(mut revocations: RevocationsUnderWay, most: Duration) -> Revoked {
     if let Ok(disconnected) = tokio::time::timeout(most, revocations.ended()).await {
@@ -236,7 +236,7 @@ impl Reload {
         let (files, revocations) = self.files.put_in_force(files, plan, &entrances);
         let began = clock::now();
         reloaded.files = files;
-        self.put_in_force(config, listeners.plan()).await;
+        self.put_in_force(config, plan).await;
         if let Some(watcher) = &self.settings_watcher {
             watcher(&self.config);
         }

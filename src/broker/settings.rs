@@ -3,23 +3,20 @@
 use super::listener_plan::ListenerPlan;
 use super::statistics::BrokerLimits;
 use crate::access::meter::{MeteredRate, TrafficRates};
-use crate::config::{self, ByteSize, Config, Listener, Redelivery};
+use crate::config::{self, ByteSize, CertificateUser, ClientCertificates, Config, Listener, Redelivery};
 use crate::named_enum::Named;
-use crate::net::tls::settings::{CertificateUser, ClientCertificates};
 use crate::routing::retained::RetainedLimits;
 use crate::routing::shares::ShareRules;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::outbound::retry::{AckPolicy, RetryPolicy};
-use crate::session::policy::SendPolicy;
-use crate::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
+use crate::session::policy::{ConnectPolicy, SendPolicy, SessionPolicy, SubscriptionPolicy};
 use crate::session::redelivery_policy::RedeliveryPolicy;
-use crate::shard::ShardSettings;
 use crate::shard::login::listener_terms::{ListenerConnections, ListenerTerms, LiveRules, ProtocolVersions};
 use crate::shard::rules::access::{AccessSettings, RetainSourceCheck};
 use crate::shard::rules::acl_files::AclFiles;
 use crate::shard::turn::STEPS_PER_TURN;
-use crate::shard::{DelayedLimits, LetterLimits};
+use crate::shard::{DelayedLimits, LetterLimits, ShardSettings};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,7 +166,7 @@ pub(super) fn listener_terms(
         listener.auth.is_some() || listener.password_file.is_some() || listener.anonymous.is_some();
     ListenerTerms {
         connections,
-        auth: has_auth.then(|| auth_policy(&config.auth_of(listener))),
+        auth: has_auth.then(|| policy_of(config, listener)),
         password_file: listener.password_file.as_ref().map(PathBuf::from),
         packet_size: listener.packet_size.map(packet_size),
         keep_alive_maximum: listener.keep_alive_maximum.map(keep_alive_seconds),
@@ -187,9 +184,8 @@ pub(super) fn listener_terms(
 
 /// Returns true if some listener verifies the names of clients.
 fn verifies_names(config: &Config, plan: &ListenerPlan) -> bool {
-    plan.settings().any(|listener| {
-        certificates_have_names(listener) || !auth_policy(&config.auth_of(listener)).methods.is_empty()
-    })
+    plan.settings()
+        .any(|listener| certificates_have_names(listener) || !policy_of(config, listener).methods.is_empty())
 }
 
 /// Returns true if the clients of a listener may have a verified certificate with their name: the
@@ -203,16 +199,13 @@ pub(super) fn certificates_have_names(listener: &Listener) -> bool {
     names || listener.proxy_tls == Some(true)
 }
 
-/// Returns true if unverified user names count: no listener verifies names, and all listeners that
+/// Returns true if unverified user names count where no listener verifies names: all listeners that
 /// admit clients with such names have `anonymous = "always"`. If a listener verifies names, the
 /// rules of a name are those of the client that proved it, and nobody else may have them.
 fn counts_claims(config: &Config, plan: &ListenerPlan) -> bool {
-    if verifies_names(config, plan) {
-        return false;
-    }
     let mut rules = plan
         .settings()
-        .map(|listener| auth_policy(&config.auth_of(listener)))
+        .map(|listener| policy_of(config, listener))
         .filter(|policy| policy.methods.is_empty() && policy.anonymous != Anonymous::Never)
         .map(|policy| policy.anonymous == Anonymous::Always)
         .peekable();
@@ -221,11 +214,16 @@ fn counts_claims(config: &Config, plan: &ListenerPlan) -> bool {
 
 /// Returns true if some listener needs the authenticator.
 pub(super) fn asks_authenticator(config: &Config, plan: &ListenerPlan) -> bool {
-    plan.settings().any(|listener| auth_policy(&config.auth_of(listener)).asks())
+    plan.settings().any(|listener| policy_of(config, listener).asks())
+}
+
+/// Returns the rules about the clients that may enter by a listener.
+pub(super) fn policy_of(config: &Config, listener: &Listener) -> AuthPolicy {
+    auth_policy(&config.auth_of(listener))
 }
 
 /// Returns the rules about the clients that may enter.
-pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
+fn auth_policy(auth: &config::Auth) -> AuthPolicy {
     // A file that is named is meant to be used.
     let named = [
         (auth.jwt_keys_path().is_some(), AuthMethod::Jwt),
@@ -245,10 +243,11 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
 
 /// Returns the rules about topics, without those of the ACL file.
 fn access_settings(config: &Config, plan: &ListenerPlan) -> AccessSettings {
+    let protects_others = verifies_names(config, plan);
     AccessSettings {
         files: AclFiles::default(),
-        protects_others: verifies_names(config, plan),
-        counts_claims: counts_claims(config, plan),
+        protects_others,
+        counts_claims: !protects_others && counts_claims(config, plan),
         on_denied_subscribe: config.acl.on_denied_subscribe,
         on_denied_publish: config.acl.on_denied_publish,
         retain_source: match config.acl.check_retain_source {

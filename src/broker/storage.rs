@@ -15,9 +15,8 @@ use crate::store::writer::{SessionToken, Writer, WriterNotice, WriterOptions};
 use crate::store::{Moment, Store, StoreError};
 use actix::Addr;
 use std::mem;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 

@@ -382,7 +382,7 @@ fn start_shard(
     let (settings, bans) = (parts.settings.clone(), parts.bans.clone());
     let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
     let sys = config.sys.interval_of(number);
-    let mut listeners = EventListeners::new(Arc::clone(parts.log), None, Arc::clone(&statistics));
+    let mut listeners = EventListeners::new(Arc::clone(parts.log), Arc::clone(&statistics));
     listeners.set_rates(EventRates::of(&config.sys, count));
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);

@@ -113,9 +113,10 @@ impl TakenPorts {
 /// Returns the findings about the clients that may connect.
 pub(super) fn entrances(config: &Config) -> Vec<Finding> {
     let all = config.all_listeners();
-    let entrances = all.iter().filter_map(|listener| entrance(config, listener, listener.address.clone()?));
+    let of = |listener: &Listener| Some(OpenListener::of(config, listener, listener.address.clone()?));
+    let open: Vec<OpenListener> = all.iter().filter_map(of).collect();
     let proxies = all.iter().filter_map(everybody_is_proxy);
-    let entrances = entrances.chain(unproven_names(config)).chain(proxies);
+    let entrances = open.iter().filter_map(entrance).chain(unproven_names(&open)).chain(proxies);
     #[cfg(feature = "admin")]
     let entrances = entrances.chain(plain_http(config));
     entrances.collect()
@@ -123,11 +124,11 @@ pub(super) fn entrances(config: &Config) -> Vec<Finding> {
 
 /// Returns a finding if every machine that reaches a listener may name the address of its client.
 fn everybody_is_proxy(listener: &Listener) -> Option<Finding> {
-    let address = listener.address.as_ref().filter(|address| !address.is_local())?;
+    listener.address.as_ref().filter(|address| !address.is_local())?;
     let networks: Vec<_> =
         listener.trusted_proxies.iter().flatten().filter_map(|text| network(text).ok()).collect();
     let all = everything(&networks)?;
-    let label = listener.name.clone().unwrap_or_else(|| address.to_string());
+    let label = listener.label();
     Some(
         Finding::warn(Check::Proxies, format!("{label}: trusted_proxies has all addresses ({all}): everybody may claim any address, also one of this machine"))
             .advise("Name the addresses of the proxies alone"),
@@ -150,26 +151,22 @@ fn plain_http(config: &Config) -> impl Iterator<Item = Finding> {
 
 /// Returns a finding for each listener whose clients may send names that nothing proves, while
 /// another one proves names.
-fn unproven_names(config: &Config) -> Vec<Finding> {
-    let all = config.all_listeners();
-    let of = |listener: &Listener| Some(OpenListener::of(config, listener, listener.address.clone()?));
-    let all: Vec<OpenListener> = all.iter().filter_map(of).collect();
+fn unproven_names(all: &[OpenListener]) -> impl Iterator<Item = Finding> {
     let finding = |listener: &OpenListener| {
         let what =
             "clients may send a user name that nothing proves; they have the rules of clients without one";
         Finding::warn(Check::Login, format!("{}: {what}", listener.label()))
             .advise("Set anonymous = \"never\" for this listener, or methods of authentication")
     };
-    OpenListener::with_unproven_names(&all).map(finding).collect()
+    OpenListener::with_unproven_names(all).map(finding)
 }
 
 /// Returns a finding if others can reach a listener and it lets in everybody or nobody, or carries
 /// passwords in the clear.
-fn entrance(config: &Config, listener: &Listener, address: ListenerAddress) -> Option<Finding> {
-    if address.is_local() {
+fn entrance(open: &OpenListener) -> Option<Finding> {
+    if open.address.is_local() {
         return None;
     }
-    let open = OpenListener::of(config, listener, address);
     let label = open.label();
     Some(match open.risk() {
         Some(EntranceRisk::OpenToAll) => Finding::warn(
@@ -204,7 +201,8 @@ mod tests {
         change(&mut config);
         let address: SocketAddr = "0.0.0.0:1883".parse().expect("an address");
         let listener = Listener::plain(address);
-        entrance(&config, &listener, ListenerAddress::Ip(address)).map(|finding| finding.severity)
+        entrance(&OpenListener::of(&config, &listener, ListenerAddress::Ip(address)))
+            .map(|finding| finding.severity)
     }
 
     #[test]
@@ -217,7 +215,9 @@ mod tests {
     #[test]
     fn a_listener_on_loopback_is_fine_as_it_is() {
         let address: SocketAddr = "127.0.0.1:1883".parse().expect("an address");
-        let found = entrance(&Config::default(), &Listener::plain(address), ListenerAddress::Ip(address));
+        let open =
+            OpenListener::of(&Config::default(), &Listener::plain(address), ListenerAddress::Ip(address));
+        let found = entrance(&open);
         assert_eq!(found, None);
     }
 }

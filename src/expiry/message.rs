@@ -2,7 +2,7 @@
 //! deadline.
 
 use super::deadline::DeadlineKind;
-pub use super::deadline::Registration;
+use super::deadline::Registration;
 use super::queue::WheelCount;
 use crate::time::Instant;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use crate::mqtt::packet::{
 };
 use crate::net::tls::client;
 use futures_util::{SinkExt, StreamExt};
-pub use proxy::ProxyStart;
+use proxy::ProxyStart;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;

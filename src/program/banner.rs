@@ -1,8 +1,8 @@
 //! The message of the start: where the broker listens, and who may connect there.
 
 use homing::broker::{Broker, EntranceRisk, ListenerNews, OpenListener};
+use homing::config::ClientCertificates;
 use homing::health;
-use homing::net::tls::settings::ClientCertificates;
 
 /// Returns the message of the start. `administration` says where the HTTP interface is, if it runs.
 pub(crate) fn banner(

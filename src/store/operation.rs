@@ -5,7 +5,7 @@ use crate::persistence::records::Record;
 /// A change that remains of a group: its record, with facts from other records of the group.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// The change. Never [`Record::Nothing`].
+    /// The change. Never [`Record::Nothing`] or [`Record::IncomingRefused`].
     pub record: Record,
     /// The additions of the fold to the record.
     pub fold: Fold,

@@ -80,15 +80,15 @@ fn short(value: &Value) -> String {
     }
 }
 
-/// A column of a table: its name, its smallest width, and the side of its texts.
+/// A column of a table: its name, and the side of its texts.
 pub(super) struct TextColumn {
-    pub(super) name: &'static str,
-    pub(super) side: Side,
+    name: &'static str,
+    side: Side,
 }
 
 /// The side to which the texts of a column are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+enum Side {
     Left,
     Right,
 }

@@ -145,7 +145,7 @@ pub(crate) struct Disconnected {
 
 impl ReloadAnswer {
     fn of(reloaded: Reloaded) -> ReloadAnswer {
-        let Reloaded { mode, changes, listeners, shadowed, files, disconnected, .. } = reloaded;
+        let Reloaded { mode, changes, listeners, shadowed, files, disconnected } = reloaded;
         let listener = |ListenerChange { listener, what, effect }| ChangedListener {
             listener,
             change: what.name().into(),

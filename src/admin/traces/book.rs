@@ -186,9 +186,13 @@ impl TraceBook {
         Ok(self.last)
     }
 
+    fn find_mut(&mut self, number: u64) -> Option<&mut Trace> {
+        self.traces.iter_mut().find(|trace| trace.number == number)
+    }
+
     /// Notes that every shard was told of a trace. The trace is listed from now on.
     pub(super) fn note_told(&mut self, number: u64) {
-        if let Some(trace) = self.traces.iter_mut().find(|trace| trace.number == number) {
+        if let Some(trace) = self.find_mut(number) {
             trace.told = ShardsTold::All;
         }
     }
@@ -220,7 +224,7 @@ impl TraceBook {
 
     /// Notes that a watcher waits for the steps of a trace.
     pub(super) fn note_watcher(&mut self, now: Instant, number: u64) {
-        if let Some(trace) = self.traces.iter_mut().find(|trace| trace.number == number) {
+        if let Some(trace) = self.find_mut(number) {
             trace.watched = Some(now);
         }
     }

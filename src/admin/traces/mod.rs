@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-pub(crate) use step::StepRow;
+use step::StepRow;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Receiver;
 use utoipa::ToSchema;
@@ -103,8 +103,8 @@ impl Traces {
         self.page(number, after, most)
     }
 
-    /// Begins a trace. Returns its number. The first trace begins the collection of steps, before the
-    /// shards are told, so that no step is lost.
+    /// Begins a trace. Returns its number. The first trace begins the collection of steps, before
+    /// the shards are told, so that no step is lost.
     ///
     /// # Errors
     /// The bound that has no room for the trace.

@@ -67,7 +67,6 @@ const READ_SIZE: usize = 64 * 1024;
 /// Runs one shard, and owns its connections' handles.
 pub struct ShardDriver {
     shard: RefCell<Shard>,
-    here: ShardId,
     /// The read buffer of all connections of this thread, so that an idle connection owns none.
     read_buffer: RefCell<Vec<u8>>,
     /// The MQTT bytes of one read, of all connections with TLS or WebSocket.
@@ -101,15 +100,13 @@ impl ShardDriver {
         statistics: Arc<BrokerStatistics>,
         listeners: EventListeners,
     ) -> Rc<ShardDriver> {
-        let here = shard.here();
         Rc::new(ShardDriver {
+            destinations: Destinations::new(shard.here()),
             shard: RefCell::new(shard),
-            here,
             read_buffer: RefCell::new(vec![0; READ_SIZE]),
             opened: RefCell::default(),
             write_buffer: RefCell::default(),
             handles: RefCell::default(),
-            destinations: Destinations::new(here),
             flusher: FlusherWaker::default(),
             listeners: RefCell::new(listeners),
             changed_tls: RefCell::default(),
@@ -239,7 +236,7 @@ impl ShardDriver {
         if suspended >= before + SHORT {
             self.suspended.set(suspended);
             shard.woke(now);
-            if self.here.0 == 0 {
+            if self.destinations.here() == ShardId(0) {
                 let slept_ms = (suspended - before).as_millis() as u64;
                 info!(
                     event = "broker.resumed",
@@ -342,10 +339,10 @@ impl ShardDriver {
             shard.snapshot()
         });
         snapshot.cpu = clock::thread_cpu();
-        self.statistics.report(usize::from(self.here.0), snapshot);
+        self.statistics.report(usize::from(self.destinations.here().0), snapshot);
         let (received, sent) = self.traffic.take();
         self.statistics.add_bytes(received, sent);
-        if self.here == ShardId(0) {
+        if self.destinations.here() == ShardId(0) {
             self.listeners.borrow().report_suppressed_lines();
         }
     }

@@ -45,7 +45,7 @@ fn driver(shards: u8) -> Rc<ShardDriver> {
     let shared = fixture::shared();
     let statistics = fixture::statistics(&shared);
     let log = Arc::new(EventLog::new(1_000));
-    let listeners = EventListeners::new(log, None, Arc::clone(&statistics));
+    let listeners = EventListeners::new(log, Arc::clone(&statistics));
     ShardDriver::new(fixture::shard(shards, shared), statistics, listeners)
 }
 

@@ -37,7 +37,7 @@ impl EventLog {
     /// `address` is the client's; `None` if its connection is gone. An event that the level hides
     /// does not count.
     pub fn write(&self, now: Instant, event: &ClientEvent, address: Option<&PeerAddress>) {
-        if is_printed(&event.occurrence) && self.limiter().admit(self.rate(), now) {
+        if is_printed(&event.occurrence) && self.admits(now) {
             line(event, address);
         }
     }

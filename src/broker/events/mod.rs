@@ -34,7 +34,7 @@ pub use log::{ClientText, EventLog};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
-pub use topics::EventTopics;
+use topics::EventTopics;
 use topics::{Scene, Suppressed};
 
 /// Maximum length of a client id in a topic, in bytes. A longer one would leave no room in the
@@ -51,13 +51,9 @@ pub struct EventListeners {
 }
 
 impl EventListeners {
-    /// Returns the listeners of one thread. The log is that of all threads.
-    pub fn new(
-        log: Arc<EventLog>,
-        topics: Option<EventTopics>,
-        statistics: Arc<BrokerStatistics>,
-    ) -> EventListeners {
-        EventListeners { log, topics, statistics }
+    /// Returns the listeners of one thread, without topics. The log is that of all threads.
+    pub fn new(log: Arc<EventLog>, statistics: Arc<BrokerStatistics>) -> EventListeners {
+        EventListeners { log, topics: None, statistics }
     }
 
     /// Writes an event to the log, and returns the publications of the other listeners.

@@ -232,8 +232,8 @@ fn the_packet_of_an_event_says_what_is_overdue() {
 fn the_listeners_count_an_event_that_a_rate_suppresses() {
     let statistics = fixture::statistics(&fixture::shared());
     let log = Arc::new(EventLog::new(0));
-    let topics = Some(EventTopics::new(1_000, 1));
-    let mut listeners = EventListeners::new(log, topics, Arc::clone(&statistics));
+    let mut listeners = EventListeners::new(log, Arc::clone(&statistics));
+    listeners.set_rates(Some(EventRates { per_second: 1_000, per_client: 1 }));
     let event = event(Occurrence::Disconnected(DisconnectCause::QueueFull));
     let mut report = || listeners.report(Instant::ZERO, &event, None, Duration::ZERO);
     let first = report();

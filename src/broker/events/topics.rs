@@ -77,7 +77,7 @@ pub(super) fn is_late(cause: &DisconnectCause) -> bool {
 
 /// An event that is not written, because a rate is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Suppressed;
+pub(super) struct Suppressed;
 
 /// Writes the events of one thread's clients for the event topics, within two rates.
 ///
@@ -85,7 +85,7 @@ pub struct Suppressed;
 /// minute more if one of its events was suppressed. So there are at most 120 times as many clients
 /// as events in a second.
 #[derive(Debug)]
-pub struct EventTopics {
+pub(super) struct EventTopics {
     overall: Rate,
     per_client: Rate,
     limiter: RateLimiter,
@@ -105,20 +105,20 @@ const PLACE: usize = 2 * size_of::<(Box<str>, ClientLimiters)>();
 
 /// The circumstances of an event that the shard does not know.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene<'a> {
+pub(super) struct Scene<'a> {
     /// Milliseconds since 1970.
-    pub unix_ms: u64,
+    pub(super) unix_ms: u64,
     /// The address of the client; `None` if its connection is gone.
-    pub address: Option<&'a PeerAddress>,
+    pub(super) address: Option<&'a PeerAddress>,
     /// The time from the end of a bucket to the arrival of its expired deadlines on this thread,
     /// for the latest batch.
-    pub tick_late: Duration,
+    pub(super) tick_late: Duration,
 }
 
 impl EventTopics {
     /// Returns the topics of one thread: `per_second` events of all its clients, `per_client` of
     /// each kind and client in a minute.
-    pub fn new(per_second: u32, per_client: u32) -> EventTopics {
+    pub(super) fn new(per_second: u32, per_client: u32) -> EventTopics {
         EventTopics {
             overall: Rate::per_second(per_second),
             per_client: Rate::per_minute(per_client),
@@ -130,7 +130,7 @@ impl EventTopics {
     }
 
     /// Returns the rates.
-    pub fn rates(&self) -> EventRates {
+    pub(super) fn rates(&self) -> EventRates {
         EventRates { per_second: self.overall.limit, per_client: self.per_client.limit }
     }
 
@@ -139,7 +139,7 @@ impl EventTopics {
     ///
     /// # Errors
     /// A rate is used up.
-    pub fn compose(
+    pub(super) fn compose(
         &mut self,
         now: Instant,
         event: &ClientEvent,

@@ -164,8 +164,8 @@ pub(crate) fn listener_name(place: usize, listener: &Listener) -> Box<str> {
 /// Returns the names of the listeners with TLS, and their settings.
 pub(crate) fn all_tls_settings(listeners: &[Listener]) -> Vec<(String, TlsSettings)> {
     let with_tls = listeners.iter().enumerate();
-    let settings = |(number, listener): (usize, &Listener)| {
-        Some((listener_name(number, listener).into(), tls_settings(listener)?))
+    let settings = |(place, listener): (usize, &Listener)| {
+        Some((listener_name(place, listener).into(), tls_settings(listener)?))
     };
     with_tls.filter_map(settings).collect()
 }

@@ -1,7 +1,7 @@
 //! The actor against the real clock: each test waits for expired deadlines, none for time to pass.
 
-use super::super::message::Registration;
 use super::*;
+use crate::expiry::deadline::Registration;
 use actix::Addr;
 use std::cell::RefCell;
 use std::rc::Rc;

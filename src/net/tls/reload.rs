@@ -4,7 +4,6 @@
 //! whole. A listener of which nothing changed keeps its server, and with it the tickets of its
 //! clients.
 
-use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -75,12 +74,6 @@ pub struct TlsChange {
     /// True if connected clients may have lost their right to be connected: the owner verifies
     /// their chains with [`TlsServer::check`].
     pub check_clients: bool,
-}
-
-impl fmt::Display for TlsChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "listener {}: {}", self.listener, self.what.join("; "))
-    }
 }
 
 impl TlsSet {

@@ -47,8 +47,8 @@ fn a_reload_reports_the_changes_of_each_listener() {
     });
     write_leaf(dir.path(), "one", &leaf);
     let (newer, changes) = set.reload().unwrap();
-    let text = changes[0].to_string();
-    assert!(text.starts_with("listener one: certificate "), "{text}");
+    let text = changes[0].what.join("; ");
+    assert!(changes[0].listener == "one" && text.starts_with("certificate "), "{text}");
     assert!(text.ends_with("one.pem is new: serial CD, valid until 2031-01-01T00:00:00Z"), "{text}");
     assert_eq!((changes.len(), changes[0].check_clients), (1, false));
     assert!(Arc::ptr_eq(&server(&set, 1), &server(&newer, 1)));
@@ -57,7 +57,7 @@ fn a_reload_reports_the_changes_of_each_listener() {
     let (_, changes) = newer.reload().unwrap();
     assert_eq!(changes.len(), 2);
     let lists = format!("the revocation lists changed (tls.crl): {}", dir.path().join("ca.crl").display());
-    assert_eq!(changes[1].to_string(), format!("listener two: {lists}"));
+    assert_eq!((&*changes[1].listener, &changes[1].what), ("two", &vec![lists.clone()]));
     assert!(changes.iter().all(|change| change.check_clients));
 
     write(dir.path(), "ca.pem", &Authority::new("new root").0.pem());

@@ -49,8 +49,7 @@ impl BodySchema {
         let mut all = vec![(self.name().into_owned(), (self.schema)())];
         (self.add_others)(&mut all);
         for (name, schema) in all {
-            let schema = serde_json::to_value(schema).expect("a schema is JSON");
-            let schema = strict(schema, self.side);
+            let schema = strict(super::to_json(&schema), self.side);
             debug_assert!(parts.get(&name).is_none_or(|other| *other == schema), "{name} has two schemas");
             parts.insert(name, schema);
         }
@@ -58,7 +57,7 @@ impl BodySchema {
 }
 
 /// Returns a schema that admits what serde writes or reads, and nothing else. In an answer, a field
-/// that may be missing is never null; a schema without required fields is not changed. An object
+/// that may be missing is never null, except where no field of its object is required. An object
 /// admits no fields beside its own. The size of a number in memory is left out.
 fn strict(schema: Value, side: BodySide) -> Value {
     match schema {

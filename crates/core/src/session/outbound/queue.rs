@@ -462,8 +462,8 @@ impl Queue {
 
     /// Looks at `most` deliveries in memory, from the one with this number on, and removes those
     /// for which `is_taken` returns true. Ends behind the first shared delivery that is removed. A
-    /// number that is gone means the oldest delivery. Paged-out entries stay, because their messages
-    /// are not known.
+    /// number that is gone means the oldest delivery. Paged-out entries stay, because their
+    /// messages are not known.
     pub fn take_where(
         &mut self,
         number: u64,

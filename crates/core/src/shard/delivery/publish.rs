@@ -522,8 +522,8 @@ impl Published {
         }
     }
 
-    /// Ends a PUBLISH that took more than one turn. `routed` is the result of all turns, whose gates
-    /// the acknowledgement waits for already.
+    /// Ends a PUBLISH that took more than one turn. `routed` is the result of all turns, whose
+    /// gates the acknowledgement waits for already.
     pub(crate) fn end(
         &self,
         now: Instant,

@@ -1,5 +1,5 @@
-//! Logins: the facts about a connection before its first packet, the bans, and the decision whether a
-//! client may enter. `clients/connect.rs` carries the decision out.
+//! Logins: the facts about a connection before its first packet, the bans, and the decision whether
+//! a client may enter. `clients/connect.rs` carries the decision out.
 
 pub mod arrival;
 pub(crate) mod auth_exchange;
