@@ -323,6 +323,11 @@ impl MemoryDriver {
         self.read(link);
     }
 
+    /// The kernel has these bytes, and the reactor has not reported them.
+    pub fn arrive(&mut self, link: LinkId, bytes: &[u8]) {
+        self.links[link].unread.extend_from_slice(bytes);
+    }
+
     /// The client's socket breaks.
     pub fn close(&mut self, link: LinkId) {
         self.gone(link);
@@ -648,6 +653,10 @@ impl Io for ShardIo<'_> {
 
     fn register(&mut self, _: Instant, batch: Vec<Registration>) {
         self.later.registered.extend(batch);
+    }
+
+    fn read_now(&mut self, id: ConnectionId) {
+        self.later.resume.push(id);
     }
 
     fn resume(&mut self, id: ConnectionId) {

@@ -73,6 +73,7 @@ mod slow_links;
 mod splits;
 mod stored;
 mod suspend;
+mod take_overs;
 mod traces;
 mod turn_limits;
 mod turns;

@@ -75,6 +75,7 @@ struct ShardIo<'a> {
 struct Later {
     events: Vec<ClientEvent>,
     close: Vec<ConnectionId>,
+    read_now: Vec<ConnectionId>,
     resume: Vec<ConnectionId>,
 }
 
@@ -137,6 +138,10 @@ impl Io for ShardIo<'_> {
         } else {
             self.world.send_registrations(self.shard, batch);
         }
+    }
+
+    fn read_now(&mut self, id: ConnectionId) {
+        self.later.read_now.push(id);
     }
 
     fn resume(&mut self, id: ConnectionId) {
@@ -238,6 +243,11 @@ impl World {
         self.after_call(shard, &later.events);
         for id in later.close {
             self.gone(shard, id, "closed");
+        }
+        for id in later.read_now {
+            if let Some(socket) = self.nodes[shard].link(id).map(|link| link.socket) {
+                self.readable(socket);
+            }
         }
         for id in later.resume {
             self.resume(shard, id);
@@ -507,7 +517,10 @@ impl World {
     }
 
     pub fn readable(&mut self, socket: usize) {
-        self.sockets[socket].read_scheduled = false;
+        // Nothing has come, or it was read before the event.
+        if !std::mem::take(&mut self.sockets[socket].read_scheduled) {
+            return;
+        }
         let Some((shard, id)) = self.sockets[socket].place else { return };
         let lingering = self.nodes[shard].link(id).is_some_and(|l| l.lingering);
         let connection = self.nodes[shard].core.connection(id);

@@ -399,6 +399,9 @@ impl<D: ConnectionDriver> Handler<ConnectionNotice> for ConnectionActor<D> {
                     self.report_partial();
                 }
             }
+            ConnectionNotice::ReadNow => {
+                self.read_what_came(|driver, id| driver.read_size(id));
+            }
             ConnectionNotice::AwaitWritable => self.awaits_writable = true,
             ConnectionNotice::Linger => {
                 if self.state == SocketState::Open

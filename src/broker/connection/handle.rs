@@ -21,6 +21,8 @@ use std::rc::Rc;
 pub enum ConnectionNotice {
     /// Bytes came with the socket from another shard, or reading continues after a pause.
     Read,
+    /// Bytes that the kernel has are to be read before the reactor reports them.
+    ReadNow,
     /// The socket did not take the whole outbox: wait until it takes more.
     AwaitWritable,
     /// The last bytes are written: wait for the client to close.

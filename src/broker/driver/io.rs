@@ -127,6 +127,10 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
         self.destinations.register(now, batch);
     }
 
+    fn read_now(&mut self, id: ConnectionId) {
+        self.handles.notify(id, ConnectionNotice::ReadNow);
+    }
+
     fn resume(&mut self, id: ConnectionId) {
         self.handles.notify(id, ConnectionNotice::Read);
     }

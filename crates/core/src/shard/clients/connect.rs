@@ -108,6 +108,10 @@ impl<'a> ConnectRequest<'a> {
             shard.read_behind_fan(now, id);
             return Flow::Wait;
         }
+        if self.lets_older_be_read(client_id, &mut shard.core) {
+            shard.read_later(now, id);
+            return Flow::Wait;
+        }
         // The packets before this one may have ended the connection.
         let Some(listener) = shard.core.connections.get(id).map(|c| Arc::clone(&c.listener)) else {
             return Flow::Closed;
@@ -412,6 +416,23 @@ impl<'a> ConnectRequest<'a> {
             return refuse(ReasonCode::QUOTA_EXCEEDED, "limits.sessions is reached");
         }
         Ok(())
+    }
+
+    /// Returns true if CONNECT must wait because an older connection of this client has not been read
+    /// yet. What the client sent there before this CONNECT may still be in the kernel, because the
+    /// socket of a newcomer can come to the shard before the reactor has reported the older one.
+    /// Acknowledgements that nobody reads would be messages that come again.
+    ///
+    /// CONNECT waits once, so an older connection whose bytes never end delays it by one turn.
+    fn lets_older_be_read(&self, client_id: &str, core: &mut Core) -> bool {
+        let older = core.sessions.find(client_id).and_then(|session| core.sessions.get(session)?.connection);
+        let Some(older) = older else { return false };
+        let Some(connection) = core.connections.get_mut(self.connection) else { return false };
+        if std::mem::replace(&mut connection.rare_mut().has_let_older_be_read, true) {
+            return false;
+        }
+        core.effects.read_now.push(older);
+        true
     }
 
     /// Takes over a session: closes its old connection, if there is one. Returns the session if it

@@ -108,6 +108,8 @@ pub struct Rare {
     pub ban: Option<Ban>,
     /// The search for a ban of the client identifier; `None` while none is under way.
     pub(crate) ban_search: Option<BanSearch>,
+    /// True if CONNECT has waited until the client's older connection was read.
+    pub(crate) has_let_older_be_read: bool,
     /// The host of the client until CONNACK, if its listener has rates.
     pub host: Option<IpAddr>,
     /// The time at which the client's credentials expire; `None` if they do not.

@@ -25,6 +25,8 @@ pub struct Effects {
     pub dirty: Vec<ConnectionId>,
     /// Bytes appended to outboxes since the last flush, about.
     pub(crate) unflushed: usize,
+    /// Connections whose bytes in the kernel are read before those in `resume` go on.
+    pub read_now: Vec<ConnectionId>,
     /// Connections to read again.
     pub resume: Vec<ConnectionId>,
     /// Deadlines for the expiry actor.
@@ -82,6 +84,7 @@ impl Effects {
     /// count: it goes out with the next flush.
     pub fn is_empty(&self) -> bool {
         self.dirty.is_empty()
+            && self.read_now.is_empty()
             && self.resume.is_empty()
             && self.registrations.is_empty()
             && self.peer_batches.is_empty()

@@ -21,7 +21,8 @@
 //!       of a transaction must not reach the store before the batch that lists it.
 //!    5. Write each dirty connection once, until the budget of the turn is used up. Do 3 and 4
 //!       again with what the writes led to.
-//!    6. Register deadlines, ask the authenticator, resume paused connections.
+//!    6. Register deadlines, ask the authenticator, read connections that are about to be taken over,
+//!       resume paused connections.
 
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
@@ -76,6 +77,10 @@ pub trait Io {
 
     /// Registers these deadlines with the expiry actor. `batch` is never empty.
     fn register(&mut self, now: Instant, batch: Vec<Registration>);
+
+    /// Reads what the kernel has of this connection, in a later turn, before any connection that is
+    /// resumed after this call.
+    fn read_now(&mut self, id: ConnectionId);
 
     /// Reads from this connection again, in a later turn.
     fn resume(&mut self, id: ConnectionId);
@@ -234,6 +239,7 @@ impl Shard {
             io.register(now, std::mem::take(&mut self.core.effects.registrations));
         }
         self.core.effects.auth_requests.drain(..).for_each(|request| io.authenticate(request));
+        self.core.effects.read_now.drain(..).for_each(|id| io.read_now(id));
         self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
     }
 
