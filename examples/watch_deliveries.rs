@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The client speaks MQTT 5.0, because the reason of a dead letter is in its user properties. The
-//! events are JSON, and `docs/monitoring.md` has their fields. The example `stuck_client` causes
+//! events are JSON, and `docs/client-events.md` has their fields. The example `stuck_client` causes
 //! some.
 
 use rumqttc::v5::mqttbytes::QoS;

@@ -160,6 +160,29 @@ fn every_function_of_a_walk_stands_in_its_file() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// A page of everything is read by nobody. The generated page of the configuration is a reference.
+#[test]
+fn no_page_is_longer_than_500_lines_and_the_readme_has_140() {
+    let too_long = |(path, text): &(PathBuf, String)| match path.file_name().and_then(|name| name.to_str()) {
+        Some("configuration.md" | "CHANGELOG.md") => false,
+        Some("README.md") => text.lines().count() > 140,
+        _ => text.lines().count() > 500,
+    };
+    let long: Vec<_> = documents().into_iter().filter(too_long).map(|(path, _)| path).collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn every_alert_has_a_first_step() {
+    let rules = fs::read_to_string(root().join("config/prometheus/homing-rules.yml")).expect("the rules");
+    let page = fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
+    let alerts: Vec<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let rows: Vec<_> =
+        page.lines().filter_map(|line| line.strip_prefix("| `Homing")?.split('`').next()).collect();
+    assert!(!alerts.is_empty());
+    assert_eq!(alerts, rows.iter().map(|row| format!("Homing{row}")).collect::<Vec<_>>());
+}
+
 /// The checks themselves, on texts that break their rules.
 #[test]
 fn breaches_are_seen() {

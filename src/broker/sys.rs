@@ -1,7 +1,7 @@
 //! Publishes the counters of the broker on `$SYS/broker/...`, for an operator with any MQTT client.
 //!
 //! A figure that mosquitto has, too, has mosquitto's name. All values are retained and written in
-//! decimal. A test holds the topics against `docs/monitoring.md`.
+//! decimal. A test holds the topics against `docs/sys-topics.md`.
 
 use super::statistics::{BrokerStatistics, Maximum};
 use super::sys_load::{LOADS, LoadAverages, WINDOWS};
@@ -255,18 +255,21 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    /// Returns the topics that the tables of `docs/monitoring.md` name, without `$SYS/broker/`.
+    /// Returns the topics that `docs/sys-topics.md` names, without `$SYS/broker/`. The causes of
+    /// drops stand in `docs/metrics.md`.
     fn documented() -> BTreeSet<String> {
-        let text = include_str!("../../docs/monitoring.md");
-        let (_, text) = text.split_once("\n## `$SYS` topics\n").expect("the section");
-        let (tables, _) = text.split_once("\n### Topics of mosquitto").expect("the end of the tables");
+        let text = include_str!("../../docs/sys-topics.md");
+        let (tables, _) = text.split_once("\n## Topics of mosquitto").expect("the end of the tables");
+        let metrics = include_str!("../../docs/metrics.md");
+        let (_, causes) = metrics.split_once("\n## Causes of drops\n").expect("the section");
+        let (causes, _) = causes.split_once("\n## ").expect("the end of the section");
         let mut topics = BTreeSet::new();
         let mut prefix = "";
-        for line in tables.lines() {
+        for line in tables.lines().chain(["## Causes of drops"]).chain(causes.lines()) {
             match line {
-                _ if line.starts_with("### The expiry queue") => prefix = "expiry/",
-                _ if line.starts_with("### The store") => prefix = "store/",
-                _ if line.starts_with("### Causes of drops") => prefix = "publish/messages/dropped/",
+                _ if line.starts_with("## The expiry queue") => prefix = "expiry/",
+                _ if line.starts_with("## The store") => prefix = "store/",
+                _ if line.starts_with("## Causes of drops") => prefix = "publish/messages/dropped/",
                 _ => {}
             }
             let row = line.strip_prefix("| ").filter(|row| !row.starts_with("below "));

@@ -64,9 +64,9 @@ fn families(lines: &[String]) -> BTreeMap<String, Family> {
     families
 }
 
-/// Returns the families that the tables of `docs/monitoring.md` have.
+/// Returns the families that the tables of `docs/metrics.md` have.
 fn documented() -> BTreeMap<String, Family> {
-    let text = include_str!("../../docs/monitoring.md");
+    let text = include_str!("../../docs/metrics.md");
     let rows = text.lines().filter(|line| line.starts_with("| `homing_") || line.starts_with("| `process_"));
     let spans = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     rows.map(|row| {
@@ -89,7 +89,7 @@ fn the_documented_metrics_are_those_of_a_scrape() {
     let unknown: Vec<_> = names(&documented).difference(&names(&found)).cloned().collect();
     assert!(missing.is_empty() && unknown.is_empty(), "not documented: {missing:?}; not found: {unknown:?}");
     for (name, family) in &found {
-        assert_eq!(family, &documented[name], "{name}: the scrape, and its row in docs/monitoring.md");
+        assert_eq!(family, &documented[name], "{name}: the scrape, and its row in docs/metrics.md");
         assert_eq!(family.kind == "counter", name.ends_with("_total"), "{name}");
     }
 }

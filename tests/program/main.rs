@@ -5,6 +5,7 @@ mod cli;
 mod config;
 mod ctl;
 mod doctor;
+mod guide;
 mod import;
 mod passwd;
 mod store;

@@ -1,7 +1,7 @@
 //! The metrics of the broker in Prometheus' text format.
 //!
 //! A label has few values, all from this program or from the configuration. No client identifier,
-//! user name or topic is ever a label: their number has no bound. `docs/monitoring.md` lists every
+//! user name or topic is ever a label: their number has no bound. `docs/metrics.md` lists every
 //! metric, and a test compares the list with a scrape.
 //!
 //! | file | concern |

@@ -9,7 +9,7 @@ use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, EventDe
 use crate::time::Instant;
 use serde_json::json;
 
-/// Returns the topic and the JSON of the record, as `docs/monitoring.md` describes it.
+/// Returns the topic and the JSON of the record, as `docs/client-events.md` describes it.
 ///
 /// Returns `None` if the event is no disconnect, if it needs no explanation, if the shard keeps no
 /// records, and if the client id is too long for a topic.

@@ -1,5 +1,5 @@
 //! The tables of the listeners: every event, every cause and every field stands in
-//! `docs/monitoring.md`, and nothing stands there twice.
+//! `docs/client-events.md` or `docs/metrics.md`, and nothing stands there twice.
 
 use super::topics::{EventKind, is_late};
 use super::*;
@@ -16,7 +16,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-const MONITORING: &str = include_str!("../../../docs/monitoring.md");
+const CLIENT_EVENTS: &str = include_str!("../../../docs/client-events.md");
+const METRICS: &str = include_str!("../../../docs/metrics.md");
 
 fn stall(cause: StallCause) -> Stall {
     Stall {
@@ -129,9 +130,9 @@ fn composed(topics: &mut EventTopics, event: &ClientEvent) -> Option<(String, St
     topics.compose(Instant::ZERO, event, scene).expect("within the rates")
 }
 
-/// Returns the part of `docs/monitoring.md` below a heading.
-fn section(heading: &str) -> &'static str {
-    let (_, rest) = MONITORING.split_once(heading).unwrap_or_else(|| panic!("no heading {heading}"));
+/// Returns the part of a document below a heading.
+fn section(document: &'static str, heading: &str) -> &'static str {
+    let (_, rest) = document.split_once(heading).unwrap_or_else(|| panic!("no heading {heading}"));
     rest.split_once("\n## ").map_or(rest, |(section, _)| section)
 }
 
@@ -143,7 +144,7 @@ fn words(text: &str) -> BTreeSet<&str> {
 #[test]
 fn every_field_and_every_kind_of_an_event_is_documented() {
     let mut topics = EventTopics::new(1_000, 1_000);
-    let (documented, mut kinds) = (words(section("\n## Events\n")), BTreeSet::new());
+    let (documented, mut kinds) = (words(section(CLIENT_EVENTS, "\n## Events\n")), BTreeSet::new());
     for event in every_event() {
         let Some((topic, text)) = composed(&mut topics, &event) else { continue };
         let fields = json(&text);
@@ -161,8 +162,8 @@ fn every_field_and_every_kind_of_an_event_is_documented() {
 
 #[test]
 fn every_cause_of_a_disconnect_has_one_name_which_is_documented() {
-    let records = words(section("\n## Last disconnect\n"));
-    let events = words(section("\n## Events\n"));
+    let records = words(section(CLIENT_EVENTS, "\n## Last disconnect\n"));
+    let events = words(section(CLIENT_EVENTS, "\n## Events\n"));
     let mut names = BTreeSet::new();
     for cause in every_cause() {
         let name = cause.name();
@@ -174,7 +175,7 @@ fn every_cause_of_a_disconnect_has_one_name_which_is_documented() {
 
 #[test]
 fn every_cause_of_a_drop_has_one_name_which_is_documented() {
-    let documented = words(section("\n### Causes of drops\n").split("\n#").next().unwrap_or(""));
+    let documented = words(section(METRICS, "\n## Causes of drops\n"));
     for reason in DropReason::ALL {
         assert!(documented.contains(reason.name()), "{reason}");
     }
@@ -182,7 +183,7 @@ fn every_cause_of_a_drop_has_one_name_which_is_documented() {
 
 #[test]
 fn a_record_is_written_for_each_disconnect_that_needs_an_explanation() {
-    let documented = words(section("\n## Last disconnect\n"));
+    let documented = words(section(CLIENT_EVENTS, "\n## Last disconnect\n"));
     for event in every_event() {
         let expected = match &event.occurrence {
             Occurrence::Disconnected(cause) => cause.needs_explanation(),

@@ -14,7 +14,7 @@ section! {
     /// The delivery is in time if PUBACK (QoS 1) or PUBREC (QoS 2) comes `within` this time (10ms
     /// to 1d), and late if it is open when the time is over. A delivery that is dropped before is
     /// bad, too. Deliveries to receivers that are away are counted apart. `target` is the share
-    /// that has to be in time, 0.5 to 1. `name` is the label of the metrics. docs/monitoring.md has
+    /// that has to be in time, 0.5 to 1. `name` is the label of the metrics. docs/metrics.md has
     /// them.
     ///
     /// An objective that keeps its `name` and `within` over a reload keeps its counts; all others
