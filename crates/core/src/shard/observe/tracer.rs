@@ -157,10 +157,13 @@ impl<'a> Recorder<'a> {
     /// Adds the acknowledgements of traced messages that a packet of this session brought.
     #[cold]
     pub(crate) fn collect_acknowledgements(&mut self, now: Instant, session: SessionId) {
-        let steps = std::mem::take(&mut self.counters.audited);
-        if let Some(client_id) = self.client_of(session) {
-            self.add_all(now, client_id, steps);
+        let mut steps = std::mem::take(&mut self.counters.audited);
+        let Some(entry) = self.sessions.get(session) else { return };
+        if let Some(connection) = entry.connection.and_then(|id| self.connections.get(id)) {
+            let version = connection.wire.version;
+            steps.steps = steps.steps.into_iter().map(|step| step.as_on_wire(version)).collect();
         }
+        self.add_all(now, &entry.session.client_id, steps);
     }
 
     /// Adds the CONNECT of a traced client, whose packets are noted from now on. The client is not
@@ -186,7 +189,8 @@ impl<'a> Recorder<'a> {
             return;
         }
         let Some(connection) = self.connections.get(id) else { return };
-        let mut step = TraceStep::of_packet(StepKind::PacketIn, packet);
+        let step = TraceStep::of_packet(StepKind::PacketIn, packet);
+        let mut step = step.as_on_wire(connection.wire.version);
         if let Some(mount_point) = connection.wire.mount_point() {
             step.topic = cut(&mount_point.filter(&step.topic));
         }
