@@ -26,16 +26,14 @@ pub(super) enum VariableMeaning {
 /// Returns what the name of a variable stands for.
 pub(super) fn named_by(name: &str, value: &OsStr) -> VariableMeaning {
     let Some(rest) = name.strip_prefix(PREFIX) else { return VariableMeaning::Other };
-    let path =
-        rest.split_once(SEPARATOR).map(|(section, key)| format!("{section}.{key}").to_ascii_lowercase());
-    match path {
-        Some(path) if key(&path).is_some() => VariableMeaning::Key(path),
-        path => match (meant_by(rest), path) {
-            _ if OF_COMMANDS.contains(&rest) || is_of_service(rest, value) => VariableMeaning::Other,
-            (Some(meant), _) => VariableMeaning::Misspelt(meant),
-            (None, Some(path)) => VariableMeaning::Key(path),
-            (None, None) => VariableMeaning::Unknown,
-        },
+    // A list of tables has a path of one word.
+    let path = rest.replacen(SEPARATOR, ".", 1).to_ascii_lowercase();
+    match meant_by(rest) {
+        _ if key(&path).is_some() => VariableMeaning::Key(path),
+        _ if OF_COMMANDS.contains(&rest) || is_of_service(rest, value) => VariableMeaning::Other,
+        Some(meant) => VariableMeaning::Misspelt(meant),
+        None if path.contains('.') => VariableMeaning::Key(path),
+        None => VariableMeaning::Unknown,
     }
 }
 
@@ -82,6 +80,7 @@ mod tests {
         ] {
             assert_eq!(named(name, "never"), anonymous(), "{name}");
         }
+        assert_eq!(named("HOMING_LISTENERS", "[]"), VariableMeaning::Key("listeners".to_owned()));
         let size = || VariableMeaning::Misspelt("HOMING_LIMITS__PACKET_SIZE".to_owned());
         assert_eq!(named("HOMING_LIMITS_PACKET_SIZE", ""), size());
         assert_eq!(named(&["HOMING_LIMITS", "PACKETSIZE"].join("__"), ""), size());

@@ -8,7 +8,7 @@ use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::property;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
-use crate::mqtt::packet::{Packet, Property, Publish, QoS, ReasonCode};
+use crate::mqtt::packet::{Packet, Property, Publish, QoS};
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::Matches;
 use crate::session::counters::Counters;
@@ -230,16 +230,11 @@ impl<'a> Recorder<'a> {
         audit
     }
 
-    /// Adds that a PUBLISH is not routed.
+    /// Adds that a PUBLISH is not routed. The step of the acknowledgement has the reason code, if
+    /// one is sent.
     #[cold]
-    pub(crate) fn add_refusal(
-        &mut self,
-        now: Instant,
-        audit: AuditTag,
-        (reason, cause): (ReasonCode, DropReason),
-    ) {
-        let detail = format!("{}, reason code {:#04x}", cause.name(), reason.byte());
-        self.add(now, StepKind::Refused, audit, detail);
+    pub(crate) fn add_refusal(&mut self, now: Instant, audit: AuditTag, cause: DropReason) {
+        self.add(now, StepKind::Refused, audit, cause.name());
     }
 
     /// Adds how many receivers were found.
