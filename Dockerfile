@@ -1,7 +1,5 @@
-# Homing in a container:
-#   docker build -t homing .
-#   docker run -p 1883:1883 -v "$PWD/passwd:/etc/homing/passwd:ro" -e HOMING_AUTH__PASSWORD_FILE=/etc/homing/passwd homing
-# `homing passwd` makes the file. Without it, and without HOMING_AUTH__ANONYMOUS=always, nobody may connect.
+# Homing in a container: docs/operations.md, "In a container", has the commands that build and run it, with a store, users and the pages.
+# Without a password file, and without HOMING_AUTH__ANONYMOUS=always, nobody may connect.
 
 FROM rust:1-slim-bookworm AS build
 # jemalloc is built from source.
@@ -39,10 +37,12 @@ WORKDIR /var/lib/homing
 # The file that is read, and the file in which the health check finds the addresses. The configuration is named here, because otherwise
 # a config/homing.toml in the working directory, which is a volume, would come first.
 ENV HOMING_CONFIG=/etc/homing/homing.toml HOMING_NETWORK__ADDRESSES_FILE=/run/homing/addresses
-EXPOSE 1883
+# MQTT, and the HTTP interface with its pages, which is on loopback in the container unless HOMING_ADMIN__ADDRESSES says otherwise.
+EXPOSE 1883 11883
 # /etc/homing is no volume, because a volume would keep the file of an old image.
 VOLUME ["/var/lib/homing"]
-HEALTHCHECK --interval=30s --timeout=10s --start-period=5s CMD ["homing", "health"]
+# A start that reads a large store takes a while; a check that fails meanwhile does not count.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["homing", "health"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["homing"]
 CMD ["serve"]

@@ -50,6 +50,8 @@ Examples:
   homing health                              check a running broker; exit code 0 or 1
   homing passwd FILE USER                    set the password of a user
   homing ctl clients --stuck 10s             who has not acknowledged a message for 10 s, and why
+  homing ctl where --topic pumps/7/set       where the messages of a topic are, and why they wait
+  homing ctl dashboard                       print a link that logs a browser in to the pages
   homing admin-user FILE NAME                add a user of the HTTP interface and its pages
   homing admin-token FILE NAME               make a token for a program that uses it
   homing import mosquitto.conf > my.toml     translate a configuration of mosquitto
@@ -188,7 +190,7 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
     };
     match command {
         BrokerCommand::Serve => serve(loaded, settings.clone()),
-        BrokerCommand::Doctor => check(&loaded.config),
+        BrokerCommand::Doctor => check(&loaded),
         BrokerCommand::CheckConfig { without_files: false } => check_with_files(&loaded),
         BrokerCommand::CheckConfig { without_files: true } => {
             say(&check_config(&loaded, "not read (--without-files)"));

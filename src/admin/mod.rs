@@ -177,7 +177,7 @@ impl AdminServer {
         }
         let (credentials, tls) = read_files(options)?;
         let scheme = if tls.is_some() { Scheme::Https } else { Scheme::Http };
-        let (sockets, addresses) = bind_addresses(options, scheme)?;
+        let (sockets, addresses) = bind_addresses(options)?;
         let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
         let unix = socket.map(|path| bind::unix(path, permissions, BACKLOG)).transpose();
         let (unix, file) = unix.map_err(AdminError::Socket)?.unzip();
@@ -255,31 +255,29 @@ impl Drop for AdminServer {
 /// Reads the files that the settings name as the start does, and keeps nothing.
 ///
 /// # Errors
-/// The file of credentials or the certificate cannot be used.
+/// The file of credentials or the certificate cannot be used, or an address must not be plain HTTP.
 pub fn check_files(options: &Admin) -> Result<(), AdminError> {
     read_files(options).map(drop)
 }
 
 fn read_files(options: &Admin) -> Result<(CredentialFile, Option<Arc<LiveTls>>), AdminError> {
     let credentials = CredentialFile::load(options.credentials_path()).map_err(AdminError::Credentials)?;
-    Ok((credentials, https::load(options).map_err(AdminError::Certificate)?))
+    let tls = https::load(options).map_err(AdminError::Certificate)?;
+    let may_be_plain = |address: &&SocketAddr| options.allow_plain_http || address.ip().is_loopback();
+    match options.addresses.iter().find(|address| tls.is_none() && !may_be_plain(address)) {
+        Some(address) => Err(AdminError::Plain(*address)),
+        None => Ok((credentials, tls)),
+    }
 }
 
 /// Binds the addresses. Returns their sockets, and the addresses with the ports that the system
 /// chose.
 ///
 /// # Errors
-/// An address cannot be bound, or must not be plain HTTP.
-fn bind_addresses(
-    options: &Admin,
-    scheme: Scheme,
-) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), AdminError> {
+/// An address cannot be bound.
+fn bind_addresses(options: &Admin) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), AdminError> {
     let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
     for &address in &options.addresses {
-        let may_be_plain = options.allow_plain_http || address.ip().is_loopback();
-        if scheme == Scheme::Http && !may_be_plain {
-            return Err(AdminError::Plain(address));
-        }
         let (socket, bound) =
             bind::tcp(address, BACKLOG).map_err(|error| AdminError::Bind(address, error))?;
         // Accepted sockets inherit it.

@@ -17,6 +17,7 @@ use super::terms::AdminTerms;
 use super::timeline::Timeline;
 use super::traces::Traces;
 use super::wheel::LastWheel;
+use crate::broker::bind;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::file_thread::{FileThread, NotRead, ReadLimits};
@@ -274,6 +275,18 @@ impl AdminState {
         self.bound.iter().map(move |address| format!("{scheme}://{address}"))
     }
 
+    /// Returns the URLs by which a browser may reach the pages, without a slash at the end. An
+    /// interface on all addresses is reached by the first name of `admin.hosts`, because a
+    /// certificate is for a name, or else on this machine.
+    pub(super) fn page_urls(&self) -> impl Iterator<Item = String> {
+        let scheme = self.scheme.name();
+        let name = self.terms.load().first_host().map(str::to_owned);
+        self.bound.iter().map(move |&address| match &name {
+            Some(name) if address.ip().is_unspecified() => format!("{scheme}://{name}:{}", address.port()),
+            _ => format!("{scheme}://{}", bind::reachable(address)),
+        })
+    }
+
     /// Returns the logins of the pages.
     pub(super) fn logins(&self) -> &PageLogins {
         &self.logins
@@ -473,5 +486,20 @@ mod tests {
             AdminTerms::default(),
         );
         assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));
+    }
+
+    #[test]
+    fn the_pages_of_an_interface_on_all_addresses_are_reached_by_its_name_or_on_this_machine() {
+        let urls = |address: &str, hosts: &[&str]| {
+            let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+            let terms = AdminTerms::of(&Admin { hosts, ..Admin::default() });
+            let bound = vec![address.parse().expect("an address")];
+            let state = AdminState::new(Scheme::Https, bound, CredentialFile::default(), terms);
+            state.page_urls().collect::<Vec<_>>()
+        };
+        assert_eq!(urls("0.0.0.0:11883", &[]), ["https://127.0.0.1:11883"]);
+        assert_eq!(urls("[::]:11883", &[]), ["https://[::1]:11883"]);
+        assert_eq!(urls("0.0.0.0:11883", &["broker.example"]), ["https://broker.example:11883"]);
+        assert_eq!(urls("10.0.0.9:11883", &["broker.example"]), ["https://10.0.0.9:11883"]);
     }
 }

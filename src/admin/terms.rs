@@ -20,6 +20,11 @@ impl AdminTerms {
         AdminTerms { hosts: options.hosts.clone(), payloads: options.payloads, proxies }
     }
 
+    /// Returns the first name of the interface (`admin.hosts`); `None` without one.
+    pub(super) fn first_host(&self) -> Option<&str> {
+        self.hosts.first().map(String::as_str)
+    }
+
     /// Returns true if this is a name of the interface (`admin.hosts`).
     pub(super) fn has_host(&self, name: &str) -> bool {
         self.hosts.iter().any(|own| name.eq_ignore_ascii_case(own))

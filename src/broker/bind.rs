@@ -4,7 +4,7 @@ use crate::config::{self, ListenerAddress};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fs::{self, Permissions};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -64,6 +64,16 @@ pub fn check(address: &ListenerAddress) -> Result<(), BindError> {
         },
     };
     result.map_err(|cause| BindError { address: address.to_string(), cause })
+}
+
+/// Returns the address to connect to for a listener: loopback if the listener is on all interfaces.
+pub fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// The permissions of a Unix socket. `None` leaves the system's default for a new file.
@@ -189,6 +199,13 @@ mod tests {
 
     fn listener(mode: &str) -> config::Listener {
         config::Listener { mode: Some(mode.to_owned()), ..config::Listener::default() }
+    }
+
+    #[test]
+    fn a_listener_on_all_interfaces_is_asked_over_loopback() {
+        assert_eq!(reachable("0.0.0.0:1883".parse().unwrap()), "127.0.0.1:1883".parse().unwrap());
+        assert_eq!(reachable("[::]:1883".parse().unwrap()), "[::1]:1883".parse().unwrap());
+        assert_eq!(reachable("10.0.0.1:1883".parse().unwrap()), "10.0.0.1:1883".parse().unwrap());
     }
 
     #[test]

@@ -306,9 +306,26 @@ mod tests {
     use super::*;
     use crate::broker::connect_limits::LiveLimits;
     use crate::broker::rate_limit::EventRates;
+    use crate::session::outbound::retry::Outlives;
 
     fn plan(config: &Config) -> ListenerPlan {
         ListenerPlan::at_start(&config.all_listeners())
+    }
+
+    #[test]
+    fn a_stuck_client_is_disconnected_within_five_minutes_by_default() {
+        let retry = redelivery_policy(&Redelivery::default()).retry;
+        for seed in 0..10_000 {
+            let waits = |rounds| (0..rounds).map(|round| retry.delay(retry.interval, round, seed)).sum();
+            let (second, closed): (Duration, Duration) = (waits(2), waits(retry.attempts + 1));
+            assert!(
+                retry.closes(retry.attempts, Outlives::Yes)
+                    && !retry.closes(retry.attempts - 1, Outlives::Yes)
+            );
+            // docs/redelivery.md has these times.
+            assert!(closed >= Duration::from_secs(225) && closed <= Duration::from_secs(270), "{closed:?}");
+            assert!(second >= Duration::from_secs(45) && second <= Duration::from_secs(54), "{second:?}");
+        }
     }
 
     #[test]

@@ -105,7 +105,7 @@ mod tests {
         let rows = running.in_force(&sources);
         let interval = row(&rows, "redelivery.interval");
         assert_eq!((interval.value.as_str(), interval.source.as_str()), ("\"7s\"", "--set"));
-        assert_eq!((interval.default.as_str(), interval.pending.as_deref()), ("\"20s\"", None));
+        assert_eq!((interval.default.as_str(), interval.pending.as_deref()), ("\"15s\"", None));
         let threads = row(&rows, "runtime.threads");
         assert_eq!((threads.value.as_str(), threads.source.as_str()), ("\"auto\"", "built-in default"));
         assert_eq!((threads.pending.as_deref(), threads.effect), (Some("8"), ReloadEffect::Restart));

@@ -10,17 +10,21 @@ use super::rule::ValueType;
 use super::secrets::without_secrets;
 use super::table::Key;
 use super::value::origin;
+use super::variable::{self, VariableMeaning};
 use crate::file_thread;
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Variables are `HOMING_SECTION__KEY`.
-const VARIABLE_PREFIX: &str = "HOMING_";
-const VARIABLE_SEPARATOR: &str = "__";
-
 /// Maximum number of edits between an unknown key and the key that is suggested.
 const NEAR: usize = 3;
+
+/// Returns the name most like an unknown one, if it is near.
+pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |name: &str| strsim::damerau_levenshtein(name, unknown);
+    let all = known.into_iter().map(|name| (distance(name), name));
+    all.min_by_key(|(edits, _)| *edits).filter(|(edits, _)| *edits <= NEAR).map(|(_, name)| name)
+}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
@@ -76,23 +80,32 @@ impl Layer {
         }
     }
 
-    /// Reads variables. A name without `__` behind the prefix is ignored, because Kubernetes gives
-    /// every container `HOMING_SERVICE_HOST` and the like for a service called homing.
+    /// Reads variables. Returns the layer, and a sentence for each variable that has the prefix and
+    /// sets nothing. The name of a key with wrong underscores is a problem.
     pub(super) fn from_environment(
         variables: impl IntoIterator<Item = (OsString, OsString)>,
         problems: &mut Vec<Problem>,
-    ) -> Layer {
-        let mut layer = Layer::default();
+    ) -> (Layer, Vec<String>) {
+        let (mut layer, mut ignored) = (Layer::default(), Vec::new());
         for (name, value) in variables {
             let Some(name) = name.to_str() else { continue };
-            let Some(path) = key_of_variable(name) else { continue };
-            match value.into_string() {
-                Ok(text) => layer.push_text(&format!("environment variable {name}"), path, &text),
-                Err(_) => problems.push(Problem::NotUnicode { variable: name.to_owned() }),
+            match variable::named_by(name, &value) {
+                VariableMeaning::Key(path) => match value.into_string() {
+                    Ok(text) => layer.push_text(&format!("environment variable {name}"), path, &text),
+                    Err(_) => problems.push(Problem::NotUnicode { variable: name.to_owned() }),
+                },
+                VariableMeaning::Misspelt(meant) => {
+                    problems.push(Problem::UnknownVariable { variable: name.to_owned(), meant });
+                }
+                VariableMeaning::Unknown => ignored.push(format!(
+                    "environment variable {name} is ignored: no key has this name; keys are HOMING_SECTION__KEY, such as HOMING_LOG__LEVEL"
+                )),
+                VariableMeaning::Other => {}
             }
         }
         layer.leaves.sort_by(|(a, _), (b, _)| a.cmp(b));
-        layer
+        ignored.sort();
+        (layer, ignored)
     }
 
     /// Adds a value that came as text. The rule of its key says which type it has.
@@ -127,11 +140,6 @@ fn without_excerpt(cause: &str) -> String {
     lines.join(": ")
 }
 
-fn key_of_variable(name: &str) -> Option<String> {
-    let (section, key) = name.strip_prefix(VARIABLE_PREFIX)?.split_once(VARIABLE_SEPARATOR)?;
-    Some(format!("{}.{}", section.to_ascii_lowercase(), key.to_ascii_lowercase()))
-}
-
 fn problem_with(path: &str, value: &Value) -> Option<Problem> {
     let source_name = origin(value);
     let not_allowed = |allowed: String| Problem::NotAllowed {
@@ -163,9 +171,8 @@ fn hint(path: &str) -> String {
     if let (Some(only), None) = (same_name.next(), same_name.next()) {
         return format!("did you mean {}?", only.path);
     }
-    let distance = |key: &&Key| strsim::damerau_levenshtein(key.path, path);
-    if let Some(nearest) = keys::keys().min_by_key(distance).filter(|key| distance(key) <= NEAR) {
-        return format!("did you mean {}?", nearest.path);
+    if let Some(near) = nearest(path, keys::keys().map(|key| key.path)) {
+        return format!("did you mean {near}?");
     }
     match SECTIONS.iter().find(|known| known.name == section) {
         Some(known) if known.is_list() => format!("each table of it is [[{section}]]"),

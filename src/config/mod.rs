@@ -34,6 +34,7 @@ mod table;
 mod table_list;
 mod tls_choices;
 mod value;
+mod variable;
 
 pub use crate::session::authentication::Anonymous;
 pub use crate::session::outbound::queue::QueuePolicy;

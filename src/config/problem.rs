@@ -60,6 +60,15 @@ pub enum Problem {
         variable: String,
     },
 
+    /// A variable has nearly the name of a key.
+    #[error("environment variable {variable}: no key has this name; did you mean {meant}?")]
+    UnknownVariable {
+        /// The name of the variable.
+        variable: String,
+        /// The variable of the key that has nearly this name.
+        meant: String,
+    },
+
     /// The text behind `--set` has no `=`.
     #[error("--set {text}: not an assignment; must be section.key=value, such as --set log.level=debug")]
     NotAnAssignment {

@@ -197,7 +197,7 @@ fn check_rule(problems: &mut Problems, table: &ListedTable<'_>) {
         problems.refuse(name, table.value, &format!("one that sets something: {}", SETTINGS.join(", ")));
     }
     for key in present.into_iter().filter(|key| takes(key).is_none()) {
-        problems.refuse_unknown(format!("{name}: {key}"), "a rule", names());
+        problems.refuse_unknown(name, key, "a rule", names());
     }
 }
 

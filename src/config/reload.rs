@@ -273,7 +273,7 @@ mod tests {
         let expected = [
             "restart  runtime.threads \"auto\" -> 8",
             "new      keep_alive.maximum \"unlimited\" -> \"1m\"",
-            "live     redelivery.interval \"20s\" -> \"5s\"",
+            "live     redelivery.interval \"15s\" -> \"5s\"",
         ];
         assert_eq!(lines, expected);
         assert_eq!(loaded.changes_from(&running)[0].source, "--set");

@@ -38,10 +38,12 @@ Each layer beats the one before:
 1. Built-in defaults.
 2. A file. The first of these is read: `--config FILE`; the file that `HOMING_CONFIG` names; `config/homing.toml` in the working
    directory; `/etc/homing/homing.toml`. The start message names the file that was read.
-3. Environment variables `HOMING_SECTION__KEY`, such as `HOMING_LIMITS__PACKET_SIZE='4 MiB'`. Lists are separated by commas.
-   Variables without a double underscore behind the prefix are ignored.
+3. Environment variables `HOMING_SECTION__KEY`, such as `HOMING_LIMITS__PACKET_SIZE='4 MiB'`, with two underscores. A variable
+   whose name is nearly that of a key is refused. Any other `HOMING_...` that is no key is reported, except those of Kubernetes.
 4. Flags: `--set section.key=value` for any key; `--listen`, `--data-dir`, `--ephemeral`, `--log-level` and `--log-format` beat
    `--set`.
+
+In variables and flags a list is written with commas, or as in the file: `--set 'admin.addresses=[\"127.0.0.1:11883\"]'`.
 
 All problems of all layers are reported at once. Each report names the source, the key, the value and what is allowed. A mistake
 in a layer is reported even where a higher layer overrides the value. The exit code is 2, and nothing was started.

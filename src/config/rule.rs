@@ -6,7 +6,7 @@ use super::problem::Problem;
 use super::size::ByteSize;
 use crate::access::glob::Pattern;
 use crate::mqtt::topic::TopicFilter;
-use config::{Value, ValueKind};
+use config::{Source, Value, ValueKind};
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -92,10 +92,13 @@ impl ValueRule {
         matches!((&self.word, &value.kind), (Some(word), ValueKind::String(text)) if text.eq_ignore_ascii_case(word.text))
     }
 
-    /// Returns a text from the environment or a flag as the type that the key has. A text of
-    /// another type stays a text, so that [`ValueRule::admits`] refuses it with its original
-    /// spelling.
+    /// Returns a text from the environment or a flag as the type that the key has. A list or a
+    /// quoted text is read as the file has it. A text of another type stays a text, so that
+    /// [`ValueRule::admits`] refuses it with its original spelling.
     pub(super) fn read(&self, text: &str) -> ValueKind {
+        if let Some(kind) = as_in_file(text) {
+            return kind;
+        }
         let typed = match self.kind {
             ValueType::Boolean => text.parse().ok().map(ValueKind::Boolean),
             ValueType::Integer(..) => text.parse().ok().map(ValueKind::I64),
@@ -134,6 +137,21 @@ impl ValueRule {
             None => span,
         }
     }
+}
+
+/// Returns a list or a quoted text as TOML has it. Returns `None` for every other text: `[::1]:1883`
+/// is an address.
+fn as_in_file(text: &str) -> Option<ValueKind> {
+    if !text.starts_with(['[', '"', '\'']) {
+        return None;
+    }
+    let line = format!("value = {text}");
+    let parsed = config::File::from_str(&line, config::FileFormat::Toml).collect().ok()?;
+    let [("value", value)] = parsed.iter().map(|(key, value)| (key.as_str(), value)).collect::<Vec<_>>()[..]
+    else {
+        return None;
+    };
+    matches!(value.kind, ValueKind::Array(_) | ValueKind::String(_)).then(|| value.kind.clone())
 }
 
 /// True for a host name: letters, digits, hyphens and dots.

@@ -44,6 +44,8 @@ pub struct Loaded {
     pub changed: Vec<Setting>,
     /// The values of the file that a variable or a flag overrides.
     pub shadowed: Vec<Shadowed>,
+    /// A sentence for each variable `HOMING_...` that sets nothing.
+    pub ignored: Vec<String>,
 }
 
 /// A value of the file that a variable or a flag overrides.
@@ -86,7 +88,7 @@ impl Sources {
         }
     }
 
-    /// Sets the environment layer: `HOMING_SECTION__KEY`. Other names are ignored.
+    /// Sets the environment layer: `HOMING_SECTION__KEY`. Names without the prefix are ignored.
     pub fn environment(mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Sources {
         self.environment.extend(variables);
         self
@@ -128,7 +130,7 @@ impl Sources {
             }
             None => Layer::default(),
         };
-        let from_environment = Layer::from_environment(environment, &mut problems);
+        let (from_environment, ignored) = Layer::from_environment(environment, &mut problems);
         let layers = [from_file, from_environment, flags];
         for layer in &layers {
             layer.check(&mut problems);
@@ -145,7 +147,7 @@ impl Sources {
         }
         let changed = changed(&config, &layers);
         let shadowed = shadowed(&layers);
-        Ok(Loaded { config, file, sources, changed, shadowed })
+        Ok(Loaded { config, file, sources, changed, shadowed, ignored })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The checks that all lists of tables have in common: `[[listeners]]`, `[[slo]]` and
 //! `[[redelivery.rules]]`. A problem is reported with the number of its table.
 
+use super::layer::nearest;
 use super::problem::Problem;
 use super::rule::ValueRule;
 use super::value::{self, origin, written};
@@ -91,19 +92,22 @@ impl Problems {
         });
     }
 
-    /// Records a key that a table does not have. `what` names the table, and `known` its keys.
+    /// Records a key that the table `name` does not have. `what` is the kind of table, and `known`
+    /// has its keys.
     pub(super) fn refuse_unknown<'a>(
         &mut self,
-        key: String,
+        name: &str,
+        key: &str,
         what: &str,
         known: impl IntoIterator<Item = &'a str>,
     ) {
         let known: Vec<&str> = known.into_iter().collect();
-        self.found.push(Problem::UnknownKey {
-            source_name: self.source.clone(),
-            key,
-            hint: format!("{what} holds {}", known.join(", ")),
-        });
+        let hint = match nearest(key, known.iter().copied()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("{what} holds {}", known.join(", ")),
+        };
+        let key = format!("{name}: {key}");
+        self.found.push(Problem::UnknownKey { source_name: self.source.clone(), key, hint });
     }
 
     /// Checks each field of a table by itself.
@@ -122,11 +126,7 @@ impl Problems {
                 Some((_, rule)) if rule.admits(value) => {}
                 Some((_, rule)) => self.refuse(&format!("{name}: {key}"), value, &rule.instead_of(value)),
                 None => {
-                    self.refuse_unknown(
-                        format!("{name}: {key}"),
-                        what,
-                        known.iter().map(|(field, _)| *field),
-                    );
+                    self.refuse_unknown(name, key, what, known.iter().map(|(field, _)| *field));
                 }
             }
         }

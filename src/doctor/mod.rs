@@ -31,6 +31,8 @@ pub struct CheckedBroker<'a> {
     pub data: Option<PathBuf>,
     /// The Unix socket of its HTTP interface; `None` without one.
     pub socket: Option<PathBuf>,
+    /// A sentence for each environment variable that only looks like a key.
+    pub ignored: &'a [String],
 }
 
 /// Returns the findings about a configuration that was refused: nothing else can be looked at.
@@ -46,6 +48,7 @@ pub fn refused(refusal: &Refusal) -> Vec<Finding> {
 pub fn check(broker: &CheckedBroker<'_>) -> Vec<Finding> {
     let config = broker.config;
     let mut findings = vec![Finding::ok(Check::Configuration, "valid")];
+    findings.extend(broker.ignored.iter().map(|ignored| Finding::warn(Check::Configuration, ignored)));
     findings.extend(machine::findings(config));
     let is_in_use = broker.data.as_deref().is_some_and(directory::is_in_use);
     match &broker.data {

@@ -1,7 +1,8 @@
 //! The arguments of `homing health`, and the listener that it checks.
 
-use super::{HealthTarget, ProxyStart, reachable};
+use super::{HealthTarget, ProxyStart};
 use crate::broker::OpenListener;
+use crate::broker::bind::reachable;
 use crate::config::{Config, Listener, ListenerAddress, ListenerProtocol, duration};
 use crate::net::tls::client;
 use clap::Args;

@@ -11,6 +11,7 @@ pub mod command;
 pub mod proxy;
 pub mod websocket;
 
+use crate::broker::bind::reachable;
 use crate::config::ListenerAddress;
 use crate::framed::{CodecError, MqttCodec, OwnedPacket};
 use crate::mqtt::packet::{
@@ -22,7 +23,7 @@ use proxy::ProxyStart;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -267,16 +268,6 @@ async fn socket(address: &ListenerAddress) -> io::Result<(Box<dyn HealthStream>,
     })
 }
 
-/// Returns the address to connect to for a listener: loopback if the listener is on all interfaces.
-pub fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,12 +353,5 @@ mod tests {
         assert_eq!(unhealthy, "no WebSocket: timed out");
         drop(ended);
         peer.join().unwrap();
-    }
-
-    #[test]
-    fn a_listener_on_all_interfaces_is_asked_over_loopback() {
-        assert_eq!(reachable("0.0.0.0:1883".parse().unwrap()), "127.0.0.1:1883".parse().unwrap());
-        assert_eq!(reachable("[::]:1883".parse().unwrap()), "[::1]:1883".parse().unwrap());
-        assert_eq!(reachable("10.0.0.1:1883".parse().unwrap()), "10.0.0.1:1883".parse().unwrap());
     }
 }

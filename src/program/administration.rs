@@ -28,7 +28,9 @@ pub(crate) enum StoreOpened {
 }
 
 impl AdminPart {
-    /// Starts the interface, if it can start now: its socket needs its directory.
+    /// Starts the interface, if it can start now: its socket needs its directory. Before the store
+    /// is opened, an address that is taken is no failure: another broker may have the data directory,
+    /// and the store says so.
     ///
     /// # Errors
     /// An address or a socket that the operator set cannot be used, or the system refuses a thread.
@@ -46,6 +48,9 @@ impl AdminPart {
         let mut options = config.admin.clone();
         let server = loop {
             match AdminServer::start(&options, socket) {
+                Err(AdminError::Bind(..) | AdminError::Socket(_)) if opened == StoreOpened::No => {
+                    return Ok(());
+                }
                 Err(AdminError::Bind(address, error)) if options.addresses == Admin::default().addresses => {
                     tracing::warn!(event = "admin.address_taken", %address, %error, "the HTTP interface does not answer there, because its default address is taken; set admin.addresses");
                     options.addresses.clear();

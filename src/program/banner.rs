@@ -1,8 +1,7 @@
 //! The message of the start: where the broker listens, and who may connect there.
 
-use homing::broker::{Broker, EntranceRisk, ListenerNews, OpenListener};
+use homing::broker::{Broker, EntranceRisk, ListenerNews, OpenListener, bind};
 use homing::config::ClientCertificates;
-use homing::health;
 
 /// Returns the message of the start. `administration` says where the HTTP interface is, if it runs.
 pub(crate) fn banner(
@@ -25,7 +24,7 @@ pub(crate) fn banner(
     text += &format!("  storage         {storage}\n");
     let plain = broker.listeners().iter().find_map(|listener| Some((listener, listener.plain_address()?)));
     if let Some((listener, address)) = plain {
-        let (host, port) = (health::reachable(address).ip(), address.port());
+        let (host, port) = (bind::reachable(address).ip(), address.port());
         let user = if listener.admits_anonymous() { "" } else { "-u USER -P PASSWORD " };
         text +=
             &format!("  try it          mosquitto_sub -h {host} -p {port} {user}-q 1 -v -t 'greetings/#'\n");

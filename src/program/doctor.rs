@@ -7,12 +7,19 @@ use homing::broker;
 use homing::config::{Config, Loaded, Refusal};
 use homing::doctor::{self, CheckedBroker};
 use homing::finding::{Finding, Severity};
+use homing::store::sqlite;
 use std::process::ExitCode;
 
 /// Checks the broker of this configuration, and prints the findings. Exit code 1 if one of them
 /// is a fail.
-pub(crate) fn check(config: &Config) -> ExitCode {
-    let broker = CheckedBroker { config, data: data_directory(config), socket: socket_to_ask(config) };
+pub(crate) fn check(loaded: &Loaded) -> ExitCode {
+    let config = &loaded.config;
+    let broker = CheckedBroker {
+        config,
+        data: data_directory(config),
+        socket: socket_to_ask(config),
+        ignored: &loaded.ignored,
+    };
     report(&doctor::check(&broker))
 }
 
@@ -24,7 +31,7 @@ pub(crate) fn check_refused(refusal: &Refusal) -> ExitCode {
 /// Reads the files that a configuration names as a start does, and prints the result of
 /// `check-config`. Exit code 2 if one of them cannot be used.
 pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
-    match broker::check_files(&loaded.config, files_of_interface) {
+    match broker::check_files(&loaded.config, other_files) {
         Ok(()) => {
             say(&check_config(loaded, "can be used"));
             ExitCode::SUCCESS
@@ -34,6 +41,15 @@ pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
             ExitCode::from(REFUSED)
         }
     }
+}
+
+/// Looks at the data directory, and reads the files of the HTTP interface. Returns the problems.
+fn other_files(config: &Config) -> Vec<String> {
+    let store = data_directory(config).and_then(|directory| sqlite::directory::check(&directory).err());
+    let mut mistakes: Vec<String> =
+        store.iter().map(|error| format!("{error} (store.path, or --data-dir)")).collect();
+    mistakes.extend(files_of_interface(config));
+    mistakes
 }
 
 /// Reads the files of the HTTP interface, if it starts. Returns the problems in the files.

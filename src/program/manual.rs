@@ -83,11 +83,15 @@ pub(crate) fn manual_page<A: CommandFactory>(output: &mut dyn Write) -> io::Resu
     page.render_name_section(output)?;
     page.render_synopsis_section(output)?;
     page.render_description_section(output)?;
+    // The help has the examples at its end. Here they come before a thousand lines about options.
+    let mut examples = Vec::new();
+    page.render_extra_section(&mut examples)?;
+    let examples = String::from_utf8_lossy(&examples).replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n");
+    output.write_all(examples.as_bytes())?;
     page.render_options_section(output)?;
     for command in program.get_subcommands() {
         command_section(command, output)?;
     }
-    page.render_extra_section(output)?;
     output.write_all(SECTIONS.as_bytes())
 }
 

@@ -30,6 +30,9 @@ const HANGS: Duration = Duration::from_secs(10);
 /// Runs the broker until it is stopped.
 pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     log::start(&loaded.config.log);
+    for ignored in &loaded.ignored {
+        tracing::warn!(event = "config.variable_ignored", "{ignored}");
+    }
     raise_descriptor_limit();
     service::starts();
     let configuration = configuration_line(&loaded);

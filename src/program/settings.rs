@@ -104,6 +104,7 @@ pub(crate) fn configuration_line(loaded: &Loaded) -> String {
 pub(crate) fn check_config(loaded: &Loaded, files: &str) -> String {
     let read = configuration_line(loaded);
     let mut text = format!("configuration is valid\nread: {read}\nfiles that it names: {files}");
+    loaded.ignored.iter().for_each(|ignored| text += &format!("\n{ignored}"));
     if loaded.changed.is_empty() {
         return text + "\nevery key has its built-in default";
     }

@@ -327,8 +327,12 @@ fn a_reference_to_a_reused_slot_never_names_the_new_client() {
 
 #[test]
 fn a_message_that_is_skipped_while_it_is_sent_again_is_not_sent_once_more() {
-    let settings =
-        ["--ephemeral", "--set", "redelivery.interval=100ms", "--set", "redelivery.ack_timeout=off"];
+    let mut settings = vec!["--ephemeral"];
+    for assignment in
+        ["redelivery.interval=100ms", "redelivery.attempts=unlimited", "redelivery.ack_timeout=off"]
+    {
+        settings.extend(["--set", assignment]);
+    }
     let broker = Administered::start_with(&settings);
     let mut client = RawClient::connect(broker.mqtt, &Connect::persistent(V311, "pump"));
     client.subscribe(&[("pumps/#", 1)]);

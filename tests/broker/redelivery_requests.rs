@@ -106,7 +106,7 @@ fn published_request_sets_the_spacing_of_ones_own_resends(version: Version) {
         // A second session cannot be asked for, nor what does not read as a duration.
         subscriber.deliver(&Message::new("$homing/session/retry-interval", "often").qos(1));
         assert_eq!(granted(&mut subscriber), "retry-interval=600ms");
-        assert_eq!(granted(&mut other), "retry-interval=20s");
+        assert_eq!(granted(&mut other), "retry-interval=15s");
         let published = now();
         broker.client(version, "p").deliver(&Message::new("t", "x").qos(1));
         let first = subscriber.expect_publish();

@@ -215,3 +215,22 @@ fn each_acknowledgement_of_a_traced_message_is_a_step_whatever_way_the_message_w
     let of_away = [StepKind::Negative, StepKind::Acknowledged].map(|kind| (kind, "away".to_owned()));
     assert_eq!(steps(&mut driver), of_away, "a message that waited for its receiver");
 }
+
+#[test]
+fn a_step_has_a_reason_code_only_if_the_version_of_its_client_sends_one() {
+    for version in [ProtocolVersion::V3_1_1, ProtocolVersion::V5] {
+        let mut driver = MemoryDriver::new(&driver::settings(), 1);
+        follow(&mut driver, watch(&["c"], &[]));
+        let link = driver.open();
+        let connect = Connect { version, ..connect("c") };
+        driver.send(link, &encoded(&Packet::Connect(Box::new(connect)), version));
+        let (qos, packet_id) = (QoS::ExactlyOnce, PacketId::new(1).expect("1"));
+        let publish = Publish { qos, packet_id: Some(packet_id), ..client::publication("a", b"x") };
+        driver.send(link, &encoded(&Packet::Publish(publish), version));
+        driver.send(link, &encoded(&Packet::Pubrel(Acknowledgement::success(packet_id)), version));
+        let coded: Vec<&str> =
+            driver.trace_steps.iter().filter(|step| step.reason.is_some()).map(|step| step.packet).collect();
+        let expected: &[&str] = if version.is_v5() { &["PUBREC", "PUBREL", "PUBCOMP"] } else { &[] };
+        assert_eq!(coded, expected);
+    }
+}

@@ -195,7 +195,10 @@ fn the_manual_page_has_a_section_for_each_command() {
         let section = format!(".SH \"HOMING {}\"", name.to_uppercase());
         assert!(page.stdout.contains(&section), "{section} is missing");
     }
-    for section in [".SH NAME", ".SH SYNOPSIS", ".SH FILES", ".SH ENVIRONMENT", ".SH SIGNALS"] {
+    let place = |section: &str| page.stdout.find(section);
+    assert!(place(".SH EXAMPLES\n").is_some() && place(".SH EXAMPLES\n") < place(".SH OPTIONS\n"));
+    for section in [".SH NAME", ".SH SYNOPSIS", ".SH EXAMPLES", ".SH FILES", ".SH ENVIRONMENT", ".SH SIGNALS"]
+    {
         assert_eq!(page.stdout.matches(&format!("{section}\n")).count(), 1, "{section}");
     }
 }

@@ -179,6 +179,41 @@ fn variables_without_a_double_underscore_or_the_prefix_are_passed_over() {
 }
 
 #[test]
+fn a_variable_with_the_prefix_that_is_no_key_is_refused_or_named() {
+    assert_eq!(
+        only_problem(Sources::new().environment(variables(&[("HOMING_AUTH_ANONYMOUS", "never")]))),
+        "environment variable HOMING_AUTH_ANONYMOUS: no key has this name; did you mean HOMING_AUTH__ANONYMOUS?"
+    );
+    let environment = variables(&[("HOMING_VERSION", "1"), ("HOMING_CONFIG", "f"), ("HOMING_PORT", "1883")]);
+    let ignored = Sources::new().environment(environment).load().expect("valid").ignored;
+    assert_eq!(ignored.len(), 2, "{ignored:?}");
+    assert!(ignored[0].starts_with("environment variable HOMING_PORT is ignored: "), "{ignored:?}");
+}
+
+#[test]
+fn a_flag_takes_a_list_and_a_quoted_text_as_the_file_has_them() {
+    let addresses = |text: &str| {
+        let config = config(Sources::new().assignment(&format!("admin.addresses={text}")));
+        config.admin.addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for text in ["[\"127.0.0.1:1\", \"[::1]:2\"]", "['127.0.0.1:1','[::1]:2']", "127.0.0.1:1,[::1]:2"] {
+        assert_eq!(addresses(text), ["127.0.0.1:1", "[::1]:2"], "{text}");
+    }
+    assert_eq!(addresses("[::1]:2"), ["[::1]:2"]);
+    let tables = Sources::new().assignment("listeners=[{ address = \"127.0.0.1:1\", connections = 7 }]");
+    assert_eq!(config(tables).listeners[0].connections, Some(7));
+    let quoted = config(Sources::new().assignment("store.path=\"/data\"").assignment("log.level='debug'"));
+    assert_eq!((quoted.store.path.as_str(), quoted.log.level.as_str()), ("/data", "debug"));
+    let hosts = config(Sources::new().assignment("admin.hosts=[]")).admin.hosts;
+    assert!(hosts.is_empty(), "{hosts:?}");
+    let wrong = only_problem(Sources::new().assignment("admin.addresses=[\"localhost\"]"));
+    assert!(
+        wrong.starts_with("--set: admin.addresses = [\"localhost\"] is not allowed; must be one or more"),
+        "{wrong}"
+    );
+}
+
+#[test]
 fn an_unknown_key_names_its_source_and_the_key_meant() {
     let path = file("unknown", "[limits]\npaket_size = \"2 MiB\"\n");
     assert_eq!(
@@ -187,7 +222,7 @@ fn an_unknown_key_names_its_source_and_the_key_meant() {
     );
     assert_eq!(
         only_problem(Sources::new().environment(variables(&[("HOMING_LIMIT__IN_FLIGHT", "5")]))),
-        "environment variable HOMING_LIMIT__IN_FLIGHT: unknown key limit.in_flight; did you mean limits.in_flight?"
+        "environment variable HOMING_LIMIT__IN_FLIGHT: no key has this name; did you mean HOMING_LIMITS__IN_FLIGHT?"
     );
     assert_eq!(
         only_problem(Sources::new().assignment("packet_size=2 MiB")),
@@ -414,7 +449,7 @@ fn a_mistake_in_a_rule_names_the_rule_and_the_field() {
     }
     let unknown = only_problem(rules("rule-unknown", &format!("{rule}attempts = 2\nclient = \"a\"\n")));
     assert!(
-        unknown.contains("unknown key redelivery.rules, rule 2: client; a rule holds client_id,"),
+        unknown.contains("unknown key redelivery.rules, rule 2: client; did you mean client_id?"),
         "{unknown}"
     );
     let flag = only_problem(Sources::new().assignment("redelivery.rules=x"));
@@ -429,7 +464,7 @@ fn a_contradiction_names_both_keys_and_where_each_came_from() {
     assert_eq!(
         only_problem(Sources::new().file(&path)),
         format!(
-            "redelivery.max_backoff = \"10s\" ({}) contradicts redelivery.interval = \"20s\" (built-in default); the \
+            "redelivery.max_backoff = \"10s\" ({}) contradicts redelivery.interval = \"15s\" (built-in default); the \
              longest spacing must not be below the first",
             path.display()
         )

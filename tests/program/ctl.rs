@@ -41,6 +41,14 @@ fn a_token_does_not_leave_the_machine_in_the_clear_and_flags_that_contradict_are
 }
 
 #[test]
+fn a_search_needs_one_of_three_flags_and_says_so() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    let output = command.env_clear().args(["ctl", "where"]).output().expect("the binary was built");
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert!(text.contains("<--topic <TOPIC>|--publisher <PUBLISHER>|--receiver <RECEIVER>>"), "{text}");
+}
+
+#[test]
 fn a_broker_that_does_not_run_is_not_reachable() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("token");

@@ -284,6 +284,51 @@ fn check_config_reads_the_files_that_the_configuration_names_unless_told_not_to(
     );
 }
 
+#[test]
+fn check_config_refuses_what_only_the_start_would_refuse() {
+    let check = |run: &DoctorRun, arguments: &[&str]| {
+        let mut command = run.command_of("check-config");
+        let output = command.args(arguments).output().expect("the binary was built");
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    let plain = DoctorRun::new("check-plain").set("admin.addresses=0.0.0.0:0");
+    let (code, said) = check(&plain, &[]);
+    assert!(code == Some(2) && said.contains("admin.addresses: 0.0.0.0:0 can be reached"), "{said}");
+    let file = DoctorRun::new("check-data");
+    file.write("taken", "");
+    for below in ["taken", "taken/data"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.current_dir(&file.folder).env_clear().args(["check-config", "--data-dir", below]);
+        let output = command.output().expect("the binary was built");
+        let said = String::from_utf8(output.stderr).expect("text");
+        let expected =
+            format!("homing: the data directory {below}: not a directory (store.path, or --data-dir)\n");
+        assert_eq!((output.status.code(), said), (Some(2), expected));
+    }
+    let emptied = DoctorRun::new("check-emptied");
+    emptied.write("data/homing.db", "");
+    emptied.write("data/homing.lock", "pid 1\n");
+    let (code, said) = check(&emptied, &[]);
+    assert!(code == Some(2) && said.contains("is empty, and there was a store in it"), "{said}");
+}
+
+#[test]
+fn a_variable_that_only_looks_like_a_key_is_named() {
+    let run = DoctorRun::new("variable");
+    let mut command = run.command();
+    let output = command.env("HOMING_VERSION", "1").output().expect("the binary was built");
+    let (code, lines) = troubles(&output);
+    assert_eq!(code, Some(0), "{lines:#?}");
+    assert!(lines[0].contains("configuration  environment variable HOMING_VERSION is ignored"), "{lines:#?}");
+    let mut check = run.command_of("check-config");
+    let output = check.env("HOMING_VERSION", "1").output().expect("the binary was built");
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(said.contains("\nenvironment variable HOMING_VERSION is ignored: "), "{said}");
+    let mut wrong = run.command_of("check-config");
+    let output = wrong.env("HOMING_AUTH_ANONYMOUS", "never").output().expect("the binary was built");
+    assert_eq!(output.status.code(), Some(2));
+}
+
 /// A FIFO that nobody writes to is a file that hangs.
 #[test]
 fn check_config_names_the_key_of_a_file_that_hangs() {

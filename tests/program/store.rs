@@ -13,7 +13,9 @@ use homing::store::coalesce::CommitGroup;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -183,8 +185,12 @@ fn a_directory_without_a_store_is_one_line_and_exit_code_1() {
 fn a_second_broker_on_the_same_directory_is_one_line_and_exit_code_1() {
     let directory = tempfile::tempdir().expect("a directory");
     let _store = opened(directory.path());
+    // What the first broker has besides: its socket, and the address of its interface.
+    let _socket = UnixListener::bind(directory.path().join("homing.sock")).expect("a socket");
+    let interface = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = interface.local_addr().expect("bound").to_string();
     let mut second = Command::new(env!("CARGO_BIN_EXE_homing"));
-    second.env_clear().env("HOMING_ADMIN__ADDRESSES", "off").current_dir(directory.path());
+    second.env_clear().env("HOMING_ADMIN__ADDRESSES", address).current_dir(directory.path());
     second.args(["--listen", "127.0.0.1:0", "--data-dir", "."]);
     let output = second.output().expect("the binary was built");
     let line = String::from_utf8(output.stderr).expect("text");

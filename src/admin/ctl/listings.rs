@@ -5,6 +5,7 @@ use super::error::CtlError;
 use super::http::{path_with, request};
 use super::text::{TextColumn, left, right, table};
 use crate::admin::audit::AuditEntry;
+use crate::admin::credentials;
 use crate::admin::payloads::{MOST, PayloadView};
 use crate::admin::routes::audit::Audit;
 use crate::admin::routes::clients::TopClients;
@@ -136,7 +137,7 @@ pub(super) fn name(whole: &str, most: usize) -> String {
 }
 
 /// Returns a number of seconds as the text of a cell.
-fn seconds(seconds: f64) -> String {
+pub(super) fn seconds(seconds: f64) -> String {
     Duration::try_from_secs_f64(seconds).map(duration::seconds).unwrap_or_default()
 }
 
@@ -301,7 +302,7 @@ pub(super) fn delayed_table(DelayedMessages { delayed, next }: DelayedMessages) 
 pub(super) fn audit_table(Audit { actions }: Audit) -> String {
     let cells = |row: &AuditEntry| {
         [
-            text(row.unix_ms),
+            credentials::end_text(row.unix_ms),
             text(&row.who),
             text(&row.action),
             text(&row.target),
@@ -309,8 +310,7 @@ pub(super) fn audit_table(Audit { actions }: Audit) -> String {
             text(&row.arguments),
         ]
     };
-    let columns =
-        [right("unix ms"), left("who"), left("action"), left("on"), left("result"), left("arguments")];
+    let columns = [left("time"), left("who"), left("action"), left("on"), left("result"), left("arguments")];
     table(columns, &actions, cells)
 }
 

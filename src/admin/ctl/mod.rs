@@ -8,6 +8,7 @@ mod http;
 mod listings;
 mod messages;
 mod settings;
+mod status;
 mod text;
 mod topics;
 pub mod trace;
@@ -101,7 +102,7 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
     let print = if arguments.json { Print::Json } else { Print::Text };
     let get = |path: &str| request(broker, "GET", path);
     Ok(match &arguments.command {
-        CtlCommand::Status => print.answer(overview(broker)?, flat)?,
+        CtlCommand::Status => print.answer(overview(broker)?, status::totals)?,
         CtlCommand::Listeners => print.answer(get("/api/v1/listeners")?, listings::listeners_table)?,
         CtlCommand::Clients(flags) => print.answer(clients(broker, flags)?, clients_table)?,
         CtlCommand::Top { by, limit } => {

@@ -13,15 +13,16 @@ use clap::{ArgGroup, Subcommand};
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum TopicsCommand {
     /// Say where the messages of a topic or of a receiver are, and why they wait
+    #[command(group(ArgGroup::new("about").required(true).multiple(true)))]
     Where {
         /// The topic name, or a topic filter such as 'pumps/#'
-        #[arg(long, required_unless_present_any = ["publisher", "receiver"])]
+        #[arg(long, group = "about")]
         topic: Option<String>,
         /// The client identifier of the publisher
-        #[arg(long)]
+        #[arg(long, group = "about")]
         publisher: Option<String>,
         /// The client identifier of the receiver
-        #[arg(long)]
+        #[arg(long, group = "about")]
         receiver: Option<String>,
     },
     /// List who is subscribed to a topic, who has a filter, or the subscriptions of a client

@@ -84,6 +84,6 @@ pub(crate) async fn code(caller: Asker, state: State) -> JsonAnswer<LoginCodeAns
     let (arguments, result) = (String::new(), "done".to_owned());
     state.audit().note(&caller, &AuditedAction { action: "login_code", target: "", arguments, result });
     let code = state.logins().code_for(clock::now(), caller).ok_or(Failed::Busy)?;
-    let urls = state.urls().map(|url| url + "/").collect();
+    let urls = state.page_urls().map(|url| url + "/").collect();
     Ok(Json(LoginCodeAnswer { code, expires_in: 60, urls }))
 }

@@ -18,7 +18,7 @@ section! {
         /// Time until an unacknowledged QoS 1 or 2 message is sent again on a live 3.1 or 3.1.1
         /// connection. The time counts from when the client's kernel has the message. Redelivery at
         /// reconnect goes on with "off".
-        interval: Duration = Duration::from_secs(20),
+        interval: Duration = Duration::from_secs(15),
             ValueType::Duration(millis(1), days(1)).or("off", "never on a live connection"),
             reload: Live,
             why: "It is longer than most work that a client does before it acknowledges.",
@@ -28,7 +28,7 @@ section! {
         backoff: f64 = 2.0,
             ValueType::Number(1.0, 10.0).only(),
             reload: Live,
-            why: "If a resend did not help, the next one is less likely to help.";
+            why: "If a resend did not help, the next one is less likely to help, and a slow link gets fewer of them.";
         /// The shortest `interval` or `ack_timeout` that a client may request for its own session.
         /// A client requests them in 5.0 by the CONNECT user property `ack-timeout` (CONNACK says
         /// what is granted), and in any version by a publish of, say, 5s to
@@ -51,10 +51,10 @@ section! {
             reload: Live,
             why: "A fleet that stalled together does not get its messages again together.";
         /// Resends of one message before `on_exhausted`.
-        attempts: u16 = 5,
+        attempts: u16 = 3,
             ValueType::Integer(1, 65_535).or("unlimited", "on_exhausted never applies"),
             reload: Live,
-            why: "Without jitter the fifth resend comes 10 minutes after the first transmission.";
+            why: "Resends after 15 s, 45 s and 105 s; a client that stays stuck is disconnected after 225 s, and with the most jitter after 270 s.";
         /// The action when the attempts are used up. "disconnect" closes the connection where the
         /// session outlives it, so that the client returns and gets its messages again; elsewhere
         /// it acts as "keep". "keep" goes on every `max_backoff`. "dead_letter" drops the message
@@ -74,7 +74,7 @@ section! {
         ack_timeout: Duration = Duration::from_secs(60),
             ValueType::Duration(millis(1), days(1)).or("off", "for ever"),
             reload: Live,
-            why: "It is three times what 3.x clients are given before a resend, since a disconnect costs more.",
+            why: "It is four times what 3.x clients are given before a resend, since a disconnect costs more.",
             standard: "5.0 forbids a resend on a live connection [MQTT-4.4.0-1].",
             elsewhere: "NATS `ack_wait`";
         /// The longest ack timeout of a slow client. Each disconnect for the same message doubles

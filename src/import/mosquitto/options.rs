@@ -146,7 +146,7 @@ const DIFFERENT: [(&str, &str); 14] = [
     ("max_topic_alias_broker", "Homing sends no topic aliases"),
     (
         "retry_interval",
-        "mosquitto 2 ignores it; Homing sends to 3.x clients again after redelivery.interval, 20 s",
+        "mosquitto 2 ignores it; Homing sends to 3.x clients again after redelivery.interval, 15 s",
     ),
     ("max_inflight_bytes", "Homing bounds messages in flight by number (limits.in_flight)"),
     ("retain_expiry_interval", "Homing keeps retained messages until their own expiry"),

@@ -12,7 +12,9 @@
 //! every session silently.
 
 use super::error::is_want_of_room;
+use crate::file_thread;
 use crate::store::StoreError;
+use rustix::fs::Access;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -43,6 +45,7 @@ impl Directory {
     pub fn open(path: &Path) -> Result<Directory, StoreError> {
         let explain =
             |error: io::Error| StoreError::Failed(format!("the data directory {}: {error}", path.display()));
+        check(path)?;
         if !path.exists() {
             DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(explain)?;
             sync(path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
@@ -167,6 +170,26 @@ pub fn lock_in(directory: &Path) -> PathBuf {
 
 fn reserve_in(directory: &Path) -> PathBuf {
     directory.join("reserve")
+}
+
+/// Checks that a start could use the directory, or create it. Changes nothing, and takes no lock: a
+/// broker may be using the directory.
+///
+/// # Errors
+/// Returns a one-line error that names the directory if it is no directory, if this user may not
+/// write to it or create it, or if its database was emptied by a power loss.
+pub fn check(path: &Path) -> Result<(), StoreError> {
+    let _opened = file_thread::opens(path);
+    let explain =
+        |error: io::Error| StoreError::Failed(format!("the data directory {}: {error}", path.display()));
+    let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    if !existing.is_dir() {
+        return Err(explain(io::ErrorKind::NotADirectory.into()));
+    }
+    rustix::fs::access(existing, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|error| explain(error.into()))?;
+    let owner = fs::read_to_string(lock_in(path)).ok();
+    refuse_emptied(path, owner.as_deref())
 }
 
 /// Checks that the database of a data directory was not emptied. `owner` is the text of the lock

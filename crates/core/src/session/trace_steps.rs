@@ -7,7 +7,7 @@
 
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::AckKind;
-use crate::mqtt::packet::{Packet, PacketId, QoS, ReasonCode};
+use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::mqtt::topic::first_chars;
 use crate::named_enum::named_enum;
 use crate::time::Instant;
@@ -177,6 +177,12 @@ impl TraceStep {
         };
         let (packet, topic) = (packet.name(), cut(topic));
         TraceStep { packet, packet_id, topic, reason, ..TraceStep::new(kind, AuditTag::NONE) }
+    }
+
+    /// Returns the step of a packet as this version has it: 3.x acknowledgements have no reason
+    /// code, and neither has DISCONNECT.
+    pub fn as_on_wire(self, version: ProtocolVersion) -> TraceStep {
+        TraceStep { reason: self.reason.filter(|_| version.is_v5()), ..self }
     }
 
     /// Returns the bytes that the step takes, about.

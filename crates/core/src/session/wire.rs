@@ -260,6 +260,7 @@ impl Wire {
     #[cold]
     fn note(&mut self, step: TraceStep) {
         debug_assert!(self.is_traced() || step.audit.is_some());
+        let step = step.as_on_wire(self.version);
         self.rare_mut().steps.push(step, trace_steps::OF_CONNECTION);
     }
 

@@ -117,9 +117,10 @@ impl<'a> ClientPublish<'a> {
             return self.publish_later(shard, topic);
         }
         if let Some(refusal) = self.refusal(&mut shard.core, topic) {
+            let (_, cause) = refusal;
             let audit = self.begin_trace(shard, topic);
             if audit.is_some() {
-                shard.core.recorder().add_refusal(now, audit, refusal);
+                shard.core.recorder().add_refusal(now, audit, cause);
             }
             return self.refuse_or_grant(shard, topic, refusal);
         }

@@ -8,7 +8,7 @@ use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::property;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
-use crate::mqtt::packet::{Packet, Property, Publish, QoS, ReasonCode};
+use crate::mqtt::packet::{Packet, Property, Publish, QoS};
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::Matches;
 use crate::session::counters::Counters;
@@ -157,10 +157,13 @@ impl<'a> Recorder<'a> {
     /// Adds the acknowledgements of traced messages that a packet of this session brought.
     #[cold]
     pub(crate) fn collect_acknowledgements(&mut self, now: Instant, session: SessionId) {
-        let steps = std::mem::take(&mut self.counters.audited);
-        if let Some(client_id) = self.client_of(session) {
-            self.add_all(now, client_id, steps);
+        let mut steps = std::mem::take(&mut self.counters.audited);
+        let Some(entry) = self.sessions.get(session) else { return };
+        if let Some(connection) = entry.connection.and_then(|id| self.connections.get(id)) {
+            let version = connection.wire.version;
+            steps.steps = steps.steps.into_iter().map(|step| step.as_on_wire(version)).collect();
         }
+        self.add_all(now, &entry.session.client_id, steps);
     }
 
     /// Adds the CONNECT of a traced client, whose packets are noted from now on. The client is not
@@ -186,7 +189,8 @@ impl<'a> Recorder<'a> {
             return;
         }
         let Some(connection) = self.connections.get(id) else { return };
-        let mut step = TraceStep::of_packet(StepKind::PacketIn, packet);
+        let step = TraceStep::of_packet(StepKind::PacketIn, packet);
+        let mut step = step.as_on_wire(connection.wire.version);
         if let Some(mount_point) = connection.wire.mount_point() {
             step.topic = cut(&mount_point.filter(&step.topic));
         }
@@ -226,16 +230,11 @@ impl<'a> Recorder<'a> {
         audit
     }
 
-    /// Adds that a PUBLISH is not routed.
+    /// Adds that a PUBLISH is not routed. The step of the acknowledgement has the reason code, if
+    /// one is sent.
     #[cold]
-    pub(crate) fn add_refusal(
-        &mut self,
-        now: Instant,
-        audit: AuditTag,
-        (reason, cause): (ReasonCode, DropReason),
-    ) {
-        let detail = format!("{}, reason code {:#04x}", cause.name(), reason.byte());
-        self.add(now, StepKind::Refused, audit, detail);
+    pub(crate) fn add_refusal(&mut self, now: Instant, audit: AuditTag, cause: DropReason) {
+        self.add(now, StepKind::Refused, audit, cause.name());
     }
 
     /// Adds how many receivers were found.
