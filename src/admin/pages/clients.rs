@@ -224,7 +224,17 @@ fn facts(client: &Client) -> Vec<(&'static str, String)> {
         ("in flight", client.in_flight.to_string()),
         (
             "queued",
-            format!("{} messages, {}", count(client.queued as u64), bytes(client.queued_bytes as u64)),
+            match client.oldest_queued_age {
+                Some(age) => format!(
+                    "{} messages, {}, the oldest for {}",
+                    count(client.queued as u64),
+                    bytes(client.queued_bytes as u64),
+                    long(Duration::from_secs_f64(age))
+                ),
+                None => {
+                    format!("{} messages, {}", count(client.queued as u64), bytes(client.queued_bytes as u64))
+                }
+            },
         ),
         ("next deadline", until(client.next_deadline_in)),
     ];

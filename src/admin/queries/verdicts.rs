@@ -33,6 +33,8 @@ struct OfReceiver<'a> {
     session: Option<&'a MatchedSession>,
     waiting: Vec<&'a FoundMessage>,
     in_store: Option<&'a InStoreFound>,
+    /// Messages in memory that wait, beside `waiting`.
+    unlisted: usize,
     letters: Vec<&'a StoredLetter>,
     drops: Vec<&'a RecentDrop>,
     traced: Option<&'a TracedFate>,
@@ -65,6 +67,9 @@ impl<'a> FoundReceivers<'a> {
         let mut all = FoundReceivers::default();
         found.receivers.sessions().iter().for_each(|one| all.of(&one.client_id).session = Some(one));
         found.messages.iter().for_each(|row| all.of(&row.receiver).waiting.push(row));
+        for (name, count) in &found.unlisted {
+            all.of(name).unlisted = *count;
+        }
         for of_receiver in &found.in_store {
             // What was not looked at is counted once for all receivers of which nothing is known.
             let name = &*of_receiver.receiver;
@@ -94,7 +99,7 @@ impl<'a> FoundReceivers<'a> {
 pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     let (now, unix_ms) = (clock::now(), clock::unix_millis());
     let all = FoundReceivers::gather(wanted, found);
-    let verdict = |name: &&str| all.by_name.get(*name)?.verdict(name, (now, unix_ms));
+    let verdict = |name: &&str| all.by_name.get(*name)?.verdict(name, (now, unix_ms), found.is_complete);
     let subscribed = found.receivers.sessions().len();
     let mut out: Vec<String> = all.names.iter().take(subscribed).filter_map(verdict).collect();
     for (filter, members) in &found.receivers.groups {
@@ -129,7 +134,7 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
         let why = if found.store_error.is_some() {
             String::new()
         } else {
-            format!(": a search looks at {LOOKED_AT} at most, for 3 s; name a receiver")
+            format!(": a search looks at {LOOKED_AT} at most, and ends after 3 s; name a receiver")
         };
         out.push(format!("{unseen} messages are only in the store, and were not looked at{why}"));
     }
@@ -166,20 +171,27 @@ fn about_receiver(wanted: &Wanted, found: &FoundPlaces, all: &FoundReceivers<'_>
 impl OfReceiver<'_> {
     /// Returns true if a message waits for the receiver.
     fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty() || self.in_store.is_some_and(|in_store| in_store.messages > 0)
+        !self.waiting.is_empty()
+            || self.unlisted > 0
+            || self.in_store.is_some_and(|in_store| in_store.messages > 0)
     }
 
     /// Returns the known facts as one line; `None` without facts.
-    fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64)) -> Option<String> {
+    fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64), is_complete: bool) -> Option<String> {
         let mut parts = Vec::new();
-        let (unlisted, unseen) = self.in_store.map_or((0, 0), |found| (found.unlisted, found.unseen));
+        let (stored, unseen) = self.in_store.map_or((0, 0), |found| (found.unlisted, found.unseen));
+        let unlisted = self.unlisted + stored;
         match (&*self.waiting, self.in_store) {
             ([first, others @ ..], _) => parts.push(waits(first, others, unlisted)),
+            ([], None) if unlisted > 0 => parts.push(format!("{unlisted} wait.")),
             ([], Some(found)) if unlisted > 0 => {
                 let (reason, until) = (found.wait.name(), ends_with(&found.wait));
-                parts.push(format!("{reason}: {unlisted} wait in the store. Until {until}."));
+                parts.push(format!("{reason}: {unlisted} wait. Until {until}."));
             }
             ([], _) if unseen > 0 => {}
+            ([], _) if self.session.is_some() && !is_complete => {
+                parts.push("its queue was not looked at to the end; name it as the receiver.".to_owned());
+            }
             ([], _) if self.session.is_some() && self.letters.is_empty() => {
                 parts.push("nothing waits for it.".to_owned());
             }
@@ -201,7 +213,7 @@ impl OfReceiver<'_> {
 }
 
 /// Returns why messages wait: the first one, and then the first of each further reason. `unlisted`
-/// further ones are in the store.
+/// further ones are not listed.
 fn waits(first: &FoundMessage, others: &[&FoundMessage], unlisted: usize) -> String {
     let mut text = wait(first);
     match others.len() + unlisted {

@@ -26,11 +26,15 @@ use crate::persistence::letter::StoredLetter;
 use crate::routing::subscription_tree::SurveyPlace;
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::time::Instant;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Time for the whole answer. An answer that is not complete by then says so.
 const TIME: Duration = Duration::from_secs(3);
+
+/// The part of it for what comes after the messages in windows and queues.
+const LETTERS: Duration = Duration::from_millis(500);
 
 /// The places where the messages of a topic, a publisher or a receiver are, in all shards.
 #[derive(Default)]
@@ -39,6 +43,8 @@ pub(crate) struct FoundPlaces {
     pub(crate) receivers: MatchedReceivers,
     /// The messages in windows and queues, in memory and in the store.
     pub(crate) messages: Vec<FoundMessage>,
+    /// The number of further messages in memory, by the receiver's Client Identifier.
+    pub(crate) unlisted: BTreeMap<Box<str>, usize>,
     /// The receivers with messages that are in the store alone.
     pub(crate) in_store: Vec<InStoreFound>,
     /// Messages in the store that were not looked at, of all receivers.
@@ -115,7 +121,7 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<F
     found.is_complete &= delayed.next.is_none();
     found.delayed = delayed.rows;
     found.dropped = dropped(state, observer, wanted).await?;
-    found.search(state, observer, end, wanted).await?;
+    found.search(state, observer, end - LETTERS, wanted).await?;
     if let Some(receiver) = &wanted.receiver {
         found.has_session = row_of(state, observer, receiver).await?.is_some();
     }
@@ -197,10 +203,12 @@ impl FoundPlaces {
                 (SearchStep::Look(_), None) => search.end_in_store(None),
             }
         }
-        let Searched { messages, in_store, unseen_of_others, is_complete, store_error } = search.finish();
+        let Searched { messages, unlisted, in_store, unseen_of_others, is_complete, store_error } =
+            search.finish();
         self.unseen = unseen_of_others + in_store.iter().map(|one| one.unseen).sum::<usize>();
         self.is_complete &= is_complete;
-        (self.messages, self.in_store, self.store_error) = (messages, in_store, store_error);
+        (self.messages, self.unlisted) = (messages, unlisted);
+        (self.in_store, self.store_error) = (in_store, store_error);
         Ok(())
     }
 }

@@ -50,7 +50,11 @@ pub(crate) async fn find_messages(asked: Query<WhereParameters>, state: State) -
 pub(crate) struct Whereabouts {
     pub(crate) subscriptions: Vec<SubscriberRow>,
     pub(crate) shared_groups: Vec<GroupRow>,
+    /// At most 768.
+    #[schema(max_items = 768)]
     pub(crate) messages: Vec<UnfinishedRow>,
+    /// Further messages that were found.
+    pub(crate) not_listed: usize,
     /// The receivers with wanted messages that are in the store alone, or with messages there that
     /// were not looked at.
     #[schema(max_items = 256)]
@@ -152,6 +156,8 @@ impl Whereabouts {
         Whereabouts {
             subscriptions: found.receivers.sessions().iter().map(SubscriberRow::of).collect(),
             shared_groups: found.receivers.groups.iter().map(GroupRow::of).collect(),
+            not_listed: found.unlisted.values().sum::<usize>()
+                + found.in_store.iter().map(|one| one.unlisted).sum::<usize>(),
             messages: found.messages.iter().map(|row| UnfinishedRow::of_receiver(state, row)).collect(),
             in_store: found.in_store.iter().filter(has_some).take(ROWS).map(in_store).collect(),
             not_looked_at: found.unseen,

@@ -16,7 +16,7 @@ use crate::operators::wanted::Wanted;
 use crate::operators::whereabouts::{FoundMessage, FoundMessages, InStore, SearchPlace};
 use crate::persistence::records::EntryNumber;
 use crate::session::outbound::one_message::MessageName;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// Sessions with messages in the store that one search looks at. The messages of further ones are
 /// counted.
@@ -57,8 +57,11 @@ pub struct InStoreFound {
 /// The result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Searched {
-    /// The messages, at most [`ROWS`] of those in memory and as many of those in the store.
+    /// The messages: the first [`ROWS`] of those in memory, with one of each receiver for as many
+    /// receivers, and [`ROWS`] of those in the store.
     pub messages: Vec<FoundMessage>,
+    /// The number of further ones in memory, by the receiver's Client Identifier.
+    pub unlisted: BTreeMap<Box<str>, usize>,
     /// The receivers with messages in the store alone.
     pub in_store: Vec<InStoreFound>,
     /// Messages in the store that were not looked at, beside those of `in_store`: there are too
@@ -104,6 +107,7 @@ pub struct MessageSearch {
     wanted: Wanted,
     stage: Stage,
     messages: Vec<FoundMessage>,
+    unlisted: BTreeMap<Box<str>, usize>,
     /// Bytes of the topics of `messages`, and the number of those that came from the store.
     bytes: usize,
     from_store: usize,
@@ -114,7 +118,6 @@ pub struct MessageSearch {
     batch: Vec<(usize, usize)>,
     /// The places that are looked at next.
     places: Vec<StoredPlace>,
-    is_complete: bool,
     store_error: Option<String>,
 }
 
@@ -125,6 +128,7 @@ impl MessageSearch {
             wanted: wanted.clone(),
             stage: Stage::Memory(shards.collect(), SearchPlace::default()),
             messages: Vec::new(),
+            unlisted: BTreeMap::new(),
             bytes: 0,
             from_store: 0,
             sessions: Vec::new(),
@@ -132,7 +136,6 @@ impl MessageSearch {
             looked_at: 0,
             batch: Vec::new(),
             places: Vec::new(),
-            is_complete: true,
             store_error: None,
         }
     }
@@ -143,14 +146,11 @@ impl MessageSearch {
         loop {
             match &mut self.stage {
                 Stage::Memory(shards, at) => match shards.front() {
-                    Some(shard) if self.messages.len() < ROWS && self.bytes < BYTES => {
+                    Some(shard) => {
                         let query = Query::Messages { wanted: self.wanted.clone(), from: *at };
                         return Some(SearchStep::Ask(*shard, query));
                     }
-                    unsearched => {
-                        self.is_complete &= unsearched.is_none();
-                        self.stage = Stage::Store(self.in_order(&is_first));
-                    }
+                    None => self.stage = Stage::Store(self.in_order(&is_first)),
                 },
                 Stage::Store(_) if !self.places.is_empty() => {
                     let (places, wanted) = (std::mem::take(&mut self.places), self.wanted.clone());
@@ -227,9 +227,7 @@ impl MessageSearch {
                 if next.is_none() {
                     shards.pop_front();
                 }
-                let room = ROWS.saturating_sub(self.messages.len());
-                self.is_complete &= messages.len() <= room;
-                messages.into_iter().take(room).for_each(|row| self.list(row));
+                messages.into_iter().for_each(|row| self.list(row));
                 for in_store in in_store {
                     self.remember(shard, in_store);
                 }
@@ -246,9 +244,18 @@ impl MessageSearch {
         }
     }
 
+    /// Adds a message in memory to the answer, or counts it.
     fn list(&mut self, row: FoundMessage) {
-        self.bytes += row.message.message.as_ref().map_or(0, |message| message.topic.len());
-        self.messages.push(row);
+        // The messages of a session come one after the other.
+        let is_first = self.messages.last().is_none_or(|last| last.session != row.session)
+            && !self.unlisted.contains_key(&row.receiver);
+        let most = if is_first { 2 * ROWS } else { ROWS };
+        if self.messages.len() - self.from_store < most && self.bytes < BYTES {
+            self.bytes += row.message.message.as_ref().map_or(0, |message| message.topic.len());
+            self.messages.push(row);
+        } else {
+            *self.unlisted.entry(row.receiver).or_default() += 1;
+        }
     }
 
     fn remember(&mut self, shard: usize, in_store: InStore) {
@@ -282,11 +289,7 @@ impl MessageSearch {
         {
             session.found -= 1;
         }
-        if self.messages.len() < 2 * ROWS && self.bytes < BYTES {
-            self.list(row);
-        } else {
-            self.is_complete = false;
-        }
+        self.list(row);
     }
 
     fn found_places(&mut self, parts: Vec<PagedOutPart>) {
@@ -375,9 +378,10 @@ impl MessageSearch {
         };
         Searched {
             messages: self.messages,
+            unlisted: self.unlisted,
             in_store: self.sessions.into_iter().map(found).collect(),
             unseen_of_others: self.unseen_of_others,
-            is_complete: self.is_complete && is_searched,
+            is_complete: is_searched,
             store_error: self.store_error,
         }
     }

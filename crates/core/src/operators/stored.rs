@@ -9,6 +9,7 @@ use crate::operators::budget::Question;
 use crate::operators::message_summary::MessageSummary;
 use crate::operators::wanted::Wanted;
 use crate::persistence::records::{BodyNumber, EntryNumber};
+use crate::session::outbound::queue::Delivery;
 use crate::shard::clients::slots::SessionId;
 use std::time::Duration;
 
@@ -65,6 +66,12 @@ pub struct StoreLooked {
 
 /// A stored message with its payload.
 pub type StoredBody = (EntryNumber, Message);
+
+/// Returns the place of a delivery in memory; `None` if it is not stored.
+pub(super) fn stored_place(delivery: &Delivery) -> Option<StoredPlace> {
+    let stored = delivery.stored.as_ref()?;
+    Some((stored.number(), stored.body()?))
+}
 
 /// Returns the places of messages in the store of these sessions, each from a number on. Sessions
 /// for which there is no room are left out.

@@ -7,7 +7,7 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
 use crate::operators::budget::{Part, Question, Rows};
 use crate::operators::message_summary::MessageSummary;
-use crate::operators::stored::{StoredBody, StoredMessage, StoredPlace};
+use crate::operators::stored::{StoredBody, StoredMessage, StoredPlace, stored_place};
 use crate::operators::wait_reason::{WaitReason, Waiting};
 use crate::operators::wanted::Wanted;
 use crate::persistence::records::{BodyNumber, EntryNumber};
@@ -69,7 +69,8 @@ pub struct UnfinishedMessage {
     pub transmissions: u16,
     /// Time since the first transmission; `None` if there was none.
     pub age: Option<Duration>,
-    /// Time since the broker took the message; `None` if nobody has asked the store.
+    /// Time for which the message waits in the queue; `None` in flight, or if only the store knows
+    /// it.
     pub queued_for: Option<Duration>,
     /// The reason why the message waits.
     pub wait: WaitReason,
@@ -315,7 +316,9 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
                 return;
             }
             if self.is_wanted(wanted, &delivery.message) {
-                let row = queued_row(delivery, Some(number), self.waiting.queued(delivery.qos, ahead));
+                let now = self.question.now;
+                let wait = self.waiting.queued(delivery.qos, ahead);
+                let row = queued_row(now, delivery, Some(number), wait);
                 self.push(row, Some(&delivery.message));
             }
         }
@@ -341,7 +344,7 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
             }
             let message = &held.delivery.message;
             if self.is_wanted(wanted, message) {
-                let row = queued_row(&held.delivery, None, WaitReason::Held(held.until));
+                let row = queued_row(self.question.now, &held.delivery, None, WaitReason::Held(held.until));
                 self.push(row, Some(message));
             }
         }
@@ -381,7 +384,7 @@ fn sent_row(now: Instant, view: &InFlightView<'_>, wait: WaitReason) -> Unfinish
 }
 
 /// Returns the row of a queued message. `place` names a message that is not stored.
-fn queued_row(delivery: &Delivery, place: Option<u64>, wait: WaitReason) -> UnfinishedMessage {
+fn queued_row(now: Instant, delivery: &Delivery, place: Option<u64>, wait: WaitReason) -> UnfinishedMessage {
     UnfinishedMessage {
         name: place.map(|place| name_of(delivery, MessageName::Queued(place))),
         packet_id: None,
@@ -390,14 +393,9 @@ fn queued_row(delivery: &Delivery, place: Option<u64>, wait: WaitReason) -> Unfi
         body: None,
         transmissions: 0,
         age: None,
-        queued_for: None,
+        queued_for: delivery.mark.waits_since().map(|since| now.since(since)),
         wait,
     }
-}
-
-fn stored_place(delivery: &Delivery) -> Option<StoredPlace> {
-    let stored = delivery.stored.as_ref()?;
-    Some((stored.number(), stored.body()?))
 }
 
 fn name_of(delivery: &Delivery, otherwise: MessageName) -> MessageName {
