@@ -116,7 +116,10 @@ fn a_store_that_does_not_answer_is_named_and_what_is_in_it_is_counted() {
     let (_, text) = broker.ctl(&["queue", "pump", "--limit", "256"]);
     assert!(text.contains("(in the store)") && text.contains("the store did not answer: "), "{text}");
     let rows = broker.pages("/api/v1/clients/pump/queue?limit=256", "messages").concat();
-    assert_eq!((rows.len(), rows.iter().filter(|row| row["message"].is_null()).count()), (MESSAGES, in_store));
+    assert_eq!(
+        (rows.len(), rows.iter().filter(|row| row["message"].is_null()).count()),
+        (MESSAGES, in_store)
+    );
     std::fs::rename(&away, &database).expect("it was moved");
     let found = body(&broker, "/api/v1/messages/where?topic=plant/robot-3", &broker.viewer);
     assert_eq!((&found["not_looked_at"], &found["complete"]), (&json!(0), &json!(true)));
