@@ -17,6 +17,7 @@ use crate::operators::command::Command;
 use crate::operators::query::Query;
 use crate::shard::observe::trace::TraceWatch;
 use crate::shard::{SharedState, shard_of};
+use crate::store::view::StoreView;
 use actix::{Addr, Handler, Message};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub struct Observer {
     /// sender is dropped. `None` before the start is done.
     requests: Option<WeakSender<Request>>,
     expiry: Addr<ExpiryActor>,
+    /// `None` without a data directory.
+    store: Option<StoreView>,
 }
 
 /// The shard did not answer in time, or the broker stops.
@@ -51,7 +54,12 @@ impl Observer {
         shards: &[Addr<ShardActor>],
         expiry: Addr<ExpiryActor>,
     ) -> Observer {
-        Observer { statistics, shared, listeners, shards: shards.into(), expiry, requests: None }
+        Observer { statistics, shared, listeners, shards: shards.into(), expiry, requests: None, store: None }
+    }
+
+    /// Adds the way to the store.
+    pub(super) fn with_store(self, store: Option<StoreView>) -> Observer {
+        Observer { store, ..self }
     }
 
     /// Adds the way to the supervisor.
@@ -161,6 +169,11 @@ impl Observer {
     /// Returns the state that all shards share.
     pub fn shared(&self) -> &SharedState {
         &self.shared
+    }
+
+    /// Returns the way to the store; `None` without a data directory.
+    pub fn store(&self) -> Option<&StoreView> {
+        self.store.as_ref()
     }
 
     /// Returns the listeners.

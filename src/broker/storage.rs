@@ -11,6 +11,7 @@ use crate::shard::durability::placement::{RecoveredShard, repartition, share_out
 use crate::shard::durability::recovery::in_flight;
 use crate::shard::features::delayed::HORIZON;
 use crate::shard::turn::effects::PageRequest;
+use crate::store::view::StoreView;
 use crate::store::writer::{SessionToken, Writer, WriterNotice, WriterOptions};
 use crate::store::{Moment, Store, StoreError};
 use actix::Addr;
@@ -74,6 +75,11 @@ fn twice_if_full<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Resul
 }
 
 impl Opened {
+    /// Returns the way of operators to the store.
+    pub(super) fn view(&self, shared: &SharedState) -> StoreView {
+        StoreView::new(self.store.opener(), self.store.directory(), Arc::clone(&shared.budget))
+    }
+
     /// Starts the committing and the reading thread. `failed` receives the cause when the store
     /// fails.
     ///

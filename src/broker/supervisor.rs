@@ -43,6 +43,7 @@ use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::randomness::Randomness;
 use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, ShardSettings, SharedState};
+use crate::store::view::StoreView;
 use crate::store::writer::{Writer, WriterOptions};
 use crate::store::{Store, StoreError};
 use actix::{Actor, Addr};
@@ -74,6 +75,7 @@ pub(super) struct Supervisor {
     expiry: Addr<ExpiryActor>,
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
+    view: Option<StoreView>,
     reload: Reload,
     statistics: Arc<BrokerStatistics>,
     shared: Arc<SharedState>,
@@ -130,6 +132,7 @@ impl Supervisor {
         let options = WriterOptions { sync: config.store.synced_every(), ..WriterOptions::default() };
         let start =
             |opened: storage::Opened| opened.start(options, shards.clone(), Arc::clone(&shared), failed);
+        let view = opened.as_ref().map(|opened| opened.view(&shared));
         let writer = opened.map(start).transpose()?;
         if let Some(writer) = &writer {
             statistics.set_store(writer.statistics());
@@ -170,7 +173,7 @@ impl Supervisor {
             store: writer.as_ref().map(Writer::to_store),
             log: Arc::clone(&log),
         };
-        Ok(Supervisor { shards, expiry, arbiters, writer, reload, statistics, shared, log })
+        Ok(Supervisor { shards, expiry, arbiters, writer, view, reload, statistics, shared, log })
     }
 
     /// Returns the view of this broker for its operators.
@@ -178,6 +181,7 @@ impl Supervisor {
         let listeners = Arc::clone(self.reload.listeners.directory());
         let (statistics, shared) = (Arc::clone(&self.statistics), Arc::clone(&self.shared));
         Observer::new(statistics, shared, listeners, &self.shards, self.expiry.clone())
+            .with_store(self.view.clone())
     }
 
     /// Returns the text of a dump, or one line with the reason for its failure.

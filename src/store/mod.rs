@@ -4,10 +4,12 @@
 //! Shards record changes ([`crate::persistence`]). While one commit runs, the committing thread
 //! ([`writer`]) gathers the batches of all shards. These batches become the next transaction of a
 //! [`Store`]. Then the thread reports to each shard the last batch that is safe. Reading back uses
-//! a [`StoreReader`] and a thread of its own, and sees committed rows only.
+//! a [`StoreReader`] and a thread of its own, and sees committed rows only. So do the questions of
+//! operators ([`view`]).
 //!
 //! The folder makes no decision about sessions or messages. Its callers are `broker` and `main.rs`.
-//! The folder imports `persistence` and the modules below `persistence`.
+//! The folder imports `persistence` and the modules below `persistence`, and the words of the
+//! questions from `operators`.
 //!
 //! | file | concern |
 //! |---|---|
@@ -16,12 +18,14 @@
 //! | [`commit_queue`] | decides which batches may be committed together |
 //! | [`writer`] | the committing thread and the reading thread |
 //! | [`sqlite`] | the store in a file |
+//! | [`view`] | looks at stored messages for operators |
 //! | [`wall`] | the times in the store, and the time that passed while it was closed |
 
 pub mod coalesce;
 pub mod commit_queue;
 pub mod operation;
 pub mod sqlite;
+pub mod view;
 pub mod wall;
 pub mod writer;
 
@@ -37,6 +41,10 @@ mod memory_store;
 mod tests;
 
 use crate::clock;
+use crate::mqtt::packet::QoS;
+use crate::operators::query::MessageSummary;
+use crate::operators::stored::{StoredMessage, StoredPlace};
+use crate::operators::wanted::Wanted;
 use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed,
 };
@@ -168,12 +176,20 @@ pub trait Store: Send {
         None
     }
 
+    /// Returns a way to readers of the same store, for other threads. Call [`Store::recover`] first.
+    fn opener(&self) -> OpenReader;
+
     /// Returns a reader of the same store, for another thread.
     ///
     /// # Errors
     /// The store cannot be opened a second time.
-    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError>;
+    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
+        self.opener()()
+    }
 }
+
+/// Opens a reader of a store. Fails if the store cannot be opened a second time.
+pub type OpenReader = Box<dyn Fn() -> Result<Box<dyn StoreReader>, StoreError> + Send + Sync>;
 
 /// Reads back committed rows.
 pub trait StoreReader: Send {
@@ -195,6 +211,49 @@ pub trait StoreReader: Send {
         until: Instant,
         most: usize,
     ) -> Result<Vec<StoredDelayed>, StoreError>;
+
+    /// Calls `each` with each of these entries that is stored, in the order of `places`, as of one
+    /// moment. Reads no payload, and publishers only if one is wanted: then all entries have
+    /// theirs, wanted or not. Ages are counted to `now`.
+    ///
+    /// # Errors
+    /// The store cannot be read. `each` may have been called.
+    fn view(
+        &mut self,
+        places: &[StoredPlace],
+        now: Instant,
+        wanted: &Wanted,
+        each: &mut dyn FnMut(ViewedEntry<'_>),
+    ) -> Result<(), StoreError>;
+}
+
+/// A stored delivery without its payload.
+#[derive(Clone, Copy, Debug)]
+pub struct ViewedEntry<'a> {
+    /// The delivery's number.
+    pub number: EntryNumber,
+    /// The Topic Name.
+    pub topic: &'a str,
+    /// The publisher's Client Identifier; empty if it is not known, or was not read.
+    pub publisher: &'a str,
+    /// The lower of published and granted QoS.
+    pub qos: QoS,
+    /// The RETAIN flag.
+    pub retain: bool,
+    /// Bytes of the payload.
+    pub payload: usize,
+    /// The time at which the message expires; [`Instant::NEVER`] without an interval.
+    pub expires: Instant,
+    /// Time since the message was recorded; zero if the store does not know.
+    pub age: Duration,
+}
+
+impl ViewedEntry<'_> {
+    /// Returns the message for an answer.
+    fn to_message(self) -> StoredMessage {
+        let ViewedEntry { topic, qos, payload, retain, expires, age, .. } = self;
+        StoredMessage { message: MessageSummary { topic: topic.into(), qos, payload, retain, expires }, age }
+    }
 }
 
 /// The reason why a call of the store failed.

@@ -2,7 +2,7 @@
 
 use super::memory_store::{Image, Memory};
 use super::sqlite::{self, Sqlite};
-use super::{Boot, Moment, Store};
+use super::{Boot, Moment, Store, ViewedEntry};
 use crate::config::DurabilityLevel;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
@@ -12,6 +12,7 @@ use crate::mqtt::publisher_name::PublisherName;
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
+use crate::operators::wanted::Wanted;
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, Flight, Record, Recovered, RetainedRecord, SessionKey,
@@ -278,6 +279,17 @@ fn entries_come_back_in_order_with_what_became_of_them(kind: &mut dyn Reopen) {
     assert_eq!((m.topic(), m.forwarded(), m.payload()), ("t/2", &b"\x01\x01"[..], &large[..]));
     assert_eq!((m.header().qos, m.header().retain), (QoS::ExactlyOnce, true));
     assert_eq!(read[1].message.header().expires, MS(28_010));
+
+    let mut viewed = Vec::new();
+    let mut each = |of: ViewedEntry<'_>| {
+        viewed.push((of.number.0, of.topic.to_owned(), of.payload, (of.qos, of.retain), of.expires));
+    };
+    store.reader().unwrap().view(&wanted, MS(10), &Wanted::default(), &mut each).unwrap();
+    let expected = [
+        (12, "t/2".to_owned(), large.len(), (QoS::ExactlyOnce, true), Instant::NEVER),
+        (11, "t/1".to_owned(), 3, (QoS::AtLeastOnce, false), MS(28_010)),
+    ];
+    assert_eq!(viewed, expected, "one is gone");
 }
 
 fn an_ended_session_leaves_nothing(kind: &mut dyn Reopen) {

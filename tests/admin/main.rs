@@ -33,6 +33,7 @@ mod schema;
 mod self_checks;
 mod slow;
 mod sourced_redelivery;
+mod stored_messages;
 mod topics;
 mod trace_pages;
 mod traces;

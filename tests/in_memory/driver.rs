@@ -259,19 +259,19 @@ impl MemoryDriver {
     /// Returns an entry as it was recorded.
     fn stored(&self, number: EntryNumber) -> Option<ReadEntry> {
         let records = || {
-            let parts =
-                |b: &'_ Batch| b.participants.iter().flat_map(|p| &p.records).cloned().collect::<Vec<_>>();
-            self.batches.iter().flat_map(move |b| b.records.iter().cloned().chain(parts(b)))
+            self.batches
+                .iter()
+                .flat_map(|b| b.records.iter().chain(b.participants.iter().flat_map(|p| &p.records)))
         };
         let entry = records().find_map(|record| match record {
             Record::Entry(entry) if entry.number == number => Some(entry),
             _ => None,
         })?;
         let message = records().find_map(|record| match record {
-            Record::Body { number, message } if number == entry.body => Some(message),
+            Record::Body { number, message } if *number == entry.body => Some(message.clone()),
             _ => None,
         })?;
-        let StoredEntry { qos, retain, ids, share, .. } = *entry;
+        let StoredEntry { qos, retain, ids, share, .. } = *entry.clone();
         Some(ReadEntry { number, message, qos, retain, ids, share })
     }
 

@@ -28,6 +28,7 @@
 //! | `gauges` | windows, queues and overdue sessions, as housekeeping counts them |
 //! | `names` | names, topics and filters at their limits, charged by their bytes |
 //! | `objectives` | delivery objectives: the end of each delivery counts once |
+//! | `where_truth` | random messages in random states, and what `where` says of them |
 //! | `bulk` | commands of operators about many things |
 //! | `traces` | traces of operators, and that they change nothing |
 //!
@@ -67,6 +68,9 @@ mod questions;
 mod rates;
 mod restart;
 mod retained;
+#[path = "../simulation/rng.rs"]
+#[expect(dead_code, reason = "the simulation uses all of it")]
+mod rng;
 mod script;
 mod shares;
 mod slow_links;
@@ -78,6 +82,7 @@ mod traces;
 mod turn_limits;
 mod turns;
 mod waits;
+mod where_truth;
 
 #[global_allocator]
 static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -7,6 +7,7 @@ use homing::mqtt::packet::{ConnectProperties, Packet, PacketId, Publish, QoS};
 use homing::operators::budget::{QuestionBudget, STEPS};
 use homing::operators::query::{Part, Query, QueryAnswer, SessionFilter, SessionName};
 use homing::operators::receivers::MatchedReceivers;
+use homing::operators::stored::PLACES;
 use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
 use homing::operators::wanted::{Wanted, WantedTopic};
 use homing::operators::whereabouts::SearchPlace;
@@ -126,6 +127,39 @@ fn a_search_goes_on_in_the_midst_of_a_long_queue_and_finds_each_message_once() {
     assert_eq!(search(&of("q/+/x", Some("second"))).0.len(), MANY / 100);
     assert_eq!(search(&of("q/none", Some("first"))).0.len(), 0);
     assert_eq!(search(&of("q/9999", Some("nobody"))), (Vec::new(), 1));
+}
+
+#[test]
+fn the_places_of_messages_in_the_store_come_in_parts_and_each_once() {
+    let mut driver = MemoryDriver::new(&settings(), 1);
+    driver.keep_in_store();
+    away(&mut driver, "first", &["q/#"]);
+    away(&mut driver, "second", &["q/#"]);
+    fill(&mut driver, MANY, |n| format!("q/{n}"));
+    let wanted = Wanted { topic: Some(wanted("none")), ..Wanted::default() };
+    let (mut in_store, mut from) = (Vec::new(), Some(SearchPlace::default()));
+    while let Some(place) = from {
+        let query = Query::Messages { wanted: wanted.clone(), from: place };
+        let (QueryAnswer::Messages(part), _) = answer(&driver, &query) else { panic!("no messages") };
+        in_store.extend(part.in_store);
+        from = part.next;
+    }
+    let counts: Vec<usize> = in_store.iter().map(|one| one.messages).collect();
+    assert_eq!(counts, [MANY - 64, MANY - 64]);
+    let mut sessions: Vec<_> = in_store.iter().map(|one| (one.session, one.first)).collect();
+    let mut places = Vec::new();
+    while !sessions.is_empty() {
+        let query = Query::PagedOut { sessions: sessions.clone() };
+        let (QueryAnswer::PagedOut(parts), _) = answer(&driver, &query) else { panic!("no places") };
+        assert!(parts.iter().map(|part| part.places.len()).sum::<usize>() <= PLACES);
+        let next = parts.iter().filter_map(|part| Some((part.session, part.next?)));
+        sessions = next.chain(sessions.iter().copied().skip(parts.len())).collect();
+        places.extend(parts.into_iter().flat_map(|part| part.places));
+    }
+    let all = places.len();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!((all, places.len()), (2 * (MANY - 64), all));
 }
 
 #[test]

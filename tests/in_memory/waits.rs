@@ -1,11 +1,11 @@
-//! What operators are told about a message that waits for its acknowledgement.
+//! What operators are told about messages that wait: for an acknowledgement, or in a queue.
 
 use crate::client::{self, connect_3_1_1, packet, publish, string};
 use crate::driver::{self, MemoryDriver};
 use homing::mqtt::packet::QoS;
 use homing::operators::client_commands::{OperatorAction, OperatorCommand, RedeliverBy};
 use homing::operators::command::{Command, CommandOutcome};
-use homing::operators::query::{Query, QueryAnswer, SessionName};
+use homing::operators::query::{Query, QueryAnswer, SessionFilter, SessionName, SessionSummary};
 use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
 use homing::operators::wait_reason::{AtDeadline, WaitReason};
 use homing::session::outbound::retry::OnExhausted;
@@ -104,4 +104,46 @@ fn after_the_last_resend_a_connection_is_closed_only_where_the_policy_closes_it(
     assert_eq!(after_one_resend(&stays("pump"), keep), AtDeadline::Resend);
     // The session ends with the connection, so a close would lose the message.
     assert_eq!(after_one_resend(&connect_3_1_1("pump"), disconnect), AtDeadline::Resend);
+}
+
+/// Returns the row of the session of `pump`.
+fn row_of_pump(driver: &MemoryDriver) -> SessionSummary {
+    let filter = SessionFilter { prefix: "pump".into(), ..SessionFilter::default() };
+    let query = Query::Sessions { from: 0, most: 1, filter };
+    let QueryAnswer::Sessions(mut part) = query.answer(driver.now, &driver.shards[0]) else {
+        panic!("no sessions");
+    };
+    part.rows.pop().expect("a session")
+}
+
+#[test]
+fn the_age_of_the_oldest_queued_message_is_known_in_memory_while_the_client_is_away_and_there() {
+    for leaves in [true, false] {
+        let mut settings = driver::settings();
+        settings.session.send.in_flight = 1;
+        let mut driver = MemoryDriver::new(&settings, 1);
+        let pump = driver.open();
+        driver.send(pump, &stays("pump"));
+        driver.send(pump, b"\x82\x06\0\x01\0\x01a\x01");
+        let publisher = client::client(&mut driver, "app", 10);
+        driver.advance(Duration::from_secs(1));
+        // The first message goes to the client.
+        publish(&mut driver, publisher, "a", QoS::AtLeastOnce, 1);
+        assert_eq!(row_of_pump(&driver).oldest_queued, None);
+        if leaves {
+            driver.close(pump);
+        }
+        publish(&mut driver, publisher, "a", QoS::AtLeastOnce, 2);
+        driver.advance(Duration::from_secs(5));
+        publish(&mut driver, publisher, "a", QoS::AtLeastOnce, 3);
+        let row = row_of_pump(&driver);
+        assert_eq!((row.oldest_queued, row.oldest_stored), (Some(Duration::from_secs(5)), None));
+        let (client, part) = (SessionName::Client("pump".into()), UnfinishedPart::Queue);
+        let query = Query::Unfinished { client, part, payloads: PagePayloads::Hidden, from: 0, most: 9 };
+        let QueryAnswer::Unfinished(Some(page)) = query.answer(driver.now, &driver.shards[0]) else {
+            panic!("no page");
+        };
+        let ages: Vec<_> = page.rows.iter().map(|row| row.queued_for.map(|age| age.as_secs())).collect();
+        assert_eq!(ages, [Some(5), Some(0)]);
+    }
 }

@@ -4,11 +4,13 @@
 //! Calls are counted by kind, over the store and all its readers. A test runs once without a fault
 //! to learn which calls there are, and then once for each call.
 
+use homing::operators::stored::StoredPlace;
+use homing::operators::wanted::Wanted;
 use homing::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed,
 };
 use homing::store::coalesce::CommitGroup;
-use homing::store::{Moment, Store, StoreError, StoreReader};
+use homing::store::{Moment, OpenReader, Store, StoreError, StoreReader, ViewedEntry};
 use homing::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -55,6 +57,8 @@ pub enum Call {
     ReadEntries,
     /// [`StoreReader::delayed`]
     ReadDelayed,
+    /// [`StoreReader::view`]
+    View,
 }
 
 /// The planned faults and the calls so far, shared by the test and the store.
@@ -216,9 +220,12 @@ impl Store for Faulty {
         self.inner.bytes()
     }
 
-    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
-        let inner = self.faults.call(Call::Reader, || self.inner.reader())?;
-        Ok(Box::new(FaultyReader { inner, faults: self.faults.clone() }))
+    fn opener(&self) -> OpenReader {
+        let (open, faults) = (self.inner.opener(), self.faults.clone());
+        Box::new(move || {
+            let inner = faults.call(Call::Reader, &open)?;
+            Ok(Box::new(FaultyReader { inner, faults: faults.clone() }))
+        })
     }
 }
 
@@ -239,5 +246,15 @@ impl StoreReader for FaultyReader {
         most: usize,
     ) -> Result<Vec<StoredDelayed>, StoreError> {
         self.faults.call(Call::ReadDelayed, || self.inner.delayed(from, until, most))
+    }
+
+    fn view(
+        &mut self,
+        places: &[StoredPlace],
+        now: Instant,
+        wanted: &Wanted,
+        each: &mut dyn FnMut(ViewedEntry<'_>),
+    ) -> Result<(), StoreError> {
+        self.faults.call(Call::View, || self.inner.view(places, now, wanted, each))
     }
 }

@@ -6,6 +6,8 @@ use homing::mqtt::owner::Owner;
 use homing::mqtt::packet::PacketId;
 use homing::mqtt::packet::QoS;
 use homing::mqtt::retained_message::{RetainedMessage, RetainedSource};
+use homing::operators::stored::StoredPlace;
+use homing::operators::wanted::Wanted;
 use homing::persistence::letter::{LetterNumber, StoredLetter};
 use homing::persistence::records::{
     BodyCopy, BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, ReadEntry, Record, Recovered,
@@ -15,7 +17,7 @@ use homing::persistence::records::{
 use homing::store::coalesce::CommitGroup;
 use homing::store::operation::Operation;
 use homing::store::wall::{FileTime, Heartbeat, Resumed, resume};
-use homing::store::{Moment, Store, StoreError, StoreReader};
+use homing::store::{Moment, OpenReader, Store, StoreError, StoreReader, ViewedEntry};
 use homing::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -170,8 +172,9 @@ impl Store for Memory {
         messages + image.letters.values().map(|letter| letter.size() as u64).sum::<u64>()
     }
 
-    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
-        Ok(Box::new(self.clone()))
+    fn opener(&self) -> OpenReader {
+        let store = self.clone();
+        Box::new(move || Ok(Box::new(store.clone())))
     }
 }
 
@@ -200,6 +203,32 @@ impl StoreReader for Memory {
     ) -> Result<Vec<StoredDelayed>, StoreError> {
         let now = self.opened;
         Ok(self.lock().due(now, (now.to_file(from.0), from.1), now.to_file(until), most))
+    }
+
+    fn view(
+        &mut self,
+        places: &[StoredPlace],
+        _: Instant,
+        _: &Wanted,
+        each: &mut dyn FnMut(ViewedEntry<'_>),
+    ) -> Result<(), StoreError> {
+        let image = self.lock();
+        for (number, body) in places {
+            let (Some(kept), Some(body)) = (image.entries.get(number), image.bodies.get(body)) else {
+                continue;
+            };
+            each(ViewedEntry {
+                number: *number,
+                topic: body.message.topic(),
+                publisher: body.message.publisher(),
+                qos: kept.entry.qos,
+                retain: kept.entry.retain,
+                payload: body.message.payload().len(),
+                expires: self.opened.instant(body.expires),
+                age: Duration::ZERO,
+            });
+        }
+        Ok(())
     }
 }
 

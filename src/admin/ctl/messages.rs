@@ -3,7 +3,7 @@
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::client_path;
-use super::listings::{TOPIC, given, given_seconds, name, pages, payload, payload_column, text};
+use super::listings::{TOPIC, given, given_seconds, listing, name, payload, payload_column, text};
 use super::text::{Print, left, right, table};
 use crate::admin::payloads::MOST;
 use crate::admin::routes::messages::UnfinishedRow;
@@ -34,20 +34,30 @@ pub(super) fn run(
     // Fewer messages with payloads come in one answer.
     let (query, page) = if flags.payload { ("payload=true", MOST) } else { ("", 256) };
     let path = client_path(&flags.id, &format!("/{part}?{query}"));
-    print.answer(pages(broker, &path, "messages", (flags.limit, page))?, messages_table)
+    let mut found = listing(broker, &path, "messages", (flags.limit, page))?;
+    let store_error = found["store_error"].as_str().map(text);
+    let text = |rows: Vec<UnfinishedRow>| match &store_error {
+        None => messages_table(&rows),
+        Some(why) => format!("{}\nthe store did not answer: {why}", messages_table(&rows)),
+    };
+    print.answer(found["messages"].take(), text)
 }
 
 /// Returns unfinished messages as a table.
-fn messages_table(rows: Vec<UnfinishedRow>) -> String {
+fn messages_table(rows: &[UnfinishedRow]) -> String {
     let cells = |row: &UnfinishedRow| {
         let message = row.message.as_ref();
         [
             given(&row.mid),
             given(&row.packet_id),
-            message.map(|message| name(&message.topic, TOPIC)).unwrap_or_default(),
+            match message {
+                Some(message) => name(&message.topic, TOPIC),
+                None if row.packet_id.is_some() => "(PUBREL)".to_owned(),
+                None => "(in the store)".to_owned(),
+            },
             given(&message.map(|message| message.qos)),
             given(&message.map(|message| message.payload_bytes)),
-            given_seconds(row.age),
+            given_seconds(row.age.or(row.queued_for)),
             text(row.transmissions),
             text(row.wait.reason),
             given(&row.wait.ends_with),
@@ -66,5 +76,5 @@ fn messages_table(rows: Vec<UnfinishedRow>) -> String {
         left("until"),
         payload_column(rows.iter().any(|row| row.payload.is_some())),
     ];
-    table(columns, &rows, cells)
+    table(columns, rows, cells)
 }

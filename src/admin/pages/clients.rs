@@ -13,7 +13,7 @@ use crate::admin::listing::Listed;
 use crate::admin::logins::LoggedIn;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions};
 use crate::admin::queries::target::ClientTarget;
-use crate::admin::queries::unfinished::{message_id, unfinished};
+use crate::admin::queries::unfinished::{FoundPage, message_id, unfinished};
 use crate::admin::request::{note_of, read_query};
 use crate::admin::rows::client::Client;
 use crate::admin::segment::segment;
@@ -64,6 +64,8 @@ struct ClientPage {
     connected: bool,
     in_flight: Vec<MessageView>,
     queue: Vec<MessageView>,
+    /// Why messages of the queue are not shown that are in the store alone.
+    store_error: Option<String>,
     more: bool,
     filters: Vec<String>,
     drawing: TimelineDrawing,
@@ -163,6 +165,7 @@ async fn client_page(
     let row = &detail.row;
     let client = Client::of(state, target.shard(observer), row, socket.as_ref());
     let stall = socket.as_ref().and_then(|socket| socket.stall);
+    let (FoundPage { page: in_flight, .. }, FoundPage { page: queue, store_error }) = (in_flight, queue);
     let rows = |page: &UnfinishedPage| -> Vec<MessageView> {
         page.rows.iter().map(|row| MessageView::of(row, message_id(state, page.session, row))).collect()
     };
@@ -181,6 +184,7 @@ async fn client_page(
         connected: row.connection.is_some(),
         in_flight: rows(&in_flight),
         queue: rows(&queue),
+        store_error,
         more: in_flight.next.is_some() || queue.next.is_some(),
         drawing: TimelineDrawing::of(&state.timeline().of_client(&row.client_id)),
         filters: detail.filters.iter().map(|filter| filter.to_string()).collect(),
@@ -220,7 +224,17 @@ fn facts(client: &Client) -> Vec<(&'static str, String)> {
         ("in flight", client.in_flight.to_string()),
         (
             "queued",
-            format!("{} messages, {}", count(client.queued as u64), bytes(client.queued_bytes as u64)),
+            match client.oldest_queued_age {
+                Some(age) => format!(
+                    "{} messages, {}, the oldest for {}",
+                    count(client.queued as u64),
+                    bytes(client.queued_bytes as u64),
+                    long(Duration::from_secs_f64(age))
+                ),
+                None => {
+                    format!("{} messages, {}", count(client.queued as u64), bytes(client.queued_bytes as u64))
+                }
+            },
         ),
         ("next deadline", until(client.next_deadline_in)),
     ];

@@ -81,7 +81,7 @@ impl MessageView {
             topic: message.map_or_else(|| without.to_owned(), |message| message.topic.to_string()),
             qos: message.map(|message| (message.qos as u8).to_string()).unwrap_or_default(),
             bytes: message.map(|message| message.payload.to_string()).unwrap_or_default(),
-            age: row.age.map(seconds).unwrap_or_default(),
+            age: row.age.or(row.queued_for).map(seconds).unwrap_or_default(),
             sent: format!("{}x", row.transmissions),
             reason: row.wait.name(),
             ends_with: ends_with(&row.wait),

@@ -4,6 +4,7 @@ pub(super) mod ask;
 pub(super) mod by_filter;
 pub(super) mod delayed;
 pub(super) mod letters;
+mod oldest_queued;
 mod one_page;
 pub(super) mod retained;
 pub(super) mod sessions;

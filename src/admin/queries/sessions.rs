@@ -1,6 +1,7 @@
 //! Listings of sessions, and one session.
 
 use super::ask::ask;
+use super::oldest_queued::add_oldest_queued;
 use super::target::ClientTarget;
 use crate::admin::failed::Failed;
 use crate::admin::listing::{ListCursor, Listed, ListedRow};
@@ -203,6 +204,7 @@ pub(crate) async fn list_sessions(
             None => None,
         };
     }
+    add_oldest_queued(observer, &mut rows.iter_mut().map(|row| &mut row.session).collect::<Vec<_>>()).await;
     Ok(Listed { rows, next: at })
 }
 
@@ -218,7 +220,8 @@ pub(crate) async fn find(
     let query = Query::Session { client: target.session.clone() };
     let answer = ask(state, observer, target.shard(observer), query).await?;
     match answer.answer {
-        QueryAnswer::Session(Some(detail)) => {
+        QueryAnswer::Session(Some(mut detail)) => {
+            add_oldest_queued(observer, &mut [&mut detail.row]).await;
             let socket = answer.sockets.into_iter().next();
             Ok((*detail, socket))
         }

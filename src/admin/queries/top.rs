@@ -1,6 +1,7 @@
 //! The sessions with the largest values of one figure.
 
 use super::ask::{ask, search_turn};
+use super::oldest_queued::add_oldest_queued;
 use crate::admin::failed::Failed;
 use crate::admin::listing::ListedRow;
 use crate::admin::request::named;
@@ -92,7 +93,9 @@ pub(crate) async fn top_sessions(
     let _turn = search_turn(state).await?;
     let mut top = Top::new(figure, most, SessionFilter::default());
     let is_complete = search(state, observer, &mut top, |_| Duration::ZERO, TIME).await?;
-    Ok(TopSessions { rows: top.sorted(), is_complete })
+    let mut rows = top.sorted();
+    add_oldest_queued(observer, &mut rows.iter_mut().map(|row| &mut row.session).collect::<Vec<_>>()).await;
+    Ok(TopSessions { rows, is_complete })
 }
 
 /// Looks at every session, with a pause of `pace` between two questions beside the rest of the

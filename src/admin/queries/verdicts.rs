@@ -8,8 +8,8 @@ use crate::admin::names::letter_name;
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
 use crate::mqtt::topic::first_chars;
+use crate::operators::message_search::{InStoreFound, LOOKED_AT};
 use crate::operators::receivers::MatchedSession;
-use crate::operators::wait_reason::WaitReason;
 use crate::operators::wanted::Wanted;
 use crate::operators::whereabouts::FoundMessage;
 use crate::persistence::letter::StoredLetter;
@@ -32,8 +32,9 @@ const TOPIC: usize = 128;
 struct OfReceiver<'a> {
     session: Option<&'a MatchedSession>,
     waiting: Vec<&'a FoundMessage>,
-    /// The number of messages that are in the store alone, and why they wait.
-    in_store: Option<(usize, &'a WaitReason)>,
+    in_store: Option<&'a InStoreFound>,
+    /// Messages in memory that wait, beside `waiting`.
+    unlisted: usize,
     letters: Vec<&'a StoredLetter>,
     drops: Vec<&'a RecentDrop>,
     traced: Option<&'a TracedFate>,
@@ -66,12 +67,14 @@ impl<'a> FoundReceivers<'a> {
         let mut all = FoundReceivers::default();
         found.receivers.sessions().iter().for_each(|one| all.of(&one.client_id).session = Some(one));
         found.messages.iter().for_each(|row| all.of(&row.receiver).waiting.push(row));
-        for (name, count, reason) in &found.in_store {
-            // The topic of these messages is not known. Without a wanted receiver, a client that is
-            // not subscribed to the single wanted topic has no wanted messages.
-            let is_one_topic = wanted.topic.as_ref().is_some_and(|topic| !topic.is_filter());
-            if !is_one_topic || wanted.receiver.is_some() || all.by_name.contains_key(&**name) {
-                all.of(name).in_store = Some((*count, reason));
+        for (name, count) in &found.unlisted {
+            all.of(name).unlisted = *count;
+        }
+        for of_receiver in &found.in_store {
+            // What was not looked at is counted once for all receivers of which nothing is known.
+            let name = &*of_receiver.receiver;
+            if of_receiver.found > 0 || wanted.receiver.is_some() || all.by_name.contains_key(name) {
+                all.of(name).in_store = Some(of_receiver);
             }
         }
         found.letters.iter().for_each(|letter| all.of(&letter.receiver).letters.push(letter));
@@ -96,7 +99,7 @@ impl<'a> FoundReceivers<'a> {
 pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     let (now, unix_ms) = (clock::now(), clock::unix_millis());
     let all = FoundReceivers::gather(wanted, found);
-    let verdict = |name: &&str| all.by_name.get(*name)?.verdict(name, (now, unix_ms));
+    let verdict = |name: &&str| all.by_name.get(*name)?.verdict(name, (now, unix_ms), found.is_complete);
     let subscribed = found.receivers.sessions().len();
     let mut out: Vec<String> = all.names.iter().take(subscribed).filter_map(verdict).collect();
     for (filter, members) in &found.receivers.groups {
@@ -122,6 +125,18 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     }
     if found.retained.is_some() {
         out.push("the topic has a retained message".to_owned());
+    }
+    if let Some(why) = &found.store_error {
+        out.push(format!("the store did not answer: {why}"));
+    }
+    if found.unseen > 0 {
+        let unseen = found.unseen;
+        let why = if found.store_error.is_some() {
+            String::new()
+        } else {
+            format!(": a search looks at {LOOKED_AT} at most, and ends after 3 s; name a receiver")
+        };
+        out.push(format!("{unseen} messages are only in the store, and were not looked at{why}"));
     }
     if !found.is_complete {
         out.push("there is more than was looked at; name a receiver".to_owned());
@@ -156,24 +171,34 @@ fn about_receiver(wanted: &Wanted, found: &FoundPlaces, all: &FoundReceivers<'_>
 impl OfReceiver<'_> {
     /// Returns true if a message waits for the receiver.
     fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty() || self.in_store.is_some()
+        !self.waiting.is_empty()
+            || self.unlisted > 0
+            || self.in_store.is_some_and(|in_store| in_store.messages > 0)
     }
 
     /// Returns the known facts as one line; `None` without facts.
-    fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64)) -> Option<String> {
+    fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64), is_complete: bool) -> Option<String> {
         let mut parts = Vec::new();
+        let (stored, unseen) = self.in_store.map_or((0, 0), |found| (found.unlisted, found.unseen));
+        let unlisted = self.unlisted + stored;
         match (&*self.waiting, self.in_store) {
-            ([first, others @ ..], _) => parts.push(waits(first, others)),
-            ([], Some((count, reason))) => {
-                let (reason, until) = (reason.name(), ends_with(reason));
-                parts.push(format!(
-                    "{reason}: {count} messages are in the store, perhaps this one. Until {until}."
-                ));
+            ([first, others @ ..], _) => parts.push(waits(first, others, unlisted)),
+            ([], None) if unlisted > 0 => parts.push(format!("{unlisted} wait.")),
+            ([], Some(found)) if unlisted > 0 => {
+                let (reason, until) = (found.wait.name(), ends_with(&found.wait));
+                parts.push(format!("{reason}: {unlisted} wait. Until {until}."));
             }
-            ([], None) if self.session.is_some() && self.letters.is_empty() => {
+            ([], _) if unseen > 0 => {}
+            ([], _) if self.session.is_some() && !is_complete => {
+                parts.push("its queue was not looked at to the end; name it as the receiver.".to_owned());
+            }
+            ([], _) if self.session.is_some() && self.letters.is_empty() => {
                 parts.push("nothing waits for it.".to_owned());
             }
-            ([], None) => {}
+            ([], _) => {}
+        }
+        if unseen > 0 {
+            parts.push(format!("{unseen} more are only in the store, and were not looked at."));
         }
         parts.extend(self.letters.first().map(|newest| letters(newest, self.letters.len(), unix_ms)));
         parts.extend(self.drops.first().map(|newest| drops(newest, self.drops.len(), now)));
@@ -187,10 +212,11 @@ impl OfReceiver<'_> {
     }
 }
 
-/// Returns why messages wait: the first one, and then the first of each further reason.
-fn waits(first: &FoundMessage, others: &[&FoundMessage]) -> String {
+/// Returns why messages wait: the first one, and then the first of each further reason. `unlisted`
+/// further ones are not listed.
+fn waits(first: &FoundMessage, others: &[&FoundMessage], unlisted: usize) -> String {
     let mut text = wait(first);
-    match others.len() {
+    match others.len() + unlisted {
         0 => {}
         1 => text.push_str(" 1 more waits."),
         more => text.push_str(&format!(" {more} more wait.")),

@@ -2,8 +2,8 @@
 //!
 //! The answer is put together from the present state of the shards: subscriptions that match,
 //! windows and queues, delayed and retained messages, the last dropped ones, and stored dead
-//! letters. Each shard is asked for one bounded part after the other. The traces that ran add the
-//! past.
+//! letters. Each shard is asked for one bounded part after the other. Messages that are in the
+//! store alone are looked at there. The traces that ran add the past.
 
 use super::ask::{ask, search_turn};
 use super::delayed::{DelayedRow, dropped, list_delayed};
@@ -17,31 +17,40 @@ use crate::admin::traces::fates::TracedFate;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::QoS;
-use crate::operators::query::{BYTES, Query, QueryAnswer, ROWS, SessionSummary};
+use crate::operators::message_search::{InStoreFound, MessageSearch, SearchStep, Searched};
+use crate::operators::query::{Query, QueryAnswer, ROWS, SessionSummary};
 use crate::operators::receivers::MatchedReceivers;
-use crate::operators::wait_reason::WaitReason;
 use crate::operators::wanted::{Wanted, WantedTopic};
-use crate::operators::whereabouts::{FoundMessage, FoundMessages, SearchPlace};
+use crate::operators::whereabouts::FoundMessage;
 use crate::persistence::letter::StoredLetter;
 use crate::routing::subscription_tree::SurveyPlace;
 use crate::shard::observe::recent_drops::RecentDrop;
 use crate::time::Instant;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Time for the whole answer. An answer that is not complete by then says so.
 const TIME: Duration = Duration::from_secs(3);
 
+/// The part of it for what comes after the messages in windows and queues.
+const LETTERS: Duration = Duration::from_millis(500);
+
 /// The places where the messages of a topic, a publisher or a receiver are, in all shards.
 #[derive(Default)]
 pub(crate) struct FoundPlaces {
     /// The sessions and shared groups that are subscribed to the topic; none of a filter.
     pub(crate) receivers: MatchedReceivers,
-    /// The messages in windows and queues.
+    /// The messages in windows and queues, in memory and in the store.
     pub(crate) messages: Vec<FoundMessage>,
-    /// The sessions with messages that are in the store alone: the Client Identifier, the number of
-    /// messages, and why they wait.
-    pub(crate) in_store: Vec<(Box<str>, usize, WaitReason)>,
+    /// The number of further messages in memory, by the receiver's Client Identifier.
+    pub(crate) unlisted: BTreeMap<Box<str>, usize>,
+    /// The receivers with messages that are in the store alone.
+    pub(crate) in_store: Vec<InStoreFound>,
+    /// Messages in the store that were not looked at, of all receivers.
+    pub(crate) unseen: usize,
+    /// The reason why the store did not answer.
+    pub(crate) store_error: Option<String>,
     /// The delayed messages in memory, the next due first.
     pub(crate) delayed: Vec<DelayedRow>,
     /// The last dropped messages, the newest first.
@@ -112,12 +121,7 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<F
     found.is_complete &= delayed.next.is_none();
     found.delayed = delayed.rows;
     found.dropped = dropped(state, observer, wanted).await?;
-    for shard in 0..observer.shards() {
-        // A receiver is in one shard.
-        if wanted.receiver.as_deref().is_none_or(|receiver| observer.shard_of(receiver) == shard) {
-            found.look_in(state, observer, (shard, end), wanted).await?;
-        }
-    }
+    found.search(state, observer, end - LETTERS, wanted).await?;
     if let Some(receiver) = &wanted.receiver {
         found.has_session = row_of(state, observer, receiver).await?.is_some();
     }
@@ -173,39 +177,39 @@ pub(super) async fn matched(
 }
 
 impl FoundPlaces {
-    /// Adds the messages in the windows and queues of a shard.
-    async fn look_in(
+    /// Adds the messages in windows and queues, and those in the store.
+    async fn search(
         &mut self,
         state: &AdminState,
         observer: &Observer,
-        (shard, end): (usize, Instant),
+        end: Instant,
         wanted: &Wanted,
     ) -> Result<(), Failed> {
-        let mut from = Some(SearchPlace::default());
-        while let Some(place) = from.take() {
-            if self.is_full() || clock::now() >= end {
-                self.is_complete = false;
+        let receiver = wanted.receiver.as_deref();
+        let is_there = |shard: &usize| receiver.is_none_or(|name| observer.shard_of(name) == *shard);
+        let mut search = MessageSearch::new(wanted, (0..observer.shards()).filter(is_there));
+        while let Some(step) = search.next_step(|name| self.receivers.has(name)) {
+            if clock::now() >= end {
                 break;
             }
-            let query = Query::Messages { wanted: wanted.clone(), from: place };
-            if let QueryAnswer::Messages(part) = ask(state, observer, shard, query).await?.answer {
-                let FoundMessages { messages, in_store, next } = *part;
-                let room = ROWS.saturating_sub(self.messages.len());
-                self.is_complete &= messages.len() <= room;
-                self.messages.extend(messages.into_iter().take(room));
-                self.in_store.extend(in_store);
-                from = next;
+            match (step, observer.store()) {
+                (SearchStep::Ask(shard, query), _) => {
+                    search.answered(ask(state, observer, shard, query).await?.answer);
+                }
+                (SearchStep::Look(lookup), Some(store)) => match store.look(lookup, end).await {
+                    Ok(looked) => search.looked(looked),
+                    Err(why) => search.end_in_store(Some(why)),
+                },
+                (SearchStep::Look(_), None) => search.end_in_store(None),
             }
         }
+        let Searched { messages, unlisted, in_store, unseen_of_others, is_complete, store_error } =
+            search.finish();
+        self.unseen = unseen_of_others + in_store.iter().map(|one| one.unseen).sum::<usize>();
+        self.is_complete &= is_complete;
+        (self.messages, self.unlisted) = (messages, unlisted);
+        (self.in_store, self.store_error) = (in_store, store_error);
         Ok(())
-    }
-
-    /// Returns true if the answer takes no further message.
-    fn is_full(&self) -> bool {
-        let topic = |row: &FoundMessage| row.message.message.as_ref().map_or(0, |found| found.topic.len());
-        self.messages.len() >= ROWS
-            || self.in_store.len() >= ROWS
-            || self.messages.iter().map(topic).sum::<usize>() >= BYTES
     }
 }
 

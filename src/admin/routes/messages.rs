@@ -4,7 +4,7 @@ use super::json_answer::JsonAnswer;
 use crate::admin::access::Caller;
 use crate::admin::payloads::{PayloadPermit, PayloadView, limit_of};
 use crate::admin::queries::target::ClientTarget;
-use crate::admin::queries::unfinished::{message_id, unfinished};
+use crate::admin::queries::unfinished::{FoundPage, message_id, unfinished};
 use crate::admin::queries::waits::{ends_with, until};
 use crate::admin::request::{Asker, cursor_to, place_of};
 use crate::admin::rows::message::MessageRow;
@@ -49,6 +49,9 @@ pub(crate) struct UnfinishedMessages {
     messages: Vec<UnfinishedRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// Why the store did not answer. Messages that are in the store alone are null then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_error: Option<String>,
 }
 
 /// Returns a page of the messages in flight.
@@ -84,13 +87,13 @@ async fn page(
     let most = limit_of(limit, (100, ROWS), permit.as_ref())?;
     let from = place_of(cursor.as_deref())?;
     let payloads = if permit.is_some() { PagePayloads::Shown } else { PagePayloads::Hidden };
-    let page = unfinished(state, &target, (part, payloads), from, most).await?;
+    let FoundPage { page, store_error } = unfinished(state, &target, (part, payloads), from, most).await?;
     let row = |row: &UnfinishedMessage| UnfinishedRow::of(state, page.session, row);
     let mut messages: Vec<UnfinishedRow> = page.rows.iter().map(row).collect();
     if let Some(permit) = &permit {
         show_payloads(permit, &target.shown, &page.rows, &mut messages);
     }
-    Ok(Json(UnfinishedMessages { messages, next: page.next.map(cursor_to) }))
+    Ok(Json(UnfinishedMessages { messages, next: page.next.map(cursor_to), store_error }))
 }
 
 /// Adds to the rows the payloads of those messages that have one in memory.
@@ -124,6 +127,9 @@ pub(crate) struct UnfinishedRow {
     /// Seconds since the first transmission.
     #[schema(required)]
     pub(crate) age: Option<f64>,
+    /// Seconds since the broker took the message, if the message is queued and in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) queued_for: Option<f64>,
     #[schema(required)]
     pub(crate) message: Option<MessageRow>,
     pub(crate) wait: Wait,
@@ -141,6 +147,7 @@ impl UnfinishedRow {
             packet_id: row.packet_id.map(|id| id.get()),
             transmissions: row.transmissions,
             age: row.age.map(|age| age.as_secs_f64()),
+            queued_for: row.queued_for.map(|age| age.as_secs_f64()),
             message: row.message.as_ref().map(MessageRow::of),
             wait: Wait::of(&row.wait),
             receiver: None,

@@ -10,8 +10,10 @@ use crate::admin::rows::message::MessageRow;
 use crate::admin::state::{AdminState, State};
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
+use crate::operators::message_search::InStoreFound;
+use crate::operators::query::ROWS;
 use crate::operators::receivers::MatchedSession;
-use crate::operators::wait_reason::{WaitKind, WaitReason};
+use crate::operators::wait_reason::WaitKind;
 use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
 use crate::session::trace_steps::StepKind;
@@ -48,8 +50,20 @@ pub(crate) async fn find_messages(asked: Query<WhereParameters>, state: State) -
 pub(crate) struct Whereabouts {
     pub(crate) subscriptions: Vec<SubscriberRow>,
     pub(crate) shared_groups: Vec<GroupRow>,
+    /// At most 768.
+    #[schema(max_items = 768)]
     pub(crate) messages: Vec<UnfinishedRow>,
+    /// Further messages that were found.
+    pub(crate) not_listed: usize,
+    /// The receivers with wanted messages that are in the store alone, or with messages there that
+    /// were not looked at.
+    #[schema(max_items = 256)]
     pub(crate) in_store: Vec<InStore>,
+    /// Messages that are in the store alone and were not looked at, of all receivers.
+    pub(crate) not_looked_at: usize,
+    /// Why the store did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store_error: Option<String>,
     pub(crate) delayed: Vec<DelayedWait>,
     pub(crate) dropped: Vec<DroppedMessage>,
     /// The newest first, at most 256.
@@ -69,7 +83,12 @@ pub(crate) struct Whereabouts {
 #[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct InStore {
     pub(crate) receiver: String,
+    /// The number of messages, wanted or not.
     pub(crate) messages: usize,
+    /// The number of those that are wanted.
+    pub(crate) found: usize,
+    /// The number of those that were not looked at.
+    pub(crate) not_looked_at: usize,
     pub(crate) wait: Wait,
 }
 
@@ -111,10 +130,13 @@ pub(crate) struct PublisherWait {
 impl Whereabouts {
     fn of(state: &AdminState, found: FoundPlaces) -> Whereabouts {
         let now = clock::now();
-        let in_store = |(receiver, messages, reason): &(Box<str>, usize, WaitReason)| InStore {
-            receiver: receiver.to_string(),
-            messages: *messages,
-            wait: Wait::of(reason),
+        let has_some = |found: &&InStoreFound| found.found > 0 || found.unseen > 0;
+        let in_store = |found: &InStoreFound| InStore {
+            receiver: found.receiver.to_string(),
+            messages: found.messages,
+            found: found.found,
+            not_looked_at: found.unseen,
+            wait: Wait::of(&found.wait),
         };
         let delayed = |row: &DelayedRow| {
             let due = row.place.due;
@@ -134,8 +156,12 @@ impl Whereabouts {
         Whereabouts {
             subscriptions: found.receivers.sessions().iter().map(SubscriberRow::of).collect(),
             shared_groups: found.receivers.groups.iter().map(GroupRow::of).collect(),
+            not_listed: found.unlisted.values().sum::<usize>()
+                + found.in_store.iter().map(|one| one.unlisted).sum::<usize>(),
             messages: found.messages.iter().map(|row| UnfinishedRow::of_receiver(state, row)).collect(),
-            in_store: found.in_store.iter().map(in_store).collect(),
+            in_store: found.in_store.iter().filter(has_some).take(ROWS).map(in_store).collect(),
+            not_looked_at: found.unseen,
+            store_error: found.store_error,
             delayed: found.delayed.iter().map(delayed).collect(),
             dropped: found.dropped.iter().map(DroppedMessage::of).collect(),
             dead_letters: found.letters.iter().map(|letter| LetterRow::of(letter)).collect(),
@@ -143,7 +169,7 @@ impl Whereabouts {
             retained: found.retained.map(retained),
             publisher: found.publisher.map(|(reason, text)| PublisherWait { reason: reason.into(), text }),
             verdicts: found.verdicts,
-            complete: found.is_complete,
+            complete: found.is_complete && found.unseen == 0,
         }
     }
 }

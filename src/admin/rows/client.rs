@@ -40,6 +40,10 @@ pub(crate) struct Client {
     pub(crate) in_flight: usize,
     pub(crate) queued: usize,
     pub(crate) queued_bytes: usize,
+    /// Seconds for which the oldest message of the queue waits; null without one, and if the store
+    /// does not answer in time.
+    #[schema(required)]
+    pub(crate) oldest_queued_age: Option<f64>,
     pub(crate) held: usize,
     pub(crate) subscription_count: usize,
     #[schema(required)]
@@ -88,6 +92,7 @@ impl Client {
             in_flight: row.in_flight,
             queued: row.queued,
             queued_bytes: row.queued_bytes,
+            oldest_queued_age: row.oldest_queued.map(|age| age.as_secs_f64()),
             held: row.held,
             subscription_count: row.subscriptions,
             oldest_unacknowledged: row

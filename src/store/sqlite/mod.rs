@@ -21,7 +21,7 @@ pub mod schema;
 mod write;
 
 use super::wall::{FileTime, Heartbeat, resume};
-use super::{Boot, Moment, Store, StoreError, StoreReader};
+use super::{Boot, Moment, OpenReader, Store, StoreError};
 use crate::clock;
 use crate::config::DurabilityLevel;
 use crate::persistence::records::{BodyCopy, Recovered};
@@ -369,11 +369,14 @@ impl Store for Sqlite {
         self.bytes
     }
 
-    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(self.directory.database(), flags).map_err(failed)?;
-        connection.busy_timeout(BUSY).map_err(failed)?;
-        Ok(Box::new(SqliteReader { connection, opened: self.opened }))
+    fn opener(&self) -> OpenReader {
+        let (database, opened) = (self.directory.database(), self.opened);
+        Box::new(move || {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(&database, flags).map_err(failed)?;
+            connection.busy_timeout(BUSY).map_err(failed)?;
+            Ok(Box::new(SqliteReader { connection, opened }))
+        })
     }
 }
 

@@ -3,16 +3,24 @@
 use super::error::failed;
 use super::row;
 use crate::mqtt::publisher_name::PublisherName;
+use crate::operators::stored::StoredPlace;
+use crate::operators::wanted::Wanted;
 use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, StoredDelayed};
 use crate::store::wall::FileTime;
-use crate::store::{StoreError, StoreReader};
+use crate::store::{StoreError, StoreReader, ViewedEntry};
 use crate::time::Instant;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
+use std::time::Duration;
 
 const ENTRY: &str = "SELECT e.qos, e.retain, e.subscription_ids, e.share, \
     b.expires_ms, b.qos, b.retain, b.topic, b.properties, b.payload, b.publisher \
     FROM entry e JOIN body b ON b.number = ?2 WHERE e.number = ?1";
+
+/// The payload comes after the topic in its row, and the publisher after the payload. SQLite reads
+/// the pages of a large payload only for what comes behind it.
+const VIEW: &str = "SELECT e.qos, e.retain, b.expires_ms, b.recorded_ms, b.topic, length(b.payload), \
+    CASE WHEN ?3 THEN b.publisher END FROM entry e JOIN body b ON b.number = ?2 WHERE e.number = ?1";
 
 pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain, topic, properties, payload, \
     owner_client, owner_listener FROM delayed WHERE due_ms >= ?1 AND due_ms < ?3 AND (due_ms > ?1 OR number >= ?2) \
@@ -37,6 +45,16 @@ impl StoreReader for SqliteReader {
     ) -> Result<Vec<StoredDelayed>, StoreError> {
         delayed(&self.connection, self.opened, from, until, most).map_err(failed)
     }
+
+    fn view(
+        &mut self,
+        places: &[StoredPlace],
+        now: Instant,
+        wanted: &Wanted,
+        each: &mut dyn FnMut(ViewedEntry<'_>),
+    ) -> Result<(), StoreError> {
+        self.view_entries(places, now, wanted, each).map_err(failed)
+    }
 }
 
 impl SqliteReader {
@@ -54,6 +72,33 @@ impl SqliteReader {
             read.extend(found.optional()?);
         }
         Ok(read)
+    }
+
+    fn view_entries(
+        &self,
+        places: &[StoredPlace],
+        now: Instant,
+        wanted: &Wanted,
+        each: &mut dyn FnMut(ViewedEntry<'_>),
+    ) -> Result<()> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let mut statement = transaction.prepare_cached(VIEW)?;
+        let (now, publishers) = (self.opened.reads(now), wanted.publisher.is_some());
+        for (number, body) in places {
+            let mut rows = statement.query(params![number.0 as i64, body.0 as i64, publishers])?;
+            let Some(row) = rows.next()? else { continue };
+            each(ViewedEntry {
+                number: *number,
+                topic: row.get_ref(4)?.as_str()?,
+                publisher: row.get_ref(6)?.as_str_or_null()?.unwrap_or_default(),
+                qos: row::qos(row, 0)?,
+                retain: row.get(1)?,
+                payload: row::number(row, 5)? as usize,
+                expires: row::instant(row, 2, self.opened)?,
+                age: Duration::from_millis(now.saturating_sub(row::number(row, 3)?)),
+            });
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use crate::support::{PATIENCE, now};
 use homing::persistence::records::BodyCopy;
 use homing::persistence::records::Recovered;
 use homing::store::coalesce::CommitGroup;
-use homing::store::{Moment, Store, StoreError, StoreReader};
+use homing::store::{Moment, OpenReader, Store, StoreError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ impl Store for Gated {
         self.inner.bytes()
     }
 
-    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
-        self.inner.reader()
+    fn opener(&self) -> OpenReader {
+        self.inner.opener()
     }
 }

@@ -13,6 +13,8 @@
 //! | [`redelivery`] | the redelivery settings of one session, with their sources |
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
 //! | [`whereabouts`] | the messages that wait, in windows and queues |
+//! | [`message_search`] | the search for messages in all shards and in the store |
+//! | [`stored`] | messages that are in the store alone |
 //! | [`wait_reason`] | why a message waits, and when the wait ends |
 //! | [`wanted`] | the messages that an operator looks for |
 //! | `message_summary` | a message in an answer |
@@ -35,11 +37,13 @@ mod dropped;
 pub mod letters;
 pub mod longest_wait;
 pub mod message_commands;
+pub mod message_search;
 mod message_summary;
 pub mod query;
 pub mod receivers;
 pub mod redelivery;
 pub mod session_rows;
+pub mod stored;
 pub mod unfinished;
 pub mod wait_reason;
 pub mod wanted;

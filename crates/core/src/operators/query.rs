@@ -11,10 +11,12 @@ use crate::operators::dropped;
 use crate::operators::letters::{self, LetterFilter};
 use crate::operators::receivers::{self, MatchedReceivers};
 use crate::operators::session_rows;
+use crate::operators::stored::{self, PagedOutPart};
 use crate::operators::unfinished::{self, PagePayloads, UnfinishedPage, UnfinishedPart};
 use crate::operators::wanted::{Wanted, WantedTopic};
 use crate::operators::whereabouts::{self, FoundMessages, SearchPlace};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
+use crate::persistence::records::EntryNumber;
 use crate::routing::subscription_tree::SurveyPlace;
 use crate::session::outbound::stall::SocketView;
 use crate::session::slow_deliveries::SlowDelivery;
@@ -90,6 +92,11 @@ pub enum Query {
         wanted: Wanted,
         /// The place at which the part begins.
         from: SearchPlace,
+    },
+    /// The places of messages that are in the store alone.
+    PagedOut {
+        /// The sessions, each with the number from which on its messages are wanted.
+        sessions: Vec<(SessionId, EntryNumber)>,
     },
     /// The delayed messages in memory, the next due first.
     Delayed {
@@ -170,6 +177,8 @@ pub enum QueryAnswer {
     SharedGroups(Part<(Box<str>, usize), u32>),
     /// The messages.
     Messages(Box<FoundMessages>),
+    /// The places of the first sessions, in the order of the question.
+    PagedOut(Vec<PagedOutPart>),
     /// The delayed messages, each with its place, and the last place that was looked at: the next
     /// part begins behind it.
     Delayed(Part<(DelayedPlace, MessageSummary), DelayedPlace>),
@@ -227,6 +236,7 @@ impl Query {
             Query::Messages { wanted, from } => {
                 QueryAnswer::Messages(Box::new(whereabouts::messages(question, wanted, *from)))
             }
+            Query::PagedOut { sessions } => QueryAnswer::PagedOut(stored::paged_out(question, sessions)),
             Query::Delayed { topic, from, most } => {
                 QueryAnswer::Delayed(delayed(question, topic.as_ref(), *from, *most))
             }

@@ -66,6 +66,11 @@ impl MatchedReceivers {
         &self.sessions
     }
 
+    /// Returns true if a client was found.
+    pub fn has(&self, client_id: &str) -> bool {
+        self.places.contains_key(client_id)
+    }
+
     /// Leaves out the sessions of other clients.
     pub fn keep_only(&mut self, client_id: &str) {
         self.sessions.retain(|session| *session.client_id == *client_id);

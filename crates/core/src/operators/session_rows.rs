@@ -5,8 +5,10 @@ use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::operators::budget::{BYTES, Part, Question, ROWS, Rows};
 use crate::operators::message_summary::MessageSummary;
 use crate::operators::redelivery::SourcedRedelivery;
+use crate::operators::stored::{StoredPlace, stored_place};
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::in_flight_packet::InFlightView;
+use crate::session::outbound::queue::Queue;
 use crate::session::outbound::stall::Stall;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
@@ -95,6 +97,11 @@ pub struct SessionSummary {
     pub queued: usize,
     /// Bytes of the messages in the queue.
     pub queued_bytes: usize,
+    /// Time for which the oldest message of the queue waits; `None` without one, or if only the
+    /// store knows it.
+    pub oldest_queued: Option<Duration>,
+    /// The place of that message in the store, if `oldest_queued` does not say.
+    pub oldest_stored: Option<StoredPlace>,
     /// Messages that wait for room in the queue.
     pub held: usize,
     /// PUBLISHes of the present connection whose PUBACK or PUBREC is pending.
@@ -197,6 +204,7 @@ pub(super) fn row(
 ) -> SessionSummary {
     let (session, sender) = (&entry.session, &entry.session.sender);
     let connection = shard.connection_of(entry);
+    let (oldest_queued, oldest_stored) = oldest_queued(now, &sender.queue);
     SessionSummary {
         id,
         client_id: session.client_id.clone(),
@@ -209,12 +217,24 @@ pub(super) fn row(
         in_flight: sender.window.len(),
         queued: sender.queue.len(),
         queued_bytes: sender.queue.bytes(),
+        oldest_queued,
+        oldest_stored,
         held: entry.held_messages(),
         unanswered: session.receiver.unanswered(),
         waits_for_peer: connection.is_some_and(|connection| connection.pauses.has(Pause::Peer)),
         subscriptions: session.subscriptions.len(),
         oldest: sender.oldest_unacknowledged(now),
         due: if entry.connection.is_some() { sender.window.earliest_due() } else { Instant::NEVER },
+    }
+}
+
+/// Returns for how long the oldest message of a queue waits, or the place in the store that says
+/// so.
+fn oldest_queued(now: Instant, queue: &Queue) -> (Option<Duration>, Option<StoredPlace>) {
+    let Some(oldest) = queue.front() else { return (None, queue.first_paged_out()) };
+    match oldest.mark.waits_since() {
+        Some(since) => (Some(now.since(since)), None),
+        None => (None, stored_place(oldest)),
     }
 }
 

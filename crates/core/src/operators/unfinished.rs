@@ -7,9 +7,10 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
 use crate::operators::budget::{Part, Question, Rows};
 use crate::operators::message_summary::MessageSummary;
+use crate::operators::stored::{StoredBody, StoredMessage, StoredPlace, stored_place};
 use crate::operators::wait_reason::{WaitReason, Waiting};
 use crate::operators::wanted::Wanted;
-use crate::persistence::records::EntryNumber;
+use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::one_message::MessageName;
 use crate::session::outbound::queue::Delivery;
@@ -57,7 +58,10 @@ pub struct UnfinishedMessage {
     pub name: Option<MessageName>,
     /// The Packet Identifier; `None` if the message was never sent.
     pub packet_id: Option<PacketId>,
-    /// The message; `None` once PUBREC has come, and if the message is in the store alone.
+    /// The rows in the store; `None` if the message is not stored, or PUBREC has come.
+    pub stored: Option<StoredPlace>,
+    /// The message; `None` once PUBREC has come, and if the message is in the store alone and was
+    /// not read from there.
     pub message: Option<MessageSummary>,
     /// The message itself, if the question asks for payloads.
     pub body: Option<Message>,
@@ -65,8 +69,81 @@ pub struct UnfinishedMessage {
     pub transmissions: u16,
     /// Time since the first transmission; `None` if there was none.
     pub age: Option<Duration>,
+    /// Time for which the message waits in the queue; `None` in flight, or if only the store knows
+    /// it.
+    pub queued_for: Option<Duration>,
     /// The reason why the message waits.
     pub wait: WaitReason,
+}
+
+impl UnfinishedMessage {
+    /// Returns the row of a message in the store alone.
+    pub(super) fn in_store(
+        number: EntryNumber,
+        body: Option<BodyNumber>,
+        wait: WaitReason,
+    ) -> UnfinishedMessage {
+        UnfinishedMessage {
+            name: Some(MessageName::Stored(number)),
+            packet_id: None,
+            stored: body.map(|body| (number, body)),
+            message: None,
+            body: None,
+            transmissions: 0,
+            age: None,
+            queued_for: None,
+            wait,
+        }
+    }
+
+    /// Adds what the store has of the message. What is known stays.
+    pub(super) fn with_stored(self, stored: StoredMessage) -> UnfinishedMessage {
+        let message = self.message.or(Some(stored.message));
+        UnfinishedMessage { message, queued_for: Some(stored.age), ..self }
+    }
+}
+
+impl UnfinishedPage {
+    /// Returns the places in the store of the messages of which the page has not all.
+    pub fn places(&self) -> Vec<StoredPlace> {
+        self.rows.iter().filter(|row| row.queued_for.is_none()).filter_map(|row| row.stored).collect()
+    }
+
+    /// Returns the places in the store of the messages without a payload.
+    pub fn places_without_body(&self) -> Vec<StoredPlace> {
+        self.rows.iter().filter(|row| row.body.is_none()).filter_map(|row| row.stored).collect()
+    }
+
+    /// Adds what the store has of the messages, in their order. If it has not returned all that it
+    /// found, because their topics are long, the page ends before the first one that is missing.
+    pub fn add_stored(&mut self, found: &[EntryNumber], rows: Vec<(EntryNumber, StoredMessage)>) {
+        let cut = found.get(rows.len()).copied();
+        let mut stored = rows.into_iter().peekable();
+        for row in &mut self.rows {
+            let Some((number, _)) = row.stored else { continue };
+            if let Some((_, stored)) = stored.next_if(|(of, _)| *of == number) {
+                *row = row.clone().with_stored(stored);
+            }
+        }
+        let is_cut = |row: &UnfinishedMessage| cut.is_some() && row.stored.map(|(number, _)| number) == cut;
+        if let (Some(number), Some(at)) = (cut, self.rows.iter().position(is_cut))
+            && at > 0
+            && self.rows[at].message.is_none()
+        {
+            self.rows.truncate(at);
+            self.next = Some(place(PAGED_OUT, number.0));
+        }
+    }
+
+    /// Adds messages with their payloads.
+    pub fn add_bodies(&mut self, bodies: Vec<StoredBody>) {
+        for (number, body) in bodies {
+            let is_same = |row: &&mut UnfinishedMessage| row.stored.is_some_and(|(of, _)| of == number);
+            if let Some(row) = self.rows.iter_mut().find(is_same) {
+                row.body = Some(body);
+            }
+        }
+    }
 }
 
 /// Number of the bit that separates the sections of a place from the number in the section.
@@ -239,7 +316,9 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
                 return;
             }
             if self.is_wanted(wanted, &delivery.message) {
-                let row = queued_row(delivery, Some(number), self.waiting.queued(delivery.qos, ahead));
+                let now = self.question.now;
+                let wait = self.waiting.queued(delivery.qos, ahead);
+                let row = queued_row(now, delivery, Some(number), wait);
                 self.push(row, Some(&delivery.message));
             }
         }
@@ -251,16 +330,8 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
             if !self.goes_on(place(PAGED_OUT, paged_out.number().0)) {
                 return;
             }
-            let row = UnfinishedMessage {
-                name: Some(MessageName::Stored(paged_out.number())),
-                packet_id: None,
-                message: None,
-                body: None,
-                transmissions: 0,
-                age: None,
-                wait: self.waiting.paged_out(),
-            };
-            self.push(row, None);
+            let (number, body) = (paged_out.number(), paged_out.body());
+            self.push(UnfinishedMessage::in_store(number, body, self.waiting.paged_out()), None);
         }
     }
 
@@ -273,7 +344,7 @@ impl<'a, 'q> PageBuilder<'a, 'q> {
             }
             let message = &held.delivery.message;
             if self.is_wanted(wanted, message) {
-                let row = queued_row(&held.delivery, None, WaitReason::Held(held.until));
+                let row = queued_row(self.question.now, &held.delivery, None, WaitReason::Held(held.until));
                 self.push(row, Some(message));
             }
         }
@@ -302,23 +373,27 @@ fn sent_row(now: Instant, view: &InFlightView<'_>, wait: WaitReason) -> Unfinish
             name_of(delivery, MessageName::InFlight(number))
         })),
         packet_id: Some(view.transmission.packet_id()),
+        stored: view.delivery.and_then(stored_place),
         message: view.delivery.map(MessageSummary::of),
         body: None,
         transmissions: view.transmission.transmissions,
         age: Some(now.since(view.transmission.first_sent)),
+        queued_for: None,
         wait,
     }
 }
 
 /// Returns the row of a queued message. `place` names a message that is not stored.
-fn queued_row(delivery: &Delivery, place: Option<u64>, wait: WaitReason) -> UnfinishedMessage {
+fn queued_row(now: Instant, delivery: &Delivery, place: Option<u64>, wait: WaitReason) -> UnfinishedMessage {
     UnfinishedMessage {
         name: place.map(|place| name_of(delivery, MessageName::Queued(place))),
         packet_id: None,
+        stored: stored_place(delivery),
         message: Some(MessageSummary::of(delivery)),
         body: None,
         transmissions: 0,
         age: None,
+        queued_for: delivery.mark.waits_since().map(|since| now.since(since)),
         wait,
     }
 }

@@ -103,18 +103,23 @@ pub struct Wanted {
 impl Wanted {
     /// Returns true if a message is wanted.
     pub fn is(&self, message: &Message) -> bool {
-        self.topic.as_ref().is_none_or(|topic| topic.is(message.topic())) && self.is_by_publisher(message)
+        self.is_of(message.topic(), message.publisher())
     }
 
-    fn is_by_publisher(&self, message: &Message) -> bool {
-        let publisher = message.publisher();
+    /// Returns true if a message with this topic is wanted, by this publisher or by one that is not
+    /// known.
+    pub fn is_of(&self, topic: &str, publisher: &str) -> bool {
+        self.topic.as_ref().is_none_or(|wanted| wanted.is(topic)) && self.is_by_publisher(publisher)
+    }
+
+    fn is_by_publisher(&self, publisher: &str) -> bool {
         self.publisher.as_deref().is_none_or(|name| publisher.is_empty() || publisher == name)
     }
 
     /// As [`Self::is`], and spends the steps of the comparison.
     pub(super) fn is_within(&self, message: &Message, budget: &mut QuestionBudget) -> bool {
         let is_topic = self.topic.as_ref().is_none_or(|topic| topic.is_within(message.topic(), budget));
-        is_topic && self.is_by_publisher(message)
+        is_topic && self.is_by_publisher(message.publisher())
     }
 
     /// Returns true if a PUBREL is wanted. Its topic is gone with its message.

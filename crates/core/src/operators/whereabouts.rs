@@ -5,9 +5,11 @@
 //! has all, or its time is over.
 
 use crate::operators::budget::{Part, Question, ROWS};
+use crate::operators::stored::StoredMessage;
 use crate::operators::unfinished::{PageBuilder, PagePayloads, UnfinishedMessage, UnfinishedPart};
 use crate::operators::wait_reason::{WaitReason, Waiting};
 use crate::operators::wanted::Wanted;
+use crate::persistence::records::EntryNumber;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 
@@ -24,6 +26,35 @@ pub struct FoundMessage {
     pub message: UnfinishedMessage,
 }
 
+/// The messages of a session that are in the store alone. Their topics are not known here.
+#[derive(Clone, Debug)]
+pub struct InStore {
+    /// The session.
+    pub session: SessionId,
+    /// The connection; `None` while the client is away.
+    pub connection: Option<ConnectionId>,
+    /// The receiver's Client Identifier.
+    pub receiver: Box<str>,
+    /// The number of messages.
+    pub messages: usize,
+    /// The first of them.
+    pub first: EntryNumber,
+    /// The reason why they wait.
+    pub wait: WaitReason,
+}
+
+impl InStore {
+    /// Returns one of the messages, with what the store has of it.
+    pub(super) fn message(&self, number: EntryNumber, stored: StoredMessage) -> FoundMessage {
+        FoundMessage {
+            session: self.session,
+            connection: self.connection,
+            receiver: self.receiver.clone(),
+            message: UnfinishedMessage::in_store(number, None, self.wait).with_stored(stored),
+        }
+    }
+}
+
 /// The place at which a part of the messages begins. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchPlace {
@@ -38,9 +69,8 @@ pub struct SearchPlace {
 pub struct FoundMessages {
     /// The messages.
     pub messages: Vec<FoundMessage>,
-    /// The sessions with messages that are in the store alone, so that their topics are not known:
-    /// the Client Identifier, the number of messages, and why they wait.
-    pub in_store: Vec<(Box<str>, usize, WaitReason)>,
+    /// The sessions with messages that are in the store alone.
+    pub in_store: Vec<InStore>,
     /// The place at which the next part begins; `None` at the end.
     pub next: Option<SearchPlace>,
 }
@@ -104,10 +134,15 @@ fn messages_of<'q>(
             return Some(SearchPlace { slot: at.slot, within: Some((id, part, place)) });
         }
     }
-    let paged_out = entry.session.sender.queue.paged_out();
-    if paged_out > 0 {
-        let reason = Waiting::new(question.now, entry, question.shard).paged_out();
-        found.in_store.push((entry.session.client_id.clone(), paged_out, reason));
-    }
+    let queue = &entry.session.sender.queue;
+    let first = queue.view_paged_out_from(EntryNumber(0)).next();
+    found.in_store.extend(first.map(|first| InStore {
+        session: id,
+        connection: entry.connection,
+        receiver: entry.session.client_id.clone(),
+        messages: queue.paged_out(),
+        first: first.number(),
+        wait: Waiting::new(question.now, entry, question.shard).paged_out(),
+    }));
     None
 }

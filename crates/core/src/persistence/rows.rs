@@ -182,6 +182,11 @@ impl Entry {
         self.number
     }
 
+    /// Returns the message's number; `None` once PUBREC came.
+    pub fn body(&self) -> Option<BodyNumber> {
+        self.body.as_ref().map(|body| body.number)
+    }
+
     /// Marks the entry as done: the receiver acknowledged the message, or its queue refused it.
     pub fn done(&mut self) {
         self.end = End::Done;

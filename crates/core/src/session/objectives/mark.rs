@@ -35,13 +35,26 @@ impl DeliveryMark {
         DeliveryMark { objective: UNCOUNTED, began: bytes(began) }
     }
 
+    /// Returns the mark of a delivery that no objective counts, and that waits for its receiver to
+    /// return. The delivery begins with its transmission all the same: only
+    /// [`Self::waits_since`] tells the difference from [`Self::NONE`].
+    pub fn waiting(since: Instant) -> DeliveryMark {
+        DeliveryMark { objective: 0, began: bytes(since) }
+    }
+
+    /// Returns the time since which the message of a queued delivery waits; `None` if the mark does
+    /// not say.
+    pub fn waits_since(self) -> Option<Instant> {
+        (self != DeliveryMark::NONE && self != TRACED).then(|| self.began())
+    }
+
     /// Returns this mark, or for a traced message a mark that is set, so that its acknowledgement
     /// is looked at.
     pub fn or_traced(self, audit: AuditTag) -> DeliveryMark {
         if self.is_none() && audit.is_some() { TRACED } else { self }
     }
 
-    /// True if the delivery is not marked.
+    /// True if nothing counts the delivery, and it begins with its transmission.
     #[inline]
     pub fn is_none(self) -> bool {
         self.objective == 0
@@ -53,7 +66,7 @@ impl DeliveryMark {
         !matches!(self.objective, 0 | UNCOUNTED)
     }
 
-    /// Returns the time at which the delivery began; [`Instant::ZERO`] without a mark. For a traced
+    /// Returns the time at which the delivery began. Meaningless if [`Self::is_none`]. For a traced
     /// message that no objective counts, it is later than any other time.
     #[inline]
     pub fn began(self) -> Instant {

@@ -447,6 +447,12 @@ impl Queue {
         self.entries.front()
     }
 
+    /// Returns the place of the oldest delivery that was paged out.
+    pub fn first_paged_out(&self) -> Option<(EntryNumber, BodyNumber)> {
+        let first = self.paged_out.first()?;
+        Some((first.number(), first.body()?))
+    }
+
     /// Removes the oldest delivery in memory.
     pub fn pop(&mut self) -> Option<Delivery> {
         let delivery = self.entries.pop_front()?;

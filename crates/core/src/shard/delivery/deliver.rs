@@ -249,14 +249,16 @@ impl Handover<'_, '_> {
         let Handover { session_entry, target, qos, retain, .. } = self;
         let (message, share) = (publication.message(self.scratch).clone(), target.share.cloned());
         let ids = SubscriptionIds::from_several(target.ids);
-        let mut mark = DeliveryMark::NONE;
+        let mut mark = DeliveryMark::waiting(now);
         if *qos != QoS::AtMostOnce {
             let state =
                 if self.connection.is_some() { ReceiverState::Connected } else { ReceiverState::Away };
-            mark = begin(now, publication, session_entry, self.counters, state);
-            if !mark.is_counted() && state == ReceiverState::Connected {
+            let begun = begin(now, publication, session_entry, self.counters, state);
+            if !begun.is_counted() && state == ReceiverState::Connected {
                 // Its acknowledgement tells then how long the message waited in the queue, too.
                 mark = DeliveryMark::queued(now);
+            } else if !begun.is_none() {
+                mark = begun;
             }
         }
         let mut delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };

@@ -1,0 +1,557 @@
+//! `where` against the truth: a thousand messages in random states, as their clients know them, and
+//! what the questions of operators find of each.
+//!
+//! A client knows which messages it got and acknowledged, and a publisher which ones the broker
+//! took. So the truth comes from outside of the broker. Its seeds are fixed, and a failure names
+//! its seed.
+
+use crate::client::{V5, connect, encoded, enter, publication, publish, send, subscribe, take_packets};
+use crate::driver::{self, LinkId, MemoryDriver};
+use crate::memory_store::Memory;
+use crate::rng::Rng;
+use homing::mqtt::packet::{
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS,
+    ReasonCode,
+};
+use homing::operators::client_commands::{MessageOf, OperatorAction, OperatorCommand};
+use homing::operators::command::Command;
+use homing::operators::letters::LetterFilter;
+use homing::operators::message_search::{MessageSearch, SearchStep, Searched};
+use homing::operators::query::{Query, QueryAnswer, ROWS, SessionName};
+use homing::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPart};
+use homing::operators::wanted::{Wanted, WantedTopic};
+use homing::persistence::records::Record;
+use homing::session::drops::DropReason;
+use homing::session::outbound::one_message::MessageName;
+use homing::session::outbound::stall::SocketView;
+use homing::shard::{LetterLimits, shard_of};
+use homing::store::coalesce::CommitGroup;
+use homing::store::view::look;
+use homing::store::{Store, StoreReader};
+use std::ops::Bound;
+use std::time::Duration;
+
+const SHARDS: u8 = 2;
+const MESSAGES: usize = 1_000;
+const SEEDS: [u64; 3] = [1, 7, 28];
+
+/// Messages in the queue of a receiver at most: 64 in memory, the others in the store alone.
+const QUEUE: usize = 90;
+
+/// What a message has become, as its clients know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Truth {
+    /// The receiver got it, and has not acknowledged it.
+    Sent,
+    /// The receiver did not get it yet.
+    Waiting,
+    /// The receiver reads nothing, so the message is in its queue, or on its way.
+    Unread,
+    Acknowledged,
+    Delayed,
+    Parked,
+    Dropped(DropReason),
+}
+
+/// What a receiver does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Habit {
+    /// Is away, and comes for a moment now and then.
+    Visits,
+    /// Takes five messages at a time, and acknowledges a few.
+    Slow,
+    Quick,
+    ReadsNothing,
+    /// Acknowledges with an error.
+    Refuses,
+    /// Has a small Maximum Packet Size.
+    Small,
+    /// Is away for so long that messages expire.
+    Late,
+    /// Is away, and its session is ended by an operator.
+    Ended,
+}
+
+const HABITS: [Habit; 8] = [
+    Habit::Visits,
+    Habit::Slow,
+    Habit::Quick,
+    Habit::ReadsNothing,
+    Habit::Refuses,
+    Habit::Small,
+    Habit::Late,
+    Habit::Ended,
+];
+
+struct Receiver {
+    name: String,
+    habit: Habit,
+    /// `None` while it is away.
+    link: Option<LinkId>,
+    /// The messages that it got and did not acknowledge.
+    got: Vec<(PacketId, usize)>,
+}
+
+/// A broker with its store, its clients, and the truth about each message.
+struct World {
+    driver: MemoryDriver,
+    disk: Memory,
+    /// Batches of the driver that are on the disk.
+    written: usize,
+    rng: Rng,
+    publisher: LinkId,
+    receivers: Vec<Receiver>,
+    /// The receiver of each message, and what it has become. The topic has both numbers.
+    messages: Vec<(usize, Truth)>,
+}
+
+fn topic(receiver: usize, message: usize) -> String {
+    format!("r{receiver}/{message}")
+}
+
+fn number_of(topic: &str) -> usize {
+    topic.rsplit('/').next().and_then(|number| number.parse().ok()).expect("one of ours")
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut settings = driver::settings();
+        settings.session.send.queue.messages = QUEUE;
+        settings.letters = LetterLimits { letters: 1_000, bytes: 1 << 20 };
+        settings.delayed.messages = 1_000;
+        settings.session.send.redelivery.negative_ack = true;
+        let mut driver = MemoryDriver::new(&settings, SHARDS);
+        driver.keep_in_store();
+        let publisher = enter(&mut driver, connect("app"));
+        let mut world = World {
+            driver,
+            disk: Memory::default(),
+            written: 0,
+            rng: Rng::new(seed),
+            publisher,
+            receivers: Vec::new(),
+            messages: Vec::new(),
+        };
+        for (number, habit) in HABITS.into_iter().enumerate() {
+            let name = format!("r{number}");
+            world.receivers.push(Receiver { name, habit, link: None, got: Vec::new() });
+            world.come(number, true);
+            let link = world.receivers[number].link.expect("it is there");
+            subscribe(&mut world.driver, link, &[&format!("r{number}/#")], QoS::AtLeastOnce);
+            match habit {
+                Habit::Visits | Habit::Late | Habit::Ended => world.leave(number),
+                Habit::ReadsNothing => world.driver.make_room(link, 0),
+                Habit::Slow | Habit::Quick | Habit::Refuses | Habit::Small => {}
+            }
+        }
+        world
+    }
+
+    fn come(&mut self, receiver: usize, clean_start: bool) {
+        let Receiver { name, habit, .. } = &self.receivers[receiver];
+        let properties = ConnectProperties {
+            session_expiry: Some(3_600),
+            receive_maximum: Some(5),
+            maximum_packet_size: (*habit == Habit::Small).then_some(100),
+            ..Default::default()
+        };
+        let link = enter(&mut self.driver, Connect { properties, clean_start, ..connect(name) });
+        self.receivers[receiver].link = Some(link);
+        self.take(receiver);
+    }
+
+    fn leave(&mut self, receiver: usize) {
+        let link = self.receivers[receiver].link.take().expect("it is there");
+        self.driver.close(link);
+        self.receivers[receiver].got.clear();
+    }
+
+    /// The receiver reads what came. Returns true if it got something.
+    fn take(&mut self, receiver: usize) -> bool {
+        let Some(link) = self.receivers[receiver].link else { return false };
+        let mut got = Vec::new();
+        take_packets(&mut self.driver, link, V5, |packet| {
+            if let Packet::Publish(Publish { packet_id: Some(id), topic, .. }) = packet {
+                got.push((id, number_of(topic)));
+            }
+        });
+        got.iter().for_each(|(_, message)| self.messages[*message].1 = Truth::Sent);
+        let is_new = !got.is_empty();
+        self.receivers[receiver].got.extend(got);
+        is_new
+    }
+
+    /// The receiver acknowledges its oldest messages, at most so many, and reads on.
+    fn acknowledge(&mut self, receiver: usize, most: usize) {
+        let Some(link) = self.receivers[receiver].link else { return };
+        let refuses = self.receivers[receiver].habit == Habit::Refuses;
+        for _ in 0..most {
+            if self.receivers[receiver].got.is_empty() && !self.take(receiver) {
+                return;
+            }
+            let (id, message) = self.receivers[receiver].got.remove(0);
+            let reason = if refuses { ReasonCode::QUOTA_EXCEEDED } else { ReasonCode::SUCCESS };
+            let answer = Acknowledgement { reason, ..Acknowledgement::success(id) };
+            send(&mut self.driver, link, &Packet::Puback(answer));
+            self.messages[message].1 = if refuses {
+                Truth::Dropped(DropReason::NegativelyAcknowledged)
+            } else {
+                Truth::Acknowledged
+            };
+            self.take(receiver);
+        }
+    }
+
+    /// Publishes the next message to a receiver.
+    fn publish(&mut self) {
+        let (message, receiver) = (self.messages.len(), self.rng.below(HABITS.len() as u64) as usize);
+        let habit = HABITS[receiver];
+        let (is_delayed, is_special) = (self.rng.percent(5), self.rng.percent(30));
+        let own = topic(receiver, message);
+        let topic = if is_delayed { format!("$delayed/600/{own}") } else { own };
+        let payload = vec![b'x'; if habit == Habit::Small && is_special { 200 } else { 10 }];
+        let message_expiry = (habit == Habit::Late && is_special).then_some(5);
+        let truth = match habit {
+            _ if is_delayed => Truth::Delayed,
+            Habit::Small if is_special => Truth::Dropped(DropReason::TooLarge),
+            Habit::ReadsNothing => Truth::Unread,
+            _ => Truth::Waiting,
+        };
+        self.messages.push((receiver, truth));
+        let publish = Publish {
+            qos: QoS::AtLeastOnce,
+            packet_id: PacketId::new(1),
+            properties: PublishProperties { message_expiry, ..Default::default() },
+            ..publication(&topic, &payload)
+        };
+        self.driver.send(self.publisher, &encoded(&Packet::Publish(publish), V5));
+        let mut answer = None;
+        take_packets(&mut self.driver, self.publisher, V5, |packet| {
+            if let Packet::Puback(Acknowledgement { reason, .. }) = packet {
+                answer = Some(reason);
+            }
+        });
+        if answer.expect("an answer") == ReasonCode::QUOTA_EXCEEDED {
+            self.messages[message].1 = Truth::Dropped(DropReason::QueueRefused);
+        }
+        match habit {
+            Habit::Quick | Habit::Refuses | Habit::Small => self.acknowledge(receiver, 10),
+            _ => drop(self.take(receiver)),
+        }
+    }
+
+    /// Something happens that is not a PUBLISH.
+    fn act(&mut self) {
+        match self.rng.below(6) {
+            0 if self.receivers[0].link.is_none() => self.come(0, false),
+            0 => self.leave(0),
+            1 => {
+                let most = self.rng.below(4) as usize;
+                self.acknowledge(1, most);
+            }
+            2 => drop(self.driver.read_pages()),
+            3 => self.on_some_message(Truth::Parked, OperatorAction::Park),
+            4 => self.on_some_message(Truth::Dropped(DropReason::Skipped), OperatorAction::Skip),
+            _ => self.write(),
+        }
+    }
+
+    /// An operator acts on a message in memory of a random receiver that has some.
+    fn on_some_message(&mut self, becomes: Truth, action: impl FnOnce(MessageOf) -> OperatorAction) {
+        let receiver = self.rng.pick(&[0, 1, 3]);
+        let part = if self.rng.percent(50) { UnfinishedPart::InFlight } else { UnfinishedPart::Queue };
+        let client = SessionName::Client(self.receivers[receiver].name.as_str().into());
+        let shard = self.shard_of(receiver);
+        let payloads = PagePayloads::Hidden;
+        let query = Query::Unfinished { client: client.clone(), part, payloads, from: 0, most: 256 };
+        let QueryAnswer::Unfinished(Some(page)) = query.answer(self.driver.now, &self.driver.shards[shard])
+        else {
+            panic!("there is a session")
+        };
+        let known: Vec<_> =
+            page.rows.iter().filter_map(|row| Some((row.name?, row.message.as_ref()?))).collect();
+        if known.is_empty() {
+            return;
+        }
+        let (name, message) = known[self.rng.below(known.len() as u64) as usize];
+        let message = number_of(&message.topic);
+        let action = action(MessageOf { session: Some(page.session), name });
+        let command = OperatorCommand { client, action };
+        command.carry_out(self.driver.now, SocketView::default(), &mut self.driver.shards[shard]);
+        self.driver.settle();
+        self.receivers[receiver].got.retain(|(_, got)| *got != message);
+        self.messages[message].1 = becomes;
+        self.take(receiver);
+    }
+
+    /// Messages to one receiver expire, and the session of another one ends.
+    fn end_some(&mut self) {
+        self.driver.advance(Duration::from_secs(10));
+        let late = HABITS.iter().position(|habit| *habit == Habit::Late).expect("one");
+        let waiting: Vec<usize> = self.of(late, Truth::Waiting);
+        self.come(late, false);
+        for _ in 0..MESSAGES {
+            self.acknowledge(late, 10);
+            let has_more = self.driver.read_pages() > 0 || self.take(late);
+            if !has_more && self.receivers[late].got.is_empty() {
+                break;
+            }
+        }
+        for message in waiting {
+            if self.messages[message].1 == Truth::Waiting {
+                self.messages[message].1 = Truth::Dropped(DropReason::Expired);
+            }
+        }
+        let ended = HABITS.iter().position(|habit| *habit == Habit::Ended).expect("one");
+        let client = SessionName::Client(self.receivers[ended].name.as_str().into());
+        let (now, shard) = (self.driver.now, self.shard_of(ended));
+        let command = OperatorCommand { client, action: OperatorAction::EndSession };
+        command.carry_out(now, SocketView::default(), &mut self.driver.shards[shard]);
+        self.driver.settle();
+        for message in self.of(ended, Truth::Waiting) {
+            self.messages[message].1 = Truth::Dropped(DropReason::SessionEnded);
+        }
+    }
+
+    /// A receiver comes or leaves, and its queue is read back, while an operator searches.
+    fn meanwhile(&mut self, receiver: usize) {
+        match self.receivers[receiver].link {
+            None => self.come(receiver, false),
+            Some(_) if self.rng.percent(20) => self.leave(receiver),
+            Some(_) => self.acknowledge(receiver, 20),
+        }
+        self.driver.read_pages();
+    }
+
+    /// Returns the names of all messages of a receiver that are not finished.
+    fn unfinished(&self, receiver: usize) -> Vec<Option<MessageName>> {
+        let client = SessionName::Client(self.receivers[receiver].name.as_str().into());
+        let shard = &self.driver.shards[self.shard_of(receiver)];
+        let names = |part| {
+            let payloads = PagePayloads::Hidden;
+            let query = Query::Unfinished { client: client.clone(), part, payloads, from: 0, most: 256 };
+            let QueryAnswer::Unfinished(Some(page)) = query.answer(self.driver.now, shard) else {
+                panic!("there is a session")
+            };
+            page.rows.into_iter().map(|row| row.name)
+        };
+        names(UnfinishedPart::InFlight).chain(names(UnfinishedPart::Queue)).collect()
+    }
+
+    fn of(&self, receiver: usize, truth: Truth) -> Vec<usize> {
+        let is_one = |message: &usize| self.messages[*message] == (receiver, truth);
+        (0..self.messages.len()).filter(is_one).collect()
+    }
+
+    fn shard_of(&self, receiver: usize) -> usize {
+        usize::from(shard_of(&self.receivers[receiver].name, SHARDS).0)
+    }
+
+    /// The writer comes to what the shards have recorded.
+    fn write(&mut self) {
+        let new = &self.driver.batches[self.written..];
+        let parts = new.iter().flat_map(|batch| batch.participants.iter().flat_map(|part| &part.records));
+        let records: Vec<Record> =
+            new.iter().flat_map(|batch| &batch.records).chain(parts).cloned().collect();
+        self.written = self.driver.batches.len();
+        let mut group = CommitGroup::default();
+        records.into_iter().for_each(|record| group.fold(record));
+        group.seal();
+        self.disk.commit(&group).expect("memory does not fail");
+    }
+
+    /// Searches. `between` happens between two steps.
+    fn search(&mut self, wanted: &Wanted, mut between: impl FnMut(&mut World)) -> Searched {
+        let mut search = MessageSearch::new(wanted, 0..usize::from(SHARDS));
+        while let Some(step) = search.next_step(|_| false) {
+            match step {
+                SearchStep::Ask(shard, query) => {
+                    search.answered(query.answer(self.driver.now, &self.driver.shards[shard]));
+                }
+                SearchStep::Look(lookup) => {
+                    let reader: &mut dyn StoreReader = &mut self.disk;
+                    let looked = look(reader, &lookup, self.driver.now, || true);
+                    search.looked(looked.expect("memory does not fail"));
+                }
+            }
+            between(self);
+        }
+        search.finish()
+    }
+
+    fn ask<T>(&self, query: &Query, read: impl Fn(QueryAnswer) -> Vec<T>) -> Vec<T> {
+        self.driver.shards.iter().flat_map(|shard| read(query.answer(self.driver.now, shard))).collect()
+    }
+
+    /// Asks where a message is, and compares the answer with the truth.
+    fn check(&mut self, message: usize) {
+        let (receiver, truth) = self.messages[message];
+        let topic = topic(receiver, message);
+        let wanted = Wanted { topic: WantedTopic::read(&topic).ok(), ..Wanted::default() };
+        let Searched { messages, in_store, unseen_of_others, is_complete, .. } = self.search(&wanted, |_| {});
+        let unseen = unseen_of_others + in_store.iter().map(|one| one.unseen).sum::<usize>();
+        assert!(is_complete && unseen == 0, "all was looked at, and {unseen} was not");
+        let rows: Vec<UnfinishedMessage> = messages.into_iter().map(|found| found.message).collect();
+        let query = Query::Dropped { wanted: wanted.clone(), most: 256 };
+        let dropped = self.ask(&query, |answer| match answer {
+            QueryAnswer::Dropped(drops) => drops,
+            _ => panic!("no drops"),
+        });
+        let causes_on = |topic: &str| -> Vec<DropReason> {
+            let of_topic = dropped.iter().filter(|drop| drop.topic.to_string() == topic);
+            of_topic.map(|drop| drop.cause).collect()
+        };
+        // Some drops do not know their topic. They fit any.
+        let (drops, unknown) = (causes_on(&topic), causes_on(""));
+        let filter = LetterFilter { topic: Some(topic.as_str().into()), ..LetterFilter::default() };
+        let letters = self.ask(&Query::Letters { before: None, most: 256, filter }, |answer| match answer {
+            QueryAnswer::Letters(part) => part.rows,
+            _ => panic!("no letters"),
+        });
+        let query = Query::Delayed { topic: wanted.topic, from: Bound::Unbounded, most: 256 };
+        let delayed = self.ask(&query, |answer| match answer {
+            QueryAnswer::Delayed(part) => part.rows,
+            _ => panic!("no delayed messages"),
+        });
+        let is_sent = rows.first().is_some_and(|row| row.packet_id.is_some());
+        let found = (rows.len(), &drops[..], letters.len(), delayed.len());
+        let is_right = match truth {
+            Truth::Sent => found == (1, &[], 0, 0) && is_sent,
+            Truth::Waiting => found == (1, &[], 0, 0) && !is_sent,
+            Truth::Unread => found == (1, &[], 0, 0),
+            Truth::Acknowledged => found == (0, &[], 0, 0),
+            Truth::Delayed => found == (0, &[], 0, 1),
+            Truth::Parked => found == (0, &[DropReason::Parked], 1, 0),
+            Truth::Dropped(cause) => {
+                let is_letter = cause == DropReason::NegativelyAcknowledged;
+                let drop: &[DropReason] = if unknown.contains(&cause) { &drops[..] } else { &[cause] };
+                found == (0, drop, usize::from(is_letter), 0)
+            }
+        };
+        let habit = HABITS[receiver];
+        assert!(is_right, "{topic} of the receiver that is {habit:?} is {truth:?}, and {found:?} was found");
+    }
+}
+
+/// Names the seed if a test fails.
+struct OnFailure(u64);
+
+impl Drop for OnFailure {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("seed {}", self.0);
+        }
+    }
+}
+
+/// Returns a world in which all messages are published.
+fn world(seed: u64) -> World {
+    let mut world = World::new(seed);
+    while world.messages.len() < MESSAGES {
+        world.publish();
+        if world.rng.percent(20) {
+            world.act();
+        }
+    }
+    world
+}
+
+#[test]
+fn where_says_of_each_of_a_thousand_messages_what_has_become_of_it() {
+    let mut seen = Vec::new();
+    for seed in SEEDS {
+        let _seed = OnFailure(seed);
+        let mut world = world(seed);
+        world.end_some();
+        world.write();
+        (0..MESSAGES).for_each(|message| world.check(message));
+        seen.extend(world.messages.iter().map(|(_, truth)| *truth));
+    }
+    let kinds = [Truth::Sent, Truth::Waiting, Truth::Unread, Truth::Acknowledged, Truth::Delayed];
+    let causes = [
+        DropReason::QueueRefused,
+        DropReason::Expired,
+        DropReason::TooLarge,
+        DropReason::SessionEnded,
+        DropReason::NegativelyAcknowledged,
+        DropReason::Skipped,
+    ];
+    let causes = causes.into_iter().map(Truth::Dropped);
+    for truth in kinds.into_iter().chain([Truth::Parked]).chain(causes) {
+        assert!(seen.contains(&truth), "no message is {truth:?}");
+    }
+}
+
+#[test]
+fn a_search_misses_no_message_that_waits_while_queues_are_read_back() {
+    for seed in SEEDS {
+        let _seed = OnFailure(seed);
+        let mut world = world(seed);
+        world.write();
+        let mut moved = 0;
+        for _ in 0..20 {
+            let before = world.unfinished(0);
+            let wanted = Wanted { topic: WantedTopic::read("r0/#").ok(), ..Wanted::default() };
+            let searched = world.search(&wanted, |world| {
+                if world.rng.percent(50) {
+                    world.meanwhile(0);
+                }
+            });
+            let after = world.unfinished(0);
+            let names: Vec<_> = searched.messages.iter().map(|found| found.message.name).collect();
+            let unlisted: usize = searched.in_store.iter().map(|one| one.unlisted).sum();
+            assert_eq!(unlisted, 0, "there is room for {QUEUE} messages");
+            for name in before.iter().filter(|name| after.contains(name)) {
+                assert_eq!(names.iter().filter(|found| *found == name).count(), 1, "{name:?}");
+            }
+            moved += usize::from(before != after);
+            world.publish();
+            world.write();
+        }
+        assert!(moved > 0, "the searches met changes");
+    }
+}
+
+#[test]
+fn messages_whose_commit_is_pending_are_counted_and_not_denied() {
+    let mut world = World::new(SEEDS[0]);
+    while world.of(0, Truth::Waiting).len() < 80 {
+        world.publish();
+    }
+    let wanted = Wanted { topic: WantedTopic::read("r0/#").ok(), ..Wanted::default() };
+    let counted = |world: &mut World| {
+        let Searched { messages, in_store, .. } = world.search(&wanted, |_| {});
+        let of = in_store.iter().find(|one| &*one.receiver == "r0").expect("some are in the store");
+        (messages.len(), of.messages, of.found, of.unseen)
+    };
+    let (in_memory, in_store) = (64, 80 - 64);
+    assert_eq!(counted(&mut world), (in_memory, in_store, 0, in_store));
+    world.write();
+    assert_eq!(counted(&mut world), (80, in_store, in_store, 0));
+}
+
+#[test]
+fn each_message_of_each_receiver_is_counted_if_there_are_more_than_an_answer_lists() {
+    let (receivers, each) = (400, 5);
+    let mut driver = MemoryDriver::new(&driver::settings(), SHARDS);
+    for number in 0..receivers {
+        let name = format!("lamp {number}");
+        let properties = ConnectProperties { session_expiry: Some(3_600), ..Default::default() };
+        let link = enter(&mut driver, Connect { properties, ..connect(&name) });
+        subscribe(&mut driver, link, &["t"], QoS::AtLeastOnce);
+        driver.close(link);
+    }
+    let publisher = enter(&mut driver, connect("app"));
+    (1..=each).for_each(|id| publish(&mut driver, publisher, "t", QoS::AtLeastOnce, id));
+    let wanted = Wanted { topic: WantedTopic::read("t").ok(), ..Wanted::default() };
+    let mut search = MessageSearch::new(&wanted, 0..usize::from(SHARDS));
+    while let Some(step) = search.next_step(|_| false) {
+        let SearchStep::Ask(shard, query) = step else { panic!("nothing is stored") };
+        search.answered(query.answer(driver.now, &driver.shards[shard]));
+    }
+    let Searched { messages, unlisted, is_complete, .. } = search.finish();
+    let mut counts = unlisted.clone();
+    messages.iter().for_each(|found| *counts.entry(found.receiver.clone()).or_default() += 1);
+    assert!(is_complete && counts.values().all(|count| *count == usize::from(each)), "{counts:?}");
+    assert_eq!((counts.len(), messages.len()), (receivers, 2 * ROWS));
+}
