@@ -143,9 +143,14 @@ impl BrokerCommand {
 
 fn main() -> ExitCode {
     let Arguments { command, settings } = match Arguments::try_parse() {
-        // A load test is often one line of a script, so its refusal is one line, too.
+        // A load test is often one line of a script, so its refusal is one line, too. Without a
+        // scenario, the "error" is the help.
         #[cfg(feature = "load")]
-        Err(error) if error.use_stderr() && std::env::args().nth(1).is_some_and(|first| first == "load") => {
+        Err(error)
+            if error.use_stderr()
+                && error.kind() != clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                && std::env::args().nth(1).is_some_and(|first| first == "load") =>
+        {
             complain(&format!("load: {}", load::one_line(&error)));
             return ExitCode::from(program::output::REFUSED);
         }

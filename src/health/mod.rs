@@ -146,7 +146,7 @@ async fn exchanges(target: &HealthTarget, patience: Duration) -> Result<(), Unhe
     match &target.websocket_path {
         None => converse(Framed::new(stream, codec), patience).await,
         Some(path) => {
-            let upgraded = within(patience, websocket::upgrade(&mut stream, path)).await;
+            let upgraded = within(patience, websocket::upgrade(&mut stream, "localhost", path)).await;
             upgraded.map_err(Unhealthy::WebSocket)?;
             converse(Framed::new(stream, WebSocketCodec::new(codec)), patience).await
         }

@@ -24,13 +24,17 @@ const STATUS: usize = 100;
 /// The longest payload whose length fits into the second byte of a frame.
 const LONGEST: usize = 125;
 
-/// Asks for the WebSocket at `path`.
+/// Asks for the WebSocket at `path` of `host`.
 ///
 /// # Errors
 /// The stream fails, or the response is not the upgrade of a WebSocket.
-pub async fn upgrade(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &str) -> io::Result<()> {
+pub async fn upgrade(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    host: &str,
+    path: &str,
+) -> io::Result<()> {
     let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await?;

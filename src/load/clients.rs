@@ -1,15 +1,22 @@
 //! The clients of a run, as tasks: they connect, publish, receive and leave.
 
-use super::client::{self, Broken, ClientConnection, ClientSender, Event, Options};
-use super::pace::Alarm;
+use super::client::{self, Broken, ClientConnection, ClientSender, Event, Options, OutgoingPublish};
+use super::pace::{Alarm, Schedule};
+use super::plan::ClientRole;
+use super::progress::ProgressLine;
 use super::run::LoadRun;
 use crate::mqtt::packet::QoS;
+use bytes::Bytes;
 use std::rc::Rc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep_until};
 
-/// Clients that connect at the same time.
+/// Clients of a thread that connect at the same time.
 const CONNECTING: usize = 100;
+/// The interval of the display while clients connect.
+const SHOWN: Duration = Duration::from_millis(250);
 /// Maximum time in which all clients must have sent DISCONNECT.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -18,14 +25,36 @@ pub(super) type ConnectedClient = (ClientSender, ClientConnection);
 
 /// The times at which a publisher sends.
 pub(super) enum Pace {
-    /// The publisher sends as soon as its flow is open.
-    Closed,
-    /// The publisher sends at `first`, and then every `every` nanoseconds. The publisher does not
-    /// wait for acknowledgements.
-    Fixed { first: u64, every: f64, alarm: Alarm },
+    /// After the wait, the publisher sends as soon as its flow is open.
+    Closed { wait: Duration },
+    /// The publisher sends the message `first` of the schedule, and then each `step`th one. The
+    /// publisher does not wait for acknowledgements.
+    Fixed { start: u64, schedule: Schedule, first: u64, step: u64, alarm: Alarm },
 }
 
-/// Connects clients, 100 at a time. A client with a filter also subscribes.
+/// The times at which the clients of one call connect, by `--connect-rate`.
+#[derive(Clone, Copy)]
+pub(super) struct ConnectPace {
+    start: Instant,
+    every_s: f64,
+}
+
+impl ConnectPace {
+    /// Returns the pace of clients from now on.
+    pub(super) fn new(run: &LoadRun) -> ConnectPace {
+        let every_s = run.wire.connect_rate.map_or(0.0, |rate| 1.0 / f64::from(rate));
+        ConnectPace { start: Instant::now(), every_s }
+    }
+
+    /// Waits until the client may connect. `position` is its position among those of all threads.
+    pub(super) async fn until(&self, position: u32) {
+        if self.every_s > 0.0 {
+            sleep_until(self.start + Duration::from_secs_f64(self.every_s * f64::from(position))).await;
+        }
+    }
+}
+
+/// Connects clients by their pace, and 100 at a time. A client with a filter also subscribes.
 ///
 /// # Errors
 /// The first client that fails, or the reason why the run was abandoned.
@@ -33,25 +62,38 @@ pub(super) async fn connect(
     run: &LoadRun,
     clients: Vec<(Options, Option<String>)>,
 ) -> Result<Vec<ConnectedClient>, Broken> {
-    let mut connected = Vec::new();
-    let mut waiting = clients.into_iter();
-    loop {
-        let mut tasks = JoinSet::new();
-        for (index, (options, filter)) in waiting.by_ref().take(CONNECTING).enumerate() {
-            let qos = run.wire.qos;
-            tasks.spawn_local(async move { (index, enter(&options, filter.as_deref(), qos).await) });
-        }
-        if tasks.is_empty() {
-            return Ok(connected);
-        }
-        let mut batch = Vec::new();
-        while let Some(joined) = unless_abandoned(run, tasks.join_next()).await? {
-            let (index, client) = joined.map_err(|error| Broken(error.to_string()))?;
-            batch.push((index, client?));
-        }
-        batch.sort_by_key(|(index, _)| *index);
-        connected.extend(batch.into_iter().map(|(_, client)| client));
+    let (pace, places) = (ConnectPace::new(run), Rc::new(Semaphore::new(CONNECTING)));
+    let mut tasks = JoinSet::new();
+    for (index, (options, filter)) in clients.into_iter().enumerate() {
+        let (qos, position, places) = (run.wire.qos, run.part.position(index), Rc::clone(&places));
+        let (seat, retain) = (run.seat.clone(), run.wire.retain);
+        tasks.spawn_local(async move {
+            pace.until(position).await;
+            let _place = places.acquire().await;
+            let client = enter(&options, filter.as_deref(), qos, retain).await;
+            seat.connected();
+            (index, client)
+        });
     }
+    let mut progress = ProgressLine::new("connecting", run.seat.leads());
+    let (all, mut shown) = (tasks.len(), interval(SHOWN));
+    let mut connected = Vec::new();
+    while !tasks.is_empty() {
+        tokio::select! {
+            joined = unless_abandoned(run, tasks.join_next()) => {
+                let Some(joined) = joined? else { break };
+                let (index, client) = joined.map_err(|error| Broken(error.to_string()))?;
+                connected.push((index, client?));
+            }
+            _ = shown.tick() => {
+                let text = format!("{} connected", run.seat.all_connected());
+                progress.say(connected.len() as f64 / all as f64, pace.start.elapsed().as_secs_f64(), &text);
+            }
+        }
+    }
+    progress.finish();
+    connected.sort_by_key(|(index, _)| *index);
+    Ok(connected.into_iter().map(|(_, client)| client).collect())
 }
 
 /// Waits for a future, unless the run is abandoned first.
@@ -61,30 +103,44 @@ pub(super) async fn connect(
 pub(super) async fn unless_abandoned<T>(run: &LoadRun, future: impl Future<Output = T>) -> Result<T, Broken> {
     tokio::select! {
         output = future => Ok(output),
-        () = run.abandoned() => {
+        () = run.seat.abandoned() => {
             Err(Broken(run.failure().unwrap_or_else(|| "interrupted while connecting".to_owned())))
         }
     }
 }
 
-async fn enter(options: &Options, filter: Option<&str>, qos: QoS) -> Result<ConnectedClient, Broken> {
+async fn enter(
+    options: &Options,
+    filter: Option<&str>,
+    qos: QoS,
+    retain: bool,
+) -> Result<ConnectedClient, Broken> {
     let (sender, mut connection, _) = client::connect(options).await?;
     if let Some(filter) = filter {
         subscribe(&sender, &mut connection, filter, qos).await?;
+        // A retained message comes after the first SUBACK and before the second one.
+        if retain && subscribe(&sender, &mut connection, filter, qos).await? {
+            return Err(Broken(format!(
+                "a topic of {filter} has a retained message, which --retain would overwrite and remove; use other topics"
+            )));
+        }
     }
     Ok((sender, connection))
 }
 
+/// Subscribes, and waits for SUBACK. Returns true if a retained message came meanwhile.
 async fn subscribe(
     sender: &ClientSender,
     connection: &mut ClientConnection,
     filter: &str,
     qos: QoS,
-) -> Result<(), Broken> {
+) -> Result<bool, Broken> {
     sender.subscribe(filter, qos).await.map_err(|gone| Broken(gone.to_string()))?;
+    let mut retained = false;
     loop {
         match connection.next().await {
-            Ok(Event::Subscribed { refused: false }) => return Ok(()),
+            Ok(Event::Message(message)) => retained |= message.retain,
+            Ok(Event::Subscribed { refused: false }) => return Ok(retained),
             Ok(Event::Subscribed { refused: true }) => {
                 return Err(Broken(format!("the broker refuses the subscription to {filter}")));
             }
@@ -97,12 +153,20 @@ async fn subscribe(
 /// Gives a publisher's messages to its client until its flow or the run ends.
 pub(super) async fn produce(run: Rc<LoadRun>, publisher: usize, sender: ClientSender, pace: Pace) {
     let Some(topic) = run.topology.topics.get(publisher).cloned() else { return };
+    if let Pace::Closed { wait } = &pace
+        && !wait.is_zero()
+    {
+        tokio::select! {
+            () = tokio::time::sleep(*wait) => {}
+            () = run.stopped() => return,
+        }
+    }
     let mut ticks = 0_u64;
     while run.may_send(publisher).await {
         let due = match &pace {
-            Pace::Closed => None,
-            Pace::Fixed { first, every, alarm } => {
-                let due = first + (ticks as f64 * every) as u64;
+            Pace::Closed { .. } => None,
+            Pace::Fixed { start, schedule, first, step, alarm } => {
+                let due = start + schedule.due(first + ticks * step);
                 tokio::select! {
                     rung = alarm.until(due) => if let Err(error) = rung {
                         return run.fail(format!("no timer: {error}"));
@@ -114,7 +178,8 @@ pub(super) async fn produce(run: Rc<LoadRun>, publisher: usize, sender: ClientSe
             }
         };
         let Some(payload) = run.take(publisher, due) else { return };
-        if sender.publish(&topic, run.wire.qos, payload).await.is_err() {
+        let message = OutgoingPublish { topic: &topic, qos: run.wire.qos, retain: run.wire.retain, payload };
+        if sender.publish(message).await.is_err() {
             // The task of the connection has reported the reason.
             return;
         }
@@ -174,7 +239,8 @@ impl RunningClients {
     pub(super) async fn assemble(run: &Rc<LoadRun>) -> Result<RunningClients, Broken> {
         let mut running = RunningClients::default();
         let filters = run.topology.filters.iter().enumerate();
-        let clients = filters.map(|(index, filter)| (run.wire.options("s", index), Some(filter.clone())));
+        let options = |index| run.options(ClientRole::Subscriber, index);
+        let clients = filters.map(|(index, filter)| (options(index), Some(filter.clone())));
         running.receive(run, clients.collect()).await?;
         running.publishers(run).await?;
         Ok(running)
@@ -201,7 +267,8 @@ impl RunningClients {
     /// # Errors
     /// As [`connect`].
     pub(super) async fn publishers(&mut self, run: &Rc<LoadRun>) -> Result<(), Broken> {
-        let clients = (0..run.topology.topics.len()).map(|index| (run.wire.options("p", index), None));
+        let options = |index| run.options(ClientRole::Publisher, index);
+        let clients = (0..run.topology.topics.len()).map(|index| (options(index), None));
         for (index, (sender, connection)) in connect(run, clients.collect()).await?.into_iter().enumerate() {
             self.senders.push(sender);
             self.connections.spawn_local(run_publisher(Rc::clone(run), index, connection));
@@ -211,14 +278,24 @@ impl RunningClients {
 
     /// Lets the publishers send, each at its own pace.
     pub(super) fn publish(&mut self, run: &Rc<LoadRun>, mut pace: impl FnMut(usize) -> Pace) {
-        let first = self.senders.len().saturating_sub(run.topology.topics.len());
-        for (index, sender) in self.senders.iter().skip(first).enumerate() {
+        let publishers = self.senders.len().saturating_sub(run.topology.topics.len());
+        for (index, sender) in self.senders.iter().skip(publishers).enumerate() {
             self.producers.spawn_local(produce(Rc::clone(run), index, sender.clone(), pace(index)));
         }
     }
 
-    /// Sends DISCONNECT from every client. Connections that take too long are closed.
-    pub(super) async fn leave(mut self) {
+    /// Removes retained messages of the run, and sends DISCONNECT from every client. Connections
+    /// that take too long are closed.
+    pub(super) async fn leave(mut self, run: &LoadRun) {
+        if run.wire.retain {
+            let publishers = self.senders.len().saturating_sub(run.topology.topics.len());
+            for (sender, topic) in self.senders.iter().skip(publishers).zip(&run.topology.topics) {
+                let payload = Bytes::new();
+                let empty = OutgoingPublish { topic, qos: QoS::AtMostOnce, retain: true, payload };
+                // An error only means that the connection has ended before.
+                let _ = sender.publish(empty).await;
+            }
+        }
         for sender in &self.senders {
             // An error only means that the connection has ended before.
             let _ = sender.disconnect();

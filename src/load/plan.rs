@@ -1,38 +1,67 @@
-//! The plan of a scenario, checked before any connection is opened.
+//! The plan of a run, checked before any connection is opened.
 
 use super::args::{Common, Layout};
 use super::client::{Acks, Options, SessionLife, Tunnel};
-use super::credentials::LoadCredentials;
+use super::credentials::LoadUsers;
+use super::pattern::{Pattern, PatternValues};
 use super::refused::{Refused, require};
-use super::verify;
+use super::verify::PayloadSizes;
 use crate::clock;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
+use crate::mqtt::topic::{begins_with_dollar, is_topic_name};
 use crate::net::tls::client::client_config;
 use crate::net::tls::settings::CertificateFiles;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of clients on each side. Descriptors and ports end before that.
 const CLIENTS: u32 = 100_000;
-/// Maximum payload in bytes: the largest packet of MQTT without room for its header.
-const PAYLOAD: usize = 268_435_455 - 1024;
+/// Maximum number of threads.
+const THREADS: u32 = 64;
+/// Longest client id or topic in bytes (MQTT: a UTF-8 string).
+const STRING_MAX: usize = 65_535;
 
-/// The duration of a scenario if neither `--duration` nor `--messages` is given.
+/// The duration of a scenario if neither `--duration` nor `--messages` is given, without its
+/// ramp-up.
 const DURATION: Duration = Duration::from_secs(10);
+
+/// Everything that a scenario needs to know about a run, or about the part of one thread.
+#[derive(Clone, Debug)]
+pub(super) struct LoadPlan {
+    pub wire: LoadWire,
+    pub extent: Extent,
+    pub topology: Topology,
+    pub part: LoadPart,
+}
 
 /// The settings that all clients of a run share.
 #[derive(Clone, Debug)]
 pub(super) struct LoadWire {
     pub host: String,
     pub port: u16,
-    pub credentials: Option<LoadCredentials>,
-    pub tunnel: Option<Arc<Tunnel>>,
+    users: Arc<LoadUsers>,
+    tunnel: Option<Arc<Tunnel>>,
     pub version: ProtocolVersion,
     pub qos: QoS,
-    pub payload: usize,
+    pub payload: PayloadSizes,
+    pub retain: bool,
     pub window: u16,
+    /// Clients that connect in a second, of all threads; `None` for no limit.
+    pub connect_rate: Option<u32>,
+    client_id: Option<Pattern>,
+    subscriber_id: Option<Pattern>,
     /// A random number in client ids and topics, so that two runs against one broker do not meet.
     pub run: u32,
+}
+
+/// The task of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientRole {
+    Publisher,
+    Subscriber,
+    /// A client that only connects.
+    Idle,
 }
 
 /// The bounds of a run in messages and time.
@@ -40,6 +69,8 @@ pub(super) struct LoadWire {
 pub(super) struct Extent {
     pub duration: Option<Duration>,
     pub messages: Option<u64>,
+    /// Time in which the load grows to its full size.
+    pub ramp_up: Duration,
     pub warmup: Duration,
     pub patience: Duration,
 }
@@ -57,58 +88,199 @@ pub(super) struct Topology {
     pub copies: u32,
 }
 
-impl LoadWire {
-    /// Checks the arguments and returns the part that all clients share.
+/// The clients of one thread among those of the process. A client is a publisher with its
+/// subscriber, or an idle connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadPart {
+    /// The number of the first client of the process.
+    start_number: u32,
+    /// Clients of the threads before.
+    offset: u32,
+    /// Clients of this thread.
+    pub count: u32,
+    /// Clients of all threads.
+    pub whole: u32,
+}
+
+impl LoadPart {
+    fn whole(start_number: u32, count: u32) -> LoadPart {
+        LoadPart { start_number, offset: 0, count, whole: count }
+    }
+
+    /// Returns the number of a client of this thread, which is in its ids and topics.
+    pub(super) fn number(&self, index: usize) -> u32 {
+        self.start_number.saturating_add(self.position(index))
+    }
+
+    /// Returns the index in this thread of a client with this number.
+    pub(super) fn index(&self, number: u32) -> Option<usize> {
+        let index = number.checked_sub(self.number(0))?;
+        (index < self.count).then_some(index as usize)
+    }
+
+    /// Returns the position of a client of this thread among those of the process.
+    pub(super) fn position(&self, index: usize) -> u32 {
+        self.offset.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+}
+
+impl LoadPlan {
+    /// Checks the arguments of a scenario that publishes.
     ///
     /// # Errors
     /// The first argument that makes no sense.
-    pub(super) fn new(common: &Common, qos: QoS, run: u32) -> Result<LoadWire, Refused> {
-        let least = verify::LENGTH;
+    pub(super) fn new(
+        common: &Common,
+        qos: QoS,
+        layout: Layout,
+        ramp_up: Duration,
+    ) -> Result<LoadPlan, Refused> {
+        let wire = LoadWire::new(common, qos)?;
+        let extent = Extent::new(common, ramp_up)?;
+        let topology = Topology::new(layout, common, &wire)?;
+        let pairs = topology.topics.len().max(topology.filters.len());
+        let part = LoadPart::whole(common.start_number, u32::try_from(pairs).unwrap_or(u32::MAX));
         require(
-            common.payload >= least,
-            &format!("--payload must be at least {least}: publisher, sequence and time"),
+            layout == Layout::OneToOne || common.threads == 1,
+            "--threads needs --layout one-to-one: with other layouts a message goes to subscribers of every thread, \
+             and no thread could say if it was lost or came twice. Start several processes instead, and add their \
+             reports with homing load add",
         )?;
+        wire.check_ids(common, &[ClientRole::Publisher, ClientRole::Subscriber], &part)?;
+        LoadPlan { wire, extent, topology, part }.with_threads(common)
+    }
+
+    /// Checks the arguments of a scenario whose clients only connect.
+    ///
+    /// # Errors
+    /// The first argument that makes no sense.
+    pub(super) fn idle(common: &Common, clients: u32) -> Result<LoadPlan, Refused> {
+        let wire = LoadWire::new(common, QoS::default())?;
+        let extent = Extent::new(common, Duration::ZERO)?;
+        let topology = Topology { topics: Vec::new(), filters: Vec::new(), audiences: Vec::new(), copies: 0 };
+        let part = LoadPart::whole(common.start_number, clients);
+        wire.check_ids(common, &[ClientRole::Idle], &part)?;
+        LoadPlan { wire, extent, topology, part }.with_threads(common)
+    }
+
+    fn with_threads(self, common: &Common) -> Result<LoadPlan, Refused> {
+        require((1..=THREADS).contains(&common.threads), &format!("--threads must be from 1 to {THREADS}"))?;
         require(
-            common.payload <= PAYLOAD,
-            &format!("--payload must be at most {PAYLOAD}: MQTT has no larger packets"),
+            common.threads <= self.part.whole,
+            "--threads must not be more than there are publishers or connections",
         )?;
+        Ok(self)
+    }
+
+    /// Returns the part of thread `index` of `threads`.
+    pub(super) fn of_thread(&self, index: u32, threads: u32) -> LoadPlan {
+        let whole = self.part.whole;
+        let bound = |index: u32| (u64::from(whole) * u64::from(index) / u64::from(threads)) as u32;
+        let (from, to) = (bound(index), bound(index + 1));
+        let cut = |texts: &[String]| texts.get(from as usize..to as usize).unwrap_or(texts).to_vec();
+        let mut plan = self.clone();
+        if threads > 1 {
+            plan.part = LoadPart { offset: from, count: to - from, ..self.part };
+            plan.topology.topics = cut(&self.topology.topics);
+            plan.topology.filters = cut(&self.topology.filters);
+            plan.topology.audiences.truncate(plan.topology.filters.len());
+        }
+        plan
+    }
+}
+
+impl LoadWire {
+    fn new(common: &Common, qos: QoS) -> Result<LoadWire, Refused> {
         require((1..=16_000).contains(&common.window), "--window must be from 1 to 16000")?;
         require(common.port != 0, "--port must not be 0")?;
         require(!common.host.is_empty(), "--host must not be empty")?;
+        require(common.connect_rate != Some(0), "--connect-rate must not be 0")?;
+        let pattern = |option: &str, text: &Option<String>| {
+            text.as_ref().map(|text| Pattern::parse(option, text)).transpose()
+        };
+        let client_id = pattern("--client-id", &common.client_id)?;
+        let besides = common.client_id.as_ref().map(|text| format!("{text}-sub"));
+        let subscriber_id = pattern("--subscriber-id", &common.subscriber_id.clone().or(besides))?;
+        let run = run_number();
         Ok(LoadWire {
             host: common.host.clone(),
             port: common.port,
-            credentials: LoadCredentials::of(common)?,
+            users: Arc::new(LoadUsers::of(common)?),
             tunnel: tunnel(common, run)?,
             version: common.mqtt,
             qos,
             payload: common.payload,
+            retain: common.retain,
             window: common.window,
+            connect_rate: common.connect_rate,
+            client_id,
+            subscriber_id,
             run,
         })
     }
 
     /// Returns the options of a client that acknowledges at once and whose session ends with its
     /// connection.
-    pub(super) fn options(&self, role: &str, index: usize) -> Options {
+    pub(super) fn options(&self, role: ClientRole, number: u32) -> Options {
         Options {
             host: self.host.clone(),
             port: self.port,
-            credentials: self.credentials.clone(),
+            credentials: self.users.of_client(number).cloned(),
             tunnel: self.tunnel.clone(),
             version: self.version,
-            client_id: format!("load{:08x}-{role}{index}", self.run),
+            client_id: self.client_id(role, number),
             keep_alive: Duration::from_secs(60),
             session: SessionLife::Clean,
             acks: Acks::AtOnce,
             window: self.window,
-            payload: self.payload,
+            payload: self.payload.most,
             known_ids: Vec::new(),
         }
     }
+
+    fn client_id(&self, role: ClientRole, number: u32) -> String {
+        let (pattern, letter) = match role {
+            ClientRole::Publisher => (&self.client_id, 'p'),
+            ClientRole::Subscriber => (&self.subscriber_id, 's'),
+            ClientRole::Idle => (&self.client_id, 'c'),
+        };
+        match pattern {
+            Some(pattern) => pattern.fill(self.values(number, "")),
+            None => format!("load{:08x}-{letter}{number}", self.run),
+        }
+    }
+
+    fn values<'a>(&'a self, number: u32, client_id: &'a str) -> PatternValues<'a> {
+        let user = self.users.of_client(number).map_or("", |credentials| credentials.user.as_str());
+        PatternValues { number, run: self.run, user, client_id }
+    }
+
+    /// Refuses patterns that name two clients alike, because these would disconnect each other.
+    fn check_ids(&self, common: &Common, roles: &[ClientRole], part: &LoadPart) -> Result<(), Refused> {
+        if common.client_id.is_none() && common.subscriber_id.is_none() {
+            return Ok(());
+        }
+        let mut ids = HashSet::new();
+        for role in roles {
+            for index in 0..part.count as usize {
+                let id = self.client_id(*role, part.number(index));
+                require(
+                    (1..=STRING_MAX).contains(&id.len()),
+                    "--client-id and --subscriber-id must give from 1 to 65535 bytes",
+                )?;
+                if let Some(id) = ids.replace(id) {
+                    return Err(Refused(format!(
+                        "--client-id and --subscriber-id name two clients {id:?}, and a broker disconnects the first when \
+                         the second connects; add %i, the number of the client"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Returns the TLS of all clients, or `None` if no argument asks for it.
+/// Returns the TLS and WebSocket of all clients, or `None` if no argument asks for them.
 fn tunnel(common: &Common, run: u32) -> Result<Option<Arc<Tunnel>>, Refused> {
     let identity = match (&common.cert, &common.key) {
         (Some(certificate), Some(key)) => {
@@ -116,90 +288,105 @@ fn tunnel(common: &Common, run: u32) -> Result<Option<Arc<Tunnel>>, Refused> {
         }
         _ => None,
     };
-    if !(common.tls || common.ca.is_some() || common.server_name.is_some() || identity.is_some()) {
+    let tls = if common.tls || common.ca.is_some() || common.server_name.is_some() || identity.is_some() {
+        let config = client_config(common.ca.as_deref(), identity.as_ref())
+            .map_err(|error| Refused(error.to_string()))?;
+        Some((config, common.server_name.as_deref().unwrap_or(&common.host)))
+    } else {
+        None
+    };
+    let path = common.ws_path.clone().or(common.ws.then(|| "/mqtt".to_owned()));
+    require(
+        path.as_ref()
+            .is_none_or(|path| path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic())),
+        "--ws-path must begin with / and have neither spaces nor letters outside of ASCII",
+    )?;
+    if tls.is_none() && path.is_none() {
         return Ok(None);
     }
-    let config =
-        client_config(common.ca.as_deref(), identity.as_ref()).map_err(|error| Refused(error.to_string()))?;
-    let name = common.server_name.as_deref().unwrap_or(&common.host);
-    Ok(Some(Arc::new(Tunnel::new(config, name, run)?)))
+    Ok(Some(Arc::new(Tunnel::new(tls, path, run)?)))
 }
 
 impl Extent {
-    /// Checks the bounds of a run. `default` is its duration if neither duration nor messages are
-    /// given.
-    ///
-    /// # Errors
-    /// The first argument that makes no sense.
-    pub(super) fn new(common: &Common, default: Duration) -> Result<Extent, Refused> {
+    fn new(common: &Common, ramp_up: Duration) -> Result<Extent, Refused> {
         require(common.messages != Some(0), "--messages must not be 0")?;
         require(common.duration != Some(Duration::ZERO), "--duration must not be 0")?;
         require(!common.patience.is_zero(), "--patience must not be 0")?;
-        let duration =
-            if common.messages.is_some() { common.duration } else { common.duration.or(Some(default)) };
+        let default = common.messages.is_none().then(|| DURATION.saturating_add(ramp_up));
+        let duration = common.duration.or(default);
+        require(
+            duration.is_none_or(|duration| ramp_up < duration),
+            "--ramp-up must be shorter than --duration, which includes it",
+        )?;
         let default = if common.messages.is_some() { Duration::ZERO } else { Duration::from_secs(1) };
-        let warmup = common.warmup.unwrap_or(match duration {
+        let warmup = common.warmup.unwrap_or(match duration.map(|duration| duration - ramp_up) {
             // A second of warm-up would leave nothing.
-            Some(duration) if duration < Duration::from_secs(4) => duration / 4,
-            _ => default,
+            Some(full) if full < Duration::from_secs(4) => ramp_up + full / 4,
+            _ => ramp_up.saturating_add(default),
         });
         require(
             duration.is_none_or(|duration| warmup < duration),
             "--warmup must be shorter than --duration, which includes it",
         )?;
-        Ok(Extent { duration, messages: common.messages, warmup, patience: common.patience })
+        let (messages, patience) = (common.messages, common.patience);
+        Ok(Extent { duration, messages, ramp_up, warmup, patience })
     }
 }
 
 impl Topology {
-    /// Returns the topics and filters of a layout.
-    ///
-    /// # Errors
-    /// The numbers of clients are out of range or do not fit the layout.
-    pub(super) fn new(layout: Layout, common: &Common, run: u32) -> Result<Topology, Refused> {
+    fn new(layout: Layout, common: &Common, wire: &LoadWire) -> Result<Topology, Refused> {
         let (publishers, subscribers) = clients(layout, common)?;
-        let topic = |name: &str| format!("homing-load/{run:08x}/{name}");
-        let numbered = |count: u32| (0..count).map(|index| topic(&index.to_string())).collect::<Vec<_>>();
-        let repeated = |text: String, count: u32| vec![text; count as usize];
-        let everyone = || (0..subscribers).collect::<Vec<_>>();
-        Ok(match layout {
-            Layout::OneToOne => Topology {
-                topics: numbered(publishers),
-                filters: numbered(subscribers),
-                audiences: everyone(),
-                copies: 1,
-            },
-            Layout::FanIn => Topology {
-                topics: numbered(publishers),
-                filters: repeated(topic("+"), subscribers),
-                audiences: everyone(),
-                copies: subscribers,
-            },
-            Layout::FanOut => Topology {
-                topics: repeated(topic("all"), publishers),
-                filters: repeated(topic("all"), subscribers),
-                audiences: everyone(),
-                copies: subscribers,
-            },
-            Layout::Shared => Topology {
-                topics: repeated(topic("all"), publishers),
-                filters: repeated(format!("$share/load/{}", topic("all")), subscribers),
-                audiences: vec![0; subscribers as usize],
-                copies: 1,
-            },
-        })
+        let default = match layout {
+            Layout::OneToOne | Layout::FanIn => "homing-load/%r/%i",
+            Layout::FanOut | Layout::Shared => "homing-load/%r/all",
+        };
+        let pattern = Pattern::parse("--topic", common.topic.as_deref().unwrap_or(default))?;
+        let topic = |index: u32| {
+            let number = common.start_number.saturating_add(index);
+            let client_id = wire.client_id(ClientRole::Publisher, number);
+            pattern.fill(wire.values(number, &client_id))
+        };
+        let topics = (0..publishers).map(topic).collect::<Vec<_>>();
+        check_topics(layout, &topics)?;
+        let repeated = |text: String| vec![text; subscribers as usize];
+        let first = || topics.first().cloned().unwrap_or_default();
+        let everyone = (0..subscribers).collect::<Vec<_>>();
+        let (filters, audiences, copies) = match layout {
+            Layout::OneToOne => (topics.clone(), everyone, 1),
+            Layout::FanIn => (repeated(pattern.filter("--topic", wire.run)?), everyone, subscribers),
+            Layout::FanOut => (repeated(first()), everyone, subscribers),
+            Layout::Shared => {
+                (repeated(format!("$share/load/{}", first())), vec![0; subscribers as usize], 1)
+            }
+        };
+        Ok(Topology { topics, filters, audiences, copies })
     }
 }
 
-/// Checks the arguments that all scenarios share. Returns the settings of the clients and the
-/// bounds of the run.
-///
-/// # Errors
-/// The first argument that makes no sense.
-pub(super) fn prepare(common: &Common, qos: QoS) -> Result<(LoadWire, Extent), Refused> {
-    let wire = LoadWire::new(common, qos, run_number())?;
-    let extent = Extent::new(common, DURATION)?;
-    Ok((wire, extent))
+/// Checks that each topic may be published to, and that the topics fit the layout.
+fn check_topics(layout: Layout, topics: &[String]) -> Result<(), Refused> {
+    for topic in topics {
+        if !is_topic_name(topic) || begins_with_dollar(topic) || topic.len() > STRING_MAX {
+            return Err(Refused(format!(
+                "--topic gives {topic:?}, which nobody may publish to: a topic has 1 to 65535 bytes, no +, no # and no \
+                 $ at its begin"
+            )));
+        }
+    }
+    let different = topics.iter().collect::<HashSet<_>>().len();
+    match layout {
+        Layout::OneToOne => require(
+            different == topics.len(),
+            "--topic gives two publishers the same topic, and one-to-one needs one for each; add %i, the number of the \
+             publisher, or use --layout fan-out",
+        ),
+        Layout::FanIn => Ok(()),
+        Layout::FanOut | Layout::Shared => require(
+            different == 1,
+            "--topic gives publishers different topics, and fan-out and shared have one for all; leave out %i, %c and \
+             %u",
+        ),
+    }
 }
 
 /// Returns a number that almost never is the same in two runs at one time.

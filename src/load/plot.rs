@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_slot_without_latency_is_a_gap() {
-        let slot = |at_s, p50_ms| RunSlot { at_s, per_s: 1.0, p50_ms, p99_ms: None };
+        let slot = |at_s, p50_ms| RunSlot { at_s, per_s: 1.0, p50_ms, ..RunSlot::default() };
         let slots = [slot(1.0, Some(1.0)), slot(2.0, None), slot(3.0, Some(1.0))];
         let mut svg = String::new();
         panel(&mut svg, &slots, 0.0, &[("p50", "red", |slot| slot.p50_ms)]);

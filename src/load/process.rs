@@ -1,6 +1,6 @@
 //! CPU time and memory of a broker on this machine, from `/proc`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 
@@ -14,7 +14,7 @@ pub(super) struct ProcessReading {
 }
 
 /// The CPU time between two readings, and the memory at the second.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Cost {
     pub cpu_s: f64,
     /// `None` if no message was delivered.
@@ -50,12 +50,11 @@ fn kibibytes(status: &str, key: &str) -> u64 {
 }
 
 impl ProcessReading {
-    /// Returns the cost since `earlier`, in all and for each of `messages`.
-    pub(super) fn since(&self, earlier: &ProcessReading, messages: u64) -> Cost {
-        let cpu_ns = self.cpu_ns.saturating_sub(earlier.cpu_ns) as f64;
+    /// Returns the cost since `earlier`.
+    pub(super) fn since(&self, earlier: &ProcessReading) -> Cost {
         Cost {
-            cpu_s: cpu_ns / 1e9,
-            cpu_us_per_message: (messages > 0).then(|| cpu_ns / 1e3 / messages as f64),
+            cpu_s: self.cpu_ns.saturating_sub(earlier.cpu_ns) as f64 / 1e9,
+            cpu_us_per_message: None,
             rss_bytes: self.rss_bytes,
             rss_peak_bytes: self.peak_bytes,
         }
@@ -64,6 +63,18 @@ impl ProcessReading {
     /// Returns the resident memory in bytes.
     pub(super) fn rss_bytes(&self) -> u64 {
         self.rss_bytes
+    }
+}
+
+impl Cost {
+    /// Divides the CPU time by the number of messages.
+    pub(super) fn spread_over(&mut self, messages: u64) {
+        self.cpu_us_per_message = (messages > 0).then(|| self.cpu_s * 1e6 / messages as f64);
+    }
+
+    /// Returns the larger of two readings of one broker, by CPU time.
+    pub(super) fn or_larger(self, other: Cost) -> Cost {
+        if other.cpu_s > self.cpu_s { other } else { self }
     }
 }
 
@@ -80,8 +91,10 @@ mod tests {
     #[test]
     fn cost_is_per_message() {
         let reading = |cpu_ns| ProcessReading { cpu_ns, rss_bytes: 1, peak_bytes: 2 };
-        let cost = reading(5_000_000).since(&reading(1_000_000), 1000);
+        let mut cost = reading(5_000_000).since(&reading(1_000_000));
+        cost.spread_over(1000);
         assert_eq!((cost.cpu_s, cost.cpu_us_per_message), (0.004, Some(4.0)));
-        assert_eq!(reading(1).since(&reading(0), 0).cpu_us_per_message, None);
+        cost.spread_over(0);
+        assert_eq!(cost.cpu_us_per_message, None);
     }
 }

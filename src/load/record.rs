@@ -1,24 +1,21 @@
-//! The measurements of a run: latencies in an HDR histogram, deliveries, and both in slots of time
-//! for the plot.
+//! The measurements of one thread of a run: latencies in an HDR histogram, and deliveries.
 
 use super::verify::Stamp;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::Duration;
 
 /// The histogram has three digits, from 1 us to an hour. One histogram takes some 200 KiB.
 const SHORTEST_NS: u64 = 1_000;
 const LONGEST_NS: u64 = 3_600_000_000_000;
-/// Maximum number of slots: an hour of quarter seconds.
-const SLOTS: usize = 14_400;
-const SHORTEST_SLOT_NS: u64 = 100_000_000;
 
-/// A histogram of nanoseconds.
-#[derive(Debug)]
+/// A histogram of nanoseconds. In JSON, it is a list of pairs: a latency in nanoseconds, and how
+/// often it occurred. Histograms of several reports can be added, which quantiles cannot.
+#[derive(Clone, Debug)]
 pub(super) struct Latencies(Histogram<u64>);
 
 /// Milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Quantiles {
     pub p50: f64,
     pub p90: f64,
@@ -27,8 +24,9 @@ pub(super) struct Quantiles {
     pub max: f64,
 }
 
-/// The deliveries and latencies of a quarter of a second.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// The deliveries and latencies of a quarter of a second. In the scenario `connections`, CONNACKs
+/// and then PINGRESPs take the place of deliveries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct RunSlot {
     /// The end of the slot, in seconds since the start.
     pub at_s: f64,
@@ -36,21 +34,23 @@ pub(super) struct RunSlot {
     /// The median latency in milliseconds; `None` if no message arrived.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
+    /// Deliveries since the start.
+    pub delivered: u64,
+    /// Copies that had not arrived although later messages of their publisher had.
+    pub overdue: u64,
 }
 
 /// The record of one run. Times are [`crate::clock::nanos`].
 #[derive(Debug)]
 pub(super) struct RunRecord {
     pub latencies: Latencies,
-    start: u64,
     /// The end of the warm-up. Arrivals from then on count.
     counts_from: u64,
     counts_until: Option<u64>,
     measured: u64,
     last_arrival: u64,
-    slot: Latencies,
-    slot_start: u64,
-    slots: Vec<RunSlot>,
+    /// The latencies since the last report to the board.
+    pub slot: Latencies,
 }
 
 impl Default for Latencies {
@@ -65,6 +65,17 @@ impl Latencies {
     /// Adds a latency in nanoseconds. Values out of range count as the nearest bound.
     pub(super) fn add(&mut self, nanos: u64) {
         self.0.saturating_record(nanos);
+    }
+
+    /// Adds all latencies of another histogram.
+    pub(super) fn add_all(&mut self, other: &Latencies) {
+        // Both have the same bounds, so this cannot fail.
+        let _ = self.0.add(&other.0);
+    }
+
+    /// Removes all latencies.
+    pub(super) fn reset(&mut self) {
+        self.0.reset();
     }
 
     /// Returns the number of latencies.
@@ -85,6 +96,23 @@ impl Latencies {
     }
 }
 
+impl Serialize for Latencies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let pairs = self.0.iter_recorded();
+        serializer.collect_seq(pairs.map(|pair| (pair.value_iterated_to(), pair.count_at_value())))
+    }
+}
+
+impl<'de> Deserialize<'de> for Latencies {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Latencies, D::Error> {
+        let mut latencies = Latencies::default();
+        for (nanos, count) in Vec::<(u64, u64)>::deserialize(deserializer)? {
+            latencies.0.saturating_record_n(nanos, count);
+        }
+        Ok(latencies)
+    }
+}
+
 impl RunRecord {
     /// Returns a record that begins at `start`. Messages that arrive in the warm-up are not
     /// counted.
@@ -92,14 +120,11 @@ impl RunRecord {
         let warmup = u64::try_from(warmup.as_nanos()).unwrap_or(u64::MAX);
         RunRecord {
             latencies: Latencies::default(),
-            start,
             counts_from: start.saturating_add(warmup),
             counts_until: None,
             measured: 0,
             last_arrival: start,
             slot: Latencies::default(),
-            slot_start: start,
-            slots: Vec::new(),
         }
     }
 
@@ -122,57 +147,16 @@ impl RunRecord {
         self.counts_until.get_or_insert(now);
     }
 
-    /// Returns true if the warm-up is over.
-    pub(super) fn counts(&self, now: u64) -> bool {
-        now >= self.counts_from
-    }
-
     /// Returns the number of counted deliveries.
     pub(super) fn measured(&self) -> u64 {
         self.measured
     }
 
-    /// Returns the seconds of the measurement: up to its end if that was set, else up to the last
-    /// counted delivery.
-    pub(super) fn measured_s(&self) -> f64 {
+    /// Returns the begin and end of the measurement. It ends with the last counted delivery, if no
+    /// end was set.
+    pub(super) fn measured_time(&self) -> (u64, u64) {
         let end = self.counts_until.unwrap_or(self.last_arrival);
-        seconds(end.saturating_sub(self.counts_from))
-    }
-
-    /// Returns deliveries per second, over [`RunRecord::measured_s`]; 0 if that is 0.
-    pub(super) fn rate(&self) -> f64 {
-        let over = self.measured_s();
-        if over > 0.0 { self.measured as f64 / over } else { 0.0 }
-    }
-
-    /// Closes the current slot and returns it.
-    pub(super) fn slot(&mut self, now: u64) -> RunSlot {
-        let over = seconds(now.saturating_sub(self.slot_start));
-        let quantiles = self.slot.quantiles();
-        let slot = RunSlot {
-            at_s: seconds(now.saturating_sub(self.start)),
-            per_s: if over > 0.0 { self.slot.count() as f64 / over } else { 0.0 },
-            p50_ms: quantiles.map(|quantiles| quantiles.p50),
-            p99_ms: quantiles.map(|quantiles| quantiles.p99),
-        };
-        self.slot.0.reset();
-        self.slot_start = now;
-        if self.slots.len() < SLOTS {
-            self.slots.push(slot);
-        }
-        slot
-    }
-
-    /// Closes the last slot. Leaves it out if it is too short for a rate.
-    pub(super) fn close(&mut self, now: u64) {
-        if self.slots.is_empty() || now.saturating_sub(self.slot_start) >= SHORTEST_SLOT_NS {
-            self.slot(now);
-        }
-    }
-
-    /// Returns the slots of the run so far.
-    pub(super) fn slots(&self) -> &[RunSlot] {
-        &self.slots
+        (self.counts_from, end.max(self.counts_from))
     }
 }
 
@@ -203,28 +187,30 @@ mod tests {
         record.arrived(stamp(12 * MS), 14 * MS);
         record.end(110 * MS);
         record.arrived(stamp(13 * MS), 120 * MS);
-        assert_eq!((record.measured(), record.measured_s()), (2, 0.1));
-        assert_eq!(record.rate(), 20.0);
+        assert_eq!((record.measured(), record.measured_time()), (2, (10 * MS, 110 * MS)));
         assert_eq!(record.latencies.count(), 1, "one was sent in the warm-up");
         let max = record.latencies.quantiles().unwrap().max;
         assert!((1.99..2.01).contains(&max), "{max}");
     }
 
     #[test]
-    fn without_an_end_the_rate_is_up_to_the_last_arrival() {
+    fn without_an_end_the_measurement_is_up_to_the_last_arrival() {
         let mut record = RunRecord::new(0, Duration::ZERO);
         record.arrived(stamp(0), 500 * MS);
         record.arrived(stamp(0), 1000 * MS);
-        assert_eq!(record.rate(), 2.0);
+        assert_eq!(record.measured_time(), (0, 1000 * MS));
     }
 
     #[test]
-    fn a_slot_holds_what_came_since_the_one_before() {
-        let mut record = RunRecord::new(0, Duration::ZERO);
-        record.arrived(stamp(0), 100 * MS);
-        assert_eq!(record.slot(500 * MS).per_s, 2.0);
-        let empty = record.slot(1000 * MS);
-        assert_eq!((empty.per_s, empty.p50_ms, empty.at_s), (0.0, None, 1.0));
-        assert_eq!(record.slots().len(), 2);
+    fn a_histogram_passes_through_json_and_can_be_added() {
+        let mut latencies = Latencies::default();
+        for latency in [1, 1, 3, 250, 4_000_000] {
+            latencies.add(latency * MS / 1000);
+        }
+        let text = serde_json::to_string(&latencies).unwrap();
+        let mut read: Latencies = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.count(), read.quantiles()), (5, latencies.quantiles()));
+        read.add_all(&latencies);
+        assert_eq!((read.count(), read.quantiles()), (10, latencies.quantiles()));
     }
 }

@@ -1,11 +1,14 @@
-//! The state that the clients of a run share: the deliveries, the record, the flows of the
+//! The state that the clients of one thread share: the deliveries, the record, the flows of the
 //! publishers, and the request to stop.
 //!
-//! There is one thread, so cells suffice. No cell is borrowed across an await.
+//! Cells suffice, because each thread has a run of its own. No cell is borrowed across an await.
+//! [`super::crew`] has what the threads share.
 
-use super::client::ReceivedPublish;
+use super::client::{Options, ReceivedPublish};
+use super::crew::{Seat, ThreadTotals};
 use super::flow::{FlowBounds, PublishFlow};
-use super::plan::{Extent, LoadWire, Topology};
+use super::plan::{ClientRole, Extent, LoadPart, LoadPlan, LoadWire, Topology};
+use super::progress::ProgressLine;
 use super::record::{Latencies, RunRecord};
 use super::verify::{ArrivalVerdict, DeliveryLog, LoggedArrival, Stamp};
 use crate::clock;
@@ -20,10 +23,13 @@ use tokio::sync::Notify;
 /// them.
 const WRITE_OFF: Duration = Duration::from_secs(1);
 
-/// A run in progress.
+/// A run in progress, as far as one thread has part in it.
 pub(super) struct LoadRun {
+    pub seat: Seat,
     pub wire: LoadWire,
+    pub extent: Extent,
     pub topology: Topology,
+    pub part: LoadPart,
     pub deliveries: RefCell<DeliveryLog>,
     pub record: RefCell<RunRecord>,
     /// The time by which messages of a fixed rate were sent late.
@@ -31,21 +37,15 @@ pub(super) struct LoadRun {
     flows: Vec<(RefCell<PublishFlow>, Notify)>,
     ending: Cell<bool>,
     changed: Notify,
-    interrupted: Cell<bool>,
-    failure: RefCell<Option<String>>,
     /// Counts all progress, for the check of `--patience`.
     moved: Cell<u64>,
 }
 
 impl LoadRun {
     /// Returns a run whose clients have sent nothing. `end_to_end` bounds the messages of a
-    /// publisher under way.
-    pub(super) fn new(
-        wire: LoadWire,
-        topology: Topology,
-        extent: &Extent,
-        end_to_end: Option<u32>,
-    ) -> Rc<LoadRun> {
+    /// publisher under way. The run stops when the crew does.
+    pub(super) fn new(plan: LoadPlan, seat: Seat, end_to_end: Option<u32>) -> Rc<LoadRun> {
+        let LoadPlan { wire, extent, topology, part } = plan;
         let bounds = FlowBounds {
             messages: extent.messages,
             window: u32::from(wire.window),
@@ -53,7 +53,7 @@ impl LoadRun {
             copies: topology.copies,
         };
         let flow = |_: &String| (RefCell::new(PublishFlow::new(bounds)), Notify::new());
-        Rc::new(LoadRun {
+        let run = Rc::new(LoadRun {
             deliveries: RefCell::new(DeliveryLog::new(
                 wire.version,
                 wire.qos,
@@ -65,17 +65,62 @@ impl LoadRun {
             flows: topology.topics.iter().map(flow).collect(),
             ending: Cell::new(false),
             changed: Notify::new(),
-            interrupted: Cell::new(false),
-            failure: RefCell::new(None),
             moved: Cell::new(0),
+            seat,
             wire,
+            extent,
             topology,
-        })
+            part,
+        });
+        let stopped = Rc::clone(&run);
+        tokio::task::spawn_local(async move {
+            stopped.seat.abandoned().await;
+            stopped.stop();
+        });
+        run
     }
 
-    /// Starts the measurement. Everything before was preparation.
-    pub(super) fn start(&self, warmup: Duration) {
-        self.record.replace(RunRecord::new(clock::nanos(), warmup));
+    /// Waits for all threads, then starts the measurement. Everything before was preparation.
+    /// Returns the time of the start, which is the same in all threads.
+    pub(super) async fn start(&self) -> u64 {
+        self.seat.together().await;
+        let start = self.seat.start();
+        self.record.replace(RunRecord::new(start, self.extent.warmup));
+        start
+    }
+
+    /// Waits for all threads, then forgets what was measured, and measures from now on.
+    pub(super) async fn start_again(&self) {
+        self.seat.together().await;
+        self.record.replace(RunRecord::new(clock::nanos(), Duration::ZERO));
+    }
+
+    /// Returns the options of a client of this thread.
+    pub(super) fn options(&self, role: ClientRole, index: usize) -> Options {
+        self.wire.options(role, self.part.number(index))
+    }
+
+    /// Returns the number of publishers of all threads, 1 at least.
+    pub(super) fn all_publishers(&self) -> u32 {
+        // With several threads, each publisher has its subscriber.
+        let own = u32::try_from(self.topology.topics.len()).unwrap_or(u32::MAX);
+        if self.seat.threads() == 1 { own.max(1) } else { self.part.whole }
+    }
+
+    /// Reports to the board. The leading thread also closes the slot and shows it. `done` is the
+    /// finished part of the run, from 0 to 1.
+    pub(super) fn tick(&self, progress: &mut ProgressLine, done: f64) {
+        self.report();
+        if self.seat.leads() {
+            progress.show(done, &self.seat.close_slot(clock::nanos()));
+        }
+    }
+
+    /// Reports to the board.
+    pub(super) fn report(&self) {
+        let deliveries = self.deliveries.borrow();
+        let totals = ThreadTotals { delivered: deliveries.delivered(), overdue: deliveries.overdue() };
+        self.seat.report(&mut self.record.borrow_mut().slot, totals);
     }
 
     /// Ends the publishing. No more messages are sent.
@@ -100,37 +145,20 @@ impl LoadRun {
         }
     }
 
-    /// Waits until ctrl-c or a failure.
-    pub(super) async fn abandoned(&self) {
-        loop {
-            let changed = self.changed.notified();
-            if self.interrupted() || self.failure.borrow().is_some() {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// Ends the run after ctrl-c.
-    pub(super) fn interrupt(&self) {
-        self.interrupted.set(true);
-        self.stop();
-    }
-
     /// Returns true after ctrl-c.
     pub(super) fn interrupted(&self) -> bool {
-        self.interrupted.get()
+        self.seat.interrupted()
     }
 
-    /// Ends the run after a failure. The first cause is kept.
+    /// Ends the run of all threads after a failure. The first cause is kept.
     pub(super) fn fail(&self, cause: String) {
-        self.failure.borrow_mut().get_or_insert(cause);
+        self.seat.crew().fail(cause);
         self.stop();
     }
 
-    /// Returns the first failure, if there is one.
+    /// Returns the first failure of all threads, if there is one.
     pub(super) fn failure(&self) -> Option<String> {
-        self.failure.borrow().clone()
+        self.seat.failure()
     }
 
     /// Returns a counter that grows with each progress.
@@ -153,9 +181,9 @@ impl LoadRun {
         if let Some(due) = due {
             self.lateness.borrow_mut().add(now.saturating_sub(due));
         }
-        let publisher = u32::try_from(publisher).ok()?;
+        let publisher = self.part.number(publisher);
         let stamp = Stamp { run: self.wire.run, publisher, sequence, time: due.unwrap_or(now) };
-        Some(stamp.payload(self.wire.payload))
+        Some(stamp.payload(self.wire.payload.of(publisher, sequence)))
     }
 
     /// Waits until the publisher may send. Returns false if it must not send any more.
@@ -217,8 +245,14 @@ impl LoadRun {
         message: &ReceivedPublish,
     ) -> Option<(ArrivalVerdict, Stamp)> {
         let now = clock::nanos();
-        let ours = |stamp: &Stamp| stamp.run == self.wire.run && message.payload.len() == self.wire.payload;
-        let Some(stamp) = Stamp::read(&message.payload).filter(ours) else {
+        let ours = |stamp: &Stamp| {
+            let size = self.wire.payload.of(stamp.publisher, stamp.sequence);
+            stamp.run == self.wire.run && message.payload.len() == size
+        };
+        let stamp = Stamp::read(&message.payload).filter(ours);
+        let Some((stamp, publisher)) =
+            stamp.and_then(|stamp| Some((stamp, self.part.index(stamp.publisher)?)))
+        else {
             self.deliveries.borrow_mut().foreign();
             return None;
         };
@@ -232,7 +266,7 @@ impl LoadRun {
         });
         if verdict == ArrivalVerdict::First {
             self.record.borrow_mut().arrived(stamp, now);
-            self.with_flow(stamp.publisher as usize, |flow| flow.arrived(stamp.sequence));
+            self.with_flow(publisher, |flow| flow.arrived(stamp.sequence));
         }
         self.moves();
         Some((verdict, stamp))

@@ -9,6 +9,7 @@ use super::args::Withhold;
 use super::client::{
     self, Acks, Broken, ClientConnection, ClientSender, Event, Options, ReceivedPublish, SessionLife,
 };
+use super::plan::ClientRole;
 use super::record::Latencies;
 use super::run::LoadRun;
 use super::verify::ArrivalVerdict;
@@ -23,6 +24,8 @@ use tokio::sync::watch;
 
 /// The wait before a return to a broker that closed the connection.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum wait for a broker that does not close the connection after DISCONNECT.
+const GOODBYE: Duration = Duration::from_secs(2);
 /// Maximum number of disconnects by the broker before the run fails.
 const CUTS: u32 = 1000;
 
@@ -88,7 +91,7 @@ enum SubscriberStop {
 
 /// Returns the options of a subscriber with a session that outlives its connection.
 pub(super) fn options(run: &LoadRun, receiver: usize, acks: Acks) -> Options {
-    Options { session: SessionLife::Kept, acks, ..run.wire.options("s", receiver) }
+    Options { session: SessionLife::Kept, acks, ..run.options(ClientRole::Subscriber, receiver) }
 }
 
 impl RedeliverySubscriber {
@@ -219,7 +222,11 @@ impl RedeliverySubscriber {
         message: &ReceivedPublish,
         memory: &mut SubscriberMemory,
     ) {
-        let Some((verdict, sequence)) = self.take(phase, message, memory) else { return };
+        let Some((verdict, sequence)) = self.take(phase, message, memory) else {
+            // A message of somebody else on a topic that the user chose must not take a place of the
+            // broker's window.
+            return acknowledge(&self.run, self.receiver, sender, message);
+        };
         let live = phase == RedeliveryPhase::Live;
         let answer = if live { self.policy.answer(sequence, verdict) } else { AckChoice::Now };
         match answer {
@@ -293,12 +300,17 @@ fn acknowledge(run: &LoadRun, receiver: usize, sender: &ClientSender, message: &
     }
 }
 
-/// Sends DISCONNECT after all earlier requests, and waits until it is sent.
+/// Sends DISCONNECT after all earlier requests, and waits until the broker closes the connection.
+///
+/// The broker has then read every acknowledgement. A client that returned before might take the
+/// session over while acknowledgements are still on the old connection, and would get their
+/// messages again.
 pub(super) async fn leave((sender, mut connection): (ClientSender, ClientConnection)) {
     if sender.disconnect().is_err() {
         return;
     }
-    while !matches!(connection.next().await, Ok(Event::Left) | Err(_)) {}
+    let closed = async { while connection.next().await.is_ok() {} };
+    drop(tokio::time::timeout(GOODBYE, closed).await);
 }
 
 /// Ends the sessions of all subscribers, so that the run leaves nothing in the broker.
@@ -307,7 +319,7 @@ pub(super) async fn leave((sender, mut connection): (ClientSender, ClientConnect
 /// The broker cannot be reached.
 pub(super) async fn clear_sessions(run: &LoadRun) -> Result<(), Broken> {
     for receiver in 0..run.topology.filters.len() {
-        let (sender, connection, _) = client::connect(&run.wire.options("s", receiver)).await?;
+        let (sender, connection, _) = client::connect(&run.options(ClientRole::Subscriber, receiver)).await?;
         leave((sender, connection)).await;
     }
     Ok(())

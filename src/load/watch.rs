@@ -1,14 +1,13 @@
 //! Watches a run: shows progress while it publishes, limits the wait while it drains, and measures
 //! the cost of the broker.
 
-use super::plan::Extent;
+use super::crew::Seat;
 use super::process::{self, Cost, ProcessReading};
 use super::progress::ProgressLine;
 use super::record::seconds;
 use super::run::LoadRun;
 use crate::clock;
 use crate::mqtt::packet::QoS;
-use std::rc::Rc;
 use std::time::Duration;
 use tokio::signal;
 use tokio::task::JoinSet;
@@ -27,28 +26,29 @@ const INTERRUPTED: i32 = 130;
 /// Measures the cost of the broker over the counted part of a run.
 pub(super) struct Meter {
     pid: Option<u32>,
-    first: Option<(ProcessReading, u64)>,
+    first: Option<ProcessReading>,
     cost: Option<Cost>,
 }
 
 impl Meter {
-    /// Returns a meter of this process; with `None`, a meter without readings.
-    pub(super) fn new(pid: Option<u32>) -> Meter {
-        Meter { pid, first: None, cost: None }
+    /// Returns a meter of this process; with `None`, a meter without readings. Only the leading
+    /// thread measures, for all threads.
+    pub(super) fn new(pid: Option<u32>, seat: &Seat) -> Meter {
+        Meter { pid: pid.filter(|_| seat.leads()), first: None, cost: None }
     }
 
     /// Takes the first reading; later calls do nothing. A process that does not exist has no cost.
     /// The clients report that the broker is gone.
-    pub(super) fn begin(&mut self, messages: u64) {
+    pub(super) fn begin(&mut self) {
         if self.first.is_none() {
-            self.first = self.read().map(|reading| (reading, messages));
+            self.first = self.read();
         }
     }
 
     /// Takes the last reading; later calls do nothing.
-    pub(super) fn end(&mut self, messages: u64) {
-        if let (None, Some((first, before)), Some(last)) = (self.cost, self.first, self.read()) {
-            self.cost = Some(last.since(&first, messages.saturating_sub(before)));
+    pub(super) fn end(&mut self) {
+        if let (None, Some(first), Some(last)) = (self.cost, self.first, self.read()) {
+            self.cost = Some(last.since(&first));
         }
     }
 
@@ -62,13 +62,16 @@ impl Meter {
     }
 }
 
-/// Waits for ctrl-c in a task of its own. The first ctrl-c ends the run, which still reports. The
-/// second ends the program.
-pub(super) fn for_interrupt(run: &Rc<LoadRun>) {
-    let run = Rc::clone(run);
+/// Waits for ctrl-c in a task of the leading thread. The first ctrl-c ends the run, which still
+/// reports. The second ends the program.
+pub(super) fn for_interrupt(seat: &Seat) {
+    if !seat.leads() {
+        return;
+    }
+    let seat = seat.clone();
     tokio::task::spawn_local(async move {
         if signal::ctrl_c().await.is_ok() {
-            run.interrupt();
+            seat.interrupt();
         }
         if signal::ctrl_c().await.is_ok() {
             std::process::exit(INTERRUPTED);
@@ -80,26 +83,24 @@ pub(super) fn for_interrupt(run: &Rc<LoadRun>) {
 /// the run.
 pub(super) async fn publishing(
     run: &LoadRun,
-    extent: &Extent,
     producers: &mut JoinSet<()>,
     progress: &mut ProgressLine,
     meter: &mut Meter,
 ) {
-    let start = Instant::now();
+    let (start, extent) = (Instant::now(), &run.extent);
     let end = extent.duration.map(|duration| start + duration);
+    let warm = start + extent.warmup;
+    let mut cold = true;
     let mut ticks = interval(SLOT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
     let mut timed_out = false;
     loop {
-        let now = clock::nanos();
-        if run.record.borrow().counts(now) {
-            meter.begin(run.record.borrow().measured());
-        }
         tokio::select! {
-            _ = ticks.tick() => {
-                let slot = run.record.borrow_mut().slot(clock::nanos());
-                progress.show(done(run, extent, slot.at_s), &slot);
+            _ = ticks.tick() => run.tick(progress, done(run, start.elapsed())),
+            () = sleep_until(warm), if cold => {
+                cold = false;
+                meter.begin();
             }
             joined = producers.join_next() => if joined.is_none() { break },
             () = sleep_until(end.unwrap_or(start)), if end.is_some() => { timed_out = true; break }
@@ -108,30 +109,35 @@ pub(super) async fn publishing(
     }
     if timed_out {
         run.record.borrow_mut().end(clock::nanos());
-        meter.end(run.record.borrow().measured());
+        meter.end();
     }
     run.stop();
     while producers.join_next().await.is_some() {}
 }
 
-fn done(run: &LoadRun, extent: &Extent, at_s: f64) -> f64 {
-    let time = extent.duration.map_or(0.0, |duration| at_s / duration.as_secs_f64());
-    extent.messages.map_or(time, |messages| run.sent_of(messages).max(time))
+fn done(run: &LoadRun, passed: Duration) -> f64 {
+    let time = run.extent.duration.map_or(0.0, |duration| passed.as_secs_f64() / duration.as_secs_f64());
+    run.extent.messages.map_or(time, |messages| run.sent_of(messages).max(time))
 }
 
 /// Waits for messages that are under way, as long as some arrive. Returns true if all arrived.
-pub(super) async fn draining(
-    run: &LoadRun,
-    extent: &Extent,
-    progress: &mut ProgressLine,
-    meter: &mut Meter,
-) -> bool {
+pub(super) async fn draining(run: &LoadRun, progress: &mut ProgressLine, meter: &mut Meter) -> bool {
     let stragglers = run.wire.qos == QoS::AtMostOnce || run.interrupted();
-    let patience = if stragglers { extent.patience.min(STRAGGLERS) } else { extent.patience };
+    let patience = run.extent.patience;
+    let patience = if stragglers { patience.min(STRAGGLERS) } else { patience };
     let all = quiet(run, patience, progress, |run| run.complete()).await;
-    run.record.borrow_mut().close(clock::nanos());
-    meter.end(run.record.borrow().measured());
+    last_slot(run).await;
+    meter.end();
     all
+}
+
+/// Waits for all threads, and closes the last slot.
+pub(super) async fn last_slot(run: &LoadRun) {
+    run.report();
+    run.seat.together().await;
+    if run.seat.leads() {
+        run.seat.close_last_slot(clock::nanos());
+    }
 }
 
 /// Waits until `done` returns true, nothing has moved for `patience`, or the run failed. Returns
@@ -158,8 +164,7 @@ pub(super) async fn quiet(
         }
         if seconds(now - shown) >= SLOT.as_secs_f64() {
             shown = now;
-            let slot = run.record.borrow_mut().slot(now);
-            progress.show(1.0, &slot);
+            run.tick(progress, 1.0);
         }
         looks.tick().await;
     }

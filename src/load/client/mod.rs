@@ -5,6 +5,7 @@
 //! more than 10 KiB, the 13.8 MiB that a 5.0 client takes, and the QoS 2 identifiers that a client
 //! forgets ([`Options::known_ids`]).
 
+mod frames;
 mod tunnel;
 mod v4;
 mod v5;
@@ -22,7 +23,7 @@ pub(super) struct Options {
     pub host: String,
     pub port: u16,
     pub credentials: Option<LoadCredentials>,
-    /// TLS; `None` for plain connections.
+    /// TLS and WebSocket; `None` for plain connections.
     pub tunnel: Option<Arc<Tunnel>>,
     pub version: ProtocolVersion,
     pub client_id: String,
@@ -86,8 +87,18 @@ pub(super) struct ReceivedPublish {
     pub payload: Bytes,
     pub qos: QoS,
     pub dup: bool,
+    pub retain: bool,
     /// The packet identifier; 0 at QoS 0.
     pub id: u16,
+}
+
+/// A PUBLISH to send.
+#[derive(Clone, Debug)]
+pub(super) struct OutgoingPublish<'a> {
+    pub topic: &'a str,
+    pub qos: QoS,
+    pub retain: bool,
+    pub payload: Bytes,
 }
 
 /// An event of a connection that a scenario needs.
@@ -188,13 +199,14 @@ impl ClientSender {
     ///
     /// # Errors
     /// The connection is over.
-    pub(super) async fn publish(&self, topic: &str, qos: QoS, payload: Bytes) -> Result<(), ClientGone> {
+    pub(super) async fn publish(&self, message: OutgoingPublish<'_>) -> Result<(), ClientGone> {
+        let OutgoingPublish { topic, qos, retain, payload } = message;
         match self {
             ClientSender::V4(client) => {
-                client.publish_bytes(topic, v4::qos(qos), false, payload).await.map_err(|_| ClientGone)
+                client.publish_bytes(topic, v4::qos(qos), retain, payload).await.map_err(|_| ClientGone)
             }
             ClientSender::V5(client) => {
-                client.publish_bytes(topic, v5::qos(qos), false, payload).await.map_err(|_| ClientGone)
+                client.publish_bytes(topic, v5::qos(qos), retain, payload).await.map_err(|_| ClientGone)
             }
         }
     }

@@ -99,6 +99,7 @@ fn incoming(packet: Packet) -> Event {
             payload: publish.payload,
             qos: our_qos(publish.qos),
             dup: publish.dup,
+            retain: publish.retain,
             id: publish.pkid,
         }),
         Packet::PubAck(puback) => Event::Finished { id: puback.pkid, refused: false },

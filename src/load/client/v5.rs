@@ -109,6 +109,7 @@ fn incoming(packet: Packet) -> Event {
             payload: publish.payload,
             qos: our_qos(publish.qos),
             dup: publish.dup,
+            retain: publish.retain,
             id: publish.pkid,
         }),
         Packet::PubAck(puback) => {

@@ -4,12 +4,14 @@
 use crate::clock;
 use crate::load::args::ConnectionsArguments;
 use crate::load::client::{self, Broken, ClientConnection, Event, Options};
-use crate::load::plan::{Topology, prepare};
+use crate::load::clients::ConnectPace;
+use crate::load::crew::Seat;
+use crate::load::plan::{ClientRole, LoadPlan};
 use crate::load::process;
 use crate::load::progress::ProgressLine;
 use crate::load::record::{Latencies, seconds};
-use crate::load::refused::require;
-use crate::load::report::{Figure, LoadReport};
+use crate::load::refused::{Refused, require};
+use crate::load::report::{Distribution, Figure, LoadReport};
 use crate::load::run::LoadRun;
 use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
@@ -35,61 +37,11 @@ struct ConnectionSightings {
     pings: Latencies,
 }
 
-/// Opens many connections, then keeps them idle.
+/// Checks the arguments.
 ///
 /// # Errors
-/// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(arguments: &ConnectionsArguments) -> Result<LoadReport, Trouble> {
-    let common = &arguments.common;
-    let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;
-    check(arguments)?;
-    let nobody = Topology { topics: Vec::new(), filters: Vec::new(), audiences: Vec::new(), copies: 0 };
-    let run = LoadRun::new(wire, nobody, &extent, None);
-    watch::for_interrupt(&run);
-
-    let options = |index: usize| Options { keep_alive: arguments.keep_alive, ..run.wire.options("c", index) };
-    // One client connects first, so that an absent broker gives one error and not thousands.
-    drop(client::connect(&Options { client_id: format!("{}-0", options(0).client_id), ..options(0) }).await?);
-    let idle_rss = common.pid.and_then(|pid| process::read(pid).ok()).map(|reading| reading.rss_bytes());
-
-    let seen = Rc::new(RefCell::new(ConnectionSightings::default()));
-    let mut progress = ProgressLine::new("connections");
-    run.start(Duration::ZERO);
-    let mut meter = Meter::new(common.pid);
-    meter.begin(0);
-    let began = clock::nanos();
-    let mut tasks = storm(arguments, &run, &seen, options);
-    let wanted = u64::from(arguments.connections);
-    let settled = |seen: &ConnectionSightings| seen.connected + seen.failed;
-    observe(&run, &mut progress, &seen, None, || {
-        let settled = settled(&seen.borrow());
-        (settled as f64 / wanted as f64, settled == wanted)
-    })
-    .await;
-    let storm_s = seconds(clock::nanos().saturating_sub(began));
-    meter.end(seen.borrow().connected);
-    let storm_cost = meter.cost();
-
-    let mut meter = Meter::new(common.pid);
-    meter.begin(0);
-    observe(&run, &mut progress, &seen, extent.duration, || (1.0, seen.borrow().dropped >= wanted)).await;
-    meter.end(seen.borrow().pings.count());
-    progress.finish();
-    let mut figures = figures(&seen.borrow(), storm_s);
-    if let (Some(cost), Some(cpu)) = (storm_cost, storm_cost.and_then(|cost| cost.cpu_us_per_message)) {
-        figures.push(Figure::new("broker CPU per connection made", cpu, "us"));
-        let grown = cost.rss_bytes.saturating_sub(idle_rss.unwrap_or(cost.rss_bytes));
-        figures.push(Figure::new("broker RSS per connection", (grown / wanted) as f64, "B"));
-    }
-    let mut report = LoadReport::of("connections", &run, &meter, figures);
-    report.cost_per = "ping";
-    report.forbidden = breaches(&seen.borrow(), arguments.connections);
-    // DISCONNECT is not part of this scenario, so the sockets are just closed.
-    tasks.abort_all();
-    Ok(report)
-}
-
-fn check(arguments: &ConnectionsArguments) -> Result<(), Trouble> {
+/// The first argument that makes no sense.
+pub(super) fn plan(arguments: &ConnectionsArguments) -> Result<LoadPlan, Refused> {
     require((1..=1_000_000).contains(&arguments.connections), "--connections must be from 1 to 1000000")?;
     require(arguments.concurrency > 0, "--concurrency must not be 0")?;
     let least = if arguments.common.mqtt.is_v5() { 5 } else { 1 };
@@ -98,7 +50,74 @@ fn check(arguments: &ConnectionsArguments) -> Result<(), Trouble> {
         (least..=65_535).contains(&keep_alive),
         &format!("--keep-alive must be from {least}s to 65535s, which is what rumqttc and MQTT take"),
     )?;
-    Ok(())
+    let mut plan = LoadPlan::idle(&arguments.common, arguments.connections)?;
+    plan.extent.warmup = Duration::ZERO;
+    Ok(plan)
+}
+
+/// Opens many connections, then keeps them idle.
+///
+/// # Errors
+/// The broker cannot be reached.
+pub(super) async fn perform(
+    arguments: &ConnectionsArguments,
+    plan: LoadPlan,
+    seat: Seat,
+) -> Result<LoadReport, Trouble> {
+    let pid = arguments.common.pid;
+    let mut progress = ProgressLine::new("connections", seat.leads());
+    let [mut storm_meter, mut idle_meter] = [Meter::new(pid, &seat), Meter::new(pid, &seat)];
+    let run = LoadRun::new(plan, seat, None);
+
+    let options =
+        |index: usize| Options { keep_alive: arguments.keep_alive, ..run.options(ClientRole::Idle, index) };
+    // One client connects first, so that an absent broker gives one error and not thousands.
+    drop(client::connect(&options(0)).await?);
+    let idle_rss = pid.and_then(|pid| process::read(pid).ok()).map(|reading| reading.rss_bytes());
+
+    let seen = Rc::new(RefCell::new(ConnectionSightings::default()));
+    let began = run.start().await;
+    storm_meter.begin();
+    let mut tasks = storm(arguments, &run, &seen, options);
+    let wanted = u64::from(run.part.count);
+    let settled = |seen: &ConnectionSightings| seen.connected + seen.failed;
+    observe(&run, &mut progress, &seen, None, || {
+        let settled = settled(&seen.borrow());
+        (settled as f64 / wanted as f64, settled == wanted)
+    })
+    .await;
+    let storm_s = seconds(clock::nanos().saturating_sub(began));
+    run.seat.together().await;
+    storm_meter.end();
+
+    idle_meter.begin();
+    let duration = run.extent.duration;
+    observe(&run, &mut progress, &seen, duration, || (1.0, seen.borrow().dropped >= wanted)).await;
+    watch::last_slot(&run).await;
+    idle_meter.end();
+    progress.finish();
+    let mut figures = figures(&seen.borrow(), storm_s);
+    if let Some(cost) = storm_meter.cost() {
+        let all = run.seat.all_connected() as f64;
+        figures.push(Figure::largest("broker CPU per connection made", cost.cpu_s * 1e6 / all, "us"));
+        let grown = cost.rss_bytes.saturating_sub(idle_rss.unwrap_or(cost.rss_bytes));
+        figures.push(Figure::largest("broker RSS per connection", (grown as f64 / all).floor(), "B"));
+    }
+    let distributions = {
+        let seen = seen.borrow();
+        vec![
+            Distribution::new("TCP and CONNECT to CONNACK", &seen.connecting),
+            Distribution::new("PINGREQ to PINGRESP", &seen.pings),
+        ]
+    };
+    let mut report = LoadReport::of("connections", &run, &idle_meter, figures, distributions);
+    report.cost_per = "ping".to_owned();
+    report.measured = seen.borrow().pings.count();
+    report.breaches = breaches(&seen.borrow(), run.part.count);
+    report.derive();
+    // DISCONNECT is not part of this scenario, so the sockets are just closed.
+    tasks.abort_all();
+    Ok(report)
 }
 
 fn storm(
@@ -107,12 +126,15 @@ fn storm(
     seen: &Rc<RefCell<ConnectionSightings>>,
     options: impl Fn(usize) -> Options,
 ) -> JoinSet<()> {
-    let places = Rc::new(Semaphore::new(arguments.concurrency as usize));
+    let threads = run.seat.threads() as usize;
+    let places = Rc::new(Semaphore::new((arguments.concurrency as usize).div_ceil(threads)));
+    let pace = ConnectPace::new(run);
     let mut tasks = JoinSet::new();
-    for index in 0..arguments.connections as usize {
+    for index in 0..run.part.count as usize {
         let (places, seen, run, options) =
             (Rc::clone(&places), Rc::clone(seen), Rc::clone(run), options(index));
         tasks.spawn_local(async move {
+            pace.until(run.part.position(index)).await;
             let Ok(place) = places.acquire().await else { return };
             if run.is_ending() {
                 return;
@@ -123,12 +145,15 @@ fn storm(
             match connected {
                 Ok((_sender, connection, _)) => {
                     {
+                        let took = clock::nanos().saturating_sub(began);
                         let mut seen = seen.borrow_mut();
                         seen.connected += 1;
-                        seen.connecting.add(clock::nanos().saturating_sub(began));
+                        seen.connecting.add(took);
+                        run.record.borrow_mut().slot.add(took);
+                        run.seat.connected();
                     }
                     // The sender stays alive, because rumqttc ends a connection without one.
-                    idle(connection, &seen).await;
+                    idle(connection, &run, &seen).await;
                 }
                 Err(Broken(cause)) => {
                     let mut seen = seen.borrow_mut();
@@ -142,14 +167,16 @@ fn storm(
 }
 
 /// Runs a connection that only sends pings at its keep alive.
-async fn idle(mut connection: ClientConnection, seen: &RefCell<ConnectionSightings>) {
+async fn idle(mut connection: ClientConnection, run: &LoadRun, seen: &RefCell<ConnectionSightings>) {
     let mut pinged = None;
     loop {
         match connection.next().await {
             Ok(Event::Pinged) => pinged = Some(clock::nanos()),
             Ok(Event::Ponged) => {
                 if let Some(pinged) = pinged.take() {
-                    seen.borrow_mut().pings.add(clock::nanos().saturating_sub(pinged));
+                    let took = clock::nanos().saturating_sub(pinged);
+                    seen.borrow_mut().pings.add(took);
+                    run.record.borrow_mut().slot.add(took);
                 }
             }
             Ok(_) => {}
@@ -174,8 +201,8 @@ async fn observe(
     let text = || {
         let seen = seen.borrow();
         format!(
-            "{} connected, {} pings, {} failed or dropped",
-            seen.connected,
+            "{} connected  {} pings  {} failed or dropped",
+            run.seat.all_connected(),
             seen.pings.count(),
             seen.failed + seen.dropped
         )
@@ -196,6 +223,10 @@ async fn observe(
         }
         if shown.elapsed() >= SLOT {
             shown = Instant::now();
+            run.report();
+            if run.seat.leads() {
+                run.seat.close_slot(clock::nanos());
+            }
             let part = time.map_or(part, |time| passed.as_secs_f64() / time.as_secs_f64());
             progress.say(part, passed.as_secs_f64(), &text());
         }
@@ -203,16 +234,13 @@ async fn observe(
 }
 
 fn figures(seen: &ConnectionSightings, storm_s: f64) -> Vec<Figure> {
-    let mut figures = vec![
-        Figure::new("connected", seen.connected as f64, "connections"),
-        Figure::new("in", storm_s, "s"),
-        Figure::new("rate", seen.connected as f64 / storm_s, "connections/s"),
-    ];
-    let names = ["TCP and CONNECT to CONNACK, p50", "  p99", "  max"];
-    figures.extend(Figure::quantiles(names, seen.connecting.quantiles()));
-    figures.push(Figure::new("pings answered while idle", seen.pings.count() as f64, ""));
-    figures.extend(Figure::quantiles(["PINGREQ to PINGRESP, p50", "  p99", "  max"], seen.pings.quantiles()));
-    figures
+    let connected = seen.connected as f64;
+    vec![
+        Figure::sum("connected", connected, "connections"),
+        Figure::largest("in", storm_s, "s"),
+        Figure::rate("rate", connected, storm_s, "connections/s"),
+        Figure::sum("pings answered while idle", seen.pings.count() as f64, ""),
+    ]
 }
 
 fn breaches(seen: &ConnectionSightings, wanted: u32) -> Vec<String> {

@@ -7,26 +7,44 @@ mod session;
 mod throughput;
 
 use super::args::Scenario;
+use super::crew::Seat;
+use super::plan::LoadPlan;
 use super::process;
-use super::refused::require;
+use super::refused::{Refused, require};
 use super::report::LoadReport;
 use super::trouble::Trouble;
+use super::watch;
 
-/// Runs a scenario to its end.
+/// Checks the arguments of a scenario.
 ///
 /// # Errors
-/// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(scenario: &Scenario) -> Result<LoadReport, Trouble> {
+/// The first argument that makes no sense.
+pub(super) fn plan(scenario: &Scenario) -> Result<LoadPlan, Refused> {
     if let Some(pid) = scenario.common().pid {
         let readable = process::read(pid);
         let why = readable.as_ref().err().map(ToString::to_string).unwrap_or_default();
         require(readable.is_ok(), &format!("--pid {pid} cannot be read: {why}"))?;
     }
     match scenario {
-        Scenario::Throughput(arguments) => throughput::perform(arguments).await,
-        Scenario::Latency(arguments) => latency::perform(arguments).await,
-        Scenario::Connections(arguments) => connections::perform(arguments).await,
-        Scenario::Redelivery(arguments) => redelivery::perform(arguments).await,
-        Scenario::Session(arguments) => session::perform(arguments).await,
+        Scenario::Throughput(arguments) => throughput::plan(arguments),
+        Scenario::Latency(arguments) => latency::plan(arguments),
+        Scenario::Connections(arguments) => connections::plan(arguments),
+        Scenario::Redelivery(arguments) => redelivery::plan(arguments),
+        Scenario::Session(arguments) => session::plan(arguments),
+    }
+}
+
+/// Runs the part of one thread to its end.
+///
+/// # Errors
+/// The broker cannot be reached.
+pub(super) async fn perform(scenario: &Scenario, plan: LoadPlan, seat: Seat) -> Result<LoadReport, Trouble> {
+    watch::for_interrupt(&seat);
+    match scenario {
+        Scenario::Throughput(arguments) => throughput::perform(arguments, plan, seat).await,
+        Scenario::Latency(arguments) => latency::perform(arguments, plan, seat).await,
+        Scenario::Connections(arguments) => connections::perform(arguments, plan, seat).await,
+        Scenario::Redelivery(arguments) => redelivery::perform(arguments, plan, seat).await,
+        Scenario::Session(arguments) => session::perform(arguments, plan, seat).await,
     }
 }

@@ -8,11 +8,12 @@ use crate::clock;
 use crate::load::args::{Layout, Redelivery};
 use crate::load::client::Acks;
 use crate::load::clients::{self, Pace, RunningClients};
-use crate::load::plan::{Extent, Topology, prepare};
+use crate::load::crew::Seat;
+use crate::load::plan::{Extent, LoadPlan};
 use crate::load::progress::ProgressLine;
 use crate::load::record::seconds;
-use crate::load::refused::require;
-use crate::load::report::{Figure, LoadReport};
+use crate::load::refused::{Refused, require};
+use crate::load::report::{Distribution, Figure, LoadReport};
 use crate::load::run::LoadRun;
 use crate::load::subscriber::{self, RedeliveryPhase, RedeliverySubscriber, Sightings};
 use crate::load::trouble::Trouble;
@@ -31,11 +32,11 @@ const MESSAGES: u64 = 100;
 const SILENCE: Duration = Duration::from_millis(500);
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// Withholds acknowledgements and observes redeliveries.
+/// Checks the arguments.
 ///
 /// # Errors
-/// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(arguments: &Redelivery) -> Result<LoadReport, Trouble> {
+/// The first argument that makes no sense.
+pub(super) fn plan(arguments: &Redelivery) -> Result<LoadPlan, Refused> {
     let common = &arguments.common;
     let qos = common.qos.unwrap_or(QoS::AtLeastOnce);
     require(
@@ -43,13 +44,24 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<LoadReport, Troubl
         "redelivery needs --qos 1 or 2: QoS 0 has no acknowledgement to withhold",
     )?;
     require(arguments.nth > 0, "--nth must not be 0")?;
-    let (wire, extent) = prepare(common, qos)?;
-    let messages = common.messages.unwrap_or(MESSAGES);
-    let extent =
-        Extent { messages: Some(messages), duration: common.duration, warmup: Duration::ZERO, ..extent };
-    let topology = Topology::new(Layout::OneToOne, common, wire.run)?;
-    let run = LoadRun::new(wire, topology, &extent, None);
-    watch::for_interrupt(&run);
+    let plan = LoadPlan::new(common, qos, Layout::OneToOne, Duration::ZERO)?;
+    let messages = common.messages.or(Some(MESSAGES));
+    let extent = Extent { messages, duration: common.duration, warmup: Duration::ZERO, ..plan.extent };
+    Ok(LoadPlan { extent, ..plan })
+}
+
+/// Withholds acknowledgements and observes redeliveries.
+///
+/// # Errors
+/// The broker cannot be reached.
+pub(super) async fn perform(
+    arguments: &Redelivery,
+    plan: LoadPlan,
+    seat: Seat,
+) -> Result<LoadReport, Trouble> {
+    let mut progress = ProgressLine::new("redelivery", seat.leads());
+    let mut meter = Meter::new(arguments.common.pid, &seat);
+    let run = LoadRun::new(plan, seat, None);
 
     let (announce, phases) = channel::channel(RedeliveryPhase::Live);
     let sightings = Rc::new(RefCell::new(Sightings::default()));
@@ -66,7 +78,7 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<LoadReport, Troubl
             run: Rc::clone(&run),
             receiver,
             policy,
-            crash_after: messages.div_ceil(2),
+            crash_after: run.extent.messages.unwrap_or(MESSAGES).div_ceil(2),
             phases: phases.clone(),
             sightings: Rc::clone(&sightings),
         };
@@ -75,19 +87,21 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<LoadReport, Troubl
     let mut running = RunningClients::default();
     running.publishers(&run).await?;
 
-    let (mut progress, mut meter) = (ProgressLine::new("redelivery"), Meter::new(common.pid));
-    run.start(Duration::ZERO);
-    running.publish(&run, |_| Pace::Closed);
-    watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
-    let drained_s = observe_and_return(arguments, &run, &extent, &announce, &mut progress).await;
-    meter.end(run.record.borrow().measured());
+    run.start().await;
+    running.publish(&run, |_| Pace::Closed { wait: Duration::ZERO });
+    watch::publishing(&run, &mut running.producers, &mut progress, &mut meter).await;
+    let drained_s = observe_and_return(arguments, &run, &announce, &mut progress).await;
+    watch::last_slot(&run).await;
+    meter.end();
     progress.finish();
 
-    let report = LoadReport::of("redelivery", &run, &meter, figures(&sightings.borrow(), drained_s));
+    let gaps = Distribution::new("resent on a live connection after", &sightings.borrow().gaps);
+    let figures = figures(&sightings.borrow(), drained_s);
+    let report = LoadReport::of("redelivery", &run, &meter, figures, vec![gaps]);
     announce.send_replace(RedeliveryPhase::Done);
     let all = async { while subscribers.join_next().await.is_some() {} };
     drop(tokio::time::timeout(GOODBYE, all).await);
-    running.leave().await;
+    running.leave(&run).await;
     if run.failure().is_none() {
         subscriber::clear_sessions(&run).await?;
     }
@@ -99,7 +113,6 @@ pub(super) async fn perform(arguments: &Redelivery) -> Result<LoadReport, Troubl
 async fn observe_and_return(
     arguments: &Redelivery,
     run: &LoadRun,
-    extent: &Extent,
     announce: &channel::Sender<RedeliveryPhase>,
     progress: &mut ProgressLine,
 ) -> f64 {
@@ -109,7 +122,7 @@ async fn observe_and_return(
     pause(run, arguments.away, |_| false).await;
     let returned = clock::nanos();
     announce.send_replace(RedeliveryPhase::Back);
-    let all = watch::quiet(run, extent.patience, progress, finished).await;
+    let all = watch::quiet(run, run.extent.patience, progress, finished).await;
     let drained_s = seconds(clock::nanos().saturating_sub(returned));
     if all {
         announce.send_replace(RedeliveryPhase::Again);
@@ -130,12 +143,11 @@ async fn pause(run: &LoadRun, time: Duration, done: impl Fn(&LoadRun) -> bool) {
 }
 
 fn figures(seen: &Sightings, drained_s: f64) -> Vec<Figure> {
-    let mut figures = vec![Figure::new("resent on a live connection", seen.resent_live as f64, "messages")];
-    let names = ["  after, p50", "  after, p99", "  after, max"];
-    figures.extend(Figure::quantiles(names, seen.gaps.quantiles()));
-    figures.push(Figure::new("redelivered at the return", seen.redelivered_at_return as f64, "messages"));
-    figures.push(Figure::new("all acknowledged after the return", drained_s, "s"));
-    figures.push(Figure::new("came after all was acknowledged", seen.after_the_end as f64, "messages"));
-    figures.push(Figure::new("connections cut by the broker", seen.cut_by_broker as f64, ""));
-    figures
+    vec![
+        Figure::sum("resent on a live connection", seen.resent_live as f64, "messages"),
+        Figure::sum("redelivered at the return", seen.redelivered_at_return as f64, "messages"),
+        Figure::largest("all acknowledged after the return", drained_s, "s"),
+        Figure::sum("came after all was acknowledged", seen.after_the_end as f64, "messages"),
+        Figure::sum("connections cut by the broker", seen.cut_by_broker as f64, ""),
+    ]
 }

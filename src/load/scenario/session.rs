@@ -5,10 +5,11 @@ use crate::clock;
 use crate::load::args::{Layout, SessionArguments};
 use crate::load::client::Acks;
 use crate::load::clients::{self, Pace, RunningClients};
-use crate::load::plan::{Extent, Topology, prepare};
+use crate::load::crew::Seat;
+use crate::load::plan::{Extent, LoadPlan};
 use crate::load::progress::ProgressLine;
 use crate::load::record::seconds;
-use crate::load::refused::require;
+use crate::load::refused::{Refused, require};
 use crate::load::report::{Figure, LoadReport};
 use crate::load::run::LoadRun;
 use crate::load::subscriber;
@@ -20,20 +21,31 @@ use std::time::Duration;
 /// The default of `--messages`. Homing and mosquitto queue 1,000 for one session.
 const MESSAGES: u64 = 500;
 
-/// Fills the queues of absent subscribers, then drains them.
+/// Checks the arguments.
 ///
 /// # Errors
-/// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(arguments: &SessionArguments) -> Result<LoadReport, Trouble> {
+/// The first argument that makes no sense.
+pub(super) fn plan(arguments: &SessionArguments) -> Result<LoadPlan, Refused> {
     let common = &arguments.common;
     let qos = common.qos.unwrap_or(QoS::AtLeastOnce);
     require(qos != QoS::AtMostOnce, "session needs --qos 1 or 2: QoS 0 is not queued for who is away")?;
-    let (wire, extent) = prepare(common, qos)?;
+    let plan = LoadPlan::new(common, qos, Layout::OneToOne, Duration::ZERO)?;
     let messages = common.messages.or(common.duration.is_none().then_some(MESSAGES));
-    let extent = Extent { messages, duration: common.duration, warmup: Duration::ZERO, ..extent };
-    let topology = Topology::new(Layout::OneToOne, common, wire.run)?;
-    let run = LoadRun::new(wire, topology, &extent, None);
-    watch::for_interrupt(&run);
+    let extent = Extent { messages, duration: common.duration, warmup: Duration::ZERO, ..plan.extent };
+    Ok(LoadPlan { extent, ..plan })
+}
+
+/// Fills the queues of absent subscribers, then drains them.
+///
+/// # Errors
+/// The broker cannot be reached.
+pub(super) async fn perform(
+    arguments: &SessionArguments,
+    plan: LoadPlan,
+    seat: Seat,
+) -> Result<LoadReport, Trouble> {
+    let mut progress = ProgressLine::new("session", seat.leads());
+    let run = LoadRun::new(plan, seat, None);
 
     let subscribers = |run: &LoadRun, with_filter: Option<()>| {
         let filters = run.topology.filters.iter().enumerate();
@@ -47,29 +59,30 @@ pub(super) async fn perform(arguments: &SessionArguments) -> Result<LoadReport, 
     }
     let mut running = RunningClients::default();
     running.publishers(&run).await?;
-    let (mut progress, mut meter) = (ProgressLine::new("session"), Meter::new(None));
-    let began = clock::nanos();
-    running.publish(&run, |_| Pace::Closed);
-    watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
-    watch::quiet(&run, extent.patience, &mut progress, LoadRun::settled).await;
+    let mut unused = Meter::new(None, &run.seat);
+    let began = run.start().await;
+    running.publish(&run, |_| Pace::Closed { wait: Duration::ZERO });
+    watch::publishing(&run, &mut running.producers, &mut progress, &mut unused).await;
+    watch::quiet(&run, run.extent.patience, &mut progress, LoadRun::settled).await;
     let built_s = seconds(clock::nanos().saturating_sub(began));
     let queued = run.deliveries.borrow().counts().sent;
 
-    let mut meter = Meter::new(common.pid);
-    run.start(Duration::ZERO);
-    meter.begin(0);
+    let mut meter = Meter::new(arguments.common.pid, &run.seat);
+    run.start_again().await;
+    meter.begin();
     if !run.interrupted() {
         running.receive(&run, subscribers(&run, None)).await?;
     }
-    watch::draining(&run, &extent, &mut progress, &mut meter).await;
+    watch::draining(&run, &mut progress, &mut meter).await;
     progress.finish();
+    let (drained_from, drained) = run.record.borrow().measured_time();
     let figures = vec![
-        Figure::new("queued while away", queued as f64, "messages"),
-        Figure::new("queued at", queued as f64 / built_s, "messages/s"),
-        Figure::new("drained in", run.record.borrow().measured_s(), "s"),
+        Figure::sum("queued while away", queued as f64, "messages"),
+        Figure::rate("queued at", queued as f64, built_s, "messages/s"),
+        Figure::largest("drained in", seconds(drained - drained_from), "s"),
     ];
-    let report = LoadReport::of("session", &run, &meter, figures);
-    running.leave().await;
+    let report = LoadReport::of("session", &run, &meter, figures, Vec::new());
+    running.leave(&run).await;
     if run.failure().is_none() {
         subscriber::clear_sessions(&run).await?;
     }

@@ -3,34 +3,48 @@
 
 use crate::load::args::Throughput;
 use crate::load::clients::{Pace, RunningClients};
-use crate::load::plan::{Topology, prepare};
+use crate::load::crew::Seat;
+use crate::load::plan::LoadPlan;
 use crate::load::progress::ProgressLine;
-use crate::load::refused::require;
+use crate::load::refused::{Refused, require};
 use crate::load::report::LoadReport;
 use crate::load::run::LoadRun;
 use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 
+/// Checks the arguments.
+///
+/// # Errors
+/// The first argument that makes no sense.
+pub(super) fn plan(arguments: &Throughput) -> Result<LoadPlan, Refused> {
+    require(arguments.end_to_end > 0, "--end-to-end must not be 0")?;
+    let common = &arguments.common;
+    LoadPlan::new(common, common.qos.unwrap_or_default(), arguments.layout, arguments.ramp_up)
+}
+
 /// Publishes in a closed loop and measures the rate.
 ///
 /// # Errors
-/// The arguments are refused, or the broker cannot be reached.
-pub(super) async fn perform(arguments: &Throughput) -> Result<LoadReport, Trouble> {
-    let common = &arguments.common;
-    let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;
-    require(arguments.end_to_end > 0, "--end-to-end must not be 0")?;
-    let topology = Topology::new(arguments.layout, common, wire.run)?;
-    let run = LoadRun::new(wire, topology, &extent, Some(arguments.end_to_end));
-    watch::for_interrupt(&run);
+/// The broker cannot be reached.
+pub(super) async fn perform(
+    arguments: &Throughput,
+    plan: LoadPlan,
+    seat: Seat,
+) -> Result<LoadReport, Trouble> {
+    let mut progress = ProgressLine::new("throughput", seat.leads());
+    let mut meter = Meter::new(arguments.common.pid, &seat);
+    let run = LoadRun::new(plan, seat, Some(arguments.end_to_end));
 
     let mut running = RunningClients::assemble(&run).await?;
-    let (mut progress, mut meter) = (ProgressLine::new("throughput"), Meter::new(common.pid));
-    run.start(extent.warmup);
-    running.publish(&run, |_| Pace::Closed);
-    watch::publishing(&run, &extent, &mut running.producers, &mut progress, &mut meter).await;
-    watch::draining(&run, &extent, &mut progress, &mut meter).await;
+    run.start().await;
+    running.publish(&run, |index| {
+        let part = f64::from(run.part.position(index)) / f64::from(run.all_publishers());
+        Pace::Closed { wait: run.extent.ramp_up.mul_f64(part) }
+    });
+    watch::publishing(&run, &mut running.producers, &mut progress, &mut meter).await;
+    watch::draining(&run, &mut progress, &mut meter).await;
     progress.finish();
-    let report = LoadReport::of("throughput", &run, &meter, Vec::new());
-    running.leave().await;
+    let report = LoadReport::of("throughput", &run, &meter, Vec::new(), Vec::new());
+    running.leave(&run).await;
     Ok(report)
 }

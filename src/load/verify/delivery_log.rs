@@ -31,7 +31,7 @@ pub(crate) enum ArrivalVerdict {
 }
 
 /// The counts of a run. Copies are counted, except by `sent` and `refused`, which count publishes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct DeliveryCounts {
     pub sent: u64,
     /// Publishes that the broker refused with a reason code of 0x80 or above (5.0 only).
@@ -81,6 +81,8 @@ pub(crate) struct DeliveryLog {
     receivers: Vec<LoggedReceiver>,
     /// The sequence numbers that arrived, by audience and publisher.
     streams: HashMap<(u32, u32), Seen>,
+    /// Copies that have not arrived although a later message of the same publisher has.
+    gaps: u64,
     counts: DeliveryCounts,
 }
 
@@ -95,6 +97,7 @@ impl DeliveryLog {
             copies: u64::from(copies),
             receivers: audiences.iter().map(receiver).collect(),
             streams: HashMap::new(),
+            gaps: 0,
             counts: DeliveryCounts::default(),
         }
     }
@@ -124,7 +127,9 @@ impl DeliveryLog {
             return ArrivalVerdict::Duplicated;
         };
         let stream = self.streams.entry((receiver.audience, arrival.publisher)).or_default();
+        let end = stream.end();
         if stream.insert(arrival.sequence) {
+            self.gaps = (self.gaps + (stream.end() - end)).saturating_sub(1);
             self.counts.delivered += 1;
             self.counts.out_of_order += u64::from(receiver.is_late(arrival));
             self.counts.id_taken += u64::from(receiver.begin(arrival, self.qos));
@@ -176,6 +181,17 @@ impl DeliveryLog {
         self.counts.delivered >= self.expected()
     }
 
+    /// Returns the number of copies that have arrived, each counted once.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.counts.delivered
+    }
+
+    /// Returns the number of copies that are overdue: a later message of the same publisher has
+    /// arrived before them. At the end of a run they are lost.
+    pub(crate) fn overdue(&self) -> u64 {
+        self.gaps.saturating_sub(self.counts.refused * self.copies)
+    }
+
     fn expected(&self) -> u64 {
         self.counts.sent.saturating_sub(self.counts.refused) * self.copies
     }
@@ -216,6 +232,36 @@ impl LoggedReceiver {
 }
 
 impl DeliveryCounts {
+    /// Adds the counts of another part of the load.
+    pub(crate) fn add(&mut self, other: &DeliveryCounts) {
+        let DeliveryCounts {
+            sent,
+            refused,
+            delivered,
+            lost,
+            duplicated,
+            out_of_order,
+            redelivered,
+            unmarked,
+            resent_live,
+            id_taken,
+            wrong_qos,
+            foreign,
+        } = other;
+        self.sent += sent;
+        self.refused += refused;
+        self.delivered += delivered;
+        self.lost += lost;
+        self.duplicated += duplicated;
+        self.out_of_order += out_of_order;
+        self.redelivered += redelivered;
+        self.unmarked += unmarked;
+        self.resent_live += resent_live;
+        self.id_taken += id_taken;
+        self.wrong_qos += wrong_qos;
+        self.foreign += foreign;
+    }
+
     /// Returns the breaches of the rules of the QoS or the version, one line each.
     pub(crate) fn forbidden(&self, qos: QoS) -> Vec<String> {
         let level = qos.bits();
@@ -268,6 +314,18 @@ mod tests {
             assert_eq!((deliveries.counts().lost, deliveries.complete()), (1, false));
             assert_eq!(forbidden(&deliveries, qos).contains("1 lost"), qos != QoS::AtMostOnce);
         }
+    }
+
+    #[test]
+    fn a_gap_is_overdue_until_it_is_filled_or_refused() {
+        let mut deliveries = DeliveryLog::new(ProtocolVersion::V5, QoS::AtLeastOnce, 1, &[0, 0]);
+        deliveries.arrived(arrival(2, QoS::AtLeastOnce, 1));
+        assert_eq!(deliveries.overdue(), 2);
+        deliveries.arrived(LoggedArrival { receiver: 1, ..arrival(0, QoS::AtLeastOnce, 1) });
+        deliveries.arrived(arrival(3, QoS::AtLeastOnce, 2));
+        assert_eq!(deliveries.overdue(), 1);
+        deliveries.refused();
+        assert_eq!(deliveries.overdue(), 0);
     }
 
     #[test]

@@ -7,4 +7,4 @@ mod stamp;
 
 pub(super) use delivery_log::{ArrivalVerdict, DeliveryCounts, DeliveryLog, LoggedArrival};
 pub(super) use seen::Seen;
-pub(super) use stamp::{LENGTH, Stamp};
+pub(super) use stamp::{PayloadSizes, Stamp};

@@ -15,11 +15,19 @@ pub(crate) struct Seen {
     /// All numbers below have arrived, or their gap was closed. A multiple of 64.
     base: u64,
     bits: VecDeque<u64>,
+    /// The number after the highest that has arrived.
+    end: u64,
 }
 
 impl Seen {
+    /// Returns the number after the highest that has arrived.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Records a number. Returns true if the number has not arrived before.
     pub(crate) fn insert(&mut self, sequence: u64) -> bool {
+        self.end = self.end.max(sequence.saturating_add(1));
         let Some(offset) = sequence.checked_sub(self.base) else { return false };
         let (word, bit) = (offset / 64, 1_u64 << (offset % 64));
         if word >= SPAN / 64 {

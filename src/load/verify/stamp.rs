@@ -1,10 +1,63 @@
 //! The start of every payload: run, publisher, sequence number, and the time at which the message
-//! was due.
+//! was due. And the size of every payload, which follows from publisher and sequence number.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use std::fmt;
+use std::str::FromStr;
 
 /// Bytes of a stamp, and so of the smallest payload.
-pub(crate) const LENGTH: usize = 24;
+const LENGTH: usize = 24;
+
+/// Largest payload in bytes: the largest packet of MQTT without room for its header.
+const LARGEST: usize = 268_435_455 - 1024;
+
+/// The bounds of the payload sizes of a run, in bytes, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct PayloadSizes {
+    pub least: usize,
+    pub most: usize,
+}
+
+impl PayloadSizes {
+    /// Returns the size of one message. Sizes are spread evenly over the range. The receiver
+    /// computes the same size, so a message that was cut or padded is no message of the run.
+    pub(crate) fn of(&self, publisher: u32, sequence: u64) -> usize {
+        let range = (self.most - self.least) as u64 + 1;
+        // The finalizer of splitmix64: neighbours get unrelated sizes.
+        let mut hash = (u64::from(publisher) << 40 ^ sequence).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        self.least + ((hash ^ hash >> 31) % range) as usize
+    }
+}
+
+impl fmt::Display for PayloadSizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.least == self.most { self.least.fmt(f) } else { write!(f, "{}-{}", self.least, self.most) }
+    }
+}
+
+impl FromStr for PayloadSizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PayloadSizes, String> {
+        let (least, most) = text.split_once('-').unwrap_or((text, text));
+        let number = |text: &str| {
+            text.trim().parse::<usize>().map_err(|_| "not a number of bytes, or a range such as 64-4096")
+        };
+        let sizes = PayloadSizes { least: number(least)?, most: number(most)? };
+        if sizes.least < LENGTH {
+            return Err(format!("must be at least {LENGTH}: publisher, sequence and time"));
+        }
+        if sizes.most > LARGEST {
+            return Err(format!("must be at most {LARGEST}: MQTT has no larger packets"));
+        }
+        if sizes.least > sizes.most {
+            return Err("a range begins with its smaller size".to_owned());
+        }
+        Ok(sizes)
+    }
+}
 
 /// The start of a payload: four big-endian numbers, then filler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +111,29 @@ mod tests {
             assert_eq!(payload.len(), length.max(LENGTH));
             assert_eq!(Stamp::read(&payload), Some(stamp));
         }
+    }
+
+    #[test]
+    fn sizes_of_a_range_are_spread_over_it() {
+        let sizes: PayloadSizes = "24-27".parse().unwrap();
+        let mut seen = [0; 4];
+        for sequence in 0..4000 {
+            seen[sizes.of(3, sequence) - 24] += 1;
+        }
+        assert!(seen.iter().all(|count| (800..1200).contains(count)), "{seen:?}");
+        let one: PayloadSizes = "64".parse().unwrap();
+        assert!((0..100).all(|sequence| one.of(0, sequence) == 64));
+        assert_eq!((one.to_string(), sizes.to_string()), ("64".to_owned(), "24-27".to_owned()));
+    }
+
+    #[test]
+    fn a_size_that_cannot_be_is_refused_with_the_bound() {
+        for (text, has) in [("23", "at least 24"), ("64-32", "smaller"), ("64-", "number"), ("1e3", "number")]
+        {
+            let refused = text.parse::<PayloadSizes>().unwrap_err();
+            assert!(refused.contains(has), "{text}: {refused}");
+        }
+        assert!("24-999999999".parse::<PayloadSizes>().unwrap_err().contains("at most"));
     }
 
     #[test]
