@@ -349,7 +349,7 @@ fn allow_with(rules: Option<SessionRules>, ends: Instant) -> AuthDecision {
 }
 
 fn rules(own: &[(Access, &str)]) -> Option<SessionRules> {
-    let own = own.iter().map(|(access, text)| (*access, RuleFilter::topic(text).unwrap()));
+    let own = own.iter().map(|(access, text)| (*access, RuleFilter::topic(text).unwrap(), 0));
     let rules = UserRules::new(RuleLists::new(own), Arc::default());
     Some(SessionRules::Permit(Permit::Rules(Arc::new(rules))))
 }

@@ -21,6 +21,7 @@ use homing::shard::clients::deadlines::{DeadlineAction, OverdueConnection};
 use homing::shard::login::arrival::Arrival;
 use homing::shard::login::authentication::AuthRequest;
 use homing::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
+use homing::shard::observe::refusals::RefusedKind;
 use homing::shard::peers::peer_batch::PeerBatch;
 use homing::shard::randomness::Randomness;
 use homing::shard::settings::OWN_DELAYED;
@@ -356,8 +357,14 @@ impl World {
                 let client = self.clients.iter().position(|c| Some(&*c.manners.name) == client_id.as_deref());
                 client.map_or(Ok(()), |client| self.oracle.expired(self.now, client))
             }
-            Occurrence::SubscriptionsRefused { .. } if self.shortage.is() => Ok(()),
-            Occurrence::SubscriptionsRefused { what, .. } => Err(format!("a SUBSCRIBE was refused: {what}")),
+            // A bound that only a shortage reaches. What the rules deny, the oracle judges.
+            Occurrence::RequestRefused(refusal)
+                if !self.shortage.is()
+                    && refusal.kind == RefusedKind::Subscription
+                    && refusal.cause != "not_authorized" =>
+            {
+                Err(format!("a SUBSCRIBE was refused: {}", refusal.why))
+            }
             Occurrence::Contradiction { what, .. } => {
                 Err(format!("an acknowledgement was taken for a wrong one: {what}"))
             }
@@ -381,6 +388,7 @@ impl World {
             | Occurrence::Adopted { .. }
             | Occurrence::Stalled(_)
             | Occurrence::Dropped(_)
+            | Occurrence::RequestRefused(_)
             | Occurrence::Exhausted(_)
             | Occurrence::RequestUnreadable { .. } => Ok(()),
         };
