@@ -174,6 +174,8 @@ impl OfReceiver<'_> {
     /// Returns the known facts as one line; `None` without facts.
     fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64)) -> Option<String> {
         let mut parts = Vec::new();
+        let denied = self.session.and_then(|session| session.denied.as_deref());
+        parts.extend(denied.map(|why| format!("may not read the topic: {why}.")));
         match (&*self.waiting, self.in_store) {
             ([first, others @ ..], _) => parts.push(waits(first, others)),
             ([], Some((count, reason))) => {

@@ -165,17 +165,21 @@ pub(crate) struct SubscriberRow {
     #[schema(maximum = 2)]
     pub(crate) qos: Option<u8>,
     pub(crate) filters: Vec<String>,
+    /// Why the client may not read the topic, if it may not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) denied: Option<String>,
 }
 
 impl SubscriberRow {
     pub(super) fn of(session: &MatchedSession) -> SubscriberRow {
         let row = SubscriberRow::of_client(&session.client_id, session.presence(), session.filters.clone());
-        SubscriberRow { qos: Some(session.qos as u8), ..row }
+        let denied = session.denied.as_deref().map(str::to_owned);
+        SubscriberRow { qos: Some(session.qos as u8), denied, ..row }
     }
 
     pub(super) fn of_client(client: &str, state: Presence, filters: Vec<Box<str>>) -> SubscriberRow {
         let filters = filters.into_iter().map(String::from).collect();
-        SubscriberRow { client_id: client.to_owned(), state, qos: None, filters }
+        SubscriberRow { client_id: client.to_owned(), state, qos: None, filters, denied: None }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A decision itself notes nothing. A refusal asks again, so only refusals pay for the answer.
 
 use super::cover;
-use super::ordered::Direction;
+use super::ordered::{Direction, OrderedRule};
 use super::permit::{Permit, UserRules};
 use super::rule::{ClientNames, Effect};
 
@@ -12,6 +12,8 @@ use super::rule::{ClientNames, Effect};
 pub enum DeniedAccess<'a> {
     /// A PUBLISH to this Topic Name, or a Will Message with it.
     Publish(&'a str),
+    /// The delivery of a message with this Topic Name.
+    Receive(&'a str),
     /// A subscription to this Topic Filter, without `$share/NAME/`.
     Subscribe(&'a str),
 }
@@ -47,8 +49,9 @@ impl UserRules {
                 return DenyingRule::Names;
             }
             let number = match denied {
-                DeniedAccess::Publish(topic) => {
-                    rules.denying(Direction::Write, |rule| rule.filter.matches(topic, names, Effect::Deny))
+                DeniedAccess::Publish(topic) | DeniedAccess::Receive(topic) => {
+                    let matches = |rule: &OrderedRule| rule.filter.matches(topic, names, Effect::Deny);
+                    rules.denying(denied.direction(), matches)
                 }
                 DeniedAccess::Subscribe(filter) => {
                     let denying = |fits: fn(&str, &str) -> bool| {
@@ -64,7 +67,9 @@ impl UserRules {
         }
         let sets = [&self.own.deny, &self.patterns.deny];
         let line = match denied {
-            DeniedAccess::Publish(topic) => sets.iter().find_map(|set| set.line_matching(topic, names)),
+            DeniedAccess::Publish(topic) | DeniedAccess::Receive(topic) => {
+                sets.iter().find_map(|set| set.line_matching(topic, names))
+            }
             // A rule that denies the whole filter says more than one that denies a part, and that
             // one decides only over what another rule grants.
             DeniedAccess::Subscribe(filter) => {
@@ -90,14 +95,7 @@ impl DeniedAccess<'_> {
     fn direction(self) -> Direction {
         match self {
             DeniedAccess::Publish(_) => Direction::Write,
-            DeniedAccess::Subscribe(_) => Direction::Read,
-        }
-    }
-
-    /// Returns the topic or the filter.
-    pub fn topic(&self) -> &str {
-        match self {
-            DeniedAccess::Publish(topic) | DeniedAccess::Subscribe(topic) => topic,
+            DeniedAccess::Receive(_) | DeniedAccess::Subscribe(_) => Direction::Read,
         }
     }
 }
@@ -106,7 +104,7 @@ impl DeniedAccess<'_> {
 mod tests {
     use super::*;
     use crate::access::acl::{Acl, AclBuilder};
-    use crate::access::ordered::{OrderedRule, OrderedRules};
+    use crate::access::ordered::OrderedRules;
     use crate::access::rule::{Access, RuleFilter};
     use DeniedAccess::{Publish, Subscribe};
     use std::sync::Arc;

@@ -14,6 +14,7 @@ use crate::shard::features::letter_keeping;
 use crate::shard::features::stored_letters::StoredLetters;
 use crate::shard::observe::recent_drops::RecentDrops;
 use crate::shard::observe::refusals::Refusals;
+use crate::shard::rules::access::AccessRules;
 use crate::shard::subscriptions::router::Router;
 use crate::time::Instant;
 
@@ -68,6 +69,11 @@ impl<'a> ShardView<'a> {
     /// Returns the time at which a connection is closed if its socket takes no bytes.
     pub(crate) fn write_deadline(self, id: ConnectionId) -> Instant {
         self.shard.core.connections.write_deadline(id)
+    }
+
+    /// Returns the rules about topics.
+    pub(crate) fn access(self) -> &'a AccessRules {
+        &self.shard.core.access
     }
 
     /// Returns the bounds of queues and outboxes.

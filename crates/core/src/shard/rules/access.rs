@@ -275,6 +275,21 @@ impl AccessRules {
         }
     }
 
+    /// Returns the reason for which a session may not read a topic, for operators; `None` if it may.
+    /// Costs [`Self::most_steps`], and the comparison with each rule if it may not.
+    pub(crate) fn why_unreadable(
+        &self,
+        (own, source): (Option<&SessionRules>, &RuleSource),
+        (user, names): (Option<&Identity>, ClientNames<'_>),
+        topic: &str,
+    ) -> Option<String> {
+        let is_granted = match self.permit_of(own, source, names.user) {
+            Permit::All => own.is_some() || !self.settings.protects_others || !is_of_others(topic),
+            permit => permit.may_read(topic, names),
+        };
+        (!is_granted).then(|| self.why_denied((own, source), (user, names), DeniedAccess::Receive(topic)))
+    }
+
     /// Returns the treatment of a filter of which the client may read nothing.
     pub(crate) fn on_denied_subscribe(&self) -> DeniedSubscribe {
         self.settings.on_denied_subscribe
