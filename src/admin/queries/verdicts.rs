@@ -184,7 +184,7 @@ impl OfReceiver<'_> {
                     "{reason}: {count} messages are in the store, perhaps this one. Until {until}."
                 ));
             }
-            ([], None) if self.session.is_some() && self.letters.is_empty() => {
+            ([], None) if self.session.is_some() && self.letters.is_empty() && denied.is_none() => {
                 parts.push("nothing waits for it.".to_owned());
             }
             ([], None) => {}
@@ -267,7 +267,7 @@ fn refusals(found: &FoundPlaces) -> Vec<String> {
     let mut out: Vec<String> =
         refused.iter().take(FURTHER).map(|refusal| verdict(&RefusedRow::of(refusal))).collect();
     if let Some(more) = refused.len().checked_sub(FURTHER).filter(|more| *more > 0) {
-        out.push(format!("{more} more refused requests are in /api/v1/messages/dropped"));
+        out.push(format!("{more} more requests were refused; homing ctl dropped lists them"));
     }
     out
 }

@@ -57,7 +57,7 @@ impl RefusedRow {
                 format!("tried {when}, and may not write {topic}: {why}.")
             }
             (RefusedKind::Will, "not_authorized") => {
-                format!("had a will {when}, and may not write {topic}: {why}.")
+                format!("its will on {topic} was refused {when}, because it may not write the topic: {why}.")
             }
             (RefusedKind::Subscription, "not_authorized") => {
                 format!("tried {when} to subscribe to {topic}, and may read nothing of it: {why}.")
@@ -72,7 +72,7 @@ impl RefusedRow {
         }
     }
 
-    /// Returns the client with its user, for people.
+    /// Returns the client with its user, for people. Both are as the client chose them.
     pub(crate) fn client(&self) -> String {
         match &self.user {
             Some(user) => format!("{} (user {user})", self.client_id),

@@ -12,6 +12,7 @@ use crate::time::Instant;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tracing::field::display;
 use tracing::{Level, debug, enabled, info, warn};
 
 /// Maximum number of characters that a text chosen by a client takes in a line.
@@ -226,17 +227,17 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
 fn refused(refusal: &Refusal) {
     let Refusal { client_id, user, kind, topic, cause, why, times, .. } = refusal;
     // The texts have at most 128 characters, and the mark of one that is cut.
-    let user_name = OrUnknown(user.as_ref());
+    let user_name = user.as_ref().map(display);
     let more = times.saturating_sub(1);
     match kind {
         RefusedKind::Publish => {
-            warn!(event = "client.publish_refused", %client_id, %user_name, %topic, cause, %why, more, "PUBLISH refused");
+            warn!(event = "client.publish_refused", %client_id, user_name, %topic, cause, %why, more, "PUBLISH refused");
         }
         RefusedKind::Will => {
-            warn!(event = "client.will_refused", %client_id, %user_name, %topic, cause, %why, more, "will refused");
+            warn!(event = "client.will_refused", %client_id, user_name, %topic, cause, %why, more, "will refused");
         }
         RefusedKind::Subscription => {
-            warn!(event = "client.subscription_refused", %client_id, %user_name, filter = %topic, cause, %why, more, "subscription refused");
+            warn!(event = "client.subscription_refused", %client_id, user_name, filter = %topic, cause, %why, more, "subscription refused");
         }
     }
 }
