@@ -123,7 +123,7 @@ impl Refusals {
         };
         let since = &mut since[kind as usize];
         since.times += 1;
-        let mut row = Refusal {
+        let row = Refusal {
             at: self.now,
             client_id: Excerpt::of(client_id, TEXT),
             user: user.map(|user| Excerpt::of(user, TEXT)),
@@ -137,30 +137,33 @@ impl Refusals {
         if since.first.is_some() && (found.is_some() || since.rows >= ROWS) {
             return self.count(row, found);
         }
-        row.why = Excerpt::of(&why(), WHY);
+        let row = Refusal { why: Excerpt::of(&why(), WHY), ..row };
         if since.first.is_none() {
             since.first = Some(Box::new(row.clone()));
         }
         if found.is_none() {
             since.rows += 1;
         }
-        self.count(row, found);
+        self.keep(row, found);
     }
 
-    /// Adds a row, or counts it in the row at the place `found` from the end. A row that has no
-    /// reason, and is not found, counts in the row without a topic of its client.
-    fn count(&mut self, mut row: Refusal, found: Option<usize>) {
-        let found = found.or_else(|| {
-            if !row.why.beginning().is_empty() {
-                return None;
-            }
+    /// Counts a request in the row of its like at the place `found` from the end, or else in the row
+    /// without a topic of its client.
+    fn count(&mut self, mut row: Refusal, mut found: Option<usize>) {
+        if found.is_none() {
             row.topic = Excerpt::of("", TEXT);
-            self.recent.iter().rev().take(LOOKED_AT).position(|known| known.is_like(&row))
-        });
+            found = self.recent.iter().rev().take(LOOKED_AT).position(|known| known.is_like(&row));
+        }
+        if let Some(known) = found.and_then(|place| self.recent.iter().rev().nth(place)) {
+            row.why = known.why.clone();
+        }
+        self.keep(row, found);
+    }
+
+    /// Adds a row in place of its like at the place `found` from the end, with the number of both.
+    fn keep(&mut self, mut row: Refusal, found: Option<usize>) {
         if let Some(known) = found.and_then(|place| self.recent.remove(self.recent.len() - 1 - place)) {
-            // A row with a reason is asked for anew: the rules may have changed.
-            let why = if row.why.beginning().is_empty() { known.why } else { row.why };
-            row = Refusal { times: known.times + 1, why, ..row };
+            row.times += known.times;
         }
         if self.recent.len() >= KEPT {
             self.recent.pop_front();
