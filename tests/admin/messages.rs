@@ -1,6 +1,7 @@
 //! The messages of one client: why each waits, and what an operator does with it.
 
 use crate::api::{Administered, json_of};
+use crate::pages::{get, log_in};
 use crate::support::packet::Kind;
 use crate::support::property::Property;
 use crate::support::{Connect, Message, RawClient, Version, Will, until};
@@ -408,6 +409,9 @@ fn a_message_a_filter_and_a_will_that_the_rules_deny_are_seen_everywhere() {
     assert_eq!(kinds, ["publish ann1 alarms/1", "subscription bob1 homes/#", "will ann2 gone/ann"]);
     let (_, client) = broker.ask("GET", "/api/v1/clients/ann1", &broker.viewer);
     assert_eq!(word(&json_of(&client)["refused"][0], "topic"), "alarms/1", "{client}");
+    let cookie = log_in(&broker, &broker.viewer);
+    let (_, page) = get(&broker, "/clients/ann1", &cookie);
+    assert!(page.contains("Refused requests") && page.contains("may not write alarms/1"), "{page}");
     // The shards report their counts once a second.
     until("the counts of the refusals", || {
         let (_, metrics) = broker.ask("GET", "/metrics", &broker.viewer);

@@ -96,6 +96,7 @@ pub(crate) async fn dropped(
         if let QueryAnswer::Dropped(drops) = ask(state, observer, shard, query).await?.answer {
             all.drops.extend(drops.drops);
             all.without_topic.extend(drops.without_topic);
+            all.without_publisher += drops.without_publisher;
             all.refused.extend(drops.refused);
         }
     }

@@ -132,6 +132,10 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     if let Some((reason, text)) = &found.publisher {
         out.push(format!("publisher  {reason}: {text}"));
     }
+    match found.dropped.without_publisher {
+        0 => {}
+        count => out.push(format!("drops without a known publisher, which a topic tells apart: {count}")),
+    }
     if found.retained.is_some() {
         out.push("the topic has a retained message".to_owned());
     }

@@ -16,6 +16,8 @@ pub struct FoundDrops {
     /// If a topic is wanted: the drops whose topics are not known. The messages were in the store
     /// alone.
     pub without_topic: Vec<RecentDrop>,
+    /// If a publisher is wanted and no topic: the number of drops whose publishers are not known.
+    pub without_publisher: usize,
     /// The refused requests. With a wanted topic, one whose topic is not known is among them.
     pub refused: Vec<Refusal>,
 }
@@ -29,6 +31,7 @@ pub(super) fn dropped(question: &mut Question<'_>, wanted: &Wanted, most: usize)
     let find = |known| find(drops, wanted, known).take(most).cloned().collect();
     FoundDrops {
         drops: find(TopicKnowledge::Known),
+        without_publisher: drops_of_nobody(drops, wanted),
         without_topic: if wanted.topic.is_some() { find(TopicKnowledge::Unknown) } else { Vec::new() },
         refused: refused(refusals, wanted).take(most).cloned().collect(),
     }
@@ -41,14 +44,26 @@ enum TopicKnowledge {
     Unknown,
 }
 
-/// Iterates over the drops of the wanted receiver. If a topic is wanted, those with this topic, or
-/// those whose topic is not known.
+/// Returns the number of drops for the wanted receiver whose publishers are not known, if a
+/// publisher is wanted and no topic.
+fn drops_of_nobody(drops: &RecentDrops, wanted: &Wanted) -> usize {
+    if wanted.publisher.is_none() || wanted.topic.is_some() {
+        return 0;
+    }
+    let of_all = &Wanted { publisher: None, ..wanted.clone() };
+    let all = find(drops, of_all, TopicKnowledge::Known);
+    all.filter(|drop| drop.publisher.beginning().is_empty()).count()
+}
+
+/// Iterates over the drops of the wanted receiver and publisher. If a topic is wanted, those with
+/// this topic, or those whose topic is not known; a publisher that is not known may be any then.
 fn find<'a>(
     drops: &'a RecentDrops,
     wanted: &'a Wanted,
     knowledge: TopicKnowledge,
 ) -> impl Iterator<Item = &'a RecentDrop> {
-    let receiver = wanted.receiver.as_deref().map(|receiver| Excerpt::of(receiver, TEXT));
+    let excerpt = |name: &Option<Box<str>>| name.as_deref().map(|name| Excerpt::of(name, TEXT));
+    let (receiver, publisher) = (excerpt(&wanted.receiver), excerpt(&wanted.publisher));
     drops.newest_first().filter(move |drop| {
         let known = drop.topic.beginning();
         let is_wanted = match (&wanted.topic, knowledge) {
@@ -56,7 +71,13 @@ fn find<'a>(
             (Some(_), TopicKnowledge::Unknown) => known.is_empty(),
             (Some(topic), TopicKnowledge::Known) => !known.is_empty() && topic.may_be(known, TEXT),
         };
-        is_wanted && receiver.as_ref().is_none_or(|receiver| drop.receiver == *receiver)
+        let is_by = |publisher: &Excerpt| match drop.publisher.beginning() {
+            "" => wanted.topic.is_some(),
+            _ => drop.publisher == *publisher,
+        };
+        is_wanted
+            && publisher.as_ref().is_none_or(is_by)
+            && receiver.as_ref().is_none_or(|receiver| drop.receiver == *receiver)
     })
 }
 
@@ -146,6 +167,12 @@ mod tests {
         assert_eq!(of("q/1", TopicKnowledge::Unknown), [""]);
         assert!(of("q/never", TopicKnowledge::Known).is_empty());
         assert_eq!(found(&drops, &Wanted::default()).len(), 3);
+        let by = |topic: Option<&str>| {
+            let topic = topic.map(|topic| WantedTopic::read(topic).expect("a topic"));
+            let wanted = Wanted { topic, publisher: Some("app".into()), receiver: None };
+            (found(&drops, &wanted).len(), drops_of_nobody(&drops, &wanted))
+        };
+        assert_eq!([by(None), by(Some("q/1"))], [(0, 3), (1, 0)]);
     }
 
     #[test]

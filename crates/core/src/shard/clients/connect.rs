@@ -327,22 +327,20 @@ impl<'a> ConnectRequest<'a> {
         }
         let names = access.names(user, client_id);
         let rules = (own, &RuleSource::of_newcomer(listener));
-        match will {
-            will if will.payload.len() > settings.session.payload_size => {
-                note(DropReason::TooLarge, &|| publish_refusal::bound(DropReason::TooLarge).to_owned());
-                let is_v5 = self.connect.version.is_v5();
-                // 3.x has no return code with this meaning. mosquitto uses the same two.
-                let reason = if is_v5 { ReasonCode::PACKET_TOO_LARGE } else { ReasonCode::NOT_AUTHORIZED };
-                Err(ConnectRefusal::new(reason, "the payload of the will exceeds limits.payload_size"))
-            }
-            will if !access.admits_will(rules, names, will.topic) => {
-                let denied = DeniedAccess::Publish(will.topic);
-                note(DropReason::NotAuthorized, &|| access.why_denied(rules, (user, names), denied));
-                let what = "the client may not publish to the topic of its will (acl.file)";
-                Err(ConnectRefusal::new(ReasonCode::NOT_AUTHORIZED, what))
-            }
-            _ => Ok(()),
+        if will.payload.len() > settings.session.payload_size {
+            note(DropReason::TooLarge, &|| publish_refusal::bound(DropReason::TooLarge).to_owned());
+            // 3.x has no return code with this meaning. mosquitto uses the same two.
+            let is_v5 = self.connect.version.is_v5();
+            let reason = if is_v5 { ReasonCode::PACKET_TOO_LARGE } else { ReasonCode::NOT_AUTHORIZED };
+            return Err(ConnectRefusal::new(reason, "the payload of the will exceeds limits.payload_size"));
         }
+        if !access.admits_will(rules, names, will.topic) {
+            let denied = DeniedAccess::Publish(will.topic);
+            note(DropReason::NotAuthorized, &|| access.why_denied(rules, (user, names), denied));
+            let what = "the client may not publish to the topic of its will (acl.file)";
+            return Err(ConnectRefusal::new(ReasonCode::NOT_AUTHORIZED, what));
+        }
+        Ok(())
     }
 
     /// Checks that the client's user may use the session that exists.

@@ -18,6 +18,9 @@ pub struct RecentDrop {
     pub at: Instant,
     /// The receiver's Client Identifier, the name of its shared group, or an empty text.
     pub receiver: Excerpt,
+    /// The publisher's Client Identifier; empty if it is not known. Messages keep it only if a
+    /// redelivery policy asks for dead letters.
+    pub publisher: Excerpt,
     /// The Topic Name; empty if the message was in the store alone.
     pub topic: Excerpt,
     /// The reason.
@@ -44,10 +47,12 @@ impl RecentDrops {
         if self.drops.len() >= KEPT {
             self.drops.pop_front();
         }
-        let known = || Excerpt::of(dropped.message.as_ref().map_or("", |message| message.topic()), TEXT);
+        let message = dropped.message.as_ref();
+        let known = || Excerpt::of(message.map_or("", |message| message.topic()), TEXT);
         self.drops.push_back(RecentDrop {
             at: self.now,
             receiver: Excerpt::of(receiver, TEXT),
+            publisher: Excerpt::of(message.map_or("", |message| message.publisher()), TEXT),
             topic: dropped.topic.clone().unwrap_or_else(known),
             cause: dropped.cause,
             transmissions: dropped.sent.times,
