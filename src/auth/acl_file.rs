@@ -44,14 +44,15 @@ pub fn parse(file: &Path, content: &[u8]) -> Result<Acl, FileError> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
+        let at = u32::try_from(number).unwrap_or(u32::MAX);
         match parse_line(line) {
             Ok(AclLine::User(name)) => user = Some(name),
-            Ok(AclLine::Topic(access, filter)) => builder.topic(user, access, filter),
-            Ok(AclLine::Pattern(access, filter)) => builder.pattern(access, filter),
+            Ok(AclLine::Topic(access, filter)) => builder.topic(user, access, filter, at),
+            Ok(AclLine::Pattern(access, filter)) => builder.pattern(access, filter, at),
             Err(what) => errors.push(number, what),
         }
     }
-    errors.or(file, builder.build())
+    errors.or(file, builder.build(&file.to_string_lossy()))
 }
 
 enum AclLine<'a> {

@@ -176,7 +176,7 @@ fn broker_figures(
         figure("redelivery/disconnected", counters.disconnected),
         figure("redelivery/contradictions", counters.contradictions),
         figure("subscriptions/count", total.subscriptions),
-        figure("subscriptions/refused", counters.refused_subscriptions),
+        figure("subscriptions/refused", counters.refused_subscriptions.iter().sum::<u64>()),
         figure("retained messages/count", retained.messages),
         figure("connections/socket/count", statistics.connections()),
         figure("memory/held", statistics.memory()),

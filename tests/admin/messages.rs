@@ -1,10 +1,13 @@
 //! The messages of one client: why each waits, and what an operator does with it.
 
-use crate::api::Administered;
+use crate::api::{Administered, json_of};
+use crate::pages::{get, log_in};
 use crate::support::packet::Kind;
 use crate::support::property::Property;
-use crate::support::{Connect, Message, RawClient, Version, until};
+use crate::support::{Connect, Message, RawClient, Version, Will, until};
 use serde_json::Value;
+use std::fs;
+use tempfile::TempDir;
 
 /// The settings of a broker that stores its sessions.
 pub const STORED: [&str; 0] = [];
@@ -350,6 +353,91 @@ fn where_finds_delayed_retained_dropped_and_stored_messages() {
     let text = verdicts(&broker, &["--topic", "pumps/7/set"]);
     assert!(text.contains("receiver_away") && text.contains("dropped") && text.contains("skipped"), "{text}");
     assert_eq!(messages(&broker, "queue", "pump").len(), 68);
+}
+
+/// Starts a broker with an ACL file in which `ann` may write `homes/ann/#` and `bob` read
+/// `alarms/#`, without a login.
+fn with_rules(directory: &TempDir) -> Administered {
+    let file = directory.path().join("acl");
+    let rules = "user ann\ntopic homes/ann/#\n\nuser bob\ntopic read alarms/#\ntopic deny alarms/keys\n";
+    fs::write(&file, rules).expect("a file for the test");
+    let acl = format!("acl.file={}", file.display());
+    Administered::start_with(&["--ephemeral", "--set", &acl, "--set", "auth.anonymous=always"])
+}
+
+#[test]
+fn a_message_a_filter_and_a_will_that_the_rules_deny_are_seen_everywhere() {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let mut broker = with_rules(&directory);
+    let connect = |name, user| Connect::persistent(Version::V311, name).user_name(user);
+    let mut ann = RawClient::connect(broker.mqtt, &connect("ann1", "ann"));
+    let mut bob = RawClient::connect(broker.mqtt, &connect("bob1", "bob"));
+    ann.deliver(&Message::new("alarms/1", "on").qos(1));
+    assert_eq!(bob.subscribe(&[("alarms/#", 1), ("homes/#", 1)]), [1, 0x80]);
+    let will = Will::new("gone/ann", "gone");
+    let mut late = RawClient::open(broker.mqtt, Version::V311);
+    late.send(&connect("ann2", "ann").will(will).encode());
+    late.expect_connack();
+    let line = |broker: &mut Administered, code: &str| broker.lines_until(code).pop().expect("the line");
+    let text = line(&mut broker, "client.publish_refused");
+    for part in
+        ["client_id=ann1", "user_name=ann", "topic=alarms/1", "cause=not_authorized", "more=0", "no line of "]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let text = verdicts(&broker, &["--topic", "alarms/1"]);
+    assert!(text.contains("bob1 (alarms/#, QoS 1)  nothing waits for it."), "{text}");
+    assert!(
+        text.contains("ann1 (user ann)  tried ") && text.contains("may not write alarms/1: no line of "),
+        "{text}"
+    );
+    let text = verdicts(&broker, &["--topic", "alarms/keys"]);
+    assert!(text.contains("bob1 (alarms/#, QoS 1)  may not read the topic: line 6 of "), "{text}");
+    assert!(!text.contains("ann1"), "{text}");
+    let text = verdicts(&broker, &["--publisher", "ann1"]);
+    assert!(text.contains("may not write alarms/1") && !text.contains("bob1"), "{text}");
+    let text = verdicts(&broker, &["--receiver", "bob1"]);
+    assert!(text.contains("to subscribe to homes/#, and may read nothing of it: no line of "), "{text}");
+    let (_, dropped) = broker.ask("GET", "/api/v1/messages/dropped", &broker.viewer);
+    let mut kinds: Vec<String> = json_of(&dropped)["refused"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|row| format!("{} {} {}", word(row, "kind"), word(row, "client_id"), word(row, "topic")))
+        .collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["publish ann1 alarms/1", "subscription bob1 homes/#", "will ann2 gone/ann"]);
+    let (_, client) = broker.ask("GET", "/api/v1/clients/ann1", &broker.viewer);
+    assert_eq!(word(&json_of(&client)["refused"][0], "topic"), "alarms/1", "{client}");
+    let cookie = log_in(&broker, &broker.viewer);
+    let (_, page) = get(&broker, "/clients/ann1", &cookie);
+    assert!(page.contains("Refused requests") && page.contains("may not write alarms/1"), "{page}");
+    // The shards report their counts once a second.
+    until("the counts of the refusals", || {
+        let (_, metrics) = broker.ask("GET", "/metrics", &broker.viewer);
+        let sample = |family| format!("homing_{family}_refused_total{{cause=\"not_authorized\"}} 1\n");
+        ["publishes", "wills", "subscriptions"].iter().all(|of| metrics.contains(&sample(of))).then_some(())
+    });
+}
+
+#[test]
+fn where_never_counts_the_drops_of_another_topic() {
+    let broker = Administered::start_with(&["--set", "store.queue_messages=2"]);
+    subscriber(&broker, Version::V311, 1).disconnect();
+    broker.await_away("pump");
+    broker.publish("pumps/1", &["1", "2", "3", "4"], 1);
+    broker.publish("pumps/other", &["1", "2", "3"], 1);
+    assert!(
+        verdicts(&broker, &["--topic", "pumps/1"])
+            .contains("2 were dropped, the last on pumps/1: queue_refused")
+    );
+    let text = verdicts(&broker, &["--topic", "pumps/never"]);
+    assert!(!text.contains("dropped") && !text.contains("queue_refused"), "{text}");
+    let (_, dropped) = broker.ask("GET", "/api/v1/messages/dropped?topic=pumps/1", &broker.viewer);
+    let dropped = json_of(&dropped);
+    let topics: Vec<&str> =
+        dropped["dropped"].as_array().expect("a list").iter().map(|row| word(row, "topic")).collect();
+    assert_eq!((topics, dropped["without_topic"].as_array().map(Vec::len)), (vec!["pumps/1"; 2], Some(0)));
 }
 
 #[test]

@@ -94,6 +94,34 @@ fn a_denied_publish_is_answered_and_dropped() {
 }
 
 #[test]
+fn a_denied_request_is_an_event_with_the_rule_that_denies_it() {
+    let Setting { broker, .. } = setting(|config| {
+        config.sys.events = true;
+        let rules = fs::read_to_string(&config.acl.file).expect("the file");
+        let more = "user watcher\ntopic read $homing/events/#\n";
+        fs::write(&config.acl.file, rules + more).expect("the file");
+    });
+    let mut watcher = broker.connect(&Connect::new(V5, "watcher").user_name("watcher"));
+    watcher.subscribe(&[("$homing/events/+/client", 0)]);
+    let mut client = broker.connect(&Connect::new(V5, "client").user_name("ann"));
+    assert_eq!(client.deliver(&Message::new("homes/ann/secret", "x").qos(1)), 0x87);
+    assert_eq!(client.deliver(&Message::new("homes/ann/secret", "x").qos(2)), 0x87);
+    let publish = watcher.expect_publish();
+    assert_eq!(publish.topic, "$homing/events/publish_refused/client");
+    let event: serde_json::Value = serde_json::from_str(publish.text()).expect("JSON");
+    assert_eq!((&event["topic"], &event["user"]), (&"homes/ann/secret".into(), &"ann".into()), "{event}");
+    assert!(event["why"].as_str().is_some_and(|why| why.starts_with("line 3 of ")), "{event}");
+    assert_eq!(client.subscribe(&[("homes/bob/#", 1)]), [0x87]);
+    let publish = watcher.expect_publish();
+    assert_eq!(publish.topic, "$homing/events/subscription_refused/client");
+    assert!(
+        publish.text().contains("homes/bob/#") && publish.text().contains("no line of "),
+        "{}",
+        publish.text()
+    );
+}
+
+#[test]
 fn the_operator_chooses_what_denied_clients_see() {
     let Setting { broker, .. } = setting(|config| {
         config.acl.on_denied_subscribe = DeniedSubscribe::Filter;

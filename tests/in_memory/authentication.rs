@@ -4,6 +4,7 @@ use crate::client::{connect, encoded, publication};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::grant::{Grant, SessionRules};
 use homing::access::identity::{Identity, IdentitySource};
+use homing::access::ordered::{OrderedRule, OrderedRules};
 use homing::access::permit::{Permit, RuleLists, UserRules};
 use homing::access::rule::{Access, RuleFilter};
 use homing::mqtt::packet::{Connect, Packet, ProtocolVersion, QoS, ReasonCode, WillMessage};
@@ -349,9 +350,39 @@ fn allow_with(rules: Option<SessionRules>, ends: Instant) -> AuthDecision {
 }
 
 fn rules(own: &[(Access, &str)]) -> Option<SessionRules> {
-    let own = own.iter().map(|(access, text)| (*access, RuleFilter::topic(text).unwrap()));
+    let own = own.iter().map(|(access, text)| (*access, RuleFilter::topic(text).unwrap(), 0));
     let rules = UserRules::new(RuleLists::new(own), Arc::default());
     Some(SessionRules::Permit(Permit::Rules(Arc::new(rules))))
+}
+
+#[test]
+fn a_refusal_by_the_rules_of_a_token_names_the_token_and_the_number_of_the_rule() {
+    let rule = |grants, text| {
+        let filter = RuleFilter::topic(text).expect("a filter");
+        OrderedRule { grants, direction: None, filter }
+    };
+    let rules = OrderedRules::new([rule(true, "own/#"), rule(false, "own/keys")]);
+    let rules = SessionRules::Permit(Permit::Rules(Arc::new(UserRules::ordered(rules))));
+    for (topic, why) in [
+        ("other", "no rule of the client's token allows it"),
+        ("closed/1", "rule 1 of the client's token denies it"),
+    ] {
+        let rules = match topic {
+            "closed/1" => {
+                let rules = OrderedRules::new([rule(false, "closed/#"), rule(true, "#")]);
+                SessionRules::Permit(Permit::Rules(Arc::new(UserRules::ordered(rules))))
+            }
+            _ => rules.clone(),
+        };
+        let mut driver = driver(1);
+        let link = opened(&mut driver, &ann("c", V5));
+        driver.decide(allow_with(Some(rules), Instant::NEVER));
+        driver.send(link, &encoded(&Packet::Publish(publication(topic, b"x")), V5));
+        driver.advance(S(1));
+        let [refusal] = &*driver.refusals else { panic!("{:?}", driver.refusals) };
+        assert_eq!((&*refusal.why.to_string(), &*refusal.topic.to_string()), (why, topic));
+        assert_eq!(refusal.user.as_ref().map(ToString::to_string).as_deref(), Some("ann"));
+    }
 }
 
 #[test]

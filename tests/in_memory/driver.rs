@@ -26,6 +26,7 @@ use homing::shard::login::arrival::Arrival;
 use homing::shard::login::authentication::{AuthDecision, AuthRequest};
 use homing::shard::login::listener_terms::ListenerTerms;
 use homing::shard::observe::client_events::{ClientEvent, Occurrence};
+use homing::shard::observe::refusals::Refusal;
 use homing::shard::peers::peer_batch::{Item, PeerBatch};
 use homing::shard::randomness::Randomness;
 use homing::shard::rules::access::AccessSettings;
@@ -174,6 +175,8 @@ pub struct MemoryDriver {
     pub auth_requests: Vec<(usize, AuthRequest)>,
     /// The steps of traces.
     pub trace_steps: Vec<TraceStep>,
+    /// The events about refused requests.
+    pub refusals: Vec<Refusal>,
 }
 
 impl MemoryDriver {
@@ -218,6 +221,7 @@ impl MemoryDriver {
             pages: Vec::new(),
             auth_requests: Vec::new(),
             trace_steps: Vec::new(),
+            refusals: Vec::new(),
         }
     }
 
@@ -501,6 +505,7 @@ impl MemoryDriver {
             writes,
             batches,
             trace_steps,
+            refusals,
             ..
         } = self;
         let later = Later::default();
@@ -513,6 +518,7 @@ impl MemoryDriver {
             writes,
             batches,
             trace_steps,
+            refusals,
             later,
         };
         let result = call(&mut shards[at], now, &mut io);
@@ -574,6 +580,7 @@ struct ShardIo<'a> {
     pages: &'a mut Vec<(usize, PageRequest)>,
     auth_requests: &'a mut Vec<(usize, AuthRequest)>,
     trace_steps: &'a mut Vec<TraceStep>,
+    refusals: &'a mut Vec<Refusal>,
     writes: &'a mut Vec<LinkId>,
     batches: &'a mut Vec<Batch>,
     later: Later,
@@ -687,6 +694,9 @@ impl Io for ShardIo<'_> {
             && let Some(link) = self.link_of(connection)
         {
             self.links[link].refused_as.clone_from(user_name);
+        }
+        if let Occurrence::RequestRefused(refusal) = &event.occurrence {
+            self.refusals.push((**refusal).clone());
         }
         EventMessages { event: None, last_disconnect: homing::broker::events::record(now, event) }
     }

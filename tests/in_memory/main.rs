@@ -22,6 +22,7 @@
 //! | `turns` | the work of one turn |
 //! | `turn_limits` | what one packet, one return or one commit may cause, at its limits |
 //! | `restart` | the rules for stored sessions after a restart, and those of listeners |
+//! | `refusals` | refused requests of clients, and what `where` finds of them and of drops |
 //! | `rates` | clients that send more than their rate allows |
 //! | `peers` | publishers that wait for other shards |
 //! | `suspend` | a machine that was suspended |
@@ -66,6 +67,7 @@ mod paused;
 mod peers;
 mod questions;
 mod rates;
+mod refusals;
 mod restart;
 mod retained;
 #[path = "../simulation/rng.rs"]

@@ -15,12 +15,14 @@ use homing::routing::subscription_tree::ShardId;
 use homing::session::drops::DropReason;
 use homing::session::outbound::stall::SocketView;
 use homing::session::outbox::Outbox;
+use homing::session::subscriptions::FilterCause;
 use homing::session::trace_steps::TraceSteps;
 use homing::shard::clients::connection::Leaves;
 use homing::shard::clients::deadlines::{DeadlineAction, OverdueConnection};
 use homing::shard::login::arrival::Arrival;
 use homing::shard::login::authentication::AuthRequest;
 use homing::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
+use homing::shard::observe::refusals::RefusedKind;
 use homing::shard::peers::peer_batch::PeerBatch;
 use homing::shard::randomness::Randomness;
 use homing::shard::settings::OWN_DELAYED;
@@ -309,17 +311,21 @@ impl World {
         }
     }
 
-    /// Messages are refused or dropped for want of room only while there is none.
+    /// Messages and filters are refused or dropped for want of room only while there is none.
     fn check_refused(&mut self, shard: usize) {
         if !self.shortage.plays {
             return;
         }
         let node = &mut self.nodes[shard];
-        let drops = &node.core.snapshot().counters.drops;
-        let refused = drops.of(DropReason::MemoryBudget) + drops.of(DropReason::StoreFull);
+        let counters = &node.core.snapshot().counters;
+        let filters = counters.refused_subscriptions[FilterCause::QuotaExceeded as usize];
+        let drops = &counters.drops;
+        let refused = drops.of(DropReason::MemoryBudget) + drops.of(DropReason::StoreFull) + filters;
         let before = std::mem::replace(&mut node.refused, refused);
         if refused > before && !self.shortage.is() {
-            self.fail(format!("shard {shard} refuses messages for want of room, and there is some"));
+            self.fail(format!(
+                "shard {shard} refuses messages or filters for want of room, and there is some"
+            ));
         }
     }
 
@@ -366,8 +372,15 @@ impl World {
                 let client = self.clients.iter().position(|c| Some(&*c.manners.name) == client_id.as_deref());
                 client.map_or(Ok(()), |client| self.oracle.expired(self.now, client))
             }
-            Occurrence::SubscriptionsRefused { .. } if self.shortage.is() => Ok(()),
-            Occurrence::SubscriptionsRefused { what, .. } => Err(format!("a SUBSCRIBE was refused: {what}")),
+            // A bound that only a shortage reaches; `check_refused` counts those while one plays. What
+            // the rules deny, the oracle judges.
+            Occurrence::RequestRefused(refusal)
+                if !self.shortage.plays
+                    && refusal.kind == RefusedKind::Subscription
+                    && refusal.cause != "not_authorized" =>
+            {
+                Err(format!("a SUBSCRIBE was refused: {}", refusal.why))
+            }
             Occurrence::Contradiction { what, .. } => {
                 Err(format!("an acknowledgement was taken for a wrong one: {what}"))
             }
@@ -391,6 +404,7 @@ impl World {
             | Occurrence::Adopted { .. }
             | Occurrence::Stalled(_)
             | Occurrence::Dropped(_)
+            | Occurrence::RequestRefused(_)
             | Occurrence::Exhausted(_)
             | Occurrence::RequestUnreadable { .. } => Ok(()),
         };

@@ -10,6 +10,7 @@ use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::Holder;
 use crate::session::trace_steps::StepKind;
+use crate::shard::observe::refusals::RefusedKind;
 use std::fmt::Display;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -67,6 +68,7 @@ words! {
     AtDeadline;
     DropReason;
     Presence;
+    RefusedKind;
     StepKind;
     WaitKind;
 }

@@ -2,6 +2,7 @@
 
 mod actions;
 mod dead_letters;
+mod dropped;
 mod endpoint;
 mod error;
 mod http;

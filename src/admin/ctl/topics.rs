@@ -1,6 +1,7 @@
 //! The commands about topics: places of messages, subscribers, and retained, slow or delayed
 //! messages.
 
+use super::dropped::dropped_tables;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{NoteFlag, act, path_with, request};
@@ -24,6 +25,12 @@ pub(super) enum TopicsCommand {
         /// The client identifier of the receiver
         #[arg(long, group = "about")]
         receiver: Option<String>,
+    },
+    /// List the last dropped messages, and the requests of clients that were refused, with the reason
+    Dropped {
+        /// Only this topic name, or the topics that a filter matches
+        #[arg(long)]
+        topic: Option<String>,
     },
     /// List who is subscribed to a topic, who has a filter, or the subscriptions of a client
     #[command(group(ArgGroup::new("of").required(true)))]
@@ -104,6 +111,10 @@ pub(super) fn run(
             let parameters = [("topic", topic), ("publisher", publisher), ("receiver", receiver)];
             let body = get(&path_with("/api/v1/messages/where", &parameters))?;
             print.answer(body, listings::verdicts)?
+        }
+        TopicsCommand::Dropped { topic } => {
+            let body = get(&path_with("/api/v1/messages/dropped", &[("topic", topic)]))?;
+            print.answer(body, dropped_tables)?
         }
         TopicsCommand::Subscriptions { topic, filter, client } => {
             let parameters = [("matches", topic), ("filter", filter), ("client", client)];

@@ -4,6 +4,7 @@ use super::text::Kind::{Counter, Gauge};
 use super::text::MetricsText;
 use crate::broker::handshake_counts::HandshakeEnd;
 use crate::broker::observer::Observer;
+use crate::session::subscriptions::FilterCause;
 use crate::shard::ShardSnapshot;
 use crate::shard::clients::pause::Pause;
 use crate::shard::observe::client_counts::{LoginResult, SessionEnd};
@@ -65,6 +66,8 @@ fn sessions(text: &mut MetricsText, total: &ShardSnapshot) {
     let shared = total.shared_subscriptions;
     let kinds = [("plain", total.subscriptions.saturating_sub(shared)), ("shared", shared)];
     text.by(Gauge, "subscriptions", "kind", "Subscriptions of all sessions.", kinds);
-    let help = "Topic Filters of SUBSCRIBE packets refused because a bound was reached.";
-    text.single(Counter, "subscriptions_refused_total", help, counters.refused_subscriptions);
+    let help = "Topic Filters of SUBSCRIBE packets that were refused, or by which nothing comes.";
+    let refused =
+        FilterCause::ALL.map(|cause| (cause.name(), counters.refused_subscriptions[cause as usize]));
+    text.by(Counter, "subscriptions_refused_total", "cause", help, refused);
 }

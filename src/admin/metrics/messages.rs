@@ -7,7 +7,7 @@ use crate::log::stderr;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::packet::QoS;
 use crate::session::counters::Counters;
-use crate::session::drops::{Counts, DropReason, DropSide, ReceiverState};
+use crate::session::drops::{Counts, DropReason, ReceiverState};
 use crate::session::outbound::stall::StallCause;
 use crate::session::packet_counts::{PacketCounts, PublishCounts};
 use crate::shard::ShardSnapshot;
@@ -40,9 +40,11 @@ fn traffic(text: &mut MetricsText, observer: &Observer, counters: &Counters) {
     publishes(text, "publishes_sent_total", "PUBLISH packets sent.", sent);
     let help = "PUBLISH packets received that no subscription matched.";
     text.single(Counter, "publishes_unmatched_total", help, counters.unmatched);
-    let help = "PUBLISH packets received and refused.";
-    let refusals = DropReason::ALL.into_iter().filter(|reason| reason.side() == DropSide::Publisher);
-    by_reason(text, "publishes_refused_total", help, &counters.refused_publishes, refusals);
+    let refusals = DropReason::ALL.into_iter().filter(|reason| reason.refuses_publishes());
+    let help = "PUBLISH packets received and refused; retained_full: and not retained.";
+    by_reason(text, "publishes_refused_total", help, &counters.refused_publishes, refusals.clone());
+    let help = "Will Messages refused, at CONNECT or when they were due.";
+    by_reason(text, "wills_refused_total", help, &counters.refused_wills, refusals);
 }
 
 fn packets(text: &mut MetricsText, name: &str, help: &str, counts: &PacketCounts, publishes: &PublishCounts) {

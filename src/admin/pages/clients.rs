@@ -4,7 +4,9 @@ use super::entry::{ActionForm, login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, or_mistake, render, render_form};
 use super::timeline::TimelineDrawing;
-use super::views::{ClientView, LONG, MessageView, bytes, count, long, sentence, shown, until, view_of};
+use super::views::{
+    ClientView, LONG, MessageView, bytes, count, in_sentence, long, sentence, shown, until, view_of,
+};
 use crate::admin::access::Scope;
 use crate::admin::commands::{ActionDone, carry_out, message_action, redeliver_by};
 use crate::admin::cookies::see;
@@ -16,6 +18,7 @@ use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{FoundPage, message_id, unfinished};
 use crate::admin::request::{note_of, read_query};
 use crate::admin::rows::client::Client;
+use crate::admin::rows::refused::RefusedRow;
 use crate::admin::segment::segment;
 use crate::admin::sourced_redelivery::{RuleFact, rule_facts, topic_rules};
 use crate::admin::state::State;
@@ -68,6 +71,8 @@ struct ClientPage {
     store_error: Option<String>,
     more: bool,
     filters: Vec<String>,
+    /// The last refused requests, as sentences.
+    refused: Vec<String>,
     drawing: TimelineDrawing,
 }
 
@@ -187,6 +192,11 @@ async fn client_page(
         store_error,
         more: in_flight.next.is_some() || queue.next.is_some(),
         drawing: TimelineDrawing::of(&state.timeline().of_client(&row.client_id)),
+        refused: detail
+            .refused
+            .iter()
+            .map(|refusal| in_sentence(&RefusedRow::of(refusal).sentence()))
+            .collect(),
         filters: detail.filters.iter().map(|filter| filter.to_string()).collect(),
         row: ClientView::of(client),
     })

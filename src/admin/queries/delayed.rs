@@ -6,10 +6,10 @@ use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::operators::dropped::FoundDrops;
 use crate::operators::query::{MessageSummary, Part, Query, QueryAnswer, ROWS};
 use crate::operators::wanted::{Wanted, WantedTopic};
 use crate::shard::features::delayed::DelayedPlace;
-use crate::shard::observe::recent_drops::RecentDrop;
 use crate::time::Instant;
 use std::cmp::Reverse;
 use std::ops::Bound;
@@ -81,7 +81,7 @@ pub(crate) async fn list_delayed(
     Ok(ListedDelayed { rows, next })
 }
 
-/// Returns the last dropped messages of all shards, the newest first.
+/// Returns the last dropped messages and refused requests of all shards, the newest first.
 ///
 /// # Errors
 /// A shard does not answer.
@@ -89,14 +89,19 @@ pub(crate) async fn dropped(
     state: &AdminState,
     observer: &Observer,
     wanted: &Wanted,
-) -> Result<Vec<RecentDrop>, Failed> {
-    let mut all = Vec::new();
+) -> Result<FoundDrops, Failed> {
+    let mut all = FoundDrops::default();
     for shard in 0..observer.shards() {
         let query = Query::Dropped { wanted: wanted.clone(), most: ROWS };
         if let QueryAnswer::Dropped(drops) = ask(state, observer, shard, query).await?.answer {
-            all.extend(drops);
+            all.drops.extend(drops.drops);
+            all.without_topic.extend(drops.without_topic);
+            all.without_publisher += drops.without_publisher;
+            all.refused.extend(drops.refused);
         }
     }
-    all.sort_by_key(|drop| Reverse(drop.at));
+    all.drops.sort_by_key(|drop| Reverse(drop.at));
+    all.without_topic.sort_by_key(|drop| Reverse(drop.at));
+    all.refused.sort_by_key(|refusal| Reverse(refusal.at));
     Ok(all)
 }

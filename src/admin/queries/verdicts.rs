@@ -5,6 +5,7 @@ use super::delayed::DelayedRow;
 use super::waits::{ends_with, until};
 use super::whereabouts::FoundPlaces;
 use crate::admin::names::letter_name;
+use crate::admin::rows::refused::RefusedRow;
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
 use crate::mqtt::topic::first_chars;
@@ -21,7 +22,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// FoundReceivers at most of which nothing is known but drops, and as many with traces alone.
+/// Receivers at most of which nothing is known but drops, and as many with traces alone; refused
+/// requests at most.
 const FURTHER: usize = 10;
 
 /// Characters of a topic in a verdict at most.
@@ -37,6 +39,8 @@ struct OfReceiver<'a> {
     unlisted: usize,
     letters: Vec<&'a StoredLetter>,
     drops: Vec<&'a RecentDrop>,
+    /// The drops whose topics are not known.
+    unknown_drops: Vec<&'a RecentDrop>,
     traced: Option<&'a TracedFate>,
 }
 
@@ -79,11 +83,18 @@ impl<'a> FoundReceivers<'a> {
         }
         found.letters.iter().for_each(|letter| all.of(&letter.receiver).letters.push(letter));
         let (mut of_drops, mut of_traces) = (FURTHER, FURTHER);
-        for drop in &found.dropped {
+        for drop in &found.dropped.drops {
             if let Some(receiver) = all.of_some(drop.receiver.beginning(), &mut of_drops) {
                 // The letter of a drop says more than the drop.
                 let has_letter = receiver.letters.iter().any(|letter| *letter.cause == *drop.cause.name());
                 receiver.drops.extend((!has_letter).then_some(drop));
+            }
+        }
+        for drop in &found.dropped.without_topic {
+            let name = drop.receiver.beginning();
+            // Of other receivers the topic alone says nothing.
+            if wanted.receiver.is_some() || all.by_name.contains_key(name) {
+                all.of(name).unknown_drops.push(drop);
             }
         }
         for fate in &found.traced {
@@ -106,6 +117,7 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
         out.push(format!("{filter}  a shared group with {members} members; one of them gets each message"));
     }
     out.extend(about_topic(wanted, found));
+    out.extend(refusals(found));
     out.extend(all.names.iter().skip(subscribed).filter_map(verdict));
     out.extend(about_receiver(wanted, found, &all));
     for DelayedRow { place, message, .. } in &found.delayed {
@@ -122,6 +134,10 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     }
     if let Some((reason, text)) = &found.publisher {
         out.push(format!("publisher  {reason}: {text}"));
+    }
+    match found.dropped.without_publisher {
+        0 => {}
+        count => out.push(format!("drops without a known publisher, which a topic tells apart: {count}")),
     }
     if found.retained.is_some() {
         out.push("the topic has a retained message".to_owned());
@@ -181,6 +197,8 @@ impl OfReceiver<'_> {
         let mut parts = Vec::new();
         let (stored, unseen) = self.in_store.map_or((0, 0), |found| (found.unlisted, found.unseen));
         let unlisted = self.unlisted + stored;
+        let denied = self.session.and_then(|session| session.denied.as_deref());
+        parts.extend(denied.map(|why| format!("may not read the topic: {why}.")));
         match (&*self.waiting, self.in_store) {
             ([first, others @ ..], _) => parts.push(waits(first, others, unlisted)),
             ([], None) if unlisted > 0 => parts.push(format!("{unlisted} wait.")),
@@ -192,7 +210,7 @@ impl OfReceiver<'_> {
             ([], _) if self.session.is_some() && !is_complete => {
                 parts.push("its queue was not looked at to the end; name it as the receiver.".to_owned());
             }
-            ([], _) if self.session.is_some() && self.letters.is_empty() => {
+            ([], _) if self.session.is_some() && self.letters.is_empty() && denied.is_none() => {
                 parts.push("nothing waits for it.".to_owned());
             }
             ([], _) => {}
@@ -202,6 +220,11 @@ impl OfReceiver<'_> {
         }
         parts.extend(self.letters.first().map(|newest| letters(newest, self.letters.len(), unix_ms)));
         parts.extend(self.drops.first().map(|newest| drops(newest, self.drops.len(), now)));
+        parts.extend(self.unknown_drops.first().map(|newest| {
+            let (count, cause, ago) = (self.unknown_drops.len(), newest.cause.name(), now.since(newest.at));
+            let drops = if count == 1 { "drop" } else { "drops" };
+            format!("{count} {drops} without a known topic, the last: {cause}, {} s ago.", ago.as_secs())
+        }));
         parts.extend(self.traced.map(|fate| traced(fate, now)));
         let head = match self.session {
             Some(session) => format!("{name} ({}, QoS {})", session.filters.join(", "), session.qos as u8),
@@ -264,6 +287,19 @@ fn drops(last: &RecentDrop, count: usize, now: Instant) -> String {
         1 => format!("1 was dropped{on}: {cause}, {ago} s ago."),
         _ => format!("{count} were dropped, the last{on}: {cause}, {ago} s ago."),
     }
+}
+
+/// Returns the verdicts about refused requests, one for each client and topic, and the number of
+/// those that are left out.
+fn refusals(found: &FoundPlaces) -> Vec<String> {
+    let refused = &found.dropped.refused;
+    let verdict = |row: &RefusedRow| format!("{}  {}", row.client(), row.sentence());
+    let mut out: Vec<String> =
+        refused.iter().take(FURTHER).map(|refusal| verdict(&RefusedRow::of(refusal))).collect();
+    if let Some(more) = refused.len().checked_sub(FURTHER).filter(|more| *more > 0) {
+        out.push(format!("{more} more requests were refused; homing ctl dropped lists them"));
+    }
+    out
 }
 
 /// Returns the last step of a message in a trace.

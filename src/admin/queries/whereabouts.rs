@@ -17,6 +17,7 @@ use crate::admin::traces::fates::TracedFate;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::QoS;
+use crate::operators::dropped::FoundDrops;
 use crate::operators::message_search::{InStoreFound, MessageSearch, SearchStep, Searched};
 use crate::operators::query::{Query, QueryAnswer, ROWS, SessionSummary};
 use crate::operators::receivers::MatchedReceivers;
@@ -24,7 +25,6 @@ use crate::operators::wanted::{Wanted, WantedTopic};
 use crate::operators::whereabouts::FoundMessage;
 use crate::persistence::letter::StoredLetter;
 use crate::routing::subscription_tree::SurveyPlace;
-use crate::shard::observe::recent_drops::RecentDrop;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ pub(crate) struct FoundPlaces {
     pub(crate) store_error: Option<String>,
     /// The delayed messages in memory, the next due first.
     pub(crate) delayed: Vec<DelayedRow>,
-    /// The last dropped messages, the newest first.
-    pub(crate) dropped: Vec<RecentDrop>,
+    /// The last dropped messages and refused requests.
+    pub(crate) dropped: FoundDrops,
     /// True if the receiver that is looked for has a session.
     pub(crate) has_session: bool,
     /// The stored dead letters, the newest first.

@@ -8,6 +8,7 @@ use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::request::limit_of;
 use crate::admin::rows::client::{Client, InFlightMessage};
 use crate::admin::rows::message::MessageRow;
+use crate::admin::rows::refused::RefusedRow;
 use crate::admin::sourced_redelivery::ClientRedelivery;
 use crate::admin::state::State;
 use crate::admin::timeline::NumberedMoment;
@@ -86,6 +87,7 @@ pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: 
         queue: Some(detail.queue.iter().map(MessageRow::of).collect()),
         subscriptions: Some(detail.filters.into_iter().map(String::from).collect()),
         redelivery: Some(ClientRedelivery::of(&detail.redelivery)),
+        refused: Some(detail.refused.iter().map(RefusedRow::of).collect()),
         ..row
     }))
 }

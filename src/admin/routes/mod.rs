@@ -197,7 +197,7 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             hour, the slowest first.",
         ),
         get("/api/v1/messages/dropped", VIEWER, topics::dropped)
-            .says("The last dropped messages, the newest first."),
+            .says("The last dropped messages, and the refused requests of clients, the newest first."),
         get("/api/v1/subscriptions", VIEWER, topics::subscriptions)
             .says(
                 "Who gets a topic, who has a filter, or the filters of a client. Exactly one of \

@@ -13,6 +13,7 @@ use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{receivers, wanted};
 use crate::admin::request::{Asker, cursor_to, limit_of, note_of, place_of};
+use crate::admin::rows::refused::RefusedRow;
 use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
@@ -135,10 +136,16 @@ pub(crate) struct RetainedMessageRow {
     pub(crate) payload: Option<PayloadView>,
 }
 
-/// The last dropped messages.
-#[derive(Serialize, ToSchema)]
+/// The last dropped messages and refused requests.
+#[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct DroppedMessages {
-    dropped: Vec<DroppedMessage>,
+    /// The newest first.
+    pub(crate) dropped: Vec<DroppedMessage>,
+    /// With `topic`: the drops whose topics are not known, because the messages were in the store
+    /// alone. Some of them may be wanted.
+    pub(crate) without_topic: Vec<DroppedMessage>,
+    /// The refused PUBLISH packets, wills and topic filters, the newest first.
+    pub(crate) refused: Vec<RefusedRow>,
 }
 
 /// Returns the subscriptions that match a topic, those with a filter, or those of a client.
@@ -224,9 +231,13 @@ pub(crate) async fn delete_retained(
     done(commands::delete_retained(&state, &caller, &topic, &note_of(note)?).await)
 }
 
-/// Lists the last dropped messages, the newest first.
+/// Lists the last dropped messages and refused requests, the newest first.
 pub(crate) async fn dropped(asked: Query<TopicParameters>, state: State) -> JsonAnswer<DroppedMessages> {
     let wanted = wanted(asked.topic.as_deref(), None, None)?;
-    let rows = dropped_messages(&state, state.running()?, &wanted).await?;
-    Ok(Json(DroppedMessages { dropped: rows.iter().map(DroppedMessage::of).collect() }))
+    let found = dropped_messages(&state, state.running()?, &wanted).await?;
+    Ok(Json(DroppedMessages {
+        dropped: found.drops.iter().map(DroppedMessage::of).collect(),
+        without_topic: found.without_topic.iter().map(DroppedMessage::of).collect(),
+        refused: found.refused.iter().map(RefusedRow::of).collect(),
+    }))
 }

@@ -7,6 +7,7 @@ use crate::admin::queries::delayed::DelayedRow;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{FoundPlaces, RetainedSummary, wanted, whereabouts};
 use crate::admin::rows::message::MessageRow;
+use crate::admin::rows::refused::RefusedRow;
 use crate::admin::state::{AdminState, State};
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
@@ -66,6 +67,10 @@ pub(crate) struct Whereabouts {
     pub(crate) store_error: Option<String>,
     pub(crate) delayed: Vec<DelayedWait>,
     pub(crate) dropped: Vec<DroppedMessage>,
+    /// The drops whose topics are not known, if a topic is asked for.
+    pub(crate) dropped_without_topic: Vec<DroppedMessage>,
+    /// The refused messages of these topics and of the publisher, and the refused filters.
+    pub(crate) refused: Vec<RefusedRow>,
     /// The newest first, at most 256.
     pub(crate) dead_letters: Vec<LetterRow>,
     /// The last step of these messages for each client, in traces that run or ran.
@@ -163,7 +168,9 @@ impl Whereabouts {
             not_looked_at: found.unseen,
             store_error: found.store_error,
             delayed: found.delayed.iter().map(delayed).collect(),
-            dropped: found.dropped.iter().map(DroppedMessage::of).collect(),
+            dropped: found.dropped.drops.iter().map(DroppedMessage::of).collect(),
+            dropped_without_topic: found.dropped.without_topic.iter().map(DroppedMessage::of).collect(),
+            refused: found.dropped.refused.iter().map(RefusedRow::of).collect(),
             dead_letters: found.letters.iter().map(|letter| LetterRow::of(letter)).collect(),
             traced: found.traced.iter().map(traced).collect(),
             retained: found.retained.map(retained),
@@ -184,17 +191,21 @@ pub(crate) struct SubscriberRow {
     #[schema(maximum = 2)]
     pub(crate) qos: Option<u8>,
     pub(crate) filters: Vec<String>,
+    /// Why the client may not read the topic, if it may not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) denied: Option<String>,
 }
 
 impl SubscriberRow {
     pub(super) fn of(session: &MatchedSession) -> SubscriberRow {
         let row = SubscriberRow::of_client(&session.client_id, session.presence(), session.filters.clone());
-        SubscriberRow { qos: Some(session.qos as u8), ..row }
+        let denied = session.denied.as_deref().map(str::to_owned);
+        SubscriberRow { qos: Some(session.qos as u8), denied, ..row }
     }
 
     pub(super) fn of_client(client: &str, state: Presence, filters: Vec<Box<str>>) -> SubscriberRow {
         let filters = filters.into_iter().map(String::from).collect();
-        SubscriberRow { client_id: client.to_owned(), state, qos: None, filters }
+        SubscriberRow { client_id: client.to_owned(), state, qos: None, filters, denied: None }
     }
 }
 
@@ -218,7 +229,8 @@ pub(crate) struct DroppedMessage {
     /// The client id, or its first 128 characters with a mark and the length of the whole:
     /// `... (1024 bytes)`.
     pub(crate) receiver: String,
-    /// The topic name, or its first 128 characters with a mark and the length of the whole.
+    /// The topic name, or its first 128 characters with a mark and the length of the whole. Empty
+    /// if the message was in the store alone, so that its topic is not known.
     pub(crate) topic: String,
     pub(crate) cause: DropReason,
     pub(crate) transmissions: u16,

@@ -1,6 +1,7 @@
 //! A session as a row.
 
 use super::message::MessageRow;
+use super::refused::RefusedRow;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::reference_of;
 use crate::admin::queries::waits::until;
@@ -63,6 +64,9 @@ pub(crate) struct Client {
     /// In the answer for one client: the redelivery settings that hold for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) redelivery: Option<ClientRedelivery>,
+    /// In the answer for one client: its last refused requests, the newest first, at most 16.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<Vec<RefusedRow>>,
 }
 
 impl Client {
@@ -103,6 +107,7 @@ impl Client {
             queue: None,
             subscriptions: None,
             redelivery: None,
+            refused: None,
         }
     }
 }

@@ -3,3 +3,4 @@
 
 pub(super) mod client;
 pub(super) mod message;
+pub(super) mod refused;

@@ -7,10 +7,12 @@ use crate::broker::connection::PeerAddress;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::StallCause;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
+use crate::shard::observe::refusals::{Refusal, RefusedKind};
 use crate::time::Instant;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tracing::field::display;
 use tracing::{Level, debug, enabled, info, warn};
 
 /// Maximum number of characters that a text chosen by a client takes in a line.
@@ -149,7 +151,7 @@ fn level(occurrence: &Occurrence) -> Option<Level> {
         | Occurrence::Dropped(_)
         | Occurrence::SessionExpired { .. } => Some(Level::INFO),
         Occurrence::Refused { .. }
-        | Occurrence::SubscriptionsRefused { .. }
+        | Occurrence::RequestRefused(_)
         | Occurrence::Stalled(_)
         | Occurrence::Contradiction { .. }
         | Occurrence::RequestUnreadable { .. } => Some(Level::WARN),
@@ -184,9 +186,7 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
             let user_name = ShortText(user_name);
             info!(event = "session.adopted", %client_id, %user_name, "a session without an owner belongs to this user from now on");
         }
-        Occurrence::SubscriptionsRefused { filters, what } => {
-            warn!(event = "client.subscriptions_refused", %client_id, filters, what, "subscriptions refused");
-        }
+        Occurrence::RequestRefused(refusal) => refused(refusal),
         Occurrence::Disconnected(cause) => {
             info!(event = "client.disconnected", %client_id, %address, %version, why = %cause, "disconnected");
         }
@@ -220,6 +220,25 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
             info!(event = "session.expired", %client_id, messages_unfinished = unfinished, "session expired");
         }
         Occurrence::Exhausted(_) => {}
+    }
+}
+
+/// Writes the line of refused requests: the first one, and the number of the others of its client.
+fn refused(refusal: &Refusal) {
+    let Refusal { client_id, user, kind, topic, cause, why, times, .. } = refusal;
+    // The texts have at most 128 characters, and the mark of one that is cut.
+    let user_name = user.as_ref().map(display);
+    let more = times.saturating_sub(1);
+    match kind {
+        RefusedKind::Publish => {
+            warn!(event = "client.publish_refused", %client_id, user_name, %topic, cause, %why, more, "PUBLISH refused");
+        }
+        RefusedKind::Will => {
+            warn!(event = "client.will_refused", %client_id, user_name, %topic, cause, %why, more, "will refused");
+        }
+        RefusedKind::Subscription => {
+            warn!(event = "client.subscription_refused", %client_id, user_name, filter = %topic, cause, %why, more, "subscription refused");
+        }
     }
 }
 

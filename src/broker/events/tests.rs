@@ -5,6 +5,7 @@ use super::topics::{EventKind, is_late};
 use super::*;
 use crate::access::bans::Ban;
 use crate::broker::fixture;
+use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::session::drops::{Counts, DropReason};
 use crate::session::outbound::stall::{SocketView, Stall, StallCause};
@@ -12,6 +13,7 @@ use crate::shard::observe::client_events::{
     Addressed, DisconnectCause, DisconnectKind, EventDetail, ExhaustedAction, Occurrence, OverduePacket,
     RedeliveryTime, Revocation,
 };
+use crate::shard::observe::refusals::{Refusal, RefusedKind};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -56,6 +58,20 @@ fn every_cause() -> Vec<DisconnectCause> {
     causes
 }
 
+fn refusal(kind: RefusedKind) -> Box<Refusal> {
+    let text = |text| Excerpt::of(text, 128);
+    Box::new(Refusal {
+        at: Instant::ZERO,
+        client_id: text("pump/7"),
+        user: Some(text("ann")),
+        kind,
+        topic: text("alarms/1"),
+        cause: "not_authorized",
+        why: text("line 12 of acl denies it"),
+        times: 5,
+    })
+}
+
 /// Returns one of each event, with all its detail. An event that is missing here does not compile.
 pub(super) fn every_event() -> Vec<ClientEvent> {
     let (when, packet_id) = (RedeliveryTime::Live, PacketId::new(7).expect("not 0"));
@@ -68,7 +84,7 @@ pub(super) fn every_event() -> Vec<ClientEvent> {
             what: "no room".into(),
             user_name: Some("ann".into()),
         },
-        Occurrence::SubscriptionsRefused { filters: 2, what: "limits.memory" },
+        Occurrence::RequestRefused(refusal(RefusedKind::Publish)),
         Occurrence::Stalled(stall(StallCause::Application)),
         Occurrence::Redelivered { publishes: 2, releases: 1, when },
         Occurrence::Exhausted(ExhaustedAction::Keep),
@@ -82,7 +98,7 @@ pub(super) fn every_event() -> Vec<ClientEvent> {
     let place = |occurrence: &Occurrence| match occurrence {
         Occurrence::Connected { .. } => 0,
         Occurrence::Refused { .. } => 1,
-        Occurrence::SubscriptionsRefused { .. } => 2,
+        Occurrence::RequestRefused(_) => 2,
         Occurrence::Stalled(_) => 3,
         Occurrence::Redelivered { .. } => 4,
         Occurrence::Exhausted(_) => 5,
@@ -95,6 +111,9 @@ pub(super) fn every_event() -> Vec<ClientEvent> {
     };
     assert!(occurrences.iter().map(place).eq(0..12));
     occurrences.push(Occurrence::Stalled(stall(StallCause::InTransit)));
+    for kind in [RefusedKind::Will, RefusedKind::Subscription] {
+        occurrences.push(Occurrence::RequestRefused(refusal(kind)));
+    }
     occurrences.extend(every_cause().into_iter().map(Occurrence::Disconnected));
     occurrences.into_iter().map(event).collect()
 }

@@ -13,6 +13,7 @@ use crate::session::outbound::stall::Stall;
 use crate::shard::observe::client_events::{
     ClientEvent, DisconnectCause, EventDetail, Occurrence, OverduePacket,
 };
+use crate::shard::observe::refusals::{Refusal, RefusedKind};
 use crate::time::Instant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -30,6 +31,12 @@ named_enum! {
         Exhausted = "exhausted",
         /// The broker closed the connection because the client was late, silent or full.
         Disconnected = "disconnected",
+        /// A PUBLISH of the client was refused.
+        PublishRefused = "publish_refused",
+        /// The will of the client was refused.
+        WillRefused = "will_refused",
+        /// A Topic Filter of the client was refused.
+        SubscriptionRefused = "subscription_refused",
     }
 }
 
@@ -41,9 +48,13 @@ impl EventKind {
             Occurrence::Redelivered { .. } => Some(EventKind::Redelivered),
             Occurrence::Exhausted(_) => Some(EventKind::Exhausted),
             Occurrence::Disconnected(cause) => is_late(cause).then_some(EventKind::Disconnected),
+            Occurrence::RequestRefused(refusal) => Some(match refusal.kind {
+                RefusedKind::Publish => EventKind::PublishRefused,
+                RefusedKind::Will => EventKind::WillRefused,
+                RefusedKind::Subscription => EventKind::SubscriptionRefused,
+            }),
             Occurrence::Connected { .. }
             | Occurrence::Refused { .. }
-            | Occurrence::SubscriptionsRefused { .. }
             | Occurrence::Contradiction { .. }
             | Occurrence::RequestUnreadable { .. }
             | Occurrence::Adopted { .. }
@@ -190,10 +201,12 @@ impl EventTopics {
     }
 }
 
-/// Returns kind, client and detail of an event that has a topic.
-fn parts(event: &ClientEvent) -> Option<(EventKind, &str, &EventDetail)> {
+/// Returns kind, client and detail of an event that has a topic. A refused request has no detail.
+fn parts(event: &ClientEvent) -> Option<(EventKind, &str, Option<&EventDetail>)> {
     let kind = EventKind::of(&event.occurrence)?;
-    Some((kind, event.client_id.as_deref()?, event.detail.as_deref()?))
+    let detail = event.detail.as_deref();
+    let is_whole = detail.is_some() || matches!(event.occurrence, Occurrence::RequestRefused(_));
+    Some((kind, event.client_id.as_deref()?, detail)).filter(|_| is_whole)
 }
 
 /// The fields of one event. A field without a value is left out.
@@ -214,7 +227,7 @@ fn describe(
     kind: EventKind,
     client_id: &str,
     event: &ClientEvent,
-    detail: &EventDetail,
+    detail: Option<&EventDetail>,
     scene: Scene<'_>,
     suppressed: u64,
 ) -> String {
@@ -224,14 +237,14 @@ fn describe(
     fields.put("client_id", client_id);
     fields.put("address", scene.address.map(|address| address.to_string()));
     fields.put("version", event.version.map(|version| version.to_string()));
-    fields.put("in_flight", detail.in_flight);
-    fields.put("queued", detail.queued);
-    if let Some(late) = detail.late {
+    fields.put("in_flight", detail.map(|detail| detail.in_flight));
+    fields.put("queued", detail.map(|detail| detail.queued));
+    if let Some(late) = detail.and_then(|detail| detail.late) {
         fields.put("deadline_unix_ms", scene.unix_ms.saturating_sub(ms(late)));
         fields.put("lateness_ms", ms(late));
         fields.put("tick_lateness_ms", ms(scene.tick_late));
     }
-    if let Some(packet) = &detail.packet {
+    if let Some(packet) = detail.and_then(|detail| detail.packet.as_ref()) {
         describe_packet(&mut fields, packet);
         if event.occurrence.is_diagnosed() {
             describe_socket(&mut fields, &packet.stall);
@@ -277,6 +290,14 @@ fn describe_occurrence(fields: &mut Fields, occurrence: &Occurrence) {
         Occurrence::Disconnected(cause) => {
             fields.put("why", cause.name());
             fields.put("text", cause.to_string());
+        }
+        Occurrence::RequestRefused(refusal) => {
+            let Refusal { user, topic, cause, why, times, .. } = &**refusal;
+            fields.put("user", user.as_ref().map(ToString::to_string));
+            fields.put("topic", topic.to_string());
+            fields.put("cause", *cause);
+            fields.put("why", why.to_string());
+            fields.put("times", *times);
         }
         _ => {}
     }

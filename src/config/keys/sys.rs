@@ -24,8 +24,8 @@ section! {
             why: "They take about 400 KB.";
         /// True if events are published: what becomes of an unacknowledged message, at once, as
         /// JSON on `$homing/events/<kind>/<client id>`. The kinds are stalled, redelivered,
-        /// exhausted and disconnected; the client id is written as above. Events are QoS 0 and
-        /// never retained.
+        /// exhausted, disconnected, publish_refused, will_refused and subscription_refused; the
+        /// client id is written as above. Events are QoS 0 and never retained.
         events: bool = false,
             ValueType::Boolean.only(),
             reload: Live,

@@ -13,14 +13,16 @@ pub struct Acl {
     anonymous: Permit,
     others: Permit,
     most_compared: usize,
+    /// The name of the file, for operators.
+    file: Box<str>,
 }
 
 /// Collects the lines of an ACL file in any order.
 #[derive(Debug, Default)]
 pub struct AclBuilder {
-    users: HashMap<Box<str>, Vec<(Access, RuleFilter)>, Keyed>,
-    anonymous: Vec<(Access, RuleFilter)>,
-    patterns: Vec<(Access, RuleFilter)>,
+    users: HashMap<Box<str>, Vec<(Access, RuleFilter, u32)>, Keyed>,
+    anonymous: Vec<(Access, RuleFilter, u32)>,
+    patterns: Vec<(Access, RuleFilter, u32)>,
 }
 
 impl Acl {
@@ -40,6 +42,11 @@ impl Acl {
         self.most_compared
     }
 
+    /// Returns the name of the file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
     /// Returns the number of users with rules of their own.
     pub fn users(&self) -> usize {
         self.users.len()
@@ -47,21 +54,21 @@ impl Acl {
 }
 
 impl AclBuilder {
-    /// Adds a rule for one user, or for anonymous clients.
-    pub fn topic(&mut self, user: Option<&str>, access: Access, filter: RuleFilter) {
+    /// Adds a rule for one user, or for anonymous clients. `line` is its line in the file.
+    pub fn topic(&mut self, user: Option<&str>, access: Access, filter: RuleFilter, line: u32) {
         match user {
-            None => self.anonymous.push((access, filter)),
-            Some(user) => self.users.entry(user.into()).or_default().push((access, filter)),
+            None => self.anonymous.push((access, filter, line)),
+            Some(user) => self.users.entry(user.into()).or_default().push((access, filter, line)),
         }
     }
 
-    /// Adds a rule for all clients.
-    pub fn pattern(&mut self, access: Access, filter: RuleFilter) {
-        self.patterns.push((access, filter));
+    /// Adds a rule for all clients. `line` is its line in the file.
+    pub fn pattern(&mut self, access: Access, filter: RuleFilter, line: u32) {
+        self.patterns.push((access, filter, line));
     }
 
-    /// Compiles the rules.
-    pub fn build(self) -> Acl {
+    /// Compiles the rules of the file with this name.
+    pub fn build(self, file: &str) -> Acl {
         let patterns = Arc::new(RuleLists::new(self.patterns));
         let permit =
             |own| Permit::Rules(Arc::new(UserRules::new(RuleLists::new(own), Arc::clone(&patterns))));
@@ -69,7 +76,7 @@ impl AclBuilder {
         let (anonymous, others) = (permit(self.anonymous), permit(Vec::new()));
         let all = users.values().chain([&anonymous, &others]);
         let most_compared = all.map(Permit::most_compared).max().unwrap_or_default();
-        Acl { users, anonymous, others, most_compared }
+        Acl { users, anonymous, others, most_compared, file: file.into() }
     }
 }
 
@@ -81,11 +88,11 @@ mod tests {
     #[test]
     fn each_user_has_its_rules_and_the_patterns() {
         let mut builder = AclBuilder::default();
-        builder.topic(None, Access::Read, RuleFilter::topic("public").unwrap());
-        builder.topic(Some("ann"), Access::Read, RuleFilter::topic("a").unwrap());
-        builder.topic(Some("ann"), Access::Write, RuleFilter::topic("b").unwrap());
-        builder.pattern(Access::ReadWrite, RuleFilter::pattern("homes/%u").unwrap());
-        let acl = builder.build();
+        builder.topic(None, Access::Read, RuleFilter::topic("public").unwrap(), 1);
+        builder.topic(Some("ann"), Access::Read, RuleFilter::topic("a").unwrap(), 2);
+        builder.topic(Some("ann"), Access::Write, RuleFilter::topic("b").unwrap(), 3);
+        builder.pattern(Access::ReadWrite, RuleFilter::pattern("homes/%u").unwrap(), 4);
+        let acl = builder.build("acl");
         let names = |user| ClientNames::new(user, "c");
         let may_read = |user, topic| acl.permit_of(user).may_read(topic, names(user));
         assert!(may_read(Some("ann"), "a") && may_read(Some("ann"), "homes/ann"));
@@ -100,7 +107,7 @@ mod tests {
 
     #[test]
     fn without_rules_everything_is_denied() {
-        let acl = AclBuilder::default().build();
+        let acl = AclBuilder::default().build("acl");
         for user in [None, Some("ann")] {
             assert!(!acl.permit_of(user).may_read("a", ClientNames::new(user, "c")));
         }

@@ -6,6 +6,7 @@
 //! - [`rule_set`]: many filters, and the search for a filter that matches a topic.
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
 //! - [`permit`]: all rules of one user, and their decisions.
+//! - [`denial`]: the rule for which an access is denied, for operators.
 //! - [`written_topics`]: the topics that a client publishes to again and again.
 //! - [`ordered`]: ordered rules: the first matching rule decides.
 //! - `rule_text`: the rules of one session as text, for the store.
@@ -21,6 +22,7 @@
 pub mod acl;
 pub mod bans;
 pub mod cover;
+pub mod denial;
 pub mod glob;
 pub mod grant;
 pub mod identity;

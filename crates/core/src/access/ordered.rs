@@ -46,6 +46,25 @@ impl OrderedRules {
         OrderedRules { rules, has_patterns }
     }
 
+    /// Returns the place of the rule that denies an access, from 1 on: the first that denies and of
+    /// which `fits` is true.
+    pub(super) fn denying(&self, direction: Direction, fits: impl Fn(&OrderedRule) -> bool) -> Option<usize> {
+        let mut of = self
+            .rules
+            .iter()
+            .zip(1..)
+            .filter(|(rule, _)| !rule.grants && rule.direction.is_none_or(|of| of == direction));
+        of.find(|(rule, _)| fits(rule)).map(|(_, place)| place)
+    }
+
+    /// Returns true if a rule grants a topic of the filter, whatever other rules deny.
+    pub(super) fn grants_part(&self, filter: &str, names: ClientNames<'_>) -> bool {
+        self.of(Direction::Read).filter(|rule| rule.grants).any(|rule| {
+            let own = rule.filter.filled(names, Effect::Grant);
+            own.is_some_and(|own| cover::overlaps(&own, filter))
+        })
+    }
+
     /// Returns the rules in their order.
     pub(super) fn rules(&self) -> &[OrderedRule] {
         &self.rules
@@ -99,7 +118,7 @@ impl OrderedRules {
     }
 
     /// Returns true if a rule that denies has no clear meaning for this client.
-    fn is_unsure(&self, names: ClientNames<'_>) -> bool {
+    pub(super) fn is_unsure(&self, names: ClientNames<'_>) -> bool {
         names.have_wildcard()
             || self.rules.iter().any(|rule| !rule.grants && !rule.filter.has_names(names, Effect::Grant))
     }

@@ -62,16 +62,16 @@ pub enum Coverage {
 /// The rules of one user. All its sessions share them.
 #[derive(Clone, Debug, Default)]
 pub struct UserRules {
-    own: RuleLists,
-    patterns: Arc<RuleLists>,
+    pub(super) own: RuleLists,
+    pub(super) patterns: Arc<RuleLists>,
     /// Counts in place of both lists.
-    ordered: Option<OrderedRules>,
+    pub(super) ordered: Option<OrderedRules>,
 }
 
 /// Rules with one precedence: denied first, then granted.
 #[derive(Clone, Debug)]
 pub struct RuleLists {
-    deny: RuleSet,
+    pub(super) deny: RuleSet,
     write: RuleSet,
     read: RuleSet,
 }
@@ -226,7 +226,7 @@ impl UserRules {
 
 impl RuleLists {
     /// Returns the filters that grant this direction.
-    fn of(&self, direction: Direction) -> &RuleSet {
+    pub(super) fn of(&self, direction: Direction) -> &RuleSet {
         match direction {
             Direction::Read => &self.read,
             Direction::Write => &self.write,
@@ -237,17 +237,17 @@ impl RuleLists {
         self.deny.most_compared() + self.write.most_compared().max(self.read.most_compared())
     }
 
-    /// Returns the lists of the rules. Their order has no meaning.
-    pub fn new(rules: impl IntoIterator<Item = (Access, RuleFilter)>) -> RuleLists {
+    /// Returns the lists of the rules, each with its line in its file. Their order has no meaning.
+    pub fn new(rules: impl IntoIterator<Item = (Access, RuleFilter, u32)>) -> RuleLists {
         let (mut deny, mut write, mut read) = (Vec::new(), Vec::new(), Vec::new());
-        for (access, filter) in rules {
+        for (access, filter, line) in rules {
             match access {
-                Access::Deny => deny.push(filter),
-                Access::Write => write.push(filter),
-                Access::Read => read.push(filter),
+                Access::Deny => deny.push((filter, line)),
+                Access::Write => write.push((filter, line)),
+                Access::Read => read.push((filter, line)),
                 Access::ReadWrite => {
-                    write.push(filter.clone());
-                    read.push(filter);
+                    write.push((filter.clone(), line));
+                    read.push((filter, line));
                 }
             }
         }
@@ -272,8 +272,8 @@ mod tests {
     const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "c");
 
     fn permit(own: &[(Access, &str)], patterns: &[(Access, &str)]) -> Permit {
-        let own = own.iter().map(|(access, text)| (*access, RuleFilter::topic(text).unwrap()));
-        let patterns = patterns.iter().map(|(access, text)| (*access, RuleFilter::pattern(text).unwrap()));
+        let own = own.iter().map(|(access, text)| (*access, RuleFilter::topic(text).unwrap(), 1));
+        let patterns = patterns.iter().map(|(access, text)| (*access, RuleFilter::pattern(text).unwrap(), 2));
         Permit::Rules(Arc::new(UserRules::new(RuleLists::new(own), Arc::new(RuleLists::new(patterns)))))
     }
 

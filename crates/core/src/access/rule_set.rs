@@ -19,6 +19,9 @@ const LIST: usize = 8;
 pub struct RuleSet {
     effect: Effect,
     filters: Vec<RuleFilter>,
+    /// The lines of the filters in their file; empty for filters that grant. Only a rule that denies
+    /// explains a refusal.
+    lines: Vec<u32>,
     index: Option<Box<RuleIndex>>,
     /// Filters that a topic is compared with, at most.
     most: usize,
@@ -33,18 +36,20 @@ struct RuleIndex {
 }
 
 impl RuleSet {
-    /// Returns the set of the filters, which all have this effect. Duplicate filters count once.
-    pub fn new(effect: Effect, filters: impl IntoIterator<Item = RuleFilter>) -> RuleSet {
-        let mut unique: Vec<RuleFilter> = Vec::new();
+    /// Returns the set of the filters, which all have this effect, each with its line in the file.
+    /// Duplicate filters count once, with the first line.
+    pub fn new(effect: Effect, filters: impl IntoIterator<Item = (RuleFilter, u32)>) -> RuleSet {
+        let (mut unique, mut lines): (Vec<RuleFilter>, Vec<u32>) = Default::default();
         let mut seen: HashSet<RuleFilter, Keyed> = HashSet::default();
-        for filter in filters {
+        for (filter, line) in filters {
             if seen.insert(filter.clone()) {
                 unique.push(filter);
+                lines.extend((effect == Effect::Deny).then_some(line));
             }
         }
         let index = (unique.len() > LIST).then(|| Box::new(RuleIndex::of(&unique)));
         let most = index.as_ref().map_or(unique.len(), |index| index.most());
-        RuleSet { effect, filters: unique, index, most }
+        RuleSet { effect, filters: unique, lines, index, most }
     }
 
     /// Returns true if there is no filter.
@@ -80,6 +85,22 @@ impl RuleSet {
         index.exact.contains(topic)
             || index.by_first_level.get(first).is_some_and(|places| any(places))
             || any(&index.others)
+    }
+
+    /// Returns the line of the first filter that matches the Topic Name for this client. Looks at
+    /// each filter; for filters that deny.
+    pub(super) fn line_matching(&self, topic: &str, names: ClientNames<'_>) -> Option<u32> {
+        self.line_of(|filter| filter.matches(topic, names, self.effect))
+    }
+
+    /// Returns the line of the first filter of which `fits` is true for its text with the names of
+    /// the client; for filters that deny.
+    pub(super) fn line_filled(&self, names: ClientNames<'_>, fits: impl Fn(&str) -> bool) -> Option<u32> {
+        self.line_of(|filter| filter.filled(names, self.effect).is_some_and(|own| fits(&own)))
+    }
+
+    fn line_of(&self, fits: impl Fn(&RuleFilter) -> bool) -> Option<u32> {
+        self.filters.iter().zip(&self.lines).find(|(filter, _)| fits(filter)).map(|(_, line)| *line)
     }
 
     /// Returns the filters with the names of the client filled in, without those that match nothing
@@ -126,7 +147,7 @@ mod tests {
     const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "c");
 
     fn set(texts: &[String]) -> RuleSet {
-        RuleSet::new(Effect::Grant, texts.iter().map(|text| RuleFilter::pattern(text).unwrap()))
+        RuleSet::new(Effect::Grant, texts.iter().map(|text| (RuleFilter::pattern(text).unwrap(), 0)))
     }
 
     #[test]

@@ -72,7 +72,7 @@ mod tests {
     const ANN: ClientNames<'_> = ClientNames::new(Some("ann"), "c");
 
     fn permit(filter: &str) -> Permit {
-        let own = RuleLists::new([(Access::Write, RuleFilter::topic(filter).unwrap())]);
+        let own = RuleLists::new([(Access::Write, RuleFilter::topic(filter).unwrap(), 1)]);
         Permit::Rules(Arc::new(UserRules::new(own, Arc::default())))
     }
 

@@ -17,6 +17,11 @@ impl Excerpt {
         Excerpt { beginning: first_chars(text, most).into(), bytes: text.len() }
     }
 
+    /// Returns true if no character is left out.
+    pub fn is_whole(&self) -> bool {
+        self.beginning.len() == self.bytes
+    }
+
     /// Returns the characters that are kept.
     pub fn beginning(&self) -> &str {
         &self.beginning
@@ -26,7 +31,7 @@ impl Excerpt {
 /// Shows a text that is cut with a mark and with the length of the whole text.
 impl fmt::Display for Excerpt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.beginning.len() == self.bytes {
+        match self.is_whole() {
             true => f.write_str(&self.beginning),
             false => write!(f, "{}... ({} bytes)", self.beginning, self.bytes),
         }

@@ -103,10 +103,11 @@ fn act(
             CommandOutcome::Done
         }
         (_, None) => CommandOutcome::NotConnected,
-        (OperatorAction::Disconnect, Some(connection)) => {
-            shard.disconnect(connection);
-            CommandOutcome::Done
-        }
+        (OperatorAction::Disconnect, Some(connection)) => match shard.disconnect(connection) {
+            true => CommandOutcome::Done,
+            // The connection is closing already.
+            false => CommandOutcome::NotConnected,
+        },
         (OperatorAction::Redeliver(by), Some(connection)) => redeliver(id, connection, by, view, shard),
     }
 }
@@ -132,8 +133,10 @@ fn redeliver(
     if entry.session.outlives() == Outlives::No {
         return CommandOutcome::EndsWithConnection;
     }
-    shard.disconnect(connection);
-    CommandOutcome::Disconnected
+    match shard.disconnect(connection) {
+        true => CommandOutcome::Disconnected,
+        false => CommandOutcome::NotConnected,
+    }
 }
 
 /// Drops a message of a session for this reason.

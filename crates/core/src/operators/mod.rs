@@ -33,7 +33,7 @@ pub mod bulk_commands;
 mod by_filter;
 pub mod client_commands;
 pub mod command;
-mod dropped;
+pub mod dropped;
 pub mod letters;
 pub mod longest_wait;
 pub mod message_commands;

@@ -7,7 +7,7 @@
 
 use crate::operators::budget::{Question, QuestionBudget, Rows};
 use crate::operators::by_filter;
-use crate::operators::dropped;
+use crate::operators::dropped::{self, FoundDrops};
 use crate::operators::letters::{self, LetterFilter};
 use crate::operators::receivers::{self, MatchedReceivers};
 use crate::operators::session_rows;
@@ -24,7 +24,6 @@ use crate::shard::Shard;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::features::delayed::DelayedPlace;
-use crate::shard::observe::recent_drops::RecentDrop;
 use crate::shard::view::ShardView;
 use crate::time::Instant;
 use std::ops::Bound;
@@ -107,11 +106,11 @@ pub enum Query {
         /// Maximum number of messages in the answer; at most [`ROWS`].
         most: usize,
     },
-    /// The last dropped messages, the newest first.
+    /// The last dropped messages and refused requests, the newest first.
     Dropped {
-        /// The messages that are looked for. The publisher does not count.
+        /// The messages that are looked for. The publisher counts for refused messages alone.
         wanted: Wanted,
-        /// Maximum number of messages in the answer; at most [`ROWS`].
+        /// Maximum number of rows of each kind in the answer; at most [`ROWS`].
         most: usize,
     },
     /// The rows with a slow delivery in the last hour, the slowest first.
@@ -182,8 +181,8 @@ pub enum QueryAnswer {
     /// The delayed messages, each with its place, and the last place that was looked at: the next
     /// part begins behind it.
     Delayed(Part<(DelayedPlace, MessageSummary), DelayedPlace>),
-    /// The dropped messages.
-    Dropped(Vec<RecentDrop>),
+    /// The dropped messages, and the refused requests.
+    Dropped(Box<FoundDrops>),
     /// The slow deliveries.
     SlowDeliveries(Vec<SlowDelivery>),
     /// The letters, and the place before which the next question looks.
@@ -241,7 +240,7 @@ impl Query {
                 QueryAnswer::Delayed(delayed(question, topic.as_ref(), *from, *most))
             }
             Query::Dropped { wanted, most } => {
-                QueryAnswer::Dropped(dropped::dropped(question, wanted, *most))
+                QueryAnswer::Dropped(Box::new(dropped::dropped(question, wanted, *most)))
             }
             Query::SlowDeliveries { topic, receiver, most } => {
                 let slow = question.shard.slow_deliveries();

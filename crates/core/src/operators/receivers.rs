@@ -24,13 +24,16 @@ pub struct MatchedSession {
     pub qos: QoS,
     /// The Topic Filters that match, the first `FILTERS`.
     pub filters: Vec<Box<str>>,
+    /// The reason for which the client may not read the topic; `None` if it may, or if no topic is
+    /// asked for.
+    pub denied: Option<Box<str>>,
 }
 
 impl MatchedSession {
     /// Returns a session that gets messages at this QoS, by this filter.
     pub(super) fn of(entry: &SessionEntry, qos: QoS, filter: Box<str>) -> MatchedSession {
         let (client_id, connected) = (entry.session.client_id.clone(), entry.connection.is_some());
-        MatchedSession { client_id, connected, qos, filters: vec![filter] }
+        MatchedSession { client_id, connected, qos, filters: vec![filter], denied: None }
     }
 
     /// Returns the presence of the session.
@@ -141,7 +144,7 @@ pub(super) fn receivers(question: &mut Question<'_>, topic: &str, from: &SurveyP
     let mut survey = question.shard.router().tree().survey(topic, from.clone());
     while survey.is_there() {
         add_groups(question, survey.groups(), &mut found);
-        if !add_subscribers(question, &mut survey, &mut found) {
+        if !add_subscribers(question, topic, &mut survey, &mut found) {
             found.next = Some(survey.place());
             break;
         }
@@ -155,6 +158,7 @@ pub(super) fn receivers(question: &mut Question<'_>, topic: &str, from: &SurveyP
 /// Adds the subscribers of a filter. Returns false if the question ends before its end.
 fn add_subscribers(
     question: &mut Question<'_>,
+    topic: &str,
     survey: &mut FilterSurvey<'_>,
     found: &mut MatchedReceivers,
 ) -> bool {
@@ -169,7 +173,12 @@ fn add_subscribers(
         budget.spend(ROW);
         let Some((_, entry)) = question.shard.session_at(slot) else { continue };
         let filter = filter.get_or_insert_with(|| survey.filter().into());
-        let session = MatchedSession::of(entry, subscriber.options.qos(), filter.clone());
+        let mut session = MatchedSession::of(entry, subscriber.options.qos(), filter.clone());
+        let rules = question.shard.access();
+        if rules.are_on() {
+            budget.spend(rules.most_steps(topic) as usize);
+            session.denied = entry.why_unreadable(rules, topic).map(Into::into);
+        }
         budget.spend_bytes(session.bytes());
         found.add(session, usize::MAX);
     }

@@ -14,6 +14,7 @@ use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::login::listener_terms::ListenerConnections;
+use crate::shard::observe::refusals::Refusal;
 use crate::shard::view::ShardView;
 use crate::time::Instant;
 use std::sync::Arc;
@@ -27,6 +28,9 @@ const SOCKET: usize = 16;
 
 /// Messages of a window that are looked at for one step.
 const WINDOW: usize = 8;
+
+/// Refused requests in the answer about one session, at most.
+const REFUSED: usize = 16;
 
 /// The sessions that an operator wants to see. The default admits all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -137,6 +141,8 @@ pub struct SessionDetail {
     pub filters: Vec<Box<str>>,
     /// The redelivery settings, with their sources.
     pub redelivery: SourcedRedelivery,
+    /// The last refused requests of the client, the newest first, at most [`REFUSED`].
+    pub refused: Vec<Refusal>,
 }
 
 /// A message in flight.
@@ -260,6 +266,7 @@ pub(super) fn detail(question: &Question<'_>, (id, entry): (SessionId, &SessionE
             .map(Box::from)
             .collect(),
         redelivery: SourcedRedelivery::of(entry, shard),
+        refused: shard.refusals().of_client(&entry.session.client_id).take(REFUSED).cloned().collect(),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::session::objectives::{Objective, Objectives};
 use crate::session::outbound::stall::StallCause;
 use crate::session::packet_counts::{PacketCounts, PublishCounts, RedeliveryCounts};
 use crate::session::slow_deliveries::{AckedDelivery, SlowDeliveries};
+use crate::session::subscriptions::FilterCause;
 use crate::session::trace_steps::{StepKind, TraceStep, TraceSteps};
 use crate::time::Instant;
 use crate::time::histogram::Histogram;
@@ -70,6 +71,8 @@ pub struct Counters {
     pub dead_letters: Counts,
     /// PUBLISH packets from clients that were refused, by reason.
     pub refused_publishes: Counts,
+    /// Will Messages that were refused, at CONNECT or when they were due, by reason.
+    pub refused_wills: Counts,
     /// CONNECTs refused because sessions, memory or disk reached a bound.
     pub refused_connects: u64,
     /// CONNECTs refused because another user owns the session.
@@ -80,8 +83,8 @@ pub struct Counters {
     pub flapping_bans: u64,
     /// Sessions without an owner that got one.
     pub adopted_sessions: u64,
-    /// Topic Filters of SUBSCRIBE packets refused for the same reasons.
-    pub refused_subscriptions: u64,
+    /// Topic Filters of SUBSCRIBE packets that were refused, by [`FilterCause`].
+    pub refused_subscriptions: [u64; FilterCause::ALL.len()],
     /// Times that a client was not read for a while, because it was above its rate.
     pub rate_pauses: u64,
     /// Messages dropped.
@@ -165,6 +168,7 @@ impl Counters {
             contradictions,
             dead_letters,
             refused_publishes,
+            refused_wills,
             refused_connects,
             foreign_sessions,
             banned_connects,
@@ -191,12 +195,15 @@ impl Counters {
         self.contradictions += contradictions;
         self.dead_letters.merge(dead_letters);
         self.refused_publishes.merge(refused_publishes);
+        self.refused_wills.merge(refused_wills);
         self.refused_connects += refused_connects;
         self.foreign_sessions += foreign_sessions;
         self.banned_connects += banned_connects;
         self.flapping_bans += flapping_bans;
         self.adopted_sessions += adopted_sessions;
-        self.refused_subscriptions += refused_subscriptions;
+        for (count, more) in self.refused_subscriptions.iter_mut().zip(refused_subscriptions) {
+            *count += more;
+        }
         self.rate_pauses += rate_pauses;
         self.drops.merge(drops);
         self.objectives.add(objectives);

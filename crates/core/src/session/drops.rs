@@ -1,10 +1,14 @@
 //! Why a message was dropped: one type for the whole broker.
 
+use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
 use crate::named_enum::named_enum;
 use crate::session::objectives::mark::DeliveryMark;
 use crate::time::Instant;
+
+/// Characters of a topic that a drop keeps.
+pub const TOPIC: usize = 128;
 
 named_enum! {
     /// The reason why a message, or one copy of it, never reaches its receiver.
@@ -54,35 +58,41 @@ named_enum! {
 }
 
 impl DropReason {
-    /// Returns the part of the broker in which a message is dropped for this reason.
-    pub const fn side(self) -> DropSide {
-        match self {
+    /// Returns true if a PUBLISH or a Will Message can be refused for this reason, before it has a
+    /// receiver. For some of these reasons a receiver loses a message, too.
+    pub const fn refuses_publishes(self) -> bool {
+        matches!(
+            self,
             DropReason::MemoryBudget
-            | DropReason::ReservedTopic
-            | DropReason::TopicTooDeep
-            | DropReason::RetainedFull
-            | DropReason::StoreFull
-            | DropReason::DelayedFull
-            | DropReason::NotAuthorized => DropSide::Publisher,
+                | DropReason::ReservedTopic
+                | DropReason::TopicTooDeep
+                | DropReason::TooLarge
+                | DropReason::RetainedFull
+                | DropReason::StoreFull
+                | DropReason::DelayedFull
+                | DropReason::NotAuthorized
+        )
+    }
+
+    /// Returns true if `redelivery.dead_letters` takes this reason. Dead letters of other reasons
+    /// have keys of their own, or there are none.
+    const fn has_dead_letters(self) -> bool {
+        matches!(
+            self,
             DropReason::QueueRefused
-            | DropReason::QueueOverflow
-            | DropReason::Expired
-            | DropReason::TooLarge
-            | DropReason::OutboxFull
-            | DropReason::SessionEnded => DropSide::Receiver,
-            DropReason::NegativelyAcknowledged
-            | DropReason::Unreadable
-            | DropReason::Exhausted
-            | DropReason::Skipped
-            | DropReason::Parked => DropSide::Delivery,
-        }
+                | DropReason::QueueOverflow
+                | DropReason::Expired
+                | DropReason::TooLarge
+                | DropReason::OutboxFull
+                | DropReason::SessionEnded
+        )
     }
 
     /// The names of the reasons that `redelivery.dead_letters` takes.
     pub const DEAD_LETTER_CAUSES: [&'static str; 6] = {
         let (mut names, mut found, mut at) = ([""; 6], 0, 0);
         while at < DropReason::ALL.len() {
-            if let DropSide::Receiver = DropReason::ALL[at].side() {
+            if DropReason::ALL[at].has_dead_letters() {
                 names[found] = DropReason::ALL[at].name();
                 found += 1;
             }
@@ -117,17 +127,6 @@ impl DropReason {
             | DropReason::Exhausted => false,
         }
     }
-}
-
-/// The circumstances in which a reason drops messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropSide {
-    /// The PUBLISH of a client is refused.
-    Publisher,
-    /// One receiver does not get the message. `redelivery.dead_letters` takes these reasons.
-    Receiver,
-    /// One delivery is ended. Dead letters of these reasons have keys of their own, or none.
-    Delivery,
 }
 
 /// A set of drop reasons: one bit for each.
@@ -165,6 +164,8 @@ pub struct Dropped {
     pub cause: DropReason,
     /// The message; `None` if it never had a body of its own, or its body is in the store alone.
     pub message: Option<Message>,
+    /// The first [`TOPIC`] characters of the topic, where it is known without the message.
+    pub topic: Option<Excerpt>,
     /// The transmissions to this session.
     pub sent: Sent,
     /// The negative reason code of the receiver, if the receiver sent one.
@@ -193,7 +194,12 @@ impl Dropped {
     /// Creates the drop of a message without transmissions. `message` is `None` if its body is not
     /// in memory.
     pub fn new(cause: DropReason, message: Option<Message>) -> Dropped {
-        Dropped { cause, message, sent: Sent::default(), code: None, mark: DeliveryMark::NONE }
+        Dropped { cause, message, topic: None, sent: Sent::default(), code: None, mark: DeliveryMark::NONE }
+    }
+
+    /// Adds the topic of a message that is not made for the drop alone.
+    pub fn on(self, topic: &str) -> Dropped {
+        Dropped { topic: Some(Excerpt::of(topic, TOPIC)), ..self }
     }
 
     /// Adds the mark of the delivery.

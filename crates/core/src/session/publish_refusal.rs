@@ -20,13 +20,31 @@ pub fn ends_connection(
     if version.is_v5() {
         return None;
     }
-    let what = match cause? {
-        DropReason::MemoryBudget => "the broker's memory budget is used up",
-        DropReason::StoreFull => "the store has no room",
+    match cause? {
+        cause @ (DropReason::MemoryBudget | DropReason::StoreFull | DropReason::DelayedFull) => {
+            Some(Violation { reason, what: bound(cause) })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the bound for which a message is refused, for operators: the text names the
+/// configuration key.
+pub const fn bound(cause: DropReason) -> &'static str {
+    match cause {
+        DropReason::MemoryBudget => "the broker's memory budget is used up (limits.memory)",
+        DropReason::StoreFull => "the store has no room (store.size_limit, or the disk)",
         DropReason::DelayedFull => "limits.delayed_messages, delayed_bytes or delayed_horizon is reached",
-        _ => return None,
-    };
-    Some(Violation { reason, what })
+        DropReason::TooLarge => "the payload exceeds limits.payload_size",
+        DropReason::TopicTooDeep => {
+            "the topic has more levels than limits.topic_levels, or is too long behind the mount point"
+        }
+        DropReason::ReservedTopic => "the topic is reserved for the broker",
+        DropReason::RetainedFull => {
+            "limits.retained_messages or retained_bytes is reached, so the message is not retained"
+        }
+        _ => "",
+    }
 }
 
 impl Receiver {

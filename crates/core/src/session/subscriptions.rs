@@ -8,6 +8,7 @@ use crate::mqtt::packet::{
 };
 use crate::mqtt::topic;
 use crate::mqtt::topic::TopicFilter;
+use crate::named_enum::named_enum;
 use crate::session::policy::SessionPolicy;
 use crate::session::violation::Violation;
 use hashbrown::{HashSet, hash_set};
@@ -40,6 +41,29 @@ pub struct FilterRefusal {
     pub reason: ReasonCode,
     /// The text for the log.
     pub what: &'static str,
+}
+
+named_enum! {
+    /// The cause for which a Topic Filter is refused.
+    pub enum FilterCause {
+        /// The client may read no topic of the filter.
+        NotAuthorized = "not_authorized",
+        /// A bound is reached.
+        QuotaExceeded = "quota_exceeded",
+        /// The text is no Topic Filter, or has too many levels.
+        TopicFilterInvalid = "topic_filter_invalid",
+    }
+}
+
+impl FilterRefusal {
+    /// Returns the cause.
+    pub fn cause(&self) -> FilterCause {
+        match self.reason {
+            ReasonCode::NOT_AUTHORIZED => FilterCause::NotAuthorized,
+            ReasonCode::TOPIC_FILTER_INVALID => FilterCause::TopicFilterInvalid,
+            _ => FilterCause::QuotaExceeded,
+        }
+    }
 }
 
 /// The packet that answers a SUBSCRIBE or UNSUBSCRIBE.
@@ -158,7 +182,10 @@ impl Subscriptions {
     ) -> Result<CheckedFilter<'a>, FilterRefusal> {
         let refuse = |reason, what| Err(FilterRefusal { reason, what });
         let Ok(filter) = TopicFilter::parse(requested.filter, policy.topic_levels) else {
-            return refuse(ReasonCode::TOPIC_FILTER_INVALID, "not a topic filter");
+            return refuse(
+                ReasonCode::TOPIC_FILTER_INVALID,
+                "the text is no topic filter, or has more levels than limits.topic_levels",
+            );
         };
         let bounds = &policy.subscriptions;
         let known = self.contains(requested.filter);

@@ -36,6 +36,7 @@ use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::persistence::records::stored_bytes;
 use crate::session::Violation;
 use crate::session::drops::DropReason;
+use crate::session::publish_refusal;
 use crate::shard::durability::gates::Durability;
 use crate::shard::peers::Peers;
 use crate::shard::shared_state::SharedState;
@@ -153,10 +154,7 @@ impl Want {
     /// Returns the text for the log and for the Reason String. The text names the configuration
     /// key.
     pub(crate) fn text(self) -> &'static str {
-        match self {
-            Want::Memory => "the broker's memory budget is used up (limits.memory)",
-            Want::Disk => "the store has no room (store.size_limit, or the disk)",
-        }
+        publish_refusal::bound(self.cause())
     }
 
     /// Returns the violation for a connection that cannot continue without this resource.

@@ -6,7 +6,6 @@
 //! until an upper layer publishes it.
 
 use crate::mqtt::codec::PacketType;
-use crate::mqtt::message::Message;
 use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::publisher_name::PublisherName;
@@ -14,7 +13,7 @@ use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::topic::TopicFilter;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
-use crate::session::drops::{DropReason, Dropped, ReceiverState};
+use crate::session::drops::{Dropped, ReceiverState};
 use crate::session::outbound::sender::PUMPED_AT_ONCE;
 use crate::shard::admission::{Change, Want};
 use crate::shard::clients::connection::Leaves;
@@ -224,26 +223,20 @@ impl Core {
         self.recorder().record_drop(receiver, dropped);
     }
 
-    /// Reports a dropped message whose client is not known any more.
-    pub(crate) fn drop_of_unknown(&mut self, cause: DropReason) {
-        self.counters.drops.count(cause);
-        self.figures.drops.note_unknown(cause);
+    /// Reports a dropped message that has no receiver, or whose receiver is not known any more.
+    pub(crate) fn drop_of_nobody(&mut self, dropped: &Dropped) {
+        self.counters.drops.count(dropped.cause);
+        self.figures.drops.note("", dropped);
     }
 
     /// Reports a message that no member of a shared group took. `share` is the full filter of the
     /// group. `stored` is true if the message comes from a record of the present batch.
-    pub(crate) fn drop_of_group(
-        &mut self,
-        share: &str,
-        cause: DropReason,
-        message: Option<Message>,
-        stored: bool,
-    ) {
+    pub(crate) fn drop_of_group(&mut self, share: &str, dropped: Dropped, stored: bool) {
         let name = TopicFilter::parse(share, usize::MAX).ok().and_then(|filter| filter.share_name);
         let client_id = &*format!("$share/{}", name.unwrap_or_default());
         let redelivery = &*Arc::clone(self.sessions.rules().nobody());
         let receiver = DropReceiver { client_id, redelivery, stored, state: ReceiverState::None };
-        self.drop_for(&receiver, Dropped::new(cause, message));
+        self.drop_for(&receiver, dropped);
     }
 }
 

@@ -245,6 +245,7 @@ impl Shard {
             counters.drops.add(DropReason::Expired, gone);
         }
         figures.drops.report(now, effects);
+        figures.refusals.report(now, effects);
         effects.registrations.push(Registration {
             kind: DeadlineKind::Housekeeping,
             slot: OWN_HOUSEKEEPING,

@@ -13,6 +13,8 @@ use crate::shard::features::delayed::Delayed;
 use crate::shard::features::letter_keeping;
 use crate::shard::features::stored_letters::StoredLetters;
 use crate::shard::observe::recent_drops::RecentDrops;
+use crate::shard::observe::refusals::Refusals;
+use crate::shard::rules::access::AccessRules;
 use crate::shard::subscriptions::router::Router;
 use crate::time::Instant;
 
@@ -69,6 +71,11 @@ impl<'a> ShardView<'a> {
         self.shard.core.connections.write_deadline(id)
     }
 
+    /// Returns the rules about topics.
+    pub(crate) fn access(self) -> &'a AccessRules {
+        &self.shard.core.access
+    }
+
     /// Returns the bounds of queues and outboxes.
     pub(crate) fn send_policy(self) -> &'a SendPolicy {
         &self.shard.core.settings.session.send
@@ -105,6 +112,11 @@ impl<'a> ShardView<'a> {
     /// Returns the last dropped messages.
     pub(crate) fn recent_drops(self) -> &'a RecentDrops {
         self.shard.core.figures.drops.recent()
+    }
+
+    /// Returns the last refused requests of clients.
+    pub(crate) fn refusals(self) -> &'a Refusals {
+        &self.shard.core.figures.refusals
     }
 
     /// Returns the slow deliveries of the last hour.

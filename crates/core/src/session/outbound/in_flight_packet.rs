@@ -81,7 +81,8 @@ impl Unacked {
         let Transmission { transmissions, first_sent, .. } = self.transmission;
         let last = first_sent + Duration::from_millis(self.last_sent_after.into());
         let sent = Sent { times: transmissions, first: first_sent, last };
-        Dropped { cause, mark: self.delivery.mark, message: Some(self.delivery.message), sent, code }
+        let dropped = Dropped::unsent(cause, self.delivery.message).counted_by(self.delivery.mark);
+        Dropped { sent, code, ..dropped }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Handles CONNECT: checks it, authenticates the client, takes over or begins the session, and
 //! writes CONNACK.
 
+use crate::access::denial::DeniedAccess;
 use crate::access::grant::{Grant, SessionRules};
 use crate::access::identity::{Identity, shown_name};
 use crate::mqtt::codec::{DecodeError, PacketType};
@@ -10,9 +11,11 @@ use crate::routing::subscription_tree::ShardId;
 use crate::session::Session;
 use crate::session::authentication::{EnhancedMethod, FirstDecision, Ownership};
 use crate::session::connect::{self, ConnectRefusal, Negotiated};
+use crate::session::drops::DropReason;
 use crate::session::inbound::AnnouncedLimits;
 use crate::session::outbound::retry::Outlives;
 use crate::session::packet_counts::RedeliveryCounts;
+use crate::session::publish_refusal;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
 use crate::shard::Shard;
@@ -31,6 +34,7 @@ use crate::shard::login::pending_exchange::{EnhancedProof, ExchangeEnd};
 use crate::shard::login::verdict::{AcceptedLogin, LoginVerdict};
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
+use crate::shard::observe::refusals::{RefusedKind, RefusedRequest};
 use crate::shard::rules::acl_files::RuleSource;
 use crate::shard::rules::mounted;
 use crate::shard::turn::flow::Flow;
@@ -148,7 +152,7 @@ impl<'a> ConnectRequest<'a> {
             .check_user(now, client_id, user.as_deref(), &mut shard.core)
             .and_then(|()| self.check_client_id(&listener, user.as_deref(), &shard.core))
             .and_then(|()| {
-                self.check_will(client_id, &listener, (user.as_deref(), rules.as_ref()), &shard.core)
+                self.check_will(client_id, &listener, (user.as_deref(), rules.as_ref()), &mut shard.core)
             })
             .and_then(|()| mounted::check_client(id, existing, &shard.core))
             .and_then(|()| self.check_owner(existing, user.as_deref(), &mut shard.core))
@@ -311,26 +315,36 @@ impl<'a> ConnectRequest<'a> {
         client_id: &str,
         listener: &Arc<ListenerTerms>,
         (user, own): (Option<&Identity>, Option<&SessionRules>),
-        core: &Core,
+        core: &mut Core,
     ) -> Result<(), ConnectRefusal> {
+        let Some(will) = &self.connect.will else { return Ok(()) };
+        let Core { access, settings, counters, figures, .. } = core;
+        let mut note = |cause: DropReason, why: &dyn Fn() -> String| {
+            counters.refused_wills.add(cause, 1);
+            let user = user.map(|user| shown_name(user.user()));
+            let (kind, topic, cause) = (RefusedKind::Will, will.topic, cause.name());
+            figures.refusals.note(&RefusedRequest { client_id, user, kind, topic, cause }, why);
+        };
         if let Some(refusal) = self.will_refusal {
+            note(DropReason::ReservedTopic, &|| refusal.what.to_owned());
             return Err(refusal);
         }
-        let names = core.access.names(user, client_id);
+        let names = access.names(user, client_id);
         let rules = (own, &RuleSource::of_newcomer(listener));
-        match &self.connect.will {
-            Some(will) if will.payload.len() > core.settings.session.payload_size => {
-                let is_v5 = self.connect.version.is_v5();
-                // 3.x has no return code with this meaning. mosquitto uses the same two.
-                let reason = if is_v5 { ReasonCode::PACKET_TOO_LARGE } else { ReasonCode::NOT_AUTHORIZED };
-                Err(ConnectRefusal::new(reason, "the payload of the will exceeds limits.payload_size"))
-            }
-            Some(will) if !core.access.admits_will(rules, names, will.topic) => Err(ConnectRefusal::new(
-                ReasonCode::NOT_AUTHORIZED,
-                "the client may not publish to the topic of its will (acl.file)",
-            )),
-            _ => Ok(()),
+        if will.payload.len() > settings.session.payload_size {
+            note(DropReason::TooLarge, &|| publish_refusal::bound(DropReason::TooLarge).to_owned());
+            // 3.x has no return code with this meaning. mosquitto uses the same two.
+            let is_v5 = self.connect.version.is_v5();
+            let reason = if is_v5 { ReasonCode::PACKET_TOO_LARGE } else { ReasonCode::NOT_AUTHORIZED };
+            return Err(ConnectRefusal::new(reason, "the payload of the will exceeds limits.payload_size"));
         }
+        if !access.admits_will(rules, names, will.topic) {
+            let denied = DeniedAccess::Publish(will.topic);
+            note(DropReason::NotAuthorized, &|| access.why_denied(rules, (user, names), denied));
+            let what = "the client may not publish to the topic of its will (acl.file)";
+            return Err(ConnectRefusal::new(ReasonCode::NOT_AUTHORIZED, what));
+        }
+        Ok(())
     }
 
     /// Checks that the client's user may use the session that exists.

@@ -11,6 +11,7 @@ use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::SessionSlot;
 use crate::session::Violation;
 use crate::session::drops::DropReason;
+use crate::session::publish_refusal;
 use crate::session::will::{Ending, WillTime};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
@@ -25,6 +26,8 @@ use crate::shard::delivery::publication::Publication;
 use crate::shard::delivery::publication::expires;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence, Revocation};
+use crate::shard::observe::notes::request_of;
+use crate::shard::observe::refusals::RefusedKind;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -184,8 +187,11 @@ impl Shard {
                 self.core.note(ClientEvent { version: Some(session.version), ..event });
             }
             let of = WillOf { session: id, publisher, stored, source, owner };
-            if let Some(will) = will {
-                self.publish_will_of(now, of, &will);
+            if let Some(will) = will
+                && let Some(cause) = self.publish_will_of(now, of, &will)
+            {
+                let request = request_of(&session_entry, RefusedKind::Will, &will.topic, cause.name());
+                self.core.figures.refusals.note(&request, || publish_refusal::bound(cause).to_owned());
             }
             EndedSession::new(id, *session_entry).hand_on(now, self);
         }
@@ -206,12 +212,14 @@ impl Shard {
     /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A
     /// will against the rules is dropped and counted.
     fn admitted_will(&mut self, id: SessionId, will: Option<Arc<Will>>) -> Option<Arc<Will>> {
-        let Core { sessions, access, counters, turn, .. } = &mut self.core;
+        let Core { sessions, access, turn, .. } = &mut self.core;
         let will = will?;
         let is_denied = access.are_on()
             && sessions.get_mut(id).is_some_and(|entry| !entry.may_write_once(access, &will.topic, turn));
         if is_denied {
-            counters.drops.count(DropReason::NotAuthorized);
+            self.core.counters.drops.count(DropReason::NotAuthorized);
+            self.core.counters.refused_wills.add(DropReason::NotAuthorized, 1);
+            self.core.note_refused_message(id, RefusedKind::Will, &will.topic, DropReason::NotAuthorized);
             return None;
         }
         Some(will)
@@ -224,12 +232,14 @@ impl Shard {
         let (publisher, stored) = (self.core.publisher_name(id), self.core.sessions.is_stored(id));
         let (source, owner) = self.source_of_will(id, Some(&will));
         let of = WillOf { session: id, publisher, stored, source, owner };
-        self.publish_will_of(now, of, &will);
+        if let Some(cause) = self.publish_will_of(now, of, &will) {
+            self.core.note_refused_message(id, RefusedKind::Will, &will.topic, cause);
+        }
     }
 
     /// Publishes the will of a session that may have ended. A will without room, or whose topic is
-    /// refused, is dropped and counted.
-    fn publish_will_of(&mut self, now: Instant, of: WillOf, will: &Will) {
+    /// refused, is dropped and counted. Returns why the will is refused, or is not retained.
+    fn publish_will_of(&mut self, now: Instant, of: WillOf, will: &Will) -> Option<DropReason> {
         let WillOf { session: id, publisher, stored, source, owner } = of;
         let frees =
             if will.retain && will.payload.is_empty() { self.core.shared.frees(&will.topic) } else { 0 };
@@ -238,7 +248,8 @@ impl Shard {
             self.core.settings.topic_refusal(&will.topic).or(self.core.admits(change).err().map(Want::cause));
         if let Some(cause) = refused {
             self.core.counters.drops.count(cause);
-            return;
+            self.core.counters.refused_wills.add(cause, 1);
+            return refused;
         }
         let expires = expires(now, will.message_expiry);
         let parts = Parts {
@@ -257,10 +268,13 @@ impl Shard {
             // delivery leaves before the batch is committed.
             self.core.durability.begin();
         }
+        let mut unretained = None;
         if will.retain {
-            self.routes.retain(now, &mut publication, source, owner, &mut self.core);
+            unretained = self.routes.retain(now, &mut publication, source, owner, &mut self.core).refused;
+            unretained.inspect(|cause| self.core.counters.refused_wills.add(*cause, 1));
         }
         self.fans.route_own(now, &mut publication, Some(id), &mut self.routes, &mut self.core);
+        unretained
     }
 }
 

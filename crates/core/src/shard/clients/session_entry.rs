@@ -1,5 +1,6 @@
 //! A session of a shard, with the data that the shard keeps beside it.
 
+use crate::access::denial::DeniedAccess;
 use crate::access::grant::SessionRules;
 use crate::access::identity::Identity;
 use crate::access::permit::Coverage;
@@ -221,6 +222,31 @@ impl SessionEntry {
     pub(crate) fn may_write_once(&mut self, rules: &AccessRules, topic: &str, turn: &mut Turn) -> bool {
         let (access, names) = self.access(rules);
         turn.decide(access.may_write_once(names, topic))
+    }
+
+    /// Returns the reason for which an access of the client is denied, for operators. Compares it
+    /// with each rule.
+    pub(crate) fn why_denied(&self, rules: &AccessRules, denied: DeniedAccess<'_>) -> String {
+        self.with_rules(rules, |own, client| rules.why_denied(own, client, denied))
+    }
+
+    /// Returns the reason for which the client may not read a topic, for operators; `None` if it
+    /// may.
+    pub(crate) fn why_unreadable(&self, rules: &AccessRules, topic: &str) -> Option<String> {
+        self.with_rules(rules, |own, client| rules.why_unreadable(own, client, topic))
+    }
+
+    /// Calls `ask` with the rules of the session, and with its user and names.
+    fn with_rules<T>(
+        &self,
+        rules: &AccessRules,
+        ask: impl FnOnce((Option<&SessionRules>, &RuleSource), (Option<&Identity>, ClientNames<'_>)) -> T,
+    ) -> T {
+        let nobody = SessionAccess::of_listener(self.listener.clone());
+        let access = self.rare.as_ref().map_or(&nobody, |rare| &rare.access);
+        let user = self.user().map(|user| &**user);
+        let names = rules.names(user, &self.session.client_id);
+        ask((access.own_rules(), access.source()), (user, names))
     }
 
     /// Notes that the client has left. Frees data that is in memory only for its connection.

@@ -426,7 +426,7 @@ fn begin_marked(
     mark.or_traced(publication.audit)
 }
 
-/// Drops the message for this session, and counts the drop. Builds the
+/// Drops the message for this session, and counts the drop with its topic. Builds the
 /// [`Message`](crate::mqtt::message::Message) only if a dead letter needs it. Not inlined, to keep
 /// the code of deliveries small.
 #[cold]
@@ -440,5 +440,5 @@ fn drop_message(
     let wanted =
         session_entry.session.sender.redelivery().of(publication.parts.topic).wants_dead_letter(cause);
     let message = (wanted || publication.audit.is_some()).then(|| publication.message(scratch).clone());
-    counters.drops.lose(Dropped::new(cause, message));
+    counters.drops.lose(Dropped::new(cause, message).on(publication.parts.topic));
 }

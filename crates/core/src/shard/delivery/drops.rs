@@ -80,15 +80,11 @@ impl Since {
 }
 
 impl DropReports {
-    /// Keeps and counts a drop of a client. A shared group counts as a client, by its name.
+    /// Keeps and counts a drop of a client. A shared group counts as a client, by its name. The name
+    /// of no receiver is empty.
     pub(crate) fn note(&mut self, client_id: &str, dropped: &Dropped) {
         self.recent.note(client_id, dropped);
         self.count(client_id, dropped.cause);
-    }
-
-    /// Counts a drop of a client that is not known any more.
-    pub(crate) fn note_unknown(&mut self, cause: DropReason) {
-        self.count("", cause);
     }
 
     fn count(&mut self, client_id: &str, cause: DropReason) {

@@ -2,7 +2,7 @@
 
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::QoS;
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, Dropped};
 use crate::session::trace_steps::{StepKind, cut};
 use crate::shard::Shard;
 use crate::shard::admission::Change;
@@ -47,7 +47,8 @@ impl Shard {
         let qos = dead_letter.message.header().qos.max(QoS::AtLeastOnce);
         self.core.turn.spend(1);
         if u16::try_from(dead_letter.topic.len()).is_err() {
-            self.core.counters.drops.count(DropReason::TooLarge);
+            let lost = Dropped::new(DropReason::TooLarge, None).on(&dead_letter.topic);
+            self.core.drop_of_nobody(&lost);
             return true;
         }
         let forwarded = dead_letter.properties(self.core.dead_letters.wall());
@@ -57,7 +58,7 @@ impl Shard {
         if dead_letter.cause != DropReason::Parked
             && let Err(want) = self.core.admits(Change::Publish { qos, bytes, frees: 0 })
         {
-            self.core.counters.drops.count(want.cause());
+            self.core.drop_of_nobody(&Dropped::new(want.cause(), None).on(&dead_letter.topic));
             return true;
         }
         let parts = Parts {

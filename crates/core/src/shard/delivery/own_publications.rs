@@ -6,7 +6,7 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::outcome::Outcome;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Walk};
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, Dropped};
 use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{
@@ -64,7 +64,8 @@ impl Fans {
             return;
         }
         if of.is_none() && self.own() >= OWN_AT_MOST {
-            return core.counters.drops.count(DropReason::OutboxFull);
+            return core
+                .drop_of_nobody(&Dropped::new(DropReason::OutboxFull, None).on(publication.parts.topic));
         }
         let message = publication.message(&mut core.scratch.bytes).clone();
         let _charge = Charge::new(size_of::<OwnPublication>());

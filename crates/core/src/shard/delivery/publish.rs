@@ -22,6 +22,7 @@ use crate::shard::delivery::publication::{Publication, Routed, expires};
 use crate::shard::durability::gates::{Early, early};
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
+use crate::shard::observe::refusals::RefusedKind;
 use crate::shard::peers::peer_batch::ReportTo;
 use crate::shard::rules::access::DeniedPublish;
 use crate::shard::turn::flow::Flow;
@@ -162,18 +163,21 @@ impl<'a> ClientPublish<'a> {
             let owner = shard.core.owner_of(session);
             let retaining = shard.routes.retain(now, publication, source, owner, &mut shard.core);
             waits |= retaining.waits;
-            if publication.audit.is_some() && retaining.kept {
+            if publication.audit.is_some() && retaining.refused.is_none() {
                 shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");
             }
-            let is_informed =
-                !retaining.kept && shard.core.connections.get(id).is_some_and(|c| c.version().is_v5());
+            if let Some(cause) = retaining.refused {
+                self.note_refusal(shard, publication.parts.topic, cause);
+            }
+            let is_informed = retaining.refused.is_some()
+                && shard.core.connections.get(id).is_some_and(|c| c.version().is_v5());
             refused = is_informed.then_some(ReasonCode::QUOTA_EXCEEDED);
             // The message could not be retained. An error in PUBREC says that no receiver has the
             // message. The client may send it again under another identifier, and it must not reach
             // a receiver twice. So at QoS 2 nothing is routed. At QoS 1 a repetition is allowed, so
             // the subscribers get the message now.
             if let Some(reason) = refused.filter(|_| publish.qos == QoS::ExactlyOnce) {
-                return self.refuse_publish(shard, reason, None);
+                return self.refuse_publish(shard, publication.parts.topic, reason, None);
             }
         }
         publication.gate = token.map(|(session, token)| ReportTo::Here { session, token });
@@ -339,7 +343,7 @@ impl<'a> ClientPublish<'a> {
             RequestedTimes::Granted => (ReasonCode::SUCCESS, None),
             RequestedTimes::Refused(want) => (ReasonCode::QUOTA_EXCEEDED, Some(want.cause())),
         };
-        self.refuse_publish(shard, reason, cause)
+        self.refuse_publish(shard, topic, reason, cause)
     }
 
     /// Returns why a PUBLISH must not be routed, or `None` if it may be. The reason code is for a
@@ -406,7 +410,7 @@ impl<'a> ClientPublish<'a> {
             Ok(()) => shard.delayed.keep(now, self.session, publish, topic, &mut shard.core),
         };
         if let Err((reason, cause)) = kept {
-            return self.refuse_publish(shard, reason, Some(cause));
+            return self.refuse_publish(shard, topic, reason, Some(cause));
         }
         self.record_incoming(&shard.core);
         let gates = shard.core.durability.gate_publisher(self.token, None);
@@ -415,15 +419,31 @@ impl<'a> ClientPublish<'a> {
         Flow::Continue
     }
 
+    /// Counts and keeps that the message is refused, or is not retained. `topic` is that of the
+    /// PUBLISH.
+    #[cold]
+    fn note_refusal(&self, shard: &mut Shard, topic: &str, cause: DropReason) {
+        shard.core.counters.refused_publishes.add(cause, 1);
+        // The rules are about the topic to which a delayed message is published later.
+        let topic = delayed_topic(topic).filter(|_| cause == DropReason::NotAuthorized).unwrap_or(topic);
+        shard.core.note_refused_message(self.session, RefusedKind::Publish, topic, cause);
+    }
+
     /// Ends a PUBLISH that is not routed. The acknowledgement carries `reason`; QoS 0 has no
     /// acknowledgement. If a 3.x client could not see the refusal, its connection ends. Counts a
     /// drop if there is a `cause`. `cause` is `None` if no drop is to be counted, for example
     /// because the PUBLISH was a request of the client.
-    fn refuse_publish(&self, shard: &mut Shard, reason: ReasonCode, cause: Option<DropReason>) -> Flow {
+    fn refuse_publish(
+        &self,
+        shard: &mut Shard,
+        topic: &str,
+        reason: ReasonCode,
+        cause: Option<DropReason>,
+    ) -> Flow {
         let ClientPublish { now, connection: id, session, publish, .. } = *self;
         if let Some(cause) = cause {
             shard.core.counters.drops.count(cause);
-            shard.core.counters.refused_publishes.add(cause, 1);
+            self.note_refusal(shard, topic, cause);
         }
         if cause == Some(DropReason::NotAuthorized)
             && shard.core.access.on_denied_publish() == DeniedPublish::Disconnect

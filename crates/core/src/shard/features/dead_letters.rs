@@ -198,7 +198,6 @@ mod tests {
     use crate::mqtt::packet::Properties;
     use crate::mqtt::publisher_name::PublisherName;
     use crate::session::drops::ReceiverState;
-    use crate::session::objectives::DeliveryMark;
     use crate::session::redelivery_policy::RedeliveryPolicy;
     use crate::session::session_redelivery::SessionRedelivery;
 
@@ -269,7 +268,7 @@ mod tests {
         };
         let publisher = PublisherName::shared(publisher, &mut None);
         let message = Some(Message::published_by(publisher, parts, &mut Vec::new()));
-        let lost = Dropped { cause: DropReason::Expired, message, sent, code, mark: DeliveryMark::NONE };
+        let lost = Dropped { sent, code, ..Dropped::new(DropReason::Expired, message) };
         let letter = letter_of(lost, false).expect("a dead letter");
         let mut dead_letters = DeadLetters::new(true);
         dead_letters.set_wall_clock(Instant::from_millis(500), 10_500);

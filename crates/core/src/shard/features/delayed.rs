@@ -17,11 +17,13 @@ use crate::mqtt::packet::{Publish, ReasonCode};
 use crate::mqtt::topic::is_topic_name;
 use crate::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredDelayed};
 use crate::routing::shares::{Amount, Shares};
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, Dropped};
+use crate::session::publish_refusal;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
 use crate::shard::delivery::publication::{Publication, expires};
+use crate::shard::observe::refusals::{RefusedKind, RefusedRequest};
 use crate::shard::peers::Peers;
 use crate::shard::settings::OWN_DELAYED;
 use crate::shard::subscriptions::routes::Routes;
@@ -437,13 +439,18 @@ fn publish_one(
     }
     if message.is_expired(now) {
         // The broker was down beyond the end of the message's Message Expiry Interval.
-        core.counters.drops.count(DropReason::Expired);
-        return;
+        return core.drop_of_nobody(&Dropped::unsent(DropReason::Expired, message));
     }
     let mut publication = Publication::of(&message, None);
     publication.atomic = true;
     if message.header().retain {
-        routes.retain(now, &mut publication, None, owner, core);
+        let publisher = owner.clone();
+        let refused = routes.retain(now, &mut publication, None, owner, core).refused;
+        if let (Some(cause), Some(publisher)) = (refused, publisher) {
+            let (client_id, topic, kind) = (publisher.client_id(), message.topic(), RefusedKind::Publish);
+            let request = RefusedRequest { client_id, user: None, kind, topic, cause: cause.name() };
+            core.figures.refusals.note(&request, || publish_refusal::bound(cause).to_owned());
+        }
     }
     fans.route_own_now(now, &mut publication, routes, core);
 }

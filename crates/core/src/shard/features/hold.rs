@@ -10,7 +10,7 @@
 //! unacknowledged messages.
 
 use crate::mqtt::outcome::Outcome;
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
 use crate::shard::clients::ended_session::EndedSession;
@@ -117,8 +117,8 @@ fn pass_on(now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: ReportTo,
         SharedDelivery::Settled(Outcome::Taken) => shard.answer_when_committed(now, gate, Outcome::Taken),
         SharedDelivery::Settled(outcome) => {
             if outcome == Outcome::Unmatched {
-                let (cause, message) = (DropReason::SessionEnded, Some(held.message.clone()));
-                shard.core.drop_of_group(share, cause, message, publication.atomic);
+                let lost = Dropped::unsent(DropReason::SessionEnded, held.message.clone());
+                shard.core.drop_of_group(share, lost, publication.atomic);
             }
             shard.answer_when_committed(now, gate, Outcome::Refused);
         }

@@ -16,6 +16,7 @@ use crate::session::outbound::stall::Stall;
 use crate::session::trace_steps::cut;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::slots::ConnectionId;
+use crate::shard::observe::refusals::Refusal;
 use std::fmt;
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ pub struct ClientEvent {
     /// The connection; `None` if the event concerns a session without one.
     pub connection: Option<ConnectionId>,
     /// The client identifier. A shared group has `$share/group` here. `None` if CONNECT had no
-    /// client identifier, and for the [`Occurrence::Dropped`] of all other clients together.
+    /// client identifier, and for the [`Occurrence::Dropped`] and [`Occurrence::RequestRefused`] of
+    /// all other clients together.
     pub client_id: Option<Box<str>>,
     /// The MQTT version of the client; `None` if it is not known.
     pub version: Option<ProtocolVersion>,
@@ -70,13 +72,9 @@ pub enum Occurrence {
         /// The user name.
         user_name: Box<str>,
     },
-    /// Filters of one SUBSCRIBE were refused for lack of room.
-    SubscriptionsRefused {
-        /// The number of filters.
-        filters: usize,
-        /// The limit that was reached.
-        what: &'static str,
-    },
+    /// PUBLISH packets, Will Messages or Topic Filters of the client were refused since its last
+    /// event of this kind. The value is the first of them, with the number of all.
+    RequestRefused(Box<Refusal>),
     /// An acknowledgement is overdue.
     Stalled(Stall),
     /// Packets were sent again.

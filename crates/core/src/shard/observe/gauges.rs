@@ -5,6 +5,7 @@ use crate::shard::clients::sessions::Sessions;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::delivery::drops::DropReports;
 use crate::shard::observe::client_counts::ClientCounts;
+use crate::shard::observe::refusals::Refusals;
 use crate::shard::observe::session_totals::{SessionTotals, TotalsWalk};
 use crate::shard::observe::stalled::StalledSessions;
 
@@ -14,6 +15,7 @@ use crate::shard::observe::stalled::StalledSessions;
 pub(crate) struct ClientFigures {
     pub(crate) counts: ClientCounts,
     pub(crate) drops: DropReports,
+    pub(crate) refusals: Refusals,
     session_totals: TotalsWalk,
     overdue: StalledSessions,
     /// The number of stalled sessions of connected clients at the last recount.

@@ -8,6 +8,7 @@
 //! | [`trace`] | the clients and topics that operators follow |
 //! | `tracer` | records drops, and the steps of traces |
 //! | [`recent_drops`] | the last dropped messages |
+//! | [`refusals`] | the refused PUBLISH packets, wills and filters |
 //! | `client_counts` | counts connects, disconnects, logins and sessions |
 //! | `session_totals` | sums over all sessions, by a walk in stretches |
 //! | `stalled` | the sessions with an overdue acknowledgement |
@@ -21,9 +22,11 @@
 //!   the event topics, the timeline, the last-disconnect records and the traces.
 //! - A `Dropped` is a message that its receiver will not get. Its consumers are the counts,
 //!   objectives, [`recent_drops`], the events of the client, the dead letters and the traces.
+//! - A [`refusals::Refusal`] is a request of a client that the shard refused. Its consumers are the
+//!   counts, the last refusals and, once in ten seconds for each client, an occurrence.
 //! - A `TraceStep` happens to a traced message or packet. Its consumers are the traces.
 //!
-//! The types are three because their costs and bounds differ. An occurrence is always made and
+//! The types are four because their costs and bounds differ. An occurrence is always made and
 //! never lost, because metrics and retained records need it. A drop is counted when it happens, and
 //! formats nothing. A step is made only while a trace is on, and may be lost.
 
@@ -31,8 +34,9 @@ pub mod client_counts;
 pub mod client_events;
 pub(crate) mod gauges;
 pub mod last_disconnect;
-mod notes;
+pub(in crate::shard) mod notes;
 pub mod recent_drops;
+pub mod refusals;
 pub mod session_totals;
 pub mod snapshot;
 pub(crate) mod stalled;

@@ -1,12 +1,18 @@
-//! Notes events of clients. An event is noted while connection and session still belong together.
+//! Notes events of clients, and refused requests. An event is noted while connection and session still belong together.
 
+use crate::access::denial::DeniedAccess;
+use crate::access::identity::shown_name;
 use crate::mqtt::packet::ReasonCode;
+use crate::session::drops::DropReason;
 use crate::session::outbound::stall::Stall;
+use crate::session::publish_refusal;
+use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::{
     ClientEvent, DisconnectCause, EventDetail, ExhaustedAction, Occurrence, RedeliveryTime,
 };
+use crate::shard::observe::refusals::{RefusedKind, RefusedRequest};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -29,6 +35,23 @@ impl Core {
         let (what, user_name) = (what.into(), user_name.map(Into::into));
         let refused = Occurrence::Refused { reason, what, user_name };
         self.note(ClientEvent { connection: Some(id), ..ClientEvent::new(client_id, refused) });
+    }
+
+    /// Notes a refused PUBLISH or Will Message of a session. `topic` is the Topic Name.
+    #[cold]
+    pub(crate) fn note_refused_message(
+        &mut self,
+        id: SessionId,
+        kind: RefusedKind,
+        topic: &str,
+        cause: DropReason,
+    ) {
+        let Core { sessions, access, figures, .. } = self;
+        let Some(entry) = sessions.get(id) else { return };
+        figures.refusals.note(&request_of(entry, kind, topic, cause.name()), || match cause {
+            DropReason::NotAuthorized => entry.why_denied(access, DeniedAccess::Publish(topic)),
+            _ => publish_refusal::bound(cause).to_owned(),
+        });
     }
 
     /// Notes an event of a session. `packet` is the packet that the event is about, for the event
@@ -91,4 +114,15 @@ impl Core {
             _ => cause.stall().map(|stall| stall.late),
         }
     }
+}
+
+/// Returns the request of a session that is refused.
+pub(in crate::shard) fn request_of<'a>(
+    entry: &'a SessionEntry,
+    kind: RefusedKind,
+    topic: &'a str,
+    cause: &'static str,
+) -> RefusedRequest<'a> {
+    let user = entry.user().map(|user| shown_name(user.user()));
+    RefusedRequest { client_id: &entry.session.client_id, user, kind, topic, cause }
 }

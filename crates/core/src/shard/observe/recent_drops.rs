@@ -1,7 +1,7 @@
 //! The last dropped messages of one shard, for operators. Written on the way of a drop only.
 
 use crate::mqtt::excerpt::Excerpt;
-use crate::session::drops::{DropReason, Dropped};
+use crate::session::drops::{DropReason, Dropped, TOPIC};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 pub(crate) const KEPT: usize = 1_000;
 
 /// Characters of a topic and of a client identifier that are kept.
-pub(crate) const TEXT: usize = 128;
+pub(crate) const TEXT: usize = TOPIC;
 
 /// A message that was dropped.
 #[derive(Clone, Debug)]
@@ -18,6 +18,9 @@ pub struct RecentDrop {
     pub at: Instant,
     /// The receiver's Client Identifier, the name of its shared group, or an empty text.
     pub receiver: Excerpt,
+    /// The publisher's Client Identifier; empty if it is not known. Messages keep it only if a
+    /// redelivery policy asks for dead letters.
+    pub publisher: Excerpt,
     /// The Topic Name; empty if the message was in the store alone.
     pub topic: Excerpt,
     /// The reason.
@@ -44,11 +47,13 @@ impl RecentDrops {
         if self.drops.len() >= KEPT {
             self.drops.pop_front();
         }
-        let topic = dropped.message.as_ref().map_or("", |message| message.topic());
+        let message = dropped.message.as_ref();
+        let known = || Excerpt::of(message.map_or("", |message| message.topic()), TEXT);
         self.drops.push_back(RecentDrop {
             at: self.now,
             receiver: Excerpt::of(receiver, TEXT),
-            topic: Excerpt::of(topic, TEXT),
+            publisher: Excerpt::of(message.map_or("", |message| message.publisher()), TEXT),
+            topic: dropped.topic.clone().unwrap_or_else(known),
             cause: dropped.cause,
             transmissions: dropped.sent.times,
         });

@@ -6,8 +6,9 @@
 //! (`access_change`) finds the guarded sessions.
 
 use crate::access::cover;
+use crate::access::denial::{DeniedAccess, DenyingRule};
 use crate::access::grant::SessionRules;
-use crate::access::identity::Identity;
+use crate::access::identity::{Identity, IdentitySource};
 use crate::access::ordered::Direction;
 use crate::access::permit::{Coverage, Decision, Permit, steps};
 use crate::access::rule::{ClientNames, NameMarks};
@@ -234,6 +235,59 @@ impl AccessRules {
             Some(SessionRules::Permit(permit)) => permit.clone(),
             None => self.settings.files.permit_of(source, user),
         }
+    }
+
+    /// Returns the reason for which an access is denied, for operators: the rule, and where it
+    /// stands. Compares the access with each rule. `user` is the client's, whose login may have
+    /// brought `own` rules.
+    pub(crate) fn why_denied(
+        &self,
+        (own, source): (Option<&SessionRules>, &RuleSource),
+        (user, names): (Option<&Identity>, ClientNames<'_>),
+        denied: DeniedAccess<'_>,
+    ) -> String {
+        let permit = self.permit_of(own, source, names.user);
+        let file = self.settings.files.acl_of(source);
+        if own.is_none() && file.is_none() {
+            let is_open = matches!(permit, Permit::All);
+            let what = if is_open {
+                "the topic has names or payloads of other clients, so it needs a rule (acl.file)"
+            } else {
+                "the listener of the session is gone, and the broker has no acl.file"
+            };
+            return what.to_owned();
+        }
+        let (one, whole) = match (&file, user.map(Identity::source)) {
+            (Some(acl), _) if own.is_none() => ("line", acl.file()),
+            (_, Some(IdentitySource::Jwt)) => ("rule", "the client's token"),
+            (_, Some(IdentitySource::Http)) => ("rule", "the answer of auth.http_url"),
+            _ => ("rule", "the login of the client"),
+        };
+        match permit.denying_rule(denied, names) {
+            DenyingRule::Line(number) => format!("{one} {number} of {whole} denies it"),
+            DenyingRule::Number(number) => format!("{one} {number} of {whole} denies it"),
+            DenyingRule::NoGrant => format!("no {one} of {whole} allows it"),
+            DenyingRule::Names => {
+                format!(
+                    "a name of the client has a wildcard or is missing, so no pattern of {whole} allows it"
+                )
+            }
+        }
+    }
+
+    /// Returns the reason for which a session may not read a topic, for operators; `None` if it may.
+    /// Costs [`Self::most_steps`], and the comparison with each rule if it may not.
+    pub(crate) fn why_unreadable(
+        &self,
+        (own, source): (Option<&SessionRules>, &RuleSource),
+        (user, names): (Option<&Identity>, ClientNames<'_>),
+        topic: &str,
+    ) -> Option<String> {
+        let is_granted = match self.permit_of(own, source, names.user) {
+            Permit::All => own.is_some() || !self.settings.protects_others || !is_of_others(topic),
+            permit => permit.may_read(topic, names),
+        };
+        (!is_granted).then(|| self.why_denied((own, source), (user, names), DeniedAccess::Receive(topic)))
     }
 
     /// Returns the treatment of a filter of which the client may read nothing.

@@ -133,6 +133,19 @@ impl AclFiles {
         }
     }
 
+    /// Returns the rules of the file that counts; `None` without one.
+    pub(in crate::shard) fn acl_of(&self, source: &RuleSource) -> Option<Arc<Acl>> {
+        let own = match source.rules() {
+            Some(listener) => listener.acl.clone(),
+            None => {
+                let mut open = self.listeners.iter().filter(|listener| listener.is_open);
+                let name = source.name();
+                name.and_then(|name| open.find(|listener| *listener.name == *name)?.acl.clone())
+            }
+        };
+        own.or_else(|| self.broker.clone())
+    }
+
     /// Returns the permit of a user by the file of a listener, or that of the broker without one.
     fn permit_by(&self, own: Option<&Arc<Acl>>, user: Option<&str>) -> Permit {
         own.or(self.broker.as_ref()).map_or(Permit::All, |acl| acl.permit_of(user))

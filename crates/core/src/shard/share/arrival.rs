@@ -2,7 +2,7 @@
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, Dropped};
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::peers::peer_batch::{Offered, ReportTo, SharedMessage};
@@ -31,8 +31,8 @@ impl Routes {
         // 5.0 [MQTT-3.3.2-5]: the message may expire on its way between two shards. Delivery to
         // this member has not begun, so the rule of [`Self::share_again`] holds here too.
         if share.is_orphaned && share.message.is_expired(now) {
-            let (message, stored) = (Some(share.message.clone()), core.durability.is_on());
-            core.drop_of_group(&share.filter, DropReason::Expired, message, stored);
+            let lost = Dropped::unsent(DropReason::Expired, share.message.clone());
+            core.drop_of_group(&share.filter, lost, core.durability.is_on());
             // `Refused` would say that the members of this shard have no room.
             return SharedDelivery::Settled(Outcome::Taken);
         }

@@ -4,7 +4,7 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::routing::shared_group::{Member, Presence};
 use crate::routing::subscription_tree::{GroupId, ShardSet};
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Target};
@@ -120,8 +120,8 @@ impl Routes {
             self.hold_in_group(now, (group, &share.filter), publication, gate, HolderIn::ThisShard, core)
         });
         held.unwrap_or_else(|| {
-            let message = Some(share.message.clone());
-            core.drop_of_group(&share.filter, DropReason::QueueRefused, message, core.durability.is_on());
+            let lost = Dropped::unsent(DropReason::QueueRefused, share.message.clone());
+            core.drop_of_group(&share.filter, lost, core.durability.is_on());
             SharedDelivery::Settled(Outcome::Refused)
         })
     }

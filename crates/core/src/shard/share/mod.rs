@@ -51,7 +51,7 @@ mod orphaned;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::routing::subscription_tree::{GroupId, ShardSet};
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, Dropped};
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Routed};
 use crate::shard::peers::peer_batch::{Offered, Readers, ReportTo, Round};
@@ -181,7 +181,8 @@ impl Routes {
         // Refused messages are counted already.
         if publication.is_orphaned && matches!(went, SharedDelivery::Settled(Outcome::Unmatched)) {
             let message = publication.message(&mut core.scratch.bytes).clone();
-            core.drop_of_group(share, DropReason::SessionEnded, Some(message), publication.atomic);
+            let lost = Dropped::unsent(DropReason::SessionEnded, message);
+            core.drop_of_group(share, lost, publication.atomic);
             return SharedDelivery::Settled(Outcome::Refused);
         }
         went
@@ -239,7 +240,8 @@ impl Routes {
         let message = is_needed.then(|| publication.message(&mut core.scratch.bytes).clone());
         // If there is a store, the dead letter is recorded in the open batch. The publisher's
         // acknowledgement waits for the commit of that batch.
-        core.drop_of_group(share, cause, message, core.durability.is_on());
+        let lost = Dropped::new(cause, message).on(publication.parts.topic);
+        core.drop_of_group(share, lost, core.durability.is_on());
         SharedDelivery::Settled(Outcome::Refused)
     }
 }
@@ -253,6 +255,6 @@ fn end_unreadable(share: &str, publication: &mut Publication<'_>, core: &mut Cor
     }
     let message = publication.message(&mut core.scratch.bytes).clone();
     let stored = core.durability.is_on();
-    core.drop_of_group(share, DropReason::NotAuthorized, Some(message), stored);
+    core.drop_of_group(share, Dropped::unsent(DropReason::NotAuthorized, message), stored);
     SharedDelivery::Settled(Outcome::Refused)
 }

@@ -3,7 +3,7 @@
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, Dropped};
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::peers::peer_batch::{Offered, Readers, ReportTo, SharedMessage};
@@ -32,7 +32,7 @@ impl Routes {
         // 5.0 [MQTT-3.3.2-5]: delivery to the next member has not begun, so an expired message is
         // dropped, even if the ended session had received it.
         if message.is_expired(now) {
-            core.drop_of_group(share, DropReason::Expired, Some(message), stored);
+            core.drop_of_group(share, Dropped::unsent(DropReason::Expired, message), stored);
             return SharedDelivery::Settled(Outcome::Refused);
         }
         let mut publication = Publication::of(&message, None);
@@ -116,8 +116,8 @@ impl Routes {
                 self.orphaned_queues.nudge();
             }
         } else {
-            let (message, stored) = (Some(message.clone()), core.durability.is_on());
-            core.drop_of_group(filter, DropReason::QueueRefused, message, stored);
+            let lost = Dropped::unsent(DropReason::QueueRefused, message.clone());
+            core.drop_of_group(filter, lost, core.durability.is_on());
         }
         SharedDelivery::Settled(Outcome::Refused)
     }

@@ -19,10 +19,6 @@ pub(crate) struct Answer {
     pub packet_id: PacketId,
     pub kind: AnswerKind,
     pub reasons: Vec<ReasonCode>,
-    /// Number of filters that were refused because a limit is reached.
-    pub refused: usize,
-    /// The text of the limit that was reached, for the event.
-    pub what: &'static str,
     pub retained: RetainedRequests,
 }
 
@@ -33,8 +29,6 @@ impl Answer {
             packet_id,
             kind,
             reasons: Vec::with_capacity(filters),
-            refused: 0,
-            what: "",
             retained: RetainedRequests::default(),
         }
     }

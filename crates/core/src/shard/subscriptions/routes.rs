@@ -39,8 +39,8 @@ pub(crate) struct Routes {
 pub(crate) struct RetainedUpdate {
     /// True if the store has to commit the change before the publisher is acknowledged.
     pub waits: bool,
-    /// False if there was no room for the message.
-    pub kept: bool,
+    /// Why there was no room for the message, if there was none.
+    pub refused: Option<DropReason>,
 }
 
 impl Routes {
@@ -156,7 +156,7 @@ impl Routes {
             }
             core.effects.retained = true;
         }
-        RetainedUpdate { waits: stored, kept: refused.is_none() }
+        RetainedUpdate { waits: stored, refused }
     }
 }
 

@@ -9,18 +9,21 @@
 //! A packet may have more filters than one turn can handle. Then the connection is paused, and the
 //! rest becomes a [`SubscribeRequest`] for later turns. The barrier follows the last filter.
 
+use crate::access::denial::DeniedAccess;
 use crate::access::permit::Coverage;
 use crate::mqtt::packet::{ReasonCode, Subscribe, SubscribeFilter, Unsubscribe};
+use crate::mqtt::topic::without_share;
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::PackedOptions;
 use crate::session::mount_point::MountPoint;
-use crate::session::subscriptions::{AnswerKind, CheckedFilter, FilterRefusal};
+use crate::session::subscriptions::{AnswerKind, CheckedFilter, FilterCause, FilterRefusal};
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
-use crate::shard::observe::client_events::Occurrence;
+use crate::shard::observe::notes::request_of;
+use crate::shard::observe::refusals::RefusedKind;
 use crate::shard::peers::barrier::AfterBarrier;
 use crate::shard::rules::access::DeniedSubscribe;
 use crate::shard::rules::mounted::mount_point_of;
@@ -91,12 +94,26 @@ impl FilterChange {
         };
         answer.reasons.push(match inserted {
             Ok(()) => requested.options.qos.into(),
-            Err(FilterRefusal { reason, what }) => {
-                if reason == ReasonCode::QUOTA_EXCEEDED {
-                    (answer.refused, answer.what) = (answer.refused + 1, what);
-                }
-                reason
+            Err(refusal) => {
+                self.note_refusal(requested.filter, refusal, &mut shard.core);
+                refusal.reason
             }
+        });
+    }
+
+    /// Counts and keeps that a filter is refused.
+    #[cold]
+    fn note_refusal(&self, filter: &str, refusal: FilterRefusal, core: &mut Core) {
+        let Core { sessions, access, counters, figures, .. } = core;
+        let cause = refusal.cause();
+        counters.refused_subscriptions[cause as usize] += 1;
+        let Some(entry) = sessions.get(self.session) else { return };
+        let request = request_of(entry, RefusedKind::Subscription, filter, cause.name());
+        figures.refusals.note(&request, || match cause {
+            FilterCause::NotAuthorized => {
+                entry.why_denied(access, DeniedAccess::Subscribe(without_share(filter)))
+            }
+            _ => refusal.what.to_owned(),
         });
     }
 
@@ -121,10 +138,14 @@ impl FilterChange {
         if access.are_on()
             && let Some(session_entry) = sessions.get_mut(session)
             && session_entry.subscribe_access(access, filter_text, turn) == Coverage::Disjoint
-            && access.on_denied_subscribe() == DeniedSubscribe::Refuse
         {
             let what = "the client may read no topic of the filter";
-            return Err(FilterRefusal { reason: ReasonCode::NOT_AUTHORIZED, what });
+            let refusal = FilterRefusal { reason: ReasonCode::NOT_AUTHORIZED, what };
+            if access.on_denied_subscribe() == DeniedSubscribe::Refuse {
+                return Err(refusal);
+            }
+            // The filter is granted, and nothing comes by it.
+            self.note_refusal(requested.filter, refusal, &mut shard.core);
         }
         // Each level of the filter may be a new node of the tree. Two nodes cost one step.
         shard.core.turn.spend(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
@@ -201,11 +222,6 @@ impl FilterChange {
     /// then. Returns the job that is left.
     fn answer_when_in_force(&self, answer: Answer, shard: &mut Shard) -> Option<Job> {
         let FilterChange { now, connection: id, session } = *self;
-        if answer.refused > 0 {
-            shard.core.counters.refused_subscriptions += answer.refused as u64;
-            let (filters, what) = (answer.refused, answer.what);
-            shard.core.note_of(session, Occurrence::SubscriptionsRefused { filters, what }, None);
-        }
         if shard.core.peers.shards() == 1 {
             return answer.send(now, id, session, shard);
         }

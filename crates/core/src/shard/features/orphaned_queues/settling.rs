@@ -299,7 +299,7 @@ impl Routes {
                     let (redelivery, state) = (&orphaned_queue.redelivery, ReceiverState::None);
                     core.drop_for(&DropReceiver { client_id, redelivery, stored: true, state }, lost);
                 }
-                None => core.drop_of_unknown(lost.cause),
+                None => core.drop_of_nobody(&lost),
             }
         }
         self.orphaned_queues.put_back(orphaned_queue);
