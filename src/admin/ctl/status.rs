@@ -22,29 +22,24 @@ pub(super) fn totals(overview: Value) -> String {
     let (clients, published) = (&overview["clients"], &overview["publishes"]);
     let (connected, away) = (number(&clients["connected"]), number(&clients["away"]));
     let subscriptions = number(&overview["subscriptions"]);
-    add("clients", format!("{connected} connected, {away} away, with {subscriptions} subscriptions"));
+    add("clients", format!("connected {connected}, away {away}, subscriptions {subscriptions}"));
     let (received, sent) = (number(&published["received"]), number(&published["sent"]));
-    add("messages", format!("{received} received, {sent} sent{}", rates(&overview["recent"])));
+    add("messages", format!("received {received}, sent {sent}{}", rates(&overview["recent"])));
     let queued = &overview["queued"];
     if queued.is_object() {
         let [messages, bytes, held] = ["messages", "bytes", "held"].map(|field| number(&queued[field]));
         let in_flight = number(&overview["in_flight"]);
-        let text = format!(
-            "{messages} messages ({}), {held} more wait for room; {in_flight} in flight",
-            size(bytes)
-        );
+        let size = size(bytes);
+        let text = format!("messages {messages} ({size}), waiting for room {held}, in flight {in_flight}");
         add("queued", text);
     }
     let held = ["retained_messages", "delayed_messages", "dead_letters_stored"];
     let [retained, delayed, letters] = held.map(|field| number(&overview[field]));
-    add("held", format!("{retained} retained, {delayed} delayed, {letters} dead letters"));
+    add("held", format!("retained {retained}, delayed {delayed}, dead letters {letters}"));
     let redelivery = &overview["redelivery"];
     let counts = ["redelivered", "stalled", "disconnected"].map(|field| number(&redelivery[field]));
     let [resent, stalled, closed] = counts;
-    add(
-        "redelivery",
-        format!("{resent} packets sent again, {stalled} stalled, {closed} clients disconnected"),
-    );
+    add("redelivery", format!("sent again {resent}, stalled {stalled}, disconnected {closed}"));
     let last = overview["last_drop_ago"].as_f64().map(|ago| format!(", the last {} ago", seconds(ago)));
     add("dropped", format!("{}{}", number(&overview["dropped"]), last.unwrap_or_default()));
     add("in time", acknowledgements(&overview["recent"]));
@@ -150,11 +145,11 @@ mod tests {
         let expected = "\
 Homing 0.1.0, up 3 d 3 h, every thread works
 ! One client is stuck. See it.
-clients      5200 connected, 22 away, with 5310 subscriptions
-messages     12 received, 24 sent; now 10 and 20 a second
-queued       200 messages (2.0 KiB), 1 more wait for room; 6 in flight
-held         1 retained, 2 delayed, 3 dead letters
-redelivery   4 packets sent again, 1 stalled, 5 clients disconnected
+clients      connected 5200, away 22, subscriptions 5310
+messages     received 12, sent 24; now 10 and 20 a second
+queued       messages 200 (2.0 KiB), waiting for room 1, in flight 6
+held         retained 1, delayed 2, dead letters 3
+redelivery   sent again 4, stalled 1, disconnected 5
 dropped      7, the last 2 min 5 s ago
 in time      99 % of the acknowledgements of the last minute came within 2 ms
 memory       28.0 MiB of 1.0 GiB (limits.memory)
