@@ -145,14 +145,17 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     if let Some(why) = &found.store_error {
         out.push(format!("the store did not answer: {why}"));
     }
-    if found.unseen > 0 {
-        let unseen = found.unseen;
-        let why = if found.store_error.is_some() {
-            String::new()
-        } else {
-            format!(": a search looks at {LOOKED_AT} at most, and ends after 3 s; name a receiver")
-        };
-        out.push(format!("{unseen} messages are only in the store, and were not looked at{why}"));
+    let of_these: usize = all.by_name.values().filter_map(|one| Some(one.in_store?.unseen)).sum();
+    let of_others = found.unseen.saturating_sub(of_these);
+    if of_others > 0 {
+        out.push(format!(
+            "{of_others} messages of other receivers are only in the store, and were not looked at"
+        ));
+    }
+    if found.unseen > 0 && found.store_error.is_none() {
+        out.push(format!(
+            "a search looks at {LOOKED_AT} messages in the store at most, for 3 s, and not at those whose commit is pending; name a receiver"
+        ));
     }
     if !found.is_complete {
         out.push("there is more than was looked at; name a receiver".to_owned());
