@@ -1,10 +1,13 @@
 //! The clients of a run, as tasks: they connect, publish, receive and leave.
 
-use super::client::{self, Broken, ClientConnection, ClientSender, Event, Options, OutgoingPublish};
+use super::client::{
+    self, Acks, Broken, ClientConnection, ClientSender, Event, Options, OutgoingPublish, SessionLife,
+};
 use super::pace::{Alarm, Schedule};
 use super::plan::ClientRole;
 use super::progress::ProgressLine;
 use super::run::LoadRun;
+use super::subscriber::leave;
 use crate::mqtt::packet::QoS;
 use bytes::Bytes;
 use std::rc::Rc;
@@ -91,7 +94,6 @@ pub(super) async fn connect(
             }
         }
     }
-    progress.finish();
     connected.sort_by_key(|(index, _)| *index);
     Ok(connected.into_iter().map(|(_, client)| client).collect())
 }
@@ -115,17 +117,30 @@ async fn enter(
     qos: QoS,
     retain: bool,
 ) -> Result<ConnectedClient, Broken> {
+    if retain && let Some(filter) = filter {
+        refuse_retained(options, filter, qos).await?;
+    }
     let (sender, mut connection, _) = client::connect(options).await?;
     if let Some(filter) = filter {
         subscribe(&sender, &mut connection, filter, qos).await?;
-        // A retained message comes after the first SUBACK and before the second one.
-        if retain && subscribe(&sender, &mut connection, filter, qos).await? {
-            return Err(Broken(format!(
-                "a topic of {filter} has a retained message, which --retain would overwrite and remove; use other topics"
-            )));
-        }
     }
     Ok((sender, connection))
+}
+
+/// Refuses topics with a retained message. The client that looks leaves no session.
+async fn refuse_retained(options: &Options, filter: &str, qos: QoS) -> Result<(), Broken> {
+    let options = Options { session: SessionLife::Clean, acks: Acks::AtOnce, ..options.clone() };
+    let (sender, mut connection, _) = client::connect(&options).await?;
+    // A retained message comes after the first SUBACK and before the second one.
+    subscribe(&sender, &mut connection, filter, qos).await?;
+    let retained = subscribe(&sender, &mut connection, filter, qos).await?;
+    leave((sender, connection)).await;
+    if retained {
+        return Err(Broken(format!(
+            "a topic of {filter} has a retained message, which --retain would overwrite and remove; use other topics"
+        )));
+    }
+    Ok(())
 }
 
 /// Subscribes, and waits for SUBACK. Returns true if a retained message came meanwhile.

@@ -356,7 +356,9 @@ impl Topology {
             Layout::FanIn => (repeated(pattern.filter("--topic", wire.run)?), everyone, subscribers),
             Layout::FanOut => (repeated(first()), everyone, subscribers),
             Layout::Shared => {
-                (repeated(format!("$share/load/{}", first())), vec![0; subscribers as usize], 1)
+                // Another run on the same topic must not get a part of these messages.
+                let filter = format!("$share/load{:08x}/{}", wire.run, first());
+                (repeated(filter), vec![0; subscribers as usize], 1)
             }
         };
         Ok(Topology { topics, filters, audiences, copies })
@@ -414,4 +416,63 @@ fn clients(layout: Layout, common: &Common) -> Result<(u32, u32), Refused> {
         "--publishers and --subscribers must be the same one-to-one",
     )?;
     Ok((publishers, subscribers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::args::{LoadArguments, LoadCommand};
+    use crate::load::scenario;
+    use clap::{Args, Command, FromArgMatches};
+
+    fn plan(arguments: &str) -> Result<LoadPlan, Refused> {
+        let command = LoadArguments::augment_args(Command::new("load"));
+        let matches = command.try_get_matches_from(["load"].into_iter().chain(arguments.split(' '))).unwrap();
+        match LoadArguments::from_arg_matches(&matches).unwrap().command {
+            LoadCommand::Run(scenario) => scenario::plan(&scenario),
+            LoadCommand::Add(_) => panic!("no scenario"),
+        }
+    }
+
+    #[test]
+    fn without_options_ids_and_topics_are_those_of_this_run_alone() {
+        let plan = plan("throughput --publishers 2").unwrap();
+        let run = format!("{:08x}", plan.wire.run);
+        assert_eq!(plan.topology.topics, [format!("homing-load/{run}/0"), format!("homing-load/{run}/1")]);
+        let id = |role| plan.wire.options(role, 1).client_id;
+        assert_eq!(id(ClientRole::Publisher), format!("load{run}-p1"));
+        assert_eq!(id(ClientRole::Subscriber), format!("load{run}-s1"));
+        assert_eq!(id(ClientRole::Idle), format!("load{run}-c1"));
+    }
+
+    #[test]
+    fn threads_share_the_clients_and_each_keeps_its_number() {
+        let whole = plan("throughput --threads 3 --publishers 7 -n 100 -t t/%i -i c%i").unwrap();
+        let mut topics = Vec::new();
+        for index in 0..3 {
+            let LoadPlan { topology, part, wire, .. } = whole.of_thread(index, 3);
+            assert_eq!(topology.topics, topology.filters);
+            for (index, topic) in topology.topics.iter().enumerate() {
+                let number = part.number(index);
+                assert_eq!((topic, part.index(number)), (&format!("t/{number}"), Some(index)));
+                assert_eq!(wire.options(ClientRole::Subscriber, number).client_id, format!("c{number}-sub"));
+            }
+            assert_eq!(
+                (part.index(part.number(0) - 1), part.index(part.number(topology.topics.len()))),
+                (None, None)
+            );
+            topics.extend(topology.topics);
+        }
+        assert_eq!(topics, whole.topology.topics);
+    }
+
+    #[test]
+    fn the_ramp_up_is_not_measured() {
+        let extent = |arguments: &str| plan(arguments).unwrap().extent;
+        let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
+        let long = extent("latency --ramp-up 30s");
+        assert_eq!((seconds(long.duration), long.warmup.as_secs()), (Some(40.0), 31));
+        assert_eq!(extent("latency --ramp-up 1s -d 3s").warmup, Duration::from_millis(1500));
+        assert_eq!(extent("throughput --ramp-up 1s -m 5").warmup, Duration::from_secs(1));
+    }
 }

@@ -59,9 +59,11 @@ impl ProgressLine {
             }
         }
     }
+}
 
-    /// Removes the bar, so that only the report remains.
-    pub(super) fn finish(&mut self) {
+impl Drop for ProgressLine {
+    /// Removes the bar, so that only the report or the error remains.
+    fn drop(&mut self) {
         if let ProgressLine::Bar(bar) = self {
             bar.finish_and_clear();
         }

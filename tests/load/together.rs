@@ -16,11 +16,11 @@ fn threads_add_up_in_every_scenario() {
         assert_exact(&report, 350, 350);
         assert_eq!((&report["threads"], &report["publishers"]), (&3.into(), &7.into()), "{report}");
     }
-    let report = good(&broker, &format!("latency --rate 700 -d 1s {rest}"));
+    let report = good(&broker, &format!("latency --rate 1400 -d 500ms {rest}"));
     let sent = count(&report, "sent");
     assert!((350..=710).contains(&sent), "{report}");
     assert_exact(&report, sent, sent);
-    assert_eq!(figure(&report, "offered rate").round(), 700.0, "{report}");
+    assert_eq!(figure(&report, "offered rate").round(), 1400.0, "{report}");
     let report = good(&broker, "connections -c 40 --threads 3 -d 100ms");
     assert_eq!(figure(&report, "connected"), 40.0, "{report}");
 }

@@ -65,7 +65,6 @@ pub(super) async fn perform(
     seat: Seat,
 ) -> Result<LoadReport, Trouble> {
     let pid = arguments.common.pid;
-    let mut progress = ProgressLine::new("connections", seat.leads());
     let [mut storm_meter, mut idle_meter] = [Meter::new(pid, &seat), Meter::new(pid, &seat)];
     let run = LoadRun::new(plan, seat, None);
 
@@ -77,6 +76,7 @@ pub(super) async fn perform(
 
     let seen = Rc::new(RefCell::new(ConnectionSightings::default()));
     let began = run.start().await;
+    let mut progress = ProgressLine::new("connections", run.seat.leads());
     storm_meter.begin();
     let mut tasks = storm(arguments, &run, &seen, options);
     let wanted = u64::from(run.part.count);
@@ -95,7 +95,6 @@ pub(super) async fn perform(
     observe(&run, &mut progress, &seen, duration, || (1.0, seen.borrow().dropped >= wanted)).await;
     watch::last_slot(&run).await;
     idle_meter.end();
-    progress.finish();
     let mut figures = figures(&seen.borrow(), storm_s);
     if let Some(cost) = storm_meter.cost() {
         let all = run.seat.all_connected() as f64;

@@ -32,7 +32,6 @@ pub(super) fn plan(arguments: &Latency) -> Result<LoadPlan, Refused> {
 /// # Errors
 /// The broker cannot be reached.
 pub(super) async fn perform(arguments: &Latency, plan: LoadPlan, seat: Seat) -> Result<LoadReport, Trouble> {
-    let mut progress = ProgressLine::new("latency", seat.leads());
     let mut meter = Meter::new(arguments.common.pid, &seat);
     let run = LoadRun::new(plan, seat, None);
 
@@ -40,6 +39,7 @@ pub(super) async fn perform(arguments: &Latency, plan: LoadPlan, seat: Seat) -> 
     let publishers = run.topology.topics.len();
     let mut alarms = (0..publishers).map(|_| Alarm::new()).collect::<Result<Vec<_>, _>>()?;
     let start = run.start().await + LEAD_NS;
+    let mut progress = ProgressLine::new("latency", run.seat.leads());
     // The publishers of all threads take turns with the messages of one schedule.
     let schedule = Schedule::new(arguments.rate, run.extent.ramp_up);
     let all = run.all_publishers();
@@ -52,7 +52,6 @@ pub(super) async fn perform(arguments: &Latency, plan: LoadPlan, seat: Seat) -> 
     });
     watch::publishing(&run, &mut running.producers, &mut progress, &mut meter).await;
     watch::draining(&run, &mut progress, &mut meter).await;
-    progress.finish();
     // Each thread has its share of the rate.
     let rate = f64::from(arguments.rate) * publishers as f64 / f64::from(all);
     let figures = vec![Figure::sum("offered rate", rate, "messages/s")];

@@ -59,7 +59,6 @@ pub(super) async fn perform(
     plan: LoadPlan,
     seat: Seat,
 ) -> Result<LoadReport, Trouble> {
-    let mut progress = ProgressLine::new("redelivery", seat.leads());
     let mut meter = Meter::new(arguments.common.pid, &seat);
     let run = LoadRun::new(plan, seat, None);
 
@@ -88,12 +87,12 @@ pub(super) async fn perform(
     running.publishers(&run).await?;
 
     run.start().await;
+    let mut progress = ProgressLine::new("redelivery", run.seat.leads());
     running.publish(&run, |_| Pace::Closed { wait: Duration::ZERO });
     watch::publishing(&run, &mut running.producers, &mut progress, &mut meter).await;
     let drained_s = observe_and_return(arguments, &run, &announce, &mut progress).await;
     watch::last_slot(&run).await;
     meter.end();
-    progress.finish();
 
     let gaps = Distribution::new("resent on a live connection after", &sightings.borrow().gaps);
     let figures = figures(&sightings.borrow(), drained_s);

@@ -44,7 +44,6 @@ pub(super) async fn perform(
     plan: LoadPlan,
     seat: Seat,
 ) -> Result<LoadReport, Trouble> {
-    let mut progress = ProgressLine::new("session", seat.leads());
     let run = LoadRun::new(plan, seat, None);
 
     let subscribers = |run: &LoadRun, with_filter: Option<()>| {
@@ -61,11 +60,13 @@ pub(super) async fn perform(
     running.publishers(&run).await?;
     let mut unused = Meter::new(None, &run.seat);
     let began = run.start().await;
+    let mut progress = ProgressLine::new("session", run.seat.leads());
     running.publish(&run, |_| Pace::Closed { wait: Duration::ZERO });
     watch::publishing(&run, &mut running.producers, &mut progress, &mut unused).await;
     watch::quiet(&run, run.extent.patience, &mut progress, LoadRun::settled).await;
     let built_s = seconds(clock::nanos().saturating_sub(began));
     let queued = run.deliveries.borrow().counts().sent;
+    drop(progress);
 
     let mut meter = Meter::new(arguments.common.pid, &run.seat);
     run.start_again().await;
@@ -73,8 +74,8 @@ pub(super) async fn perform(
     if !run.interrupted() {
         running.receive(&run, subscribers(&run, None)).await?;
     }
+    let mut progress = ProgressLine::new("session", run.seat.leads());
     watch::draining(&run, &mut progress, &mut meter).await;
-    progress.finish();
     let (drained_from, drained) = run.record.borrow().measured_time();
     let figures = vec![
         Figure::sum("queued while away", queued as f64, "messages"),

@@ -31,19 +31,18 @@ pub(super) async fn perform(
     plan: LoadPlan,
     seat: Seat,
 ) -> Result<LoadReport, Trouble> {
-    let mut progress = ProgressLine::new("throughput", seat.leads());
     let mut meter = Meter::new(arguments.common.pid, &seat);
     let run = LoadRun::new(plan, seat, Some(arguments.end_to_end));
 
     let mut running = RunningClients::assemble(&run).await?;
     run.start().await;
+    let mut progress = ProgressLine::new("throughput", run.seat.leads());
     running.publish(&run, |index| {
         let part = f64::from(run.part.position(index)) / f64::from(run.all_publishers());
         Pace::Closed { wait: run.extent.ramp_up.mul_f64(part) }
     });
     watch::publishing(&run, &mut running.producers, &mut progress, &mut meter).await;
     watch::draining(&run, &mut progress, &mut meter).await;
-    progress.finish();
     let report = LoadReport::of("throughput", &run, &meter, Vec::new(), Vec::new());
     running.leave(&run).await;
     Ok(report)
