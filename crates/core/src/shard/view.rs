@@ -59,6 +59,12 @@ impl<'a> ShardView<'a> {
         self.shard.core.connections.get(id)
     }
 
+    /// Returns the time at which the oldest queued delivery of a session was stored; `None` if it is
+    /// not stored.
+    pub(crate) fn oldest_stored(self, entry: &SessionEntry) -> Option<Instant> {
+        self.shard.core.figures.oldest_stored(&entry.session.sender.queue)
+    }
+
     /// Returns the connection of a session; `None` while the client is away.
     pub(crate) fn connection_of(self, entry: &SessionEntry) -> Option<&'a Connection> {
         self.connection(entry.connection?)

@@ -120,6 +120,11 @@ impl PagedOutEntries {
         message + ids
     }
 
+    /// Returns the number of the oldest entry.
+    pub(super) fn oldest(&self) -> Option<EntryNumber> {
+        self.entries.front().map(PagedOut::number)
+    }
+
     /// Removes the oldest entry. Returns the entry, and the bytes that it had in the queue.
     pub(super) fn pop(&mut self) -> Option<(PagedOut, usize)> {
         let oldest = self.entries.pop_front()?;

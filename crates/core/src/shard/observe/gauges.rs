@@ -1,12 +1,15 @@
 //! The figures of a shard about its clients.
 
+use crate::session::outbound::queue::Queue;
 use crate::shard::clients::connections::Connections;
 use crate::shard::clients::sessions::Sessions;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::delivery::drops::DropReports;
 use crate::shard::observe::client_counts::ClientCounts;
+use crate::shard::observe::number_times::NumberTimes;
 use crate::shard::observe::session_totals::{SessionTotals, TotalsWalk};
 use crate::shard::observe::stalled::StalledSessions;
+use crate::time::Instant;
 
 /// The figures of one shard about its clients: counts of events, losses, and gauges that
 /// housekeeping renews.
@@ -15,6 +18,7 @@ pub(crate) struct ClientFigures {
     pub(crate) counts: ClientCounts,
     pub(crate) drops: DropReports,
     session_totals: TotalsWalk,
+    number_times: NumberTimes,
     overdue: StalledSessions,
     /// The number of stalled sessions of connected clients at the last recount.
     stalled: usize,
@@ -26,15 +30,31 @@ impl ClientFigures {
         self.overdue.note(session, number);
     }
 
-    /// Renews the gauges. Costs less than 1 ms.
-    pub(crate) fn recount(&mut self, sessions: &Sessions, connections: &Connections) {
-        self.session_totals.step(sessions, connections);
+    /// Renews the gauges. `next_number` is that of the next stored delivery; `None` without a store.
+    /// Costs less than 1 ms.
+    pub(crate) fn recount(
+        &mut self,
+        now: Instant,
+        next_number: Option<u64>,
+        sessions: &Sessions,
+        connections: &Connections,
+    ) {
+        if let Some(next) = next_number {
+            self.number_times.note(now, next);
+        }
+        self.session_totals.step(sessions, connections, &self.number_times);
         self.stalled = self.overdue.recount(sessions);
     }
 
     /// Returns the number of connected clients with an overdue acknowledgement; at most 1,024.
     pub(crate) fn stalled(&self) -> usize {
         self.stalled
+    }
+
+    /// Returns the time at which the oldest stored delivery of a queue was stored; `None` if none is
+    /// stored.
+    pub(crate) fn oldest_stored(&self, queue: &Queue) -> Option<Instant> {
+        queue.oldest_stored().map(|number| self.number_times.given(number))
     }
 
     /// Returns the sums of the last walk over all sessions.

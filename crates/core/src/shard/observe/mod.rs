@@ -9,6 +9,7 @@
 //! | `tracer` | records drops, and the steps of traces |
 //! | [`recent_drops`] | the last dropped messages |
 //! | `client_counts` | counts connects, disconnects, logins and sessions |
+//! | `number_times` | the times at which stored deliveries got their numbers |
 //! | `session_totals` | sums over all sessions, by a walk in stretches |
 //! | `stalled` | the sessions with an overdue acknowledgement |
 //! | `gauges` | all figures about clients; housekeeping renews some of them |
@@ -32,6 +33,7 @@ pub mod client_events;
 pub(crate) mod gauges;
 pub mod last_disconnect;
 mod notes;
+pub(crate) mod number_times;
 pub mod recent_drops;
 pub mod session_totals;
 pub mod snapshot;
