@@ -337,6 +337,7 @@ async function follows(run) {
     assert.strictEqual(await page.evaluate(() => document.activeElement.textContent), 'follow-3')
     assert.strictEqual(await field.inputValue(), 'typed')
     for (const client of clients) client.close()
+    for (const id of [1, 2, 3, 4]) await run.broker.api('DELETE', `/api/v1/clients/follow-${id}`)
   })
 }
 
@@ -605,6 +606,7 @@ async function withoutJavaScript(run) {
       assert.match(await page.locator('#as-of').textContent(), /^as of \d\d:\d\d:\d\d UTC$/, where)
       assert.ok(where === '/api/v1/docs' || (await page.getByRole('link', { name: 'refresh' }).isVisible()), where)
     }
+    await page.goto(run.broker.url)
     await page.setViewportSize({ width: 360, height: 760 })
     await page.getByText('Menu', { exact: true }).click()
     await page.getByRole('link', { name: 'Settings', exact: true }).click()

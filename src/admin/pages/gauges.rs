@@ -128,8 +128,8 @@ fn moving(recent: &RecentView, observer: &Observer) -> Vec<Gauge> {
         ..gauge(name, key)
     };
     let wait = |name, key, p99: Option<Duration>| Gauge {
-        value: p99.map_or_else(|| "none".to_owned(), |p99| format!("99 % below {}", seconds(p99))),
-        note: "of the last minute".to_owned(),
+        value: p99.map_or_else(|| "none".to_owned(), |p99| format!("below {}", seconds(p99))),
+        note: "99 % of the last minute".to_owned(),
         ..gauge(name, key)
     };
     let mut all = vec![

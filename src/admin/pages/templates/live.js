@@ -125,7 +125,9 @@ function again(time) {
 
 async function ask() {
   if (!pace || asking || document.hidden) return
-  if (isHeld()) return again(500)
+  const held = isHeld()
+  document.querySelector('#as-of').toggleAttribute('data-held', held)
+  if (held) return again(500)
   asking = true
   const began = performance.now()
   const isOver = await answered().catch(() => {
